@@ -14,6 +14,9 @@ from typing import Final
 from msgspec import Struct
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*)$", re.I | re.M)
+_CONFIGURED: Final = re.compile(rb"_CONDOR_DAGMAN_(?!LOG\b)")
+"""The prefix of DAGMan's configuration variables in its ``environment``, except that of its log,
+``_CONDOR_DAGMAN_LOG``. Their values are not read."""
 
 _WORD: Final = re.compile(r"(?:[^\s']|'[^']*(?:''[^']*)*(?:'|\Z))+")
 _QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
@@ -24,20 +27,22 @@ class CondorSub(Struct, frozen=True):
 
     The DAG files in their order (several make one workflow whose nodes are named ``0.A``,
     ``1.A``), whether each is read in its own directory (``-UseDagDir``), and ``rescue_from``,
-    the number after ``-DoRescueFrom``. ``words``: the whole command line.
+    the number after ``-DoRescueFrom``. ``words``: the whole command line. ``configured``:
+    DAGMan has a configuration file of its own.
     """
 
     dag_files: tuple[str, ...]
     use_dag_dir: bool
     rescue_from: int | None = None
     words: tuple[str, ...] = ()
+    configured: bool = False
 
 
 def read_condor_sub(data: bytes) -> CondorSub:
     """Read a ``.condor.sub`` file; other files have no DAG files. Never raises."""
     arguments = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
     words = _split_words(arguments[-1].rstrip(" \t\r")) if arguments else []
-    return _parse_words(words)
+    return _parse_words(words, _CONFIGURED.search(data) is not None)
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:
@@ -48,7 +53,7 @@ def read_dagman_arguments(arguments: str) -> CondorSub:
     return _parse_words([_unquote(word) for word in _WORD.findall(arguments)])
 
 
-def _parse_words(words: list[str]) -> CondorSub:
+def _parse_words(words: list[str], configured: bool = False) -> CondorSub:
     flags = [word.lower() for word in words]
     values = list(zip(flags, words[1:], strict=False))
     rescue = [value for flag, value in values if flag == "-dorescuefrom"]
@@ -58,6 +63,7 @@ def _parse_words(words: list[str]) -> CondorSub:
         use_dag_dir="-usedagdir" in flags,
         rescue_from=number or None,
         words=tuple(words),
+        configured=configured,
     )
 
 

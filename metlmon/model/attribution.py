@@ -8,7 +8,7 @@ share a log may be in another directory: a single candidate is checked, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
@@ -26,6 +26,9 @@ DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 DAGMAN_IN_AD: Final = re.compile(r"\bDAGManJobId\s*=\s*(\d+)", re.IGNORECASE)
 """Matches the DAGMan in a job's ClassAd (event 028) or in the notes of its 000."""
 
+STATUS_WITHOUT_JOB: Final = frozenset({0, 7})
+"""``NodeStatus`` of nodes that had no job in this DAGMan run: not ready, futile."""
+
 REMOVAL_OF_ALL_JOBS: Final = ("DAG Removed: ", "DAG Abort: ")
 """Prefixes of DAGMan's reason when it removes all of its jobs and ends. Source:
 ``main_shutdown_rescue`` in ``dagman_main.cpp``."""
@@ -37,7 +40,8 @@ class Attribution(Struct, frozen=True):
     ``dag`` and ``node``: None for a job of no DAG here. ``candidates``: keys of possible DAGs,
     if ambiguous. ``provisional``: provisional, by evidence that grows as DAGMan continues to write.
     ``proven``: a file of DAGMan, or the job, names the DAG's DAGMan as its submitter.
-    ``foreign``: submitted by a DAG that is not in this directory.
+    ``foreign``: submitted by a DAG that is not in this directory. ``overlapping``: keys of DAGs
+    that only an overlap with another job refutes, which a later end of that job can undo.
     """
 
     dag: str | None = None
@@ -46,13 +50,14 @@ class Attribution(Struct, frozen=True):
     provisional: bool = False
     proven: bool = False
     foreign: bool = False
+    overlapping: tuple[str, ...] = ()
 
     @property
     def possible(self) -> tuple[str, ...]:
         """The possible DAGs here, if neither proven nor refuted by DAGMan's files."""
         if self.proven:
             return ()
-        return (self.dag,) if self.dag is not None else self.candidates
+        return ((self.dag,) if self.dag is not None else self.candidates) + self.overlapping
 
 
 def attribute_job(
@@ -62,13 +67,15 @@ def attribute_job(
     submitting_dag: str | None = None,
     shared_logs: Collection[str] = (),
     reused: bool = False,
+    overlaps: Callable[[Dag], bool] = lambda dag: False,
 ) -> Attribution:
     """Attribute ``job`` to a DAG and node.
 
     ``by_node``: keys of DAGs by node name. ``submitting_dag``: the DAG whose DAGMan reported
     the submission of the job's cluster. ``shared_logs``: logs with jobs of a DAG that is not in
     this directory. ``reused``: the schedd used the job id several times, so no list of ids
-    refutes it.
+    refutes it. ``overlaps``: was a proven job of the DAG in the queue at the same time, which
+    DAGMan would have waited for?
     """
     if submitting_dag is not None:
         return Attribution(submitting_dag, dags[submitting_dag].node_of(job.cluster), proven=True)
@@ -81,13 +88,18 @@ def attribute_job(
         return Attribution()
     candidates = _drop_if_in_other_nodes_log(job, [dags[key] for key in by_node.get(name, ())])
     provisional = len(candidates) > 1
+    overlapping: tuple[str, ...] = ()
     if candidates:
         named = [dag for dag in candidates if _is_named(job, dag, dags)]
         if not named and not reused:
             candidates = [dag for dag in candidates if not _refutes(dag, job)]
+            overlapping = tuple([dag.key for dag in candidates if overlaps(dag)])
+            candidates = [dag for dag in candidates if dag.key not in overlapping]
         candidates = named or candidates
         if not candidates:
-            return Attribution(None, name, provisional=provisional, foreign=True)
+            return Attribution(
+                None, name, provisional=provisional, foreign=True, overlapping=overlapping
+            )
         for narrow in (_by_dagman_out, _by_batch_name, _by_lifetime, _by_log):
             if len(candidates) <= 1:
                 break
@@ -131,12 +143,29 @@ def _refutes(dag: Dag, job: Job) -> bool:
     )
     return (
         (in_out and dag.out_is_complete_at(submitted))
+        or _had_no_job(dag, job.node_name, submitted)
         or (in_jobstate and dag.jobstate_covers(submitted))
         or _names_other_dagman(dag, job, submitted)
         # The schedd also writes all events of a DAG's jobs to its nodes.log.
         or (in_nodes_log and nodes_log is not None and nodes_log[0] <= submitted)
         or _was_between_runs(dag, submitted)
         or _predates_dagman(dag, job, submitted)
+    )
+
+
+def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
+    """Had the node no job yet, by a node status file of the run of the submission?"""
+    status = dag.status
+    written = status.local if status is not None else None
+    run_start = dag.last_fresh_start()
+    node_status = status.nodes.get(node) if status is not None and node is not None else None
+    return (
+        node_status is not None
+        and node_status.status in STATUS_WITHOUT_JOB
+        and run_start is not None
+        and run_start <= submitted
+        and written is not None
+        and written - submitted >= WRITE_DELAY
     )
 
 
@@ -215,9 +244,15 @@ def _by_dagman_out(job: Job, candidates: list[Dag]) -> list[Dag]:
 
 
 def _by_batch_name(job: Job, candidates: list[Dag]) -> list[Dag]:
-    """Select by the file in ``JobBatchName``, by default "file+cluster" of the DAGMan."""
-    if job.batch_name is None or _batch_cluster(job) is None:
+    """Select by ``JobBatchName``, by default "file+cluster" of the DAGMan."""
+    if job.batch_name is None:
         return candidates
+    cluster = _batch_cluster(job)
+    if cluster is None:
+        return candidates
+    by_cluster = [dag for dag in candidates if dag.is_dagman(cluster)]
+    if by_cluster:
+        return by_cluster
     name = PurePath(job.batch_name.rpartition("+")[0]).name
     return [dag for dag in candidates if PurePath(dag.file).name == name] or candidates
 

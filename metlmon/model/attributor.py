@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections import Counter
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
 from metlmon.eventlog import Detail, Event, PostScript, PreSkip, Submit
-from metlmon.model.attribution import Attribution, attribute_job
+from metlmon.model.attribution import STATUS_WITHOUT_JOB, Attribution, attribute_job
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NOOP_PROC, Job, JobId, JobKey, NodeKey, NodeRecord, PostResult
+from metlmon.model.model_state import LogStats
+from metlmon.model.node_states import effective_parents
 
 ONE_SECOND: Final = timedelta(seconds=1)
 """Maximum difference of one event in two logs, if one has fractions of seconds."""
@@ -29,7 +31,6 @@ assembled incorrectly."""
 
 QUARTER_HOUR: Final = timedelta(minutes=15)
 """Time zones differ by multiples of this."""
-
 
 ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
 """The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
@@ -124,15 +125,25 @@ class UnprovenJobs:
     def __init__(self) -> None:
         self._jobs_by_dag: dict[str, dict[JobKey, Job]] = {}
         self._possible_dags: dict[JobKey, tuple[str, ...]] = {}
+        self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
         self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
+        self._pending_by_log: dict[str, list[tuple[datetime, JobKey]]] = {}
+        self._foreign_jobs: dict[str, set[JobKey]] = {}
         self._foreign_logs: dict[JobKey, frozenset[str]] = {}
-        self.foreign_by_log: Counter[str] = Counter()
-        """Number of foreign jobs by log."""
+
+    @property
+    def shared_logs(self) -> AbstractSet[str]:
+        """Logs with jobs of a DAG that is not in this directory."""
+        return self._foreign_jobs.keys()
 
     @property
     def foreign(self) -> AbstractSet[JobKey]:
         """The jobs of DAGs that are not in this directory."""
         return self._foreign_logs.keys()
+
+    def foreign_by_log(self) -> dict[str, int]:
+        """Number of foreign jobs by log."""
+        return {log: len(jobs) for log, jobs in self._foreign_jobs.items()}
 
     def update(
         self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
@@ -142,22 +153,35 @@ class UnprovenJobs:
         Returns the jobs to attribute again because a log became shared, or is no longer.
         """
         self._update_possible(job, attribution, dags)
-        previous = self._foreign_logs.pop(job.key, frozenset())
-        logs: frozenset[str] = frozenset()
-        if attribution is not None and attribution.foreign:
-            logs = self._foreign_logs[job.key] = job.user_logs
-        if logs == previous:
+        key = job.key
+        logs = job.user_logs if attribution is not None and attribution.foreign else frozenset()
+        previous = self._foreign_logs.get(key, frozenset())
+        if logs == previous and (key in self._foreign_logs) is (
+            attribution is not None and attribution.foreign
+        ):
             return []
-        shared_before = set(self.foreign_by_log)
-        self.foreign_by_log.update(logs - previous)
-        self.foreign_by_log.subtract(previous - logs)
-        self.foreign_by_log = +self.foreign_by_log
-        changed_logs = shared_before ^ self.foreign_by_log.keys()
+        changed_logs = set()
+        for log in previous - logs:
+            self._foreign_jobs[log].discard(key)
+            if not self._foreign_jobs[log]:
+                del self._foreign_jobs[log]
+                changed_logs.add(log)
+        for log in logs - previous:
+            if log not in self._foreign_jobs:
+                self._foreign_jobs[log] = set()
+                changed_logs.add(log)
+            self._foreign_jobs[log].add(key)
+        if attribution is not None and attribution.foreign:
+            self._foreign_logs[key] = logs
+        else:
+            del self._foreign_logs[key]
+        if not changed_logs:
+            return []
         return [
-            key
+            other_key
             for jobs in self._jobs_by_dag.values()
-            for key, other in jobs.items()
-            if changed_logs and not other.user_logs.isdisjoint(changed_logs)
+            for other_key, other_job in jobs.items()
+            if not other_job.user_logs.isdisjoint(changed_logs)
         ]
 
     def _update_possible(
@@ -170,6 +194,7 @@ class UnprovenJobs:
         for dag in previous:
             if dag not in possible:
                 del self._jobs_by_dag[dag][job.key]
+                self._jobs_by_node[dag, job.node_name].discard(job.key)
         if not possible:
             del self._possible_dags[job.key]
             return
@@ -179,12 +204,21 @@ class UnprovenJobs:
             if dag in previous:
                 continue
             self._jobs_by_dag.setdefault(dag, {})[job.key] = job
+            self._jobs_by_node.setdefault((dag, job.node_name), set()).add(job.key)
             for file, until in enumerate(dags[dag].coverage_ends()):
                 if submitted is not None and (until is None or until < submitted):
                     heappush(self._pending.setdefault((dag, file), []), (submitted, job.key))
 
-    def pop_due(self, dags: Mapping[str, Dag]) -> list[JobKey]:
-        """Remove and return the jobs for which a file of DAGMan is now evidence.
+    def add_pending(self, job: Job, logs: Iterable[str], time: datetime) -> None:
+        """Make the job due when one of these logs has events of this time."""
+        for log in logs:
+            pending = self._pending_by_log.setdefault(log, [])
+            index = bisect_left(pending, (time, job.key))
+            if pending[index : index + 1] != [(time, job.key)]:
+                pending.insert(index, (time, job.key))
+
+    def pop_due(self, dags: Mapping[str, Dag], log_stats: Mapping[str, LogStats]) -> list[JobKey]:
+        """Remove and return the jobs for which a file of DAGMan or a log is now evidence.
 
         A file is evidence when it covers the submission. A job is returned once for each file.
         """
@@ -193,27 +227,47 @@ class UnprovenJobs:
             until = dags[dag].coverage_ends()[file] if pending else None
             while pending and until is not None and pending[0][0] <= until:
                 due.append(heappop(pending)[1])
+        for log, waiting in self._pending_by_log.items():
+            last = log_stats[log].last if waiting and log in log_stats else None
+            if last is not None:
+                count = bisect_left(waiting, (min(last, LATEST) + ONE_SECOND,))
+                due += [key for _, key in waiting[:count]]
+                del waiting[:count]
         return [key for key in due if key in self._possible_dags]
 
     def jobs_of_dag(self, dag: str) -> list[JobKey]:
         """The jobs that may be of this DAG."""
         return list(self._jobs_by_dag.get(dag, ()))
 
+    def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
+        """The jobs that may be of these nodes."""
+        return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
+
+    def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
+        """The possible jobs of nodes without a job by the DAG's node status file."""
+        nodes = dag.status.nodes if dag.status is not None else {}
+        for key, job in self._jobs_by_dag.get(dag.key, {}).items():
+            node = nodes.get(job.node_name or "")
+            if node is not None and node.status in STATUS_WITHOUT_JOB:
+                yield key
+
 
 class JobAttributor:
     """Attributes jobs to nodes, and script results to the nodes of their jobs.
 
-    New evidence in a file of DAGMan attributes the affected jobs again. ``jobs`` are those of the
-    ensemble. ``changed_jobs``: those whose events or attribution changed; the aggregates clear it.
+    New evidence (a file of DAGMan, another job's overlap) attributes the affected jobs again.
+    ``jobs`` and ``log_stats`` are those of the ensemble. ``changed_jobs``: those whose events or
+    attribution changed; the aggregates clear it.
     """
 
-    def __init__(self, jobs: dict[JobKey, Job]) -> None:
+    def __init__(self, jobs: dict[JobKey, Job], log_stats: Mapping[str, LogStats]) -> None:
         self.attributions: dict[JobKey, Attribution] = {}
         self.changed_jobs: set[JobKey] = set()
         self.unproven = UnprovenJobs()
         self.reused_ids = ReusedJobIds()
         """Submissions of job ids (cluster and proc) that the schedd used more than once."""
         self._jobs = jobs
+        self._log_stats = log_stats
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._dags_by_node: dict[str, list[str]] = {}
@@ -273,9 +327,11 @@ class JobAttributor:
                 nodes.add(record.key)
         return nodes
 
-    def attribute_due(self) -> set[NodeKey]:
-        """Attribute jobs for which files of DAGMan are new evidence."""
-        return self.attribute_all(self.unproven.pop_due(self._dags))
+    def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:
+        """Attribute jobs for which jobs of these nodes, or files of DAGMan, are new evidence."""
+        return self.attribute_all(
+            [*self.unproven.pop_due(self._dags, self._log_stats), *self._jobs_to_recheck(nodes)]
+        )
 
     def remove_job(self, job: Job) -> NodeKey | None:
         """Remove the attribution of a job; return its node, if it had one."""
@@ -340,7 +396,7 @@ class JobAttributor:
         These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
         files name, and all that may be of ``of_dag``, whose DAGMan runs changed.
         """
-        jobs = {*self._provisional, *self.unproven.pop_due(self._dags)}
+        jobs = {*self._provisional, *self.unproven.pop_due(self._dags, self._log_stats)}
         if of_dag is not None:
             jobs.update(self.unproven.jobs_of_dag(of_dag))
         for cluster in clusters:
@@ -386,13 +442,15 @@ class JobAttributor:
         # Which submission of a reused id DAGMan's files mean is not known.
         reused = key[:2] in self.reused_ids
         submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
+        shared_logs = self.unproven.shared_logs
         attribution = attribute_job(
             job,
             self._dags,
             self._dags_by_node,
             submitting_dag=submitting_dag,
-            shared_logs=self.unproven.foreign_by_log.keys(),
+            shared_logs=shared_logs,
             reused=reused,
+            overlaps=partial(self._overlaps, job),
         )
         recheck = self.unproven.update(job, attribution, self._dags)
         old, new = self._record_of(previous), self._record_of(attribution)
@@ -408,8 +466,76 @@ class JobAttributor:
                     old.jobs.remove(job)
                 if new is not None:
                     new.jobs.append(job)
+            if old is not None and previous is not None and previous.proven:
+                recheck += self._jobs_to_recheck([old.key])
+            if new is not None and attribution.proven:
+                recheck += self._jobs_to_recheck([new.key])
         rechecked_nodes = self.attribute_all(recheck) if recheck else ()
         return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
+
+    def _overlaps(self, job: Job, dag: Dag) -> bool:
+        """Was a proven job of this DAG in the queue together with ``job``?
+
+        Only jobs of the same node and its parents count: DAGMan has one job of a node at a time,
+        and none before those of the node's parents have left the queue.
+        """
+        name = job.node_name
+        if name is None or job.first_submitted is None:
+            return False
+        submitted, ended = self._queue_span(job)
+        if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
+            # A DAGMan run whose .dagman.out was removed: ends of its jobs may be lost, too.
+            return False
+        for other in self._proven_jobs(dag, name):
+            begin, end = self._queue_span(other)
+            if other.cluster == job.cluster:
+                continue
+            both_since = max(begin, submitted)
+            if both_since < min(end, ended):
+                return True
+            self._await_log(job, job, ended, both_since)
+            self._await_log(job, other, end, both_since)
+        for parent in effective_parents(dag.workflow.nodes, name):
+            for other in self._proven_jobs(dag, parent):
+                begin, end = self._queue_span(other)
+                if begin < submitted < end:
+                    return True
+                self._await_log(job, other, end, submitted)
+        return False
+
+    def _await_log(self, job: Job, other: Job, end: datetime, time: datetime) -> None:
+        """Attribute ``job`` again when a log shows that ``other`` has not ended before ``time``."""
+        if end <= time and other.queue_span()[1] == datetime.max:
+            self.unproven.add_pending(job, other.user_logs, time)
+
+    def _queue_span(self, job: Job) -> tuple[datetime, datetime]:
+        """Times between which the job is known to have been in the queue.
+
+        The second is its end, or the newest event in a log that would contain the end.
+        """
+        begin, end = job.queue_span()
+        if end == datetime.max:
+            known = (self._log_stats[log].last for log in job.user_logs if log in self._log_stats)
+            end = max((last for last in known if last is not None), default=begin)
+            end = min(end, LATEST) + ONE_SECOND
+        return begin, end
+
+    def _jobs_to_recheck(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
+        """Unproven jobs that proven jobs of these nodes may refute by an overlap, or did."""
+        to_recheck = []
+        for dag, name in nodes:
+            jobs = self.unproven.jobs_of_nodes(dag, (name, *self._nodes[dag, name].node.children))
+            if any(self.attributions[key].overlapping for key in jobs) or (
+                jobs and self._proven_jobs(self._dags[dag], name)
+            ):
+                to_recheck += jobs
+        return to_recheck
+
+    def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
+        """The node's jobs with a proven attribution to this DAG."""
+        record = self._nodes.get((dag.key, node))
+        jobs = record.jobs if record is not None else []
+        return [job for job in jobs if self.attributions[job.key].proven]
 
     def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
         if attribution is None or attribution.dag is None or attribution.node is None:

@@ -2,21 +2,24 @@
 
 Timestamps are in the access point's local time. Clock changes, twice a year, are accounted for
 if a zone is set, or if moments are known in UTC as well. DAGMan's files give such moments; all
-of a file is evidence, including what was written after ``--as-of``. Source followed:
-``DagmanMetrics`` in ``dagman_metrics.cpp`` (times in seconds since 1970).
+of a file is evidence, including what was written after ``--as-of``. Sources followed:
+``DagmanMetrics`` in ``dagman_metrics.cpp`` (times in seconds since 1970), ``Dag::Rescue`` in
+``dag.cpp`` (a rescue file's ``# Created … UTC``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final, TypeAlias
+from pathlib import PurePath
+from typing import Final, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, JobstateLine
+from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, JobstateLine, Rescue
 from metlmon.eventlog import Event, Submit, Terminated
 
 QUARTER_HOUR: Final = 900
@@ -275,60 +278,157 @@ DST_STEP: Final = 3600.0
 """Seconds by which daylight saving time changes clocks."""
 
 MAX_SUBMISSIONS: Final = 500
-"""Submissions after the cut whose times are stored until the jobstate log has them in UTC."""
+"""Submissions whose local times are stored until another file gives them in UTC."""
 
 
-class DagmanInterval(Struct):
-    """A process of DAGMan, from its first to its last line in a file with local times."""
+class QueueInterval(Struct):
+    """A DAGMan process or DAGMan job, from its first to its last line in a file.
 
-    cluster: int | None
-    start: datetime
+    ``starts``: several where a job was started again.
+    """
+
+    starts: list[datetime] = field(default_factory=list)
     end: datetime | None = None
 
 
-def note_dagman_event(intervals: list[DagmanInterval], event: Event) -> None:
-    """Store an event of a ``.dagman.log``; a restart of the schedd repeats the 001."""
+class SubmissionTimes(dict[int, datetime]):
+    """Local times of the newest submissions of a file, by cluster."""
+
+    def add(self, cluster: int, time: datetime) -> None:
+        """Store a submission; the oldest one is dropped beyond a bound."""
+        self[cluster] = time
+        if len(self) > MAX_SUBMISSIONS:
+            del self[next(iter(self))]
+
+
+class OutTimes:
+    """Local times in one ``.dagman.out``.
+
+    ``runs``: DAGMan's starts and ends. ``written``: when it wrote each rescue file, by name.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[QueueInterval] = []
+        self.written: dict[str, datetime] = {}
+
+    def add(self, line: DagmanMessage) -> None:
+        """Store the time of a message on the DAG as a whole."""
+        if line.time is None:
+            return
+        if line.kind is DagmanMessageKind.STARTED:
+            self.runs.append(QueueInterval([line.time]))
+        elif line.kind is DagmanMessageKind.EXITED and self.runs:
+            self.runs[-1].end = line.time
+        elif line.kind is DagmanMessageKind.RESCUE_WRITTEN and line.text:
+            self.written[PurePath(line.text).name] = line.time
+
+
+def note_dagman_event(jobs: dict[int, QueueInterval], event: Event) -> None:
+    """Store an event of a ``.dagman.log`` in ``jobs``, by DAGMan's cluster."""
+    interval = jobs.setdefault(event.cluster, QueueInterval())
     if event.number == 1:
-        intervals.append(DagmanInterval(event.cluster, event.time))
+        interval.starts.append(event.time)
     elif event.number in (5, 9):
-        for interval in intervals:
-            if interval.cluster == event.cluster:
-                interval.end = event.time
-
-
-def note_dagman_message(intervals: list[DagmanInterval], line: DagmanMessage) -> None:
-    """Store a start or an end in a ``.dagman.out``."""
-    if line.time is not None and line.kind is DagmanMessageKind.STARTED:
-        intervals.append(DagmanInterval(line.cluster, line.time))
-    elif line.kind is DagmanMessageKind.EXITED and intervals:
-        intervals[-1].end = line.time
+        interval.end = event.time
 
 
 def metrics_observations(
-    metrics: DagMetrics, intervals: Sequence[DagmanInterval]
+    metrics: DagMetrics, runs: list[QueueInterval], jobs: Mapping[int, QueueInterval]
 ) -> Iterator[ClockObservation]:
-    """Yield start and end of a metrics file, with those of the newest interval that it matches.
+    """Yield moments of a metrics file that another file has in local time.
+
+    That is ``.dagman.log`` (``jobs``, matched by DAGMan's cluster) or ``.dagman.out``
+    (``runs``, matched by their duration).
+    """
+    name = metrics.dagman_id or ""
+    job = jobs.get(int(name)) if name.isdecimal() and len(name) < 19 else None
+    run = _matching_run(metrics, runs)
+    pairs = _job_moments(metrics, job) if job is not None else []
+    if run is not None:
+        pairs += [(run.starts[0], metrics.start), (run.end, metrics.end)]
+    for local, epoch in pairs:
+        if local is not None and epoch is not None:
+            yield local, epoch
+
+
+def _job_moments(
+    metrics: DagMetrics, job: QueueInterval
+) -> list[tuple[datetime | None, float | None]]:
+    """Match a DAGMan job; after a restart the metrics file is of its last start."""
+    if job.end is None:
+        return [(job.starts[0], metrics.start)] if len(job.starts) == 1 else []
+    starts = [start for start in job.starts if _has_duration(start, job.end, metrics)]
+    if job.starts and not starts:
+        return []
+    return [(job.end, metrics.end), *((start, metrics.start) for start in starts[-1:])]
+
+
+def _matching_run(metrics: DagMetrics, runs: list[QueueInterval]) -> QueueInterval | None:
+    """The run that wrote the file: the newest one with the file's duration.
 
     The file stays until the next run has ended.
     """
-    for interval in reversed(intervals):
-        start, end = metrics.start, metrics.end
-        if interval.end is None or start is None or end is None:
-            continue
-        seconds = (interval.end - interval.start).total_seconds()
-        difference = abs(seconds - (end - start))
-        if min(difference, abs(difference - DST_STEP)) > SAME_MOMENT:
-            continue
-        if interval.cluster is None or metrics_cluster(metrics) in (None, interval.cluster):
-            yield interval.start, start
-            yield interval.end, end
-            return
+    if len(runs) == 1:
+        return runs[0]
+    for run in reversed(runs):
+        if run.end is not None and _has_duration(run.starts[0], run.end, metrics):
+            return run
+    return None
 
 
-def metrics_cluster(metrics: DagMetrics) -> int | None:
-    """The cluster of the DAGMan that wrote the metrics."""
-    name = metrics.dagman_id or ""
-    return int(name) if name.isdecimal() else None
+def _has_duration(start: datetime, end: datetime, metrics: DagMetrics) -> bool:
+    """Does the interval have the file's duration, apart from a clock change?"""
+    if metrics.start is None or metrics.end is None:
+        return False
+    difference = abs((end - start).total_seconds() - (metrics.end - metrics.start))
+    return min(difference, abs(difference - DST_STEP)) <= SAME_MOMENT
+
+
+def jobstate_observations(
+    started: Collection[tuple[float, int | None]], jobs: Mapping[int, QueueInterval]
+) -> Iterator[ClockObservation]:
+    """Yield starts that both a jobstate log and ``.dagman.log`` have.
+
+    ``started``: time and DAGMan's cluster. Jobs with more than one start are skipped.
+    """
+    times = Counter(cluster for _, cluster in started)
+    for epoch, cluster in started:
+        job = jobs.get(cluster) if cluster is not None else None
+        if job is not None and len(job.starts) == 1 == times[cluster]:
+            yield job.starts[0], epoch
+
+
+def rescue_observations(
+    rescues: Iterable[Rescue], written: Mapping[str, datetime], jobs: Mapping[int, QueueInterval]
+) -> Iterator[ClockObservation]:
+    """Yield creation times of rescue files with their local times.
+
+    The local time is that of the line in ``.dagman.out`` (``written``), else the end of a
+    DAGMan job, if exactly one UTC offset is possible.
+    """
+    ends = [job.end for job in jobs.values() if job.end is not None]
+    for rescue in rescues:
+        if rescue.created is None:
+            continue
+        epoch = rescue.created.timestamp()
+        if rescue.path.name in written:
+            yield written[rescue.path.name], epoch
+            continue
+        possible = {
+            offset: end
+            for end in ends
+            if (offset := offset_between(end, epoch, HALF_HOUR, early=1.0)) is not None
+        }
+        if len(possible) == 1:
+            yield next(iter(possible.values())), epoch
+
+
+class ClockSource(Protocol):
+    """A DAG whose files give moments in local time and in UTC."""
+
+    submit_epochs: dict[int, float]
+
+    def clock_observations(self) -> Iterator[ClockObservation]: ...
 
 
 class UtcOffsets:
@@ -342,13 +442,12 @@ class UtcOffsets:
         self.first_later: datetime | None = None
         self._clock = clock
         self._on_change = on_change
-        self._later_submissions: dict[int, datetime] = {}
+        self._later_submissions = SubmissionTimes()
 
-    def observe(self, observations: Iterable[ClockObservation]) -> None:
-        """Pass moments of DAGMan's files to the clock."""
-        for local, epoch in observations:
-            if self._clock.observe(local, epoch):
-                self._on_change()
+    def read_files(self, dag: ClockSource) -> None:
+        """Read the moments in the files of a DAG's DAGMan."""
+        for local, epoch in dag.clock_observations():
+            self._observe(local, epoch)
 
     def read_end(self, event: Event) -> None:
         """Read a 005, which until HTCondor 24.7 has the end of the job in UTC."""
@@ -358,39 +457,48 @@ class UtcOffsets:
         if self._clock.hint(event.time, detail.ended_utc.timestamp()):
             self._on_change()
 
-    def read_submission(self, local: datetime, epoch: float | None) -> None:
-        """Read a 000, with its time in the jobstate log, if that has it."""
+    def read_submission(self, cluster: int, local: datetime, dag: ClockSource | None) -> None:
+        """Read a 000, whose time the jobstate log of ``dag`` may have in UTC."""
+        epoch = dag.submit_epochs.get(cluster) if dag is not None else None
         if epoch is not None and self._clock.zone is None:
-            self.observe([(local, epoch)])
+            self._observe(local, epoch)
 
     def read_jobstate(
-        self, entries: Iterable[JobstateLine], submitted: Callable[[int], datetime | None]
+        self,
+        dag: ClockSource,
+        entries: Iterable[JobstateLine],
+        submitted: Callable[[int], datetime | None],
     ) -> None:
         """Read lines of a jobstate log.
 
         ``submitted``: returns the submission time of a cluster, by its events up to the cut.
         """
+        if self._clock.zone is not None:
+            return
         for entry in entries:
-            if entry.event == "SUBMIT" and entry.cluster is not None:
-                local = submitted(entry.cluster) or self._later_submissions.get(entry.cluster)
+            cluster = entry.cluster
+            epoch = dag.submit_epochs.get(cluster) if cluster is not None else None
+            if entry.event == "SUBMIT" and cluster is not None and epoch is not None:
+                local = submitted(cluster) or self._later_submissions.get(cluster)
                 if local is not None:
-                    self.read_submission(local, entry.epoch)
+                    self._observe(local, epoch)
 
     def read_later(
-        self, events: Iterable[Event], submit_epoch: Callable[[int], float | None]
+        self, events: Iterable[Event], submitting_dag_of: Callable[[int], ClockSource | None]
     ) -> None:
         """Read events after the cut, which are used for nothing else.
 
-        ``submit_epoch``: returns the submission time of a cluster in the jobstate log.
+        ``submitting_dag_of``: returns the DAG that submitted a cluster.
         """
-        later = self._later_submissions
         for event in events:
             if self.first_later is None or event.time < self.first_later:
                 self.first_later = event.time
             if isinstance(event.detail, Submit):
-                later[event.cluster] = event.time
-                if len(later) > MAX_SUBMISSIONS:
-                    del later[next(iter(later))]
-                self.read_submission(event.time, submit_epoch(event.cluster))
+                self._later_submissions.add(event.cluster, event.time)
+                self.read_submission(event.cluster, event.time, submitting_dag_of(event.cluster))
             else:
                 self.read_end(event)
+
+    def _observe(self, local: datetime, epoch: float) -> None:
+        if self._clock.observe(local, epoch):
+            self._on_change()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final, TypeAlias
 
@@ -21,9 +22,11 @@ from metlmon.dagman import (
     rescue_number,
 )
 from metlmon.model.clock import (
+    Clock,
     ClockObservation,
-    metrics_cluster,
+    jobstate_observations,
     metrics_observations,
+    rescue_observations,
 )
 from metlmon.model.dag_reports import DagReports, NodeReport, WorkflowFacts
 from metlmon.model.dagman_runs import (
@@ -58,8 +61,9 @@ class Dag(DagReports):
 
     ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
     ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
-    ``logs``: what the event logs of its DAGMan have. ``out_last_time``: the newest time in
-    ``.dagman.out``.
+    ``logs``: what the event logs of its DAGMan have. ``out_last_time``
+    and ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in
+    the jobstate log.
     """
 
     @property
@@ -72,16 +76,22 @@ class Dag(DagReports):
         """Number of nodes as DAGMan counts them: without SERVICE nodes."""
         return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
 
+    # --- reading DAGMan's files ---------------------------------------------------------
+
     # --- queries ------------------------------------------------------------------------
 
     def clock_observations(self) -> Iterator[ClockObservation]:
-        """Yield moments that its files have in local time and UTC."""
+        """Yield moments that its files have in local time and UTC; submissions only once."""
+        observations, self._clock_observations = self._clock_observations, []
+        yield from observations
         status, metrics = self.status_file, self.metrics_file
         if status is not None and status.local and status.epoch is not None:
             yield status.local, status.epoch
         if metrics is not None:
-            yield from metrics_observations(metrics, self.logs.intervals)
-            yield from metrics_observations(metrics, self.out_intervals)
+            yield from metrics_observations(metrics, self.out_times.runs, self.logs.intervals)
+        yield from jobstate_observations(self.jobstate_started, self.logs.intervals)
+        rescues = self.rescue_files.values()
+        yield from rescue_observations(rescues, self.out_times.written, self.logs.intervals)
 
     def out_is_complete_at(self, moment: datetime) -> bool:
         """Does ``.dagman.out`` have every submission of this DAG around ``moment``?
@@ -112,15 +122,17 @@ class Dag(DagReports):
     def jobstate_covers(self, moment: datetime) -> bool:
         """Did the jobstate log start by then, and does it contain submissions?"""
         epoch = self.clock.to_epoch(moment)
-        covered = self.jobstate_span is not None and (epoch or 0.0) >= self.jobstate_span[0]
-        return bool(self.submit_epochs) and covered
+        start = self.jobstate_started[0][0] if self.jobstate_started else None
+        return bool(self.submit_epochs) and start is not None and (epoch or 0.0) >= start
 
     def coverage_ends(self) -> tuple[datetime | None, datetime | None, datetime | None]:
         """Times up to which DAGMan's files list all jobs that it submitted.
 
         In order: ``.dagman.out``, the jobstate log, and nodes.log.
         """
-        jobstate = self.clock.to_local(self.jobstate_span[1]) if self.jobstate_span else None
+        jobstate = (
+            self.clock.to_local(self.jobstate_last_epoch) if self.jobstate_last_epoch else None
+        )
         nodes_log = self.logs.nodes_log_span[1] if self.logs.nodes_log_span is not None else None
         return (
             _subtract(self.out_last_time, WRITE_DELAY),
@@ -130,10 +142,15 @@ class Dag(DagReports):
 
     def rescue_files_at_cut(self) -> dict[int, Rescue]:
         """The rescue files that certainly existed at the cut, by number."""
+        if self.cut is None:
+            return self.rescue_files
         return {n: r for n, r in self.rescue_files.items() if self._rescue_is_after_cut(r) is False}
 
     def _rescue_is_after_cut(self, rescue: Rescue) -> bool | None:
-        return self._is_after_cut(rescue.created.timestamp() if rescue.created else None)
+        if rescue.created is not None:
+            return self._is_after_cut(rescue.created.timestamp())
+        written = self.out_times.written.get(rescue.path.name)
+        return None if written is None or self.cut is None else written > self.cut
 
     def _is_after_cut(self, epoch: float | None) -> bool | None:
         """Is a moment after the cut? None if unknown."""
@@ -152,8 +169,13 @@ class Dag(DagReports):
             names.append(metrics.path.name)
         if status is not None and not status.local and self._is_after_cut(status.epoch) is None:
             names.append(status.path.name)
-        span = self.jobstate_span
-        if self.workflow.jobstate_log and span and self._is_after_cut(span[0]) is None:
+        epochs = [
+            *(e for e, _ in self.jobstate_started[:1]),
+            *islice(self.submit_epochs.values(), 1),
+        ]
+        if self.workflow.jobstate_log and any(
+            self._is_after_cut(epoch) is None for epoch in epochs
+        ):
             names.append(PurePath(self.workflow.jobstate_log).name)
         return names
 
@@ -273,14 +295,26 @@ class Dag(DagReports):
         """The current DAGMan run: the live one, else the one that ended last."""
         return current_run(self.dagman_runs())
 
-    def run_starts(self) -> tuple[datetime, ...]:
+    def run_starts(self, clock: Clock) -> tuple[datetime, ...]:
         """Starts of its DAGMan runs, oldest first, without refused submissions."""
-        return tuple(run.start for run in self.dagman_runs() if run.start and not run.refused)
+        if runs := self.dagman_runs():
+            return tuple(run.start for run in runs if run.start and not run.refused)
+        starts = {cluster or epoch: epoch for epoch, cluster in reversed(self._jobstate_starts())}
+        local = map(clock.to_local, sorted(starts.values()))
+        return tuple(time for time in local if time is not None)
+
+    def _jobstate_starts(self) -> list[tuple[float, int | None]]:
+        """DAGMan's starts in the jobstate log, up to the cut.
+
+        As seconds since 1970 and the cluster of DAGMan's job.
+        """
+        return [start for start in self.jobstate_started if self._is_after_cut(start[0]) is False]
 
     def dagman_run_count(self) -> int | None:
         """Number of DAGMan runs shown by the files; None if unknown."""
-        runs = self.dagman_runs()
-        return sum(not run.refused for run in runs) if runs else None
+        if runs := self.dagman_runs():
+            return sum(not run.refused for run in runs)
+        return len({cluster or epoch for epoch, cluster in self._jobstate_starts()}) or None
 
     def refused_count(self) -> int:
         """Number of submissions that ended at once because another DAGMan runs."""
@@ -296,17 +330,19 @@ class Dag(DagReports):
         run = self.current_run()
         return None if run is None or run.ended else run.hold
 
-    def end_state(self) -> tuple[DagState, datetime | None] | None:
+    def end_state(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
         """State and time of its DAGMan's end; None if no file has it."""
         run = self.current_run()
         if run is None:
             # Only refused submissions: the other files are not of the DAGMan that runs.
             return (
-                None if self.dagman_runs() else self._ended_by_metrics() or self._ended_by_status()
+                None
+                if self.dagman_runs()
+                else self._ended_by_epoch(clock) or self._ended_by_status()
             )
-        metrics = self.metrics if self.wrote_metrics(run) else None
+        metrics = self.metrics if self.wrote_metrics(run, clock) else None
         removed = metrics is not None and metrics.dag_status == DAG_REMOVED
-        ended = run.end_state(removed) or self._ended_by_metrics()
+        ended = run.end_state(removed) or self._ended_by_epoch(clock)
         if (
             ended is not None
             and ended[0] is DagState.DONE
@@ -334,30 +370,63 @@ class Dag(DagReports):
         aborted = reported or (last is not None and last.aborted)
         return aborted and max(self.rescue_files_at_cut(), default=0) > (previous or 0)
 
-    def wrote_metrics(self, run: DagmanRun | None) -> bool:
+    def wrote_metrics(self, run: DagmanRun | None, clock: Clock) -> bool:
         """Did this run write the metrics file? Without a run: does the file exist?"""
         metrics = self.metrics
-        if metrics is None:
-            return False
-        cluster = metrics_cluster(metrics)
+        return metrics is not None and self._matches_run(
+            run, _cluster_of(metrics), metrics.end, clock
+        )
+
+    def _matches_run(
+        self, run: DagmanRun | None, cluster: int | None, end: float | None, clock: Clock
+    ) -> bool:
+        """Is this end of a DAGMan, at ``end`` (seconds since 1970), that of ``run``?
+
+        Without a run: that of the newest DAGMan in the jobstate log.
+        """
         if run is not None and run.cluster is not None and cluster is not None:
             return run.cluster == cluster
-        if metrics.end is None or run is None or run.start is None:
-            return metrics.end is not None
-        started = self.clock.to_epoch(run.start)
-        if started is None:
-            return run.ended or not self.processes
-        return metrics.end >= started
+        if end is None:
+            return False
+        earliest = max((epoch for epoch, _ in self._jobstate_starts()), default=0.0)
+        if run is not None and run.start is not None:
+            started = clock.to_epoch(run.start)
+            if started is None:
+                return run.ended or not self.processes
+            earliest = max(earliest, started)
+        return end >= earliest
 
-    def _ended_by_metrics(self) -> tuple[DagState, datetime | None] | None:
-        """The end by the metrics file, if that is of the newest run."""
-        metrics = self.metrics
-        if metrics is None or metrics.end is None or not self.wrote_metrics(self.current_run()):
-            return None
-        time = self.clock.to_local(metrics.end)
-        if metrics.dag_status == DAG_REMOVED:
-            return DagState.REMOVED, time
-        return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), time
+    def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
+        """The end by files with seconds since 1970, if they are of the newest run."""
+        run, metrics = self.current_run(), self.metrics
+        if metrics is not None and metrics.end is not None and self.wrote_metrics(run, clock):
+            time = clock.to_local(metrics.end)
+            if metrics.dag_status == DAG_REMOVED:
+                return DagState.REMOVED, time
+            return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), time
+        if (finished := self.jobstate_end()) is not None:
+            epoch, value = finished
+            refused = {other.cluster for other in self.dagman_runs() if other.refused}
+            started = [cluster for _, cluster in self._jobstate_starts()]
+            ends = sum(starts == len(started) for _, _, starts in self.jobstate_finished)
+            # A refused DAGMan ends before those that were already running.
+            if started and started[-1] in refused and ends == 1:
+                return None
+            clusters = (cluster for cluster in reversed(started) if cluster not in refused)
+            if self._matches_run(run, next(clusters, None), epoch, clock):
+                return (DagState.DONE if value == 0 else DagState.FAILED), clock.to_local(epoch)
+        return None
+
+    def jobstate_end(self) -> tuple[float, int | None] | None:
+        """End of the newest DAGMan in the jobstate log, and its return value.
+
+        Up to the cut; the end is in seconds since 1970.
+        """
+        start_count = len(self._jobstate_starts())
+        for epoch, value, starts in reversed(self.jobstate_finished):
+            if self._is_after_cut(epoch) is False:
+                return (epoch, value) if starts == start_count else None
+        return None
 
     def _ended_by_status(self) -> tuple[DagState, datetime | None] | None:
         """The end by the node status file, used only without any DAGMan log."""
@@ -371,14 +440,14 @@ class Dag(DagReports):
 
     def has_run(self) -> bool:
         """Does any file show that a DAGMan of this DAG ever ran (up to the cut)?"""
-        if self.dagman_runs():
+        if self.dagman_runs() or self._jobstate_starts():
             return True
         metrics, status = self.metrics_file, self.status_file
         if metrics is not None and self._is_after_cut(metrics.start) is False:
             return True
         # The node status file is rewritten all the time: a timestamp after the cut proves
         # nothing, unless another file has DAGMan's start.
-        dated = metrics or self.out_intervals or self.logs.intervals
+        dated = self.jobstate_started or metrics or self.out_times.runs or self.logs.intervals
         return status is not None and (self.status is not None or not dated)
 
     def dagman_in_queue_at(self, moment: datetime) -> bool | None:
@@ -397,6 +466,12 @@ class Dag(DagReports):
     def is_dagman(self, cluster: int) -> bool:
         """Is this the cluster of a DAGMan job of this DAG?"""
         return any(run.cluster == cluster for run in self.dagman_runs())
+
+
+def _cluster_of(metrics: DagMetrics) -> int | None:
+    """The cluster of the DAGMan that wrote the metrics."""
+    name = metrics.dagman_id or ""
+    return int(name) if name.isdecimal() else None
 
 
 def _subtract(time: datetime | None, span: timedelta) -> datetime | None:

@@ -26,8 +26,8 @@ from metlmon.dagman import (
     Workflow,
 )
 from metlmon.dagman.graph import topological_order
-from metlmon.model.clock import Clock, DagmanInterval, note_dagman_message
-from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process
+from metlmon.model.clock import Clock, ClockObservation, OutTimes, QueueInterval, SubmissionTimes
+from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
 
 MAX_UNKNOWN_NODES: Final = 1000
 """Stored names of nodes that the DAG file does not have: enough for a warning."""
@@ -77,7 +77,7 @@ class DagLogs(Struct):
     """
 
     jobs: list[DagmanJob] = field(default_factory=list)
-    intervals: list[DagmanInterval] = field(default_factory=list)
+    intervals: dict[int, QueueInterval] = field(default_factory=dict)
     nodes_log_span: tuple[datetime, datetime] | None = None
 
 
@@ -99,16 +99,19 @@ class DagReports:
         self.logs = DagLogs()
         self.node_reports: dict[str, list[NodeReport]] = {}
         self.submit_epochs: dict[int, float] = {}
+        self.jobstate_started: list[tuple[float, int | None]] = []
+        self.jobstate_finished: list[tuple[float, int | None, int]] = []
+        """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
         self.halted = False
         self.out_last_time: datetime | None = None
-        self.jobstate_span: tuple[float, float] | None = None
-        """First and newest time in the jobstate log, in seconds since 1970."""
+        self.jobstate_last_epoch: float | None = None
         self.unknown_nodes: dict[str, datetime | None] = {}
         """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
-        self.out_intervals: list[DagmanInterval] = []
-        """DAGMan's processes in ``.dagman.out``, also those after the cut."""
+        self.out_times = OutTimes()
+        self._submission_times = SubmissionTimes()
+        self._clock_observations: list[ClockObservation] = []
         self._runs: list[DagmanRun] | None = None
         self._unknown_names_cache: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
@@ -123,7 +126,7 @@ class DagReports:
         until, cut = self.out_last_time, self.cut
         for line in messages:
             time = line.time
-            note_dagman_message(self.out_intervals, line)
+            self._note_time(line)
             if cut is not None and (time is None or time > cut):
                 continue
             if time is not None and (until is None or time > until):
@@ -134,6 +137,21 @@ class DagReports:
                 touched.add(self._apply_node_message(line.node, line))
         self.out_last_time = until
         return touched
+
+    def _note_time(self, line: DagmanMessage) -> None:
+        """Store a local time that another file may have in UTC."""
+        if line.node is None:
+            self.out_times.add(line)
+        elif (
+            line.kind is DagmanMessageKind.SUBMITTED
+            and line.cluster is not None
+            and line.time is not None
+        ):
+            epoch = self.submit_epochs.get(line.cluster)
+            if epoch is None:
+                self._submission_times.add(line.cluster, line.time)
+            else:
+                self._clock_observations.append((line.time, epoch))
 
     def _apply_dag_message(self, line: DagmanMessage) -> None:
         """Apply a message on the DAG as a whole."""
@@ -214,14 +232,15 @@ class DagReports:
         self._runs = None
         self.unknown_nodes = {}
         self.out_last_time = None
-        self.out_intervals = []
+        self.out_times = OutTimes()
         self._out_submitted = {}
         for node, reports in self.node_reports.items():
             self.node_reports[node] = [report for report in reports if report.time is None]
 
     def reset_jobstate(self) -> None:
         """Reset what was read from the jobstate log, which was replaced."""
-        self.jobstate_span = None
+        self.jobstate_started, self.jobstate_finished = [], []
+        self.jobstate_last_epoch = None
         self.submit_epochs = {}
         self._jobstate_submitted = {}
         for node, reports in self.node_reports.items():
@@ -231,9 +250,13 @@ class DagReports:
         """Apply lines of the jobstate log; return the names of their nodes."""
         touched: set[str] = set()
         for entry in entries:
-            first, newest = self.jobstate_span or (entry.epoch, entry.epoch)
-            self.jobstate_span = first, max(newest, entry.epoch)
+            self.jobstate_last_epoch = max(self.jobstate_last_epoch or 0.0, entry.epoch)
             if entry.node is None:
+                if entry.event == "DAGMAN_STARTED":
+                    self.jobstate_started.append((entry.epoch, entry.cluster))
+                elif entry.event == "DAGMAN_FINISHED" and not is_restart_status(entry.value):
+                    starts = len(self.jobstate_started)
+                    self.jobstate_finished.append((entry.epoch, entry.value, starts))
                 continue
             name = self._canonical_name(entry.node)
             touched.add(name)
@@ -241,6 +264,9 @@ class DagReports:
             if cluster is not None and cluster > 0:
                 self._jobstate_submitted.setdefault(cluster, name)
                 self.submit_epochs.setdefault(cluster, entry.epoch)
+                submitted = self._submission_times.get(cluster)
+                if submitted is not None:
+                    self._clock_observations.append((submitted, entry.epoch))
             kind = JOBSTATE_REPORT_KINDS.get(entry.event) or self._job_report_kind(entry)
             if kind is not None:
                 report = NodeReport(kind, None, entry.epoch, entry.value, cluster=cluster)

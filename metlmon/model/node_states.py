@@ -129,7 +129,7 @@ class DagStates:
 
     def end_state(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
         """State and time of the newest DAGMan's end; None if it has not ended by the cut."""
-        ended = dag.end_state()
+        ended = dag.end_state(self._clock)
         if ended is not None and self._cut is not None and ended[1] and ended[1] > self._cut:
             return None
         return ended

@@ -140,12 +140,42 @@ def _held_for(reason: str | None) -> int | None:
     None if the policy may have been true without a hold.
     """
     match = _POLICY.search(reason[:MAX_REMOVAL_REASON]) if reason else None
-    policy = "".join(match[1].split()).lower() if match is not None else ""
-    if "||" in policy or "!(" in policy:
+    if match is None:
         return None
-    terms = re.sub(r"[()]", "", policy).split("&&")
-    durations = [duration for term in terms if (duration := _FOR_LONGER.fullmatch(term))]
-    if not durations or not any(_IS_HELD.fullmatch(term) for term in terms):
-        return None
-    seconds = max(prod(map(int, duration[1].split("*"))) for duration in durations)
-    return seconds if 0 < seconds <= LONGEST_HOLD else None
+    minimums: list[int] = []
+    for alternative in _split(_strip_parentheses("".join(match[1].split()).lower()), "||"):
+        terms = [
+            re.sub(r"[()]", "", term) for term in _split(_strip_parentheses(alternative), "&&")
+        ]
+        durations = [duration for term in terms if (duration := _FOR_LONGER.fullmatch(term))]
+        if not durations or not any(_IS_HELD.fullmatch(term) for term in terms):
+            return None
+        minimums.append(max(prod(map(int, duration[1].split("*"))) for duration in durations))
+    return min(minimums) if minimums and 0 < min(minimums) <= LONGEST_HOLD else None
+
+
+def _depths(text: str) -> list[int]:
+    """Nesting depth of each character, including the parentheses themselves."""
+    depths, depth = [], 0
+    for char in text:
+        depth += char == "("
+        depths.append(depth)
+        depth -= char == ")"
+    return depths
+
+
+def _strip_parentheses(text: str) -> str:
+    """Strip parentheses around the whole text."""
+    while text.startswith("(") and text.endswith(")") and min(_depths(text)) > 0:
+        text = text[1:-1]
+    return text
+
+
+def _split(text: str, operator: str) -> list[str]:
+    """Split at an operator outside of all parentheses."""
+    depths, parts, start = _depths(text), list[str](), 0
+    for match in re.finditer(re.escape(operator), text):
+        if depths[match.start()] == 0:
+            parts.append(text[start : match.start()])
+            start = match.end()
+    return [*parts, text[start:]]

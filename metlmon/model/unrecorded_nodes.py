@@ -1,15 +1,18 @@
 """Resolves unrecorded nodes, which no file mentions.
 
 They were either done before the newest DAGMan run, or are still waiting. DAGMan starts with the
-nodes that its rescue file marks ``DONE``, and truncates its nodes.log. Without the rescue file,
-the nodes done earlier follow from the number of pre-completed nodes in ``.dagman.out``, and from
-an end with all nodes done; else they are unknown. Manual: "DAGMan Workflows > The Rescue DAG".
+nodes that its rescue file marks ``DONE``, truncates its nodes.log, and submits the ready nodes
+in every cycle. Without the rescue file, the nodes done earlier follow from the number of
+pre-completed nodes in ``.dagman.out``, from nodes that were never submitted although ready, and
+from an end with all nodes done. Manual: "DAGMan Workflows > The Rescue DAG"; source followed:
+``Dag::SubmitReadyNodes`` in ``dag.cpp``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -17,14 +20,25 @@ from msgspec import Struct
 
 from metlmon.dagman import DagMetrics, Node, NodeKind, rescue_number
 from metlmon.model.node import NodeState
-from metlmon.model.states import DONE, FAILED_JOB, DagState, State
+from metlmon.model.states import DONE, DagState, State
 
 if TYPE_CHECKING:
     from metlmon.model.dag import Dag
     from metlmon.model.dagman_runs import Process
 
+CYCLE: Final = timedelta(seconds=5)
+"""Time between two cycles of DAGMan: the default of ``DAGMAN_USER_LOG_SCAN_INTERVAL``."""
+
+SUBMISSION: Final = timedelta(seconds=1)
+"""Upper limit on the duration of one submission."""
+
 ORDERED_KINDS: Final = (NodeKind.JOB, NodeKind.SUBDAG, NodeKind.JOIN)
 """Kinds of nodes that DAGMan runs in the order of the graph."""
+
+FAILED: Final = (State.FAILED, State.REMOVED)
+
+THROTTLES: Final = ("-maxidle", "-maxjobs")
+"""Options of condor_submit_dag that delay the submission of ready nodes."""
 
 
 class UnrecordedEvidence(Struct, frozen=True):
@@ -33,7 +47,8 @@ class UnrecordedEvidence(Struct, frozen=True):
     ``done``: DAGMan ended, at ``ended``, with all nodes done. ``started``: start of the newest
     DAGMan run that started from its DONE nodes, ``pre_completed`` of them. ``rescue_missing``:
     the rescue file that it used is missing. ``recorded``: a file has its submissions.
-    ``has_ended``: its files prove that it ran, and none that it is still running.
+    ``unthrottled``: it submitted all ready nodes. ``has_ended``: its files prove that it ran, and
+    none that it is still running.
     """
 
     done: bool = False
@@ -42,6 +57,7 @@ class UnrecordedEvidence(Struct, frozen=True):
     pre_completed: int | None = None
     rescue_missing: bool = False
     recorded: bool = True
+    unthrottled: bool = False
     has_ended: bool = False
 
     def verdict(self, before: int, unrecorded: int, lost: int, recorded: bool) -> State:
@@ -56,8 +72,26 @@ class UnrecordedEvidence(Struct, frozen=True):
             if missing <= 0:
                 return State.WAITING
             return State.COMPLETED if missing == unrecorded else State.UNKNOWN
-        has_ended_unseen = self.has_ended and not (self.recorded or recorded)
-        return State.UNKNOWN if has_ended_unseen or self.rescue_missing or lost else State.WAITING
+        if self.has_ended and not (self.recorded or recorded):
+            return State.UNKNOWN
+        if self.rescue_missing or lost:
+            return State.COMPLETED if self.unthrottled else State.UNKNOWN
+        return State.WAITING
+
+
+class UnrecordedCounts(Struct):
+    """Node counts of one DAG that determine the state of its unrecorded nodes.
+
+    ``submitted``: nodes submitted. ``done_before_run``: nodes done before the newest DAGMan run.
+    ``inferred``, ``unknown``: nodes without a log that are assumed done, or unknown.
+    ``verdict``: the state of the unrecorded nodes.
+    """
+
+    submitted: int = 0
+    done_before_run: int = 0
+    inferred: int = 0
+    unknown: int = 0
+    verdict: State = State.WAITING
 
 
 class UnrecordedNodes:
@@ -65,15 +99,12 @@ class UnrecordedNodes:
 
     All parents of an unrecorded node were done when the newest DAGMan run started, or are
     unrecorded, too: descendants of a node that this run submitted are waiting or recorded.
-    All unrecorded nodes share one ``verdict``. ``inferred``, ``unknown``: numbers of nodes without
-    a log that are assumed done, or unknown.
+    All unrecorded nodes share one verdict.
     """
 
     def __init__(self, evidence: UnrecordedEvidence, nodes: Mapping[str, Node]) -> None:
         self.evidence = evidence
-        self.verdict = State.WAITING
-        self.inferred = self.unknown = 0
-        self._submitted = self._done_before_run = 0
+        self.counts = UnrecordedCounts()
         self._nodes = nodes
         self._names: set[str] = set()
         self._lost_records: set[str] = set()
@@ -105,19 +136,17 @@ class UnrecordedNodes:
 
     def update_verdict(self) -> set[str]:
         """Update the verdict; return the nodes to resolve again if it changed."""
+        tally = self.counts
         verdict = self.evidence.verdict(
-            before=self._done_before_run,
-            unrecorded=len(self._names),
-            lost=len(self._lost_records),
-            recorded=self._submitted > 0,
+            tally.done_before_run, len(self._names), len(self._lost_records), tally.submitted > 0
         )
-        if verdict is self.verdict:
+        if verdict is tally.verdict:
             return set()
-        self.verdict = verdict
+        tally.verdict = verdict
         return set(self._names)
 
     def _resolve(self, name: str, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-        node, evidence, verdict = self._nodes[name], self.evidence, self.verdict
+        node, evidence, verdict = self._nodes[name], self.evidence, self.counts.verdict
         is_unsubmitted = state.job is None and state.submitted is None
         # Only these nodes have a job in a log if submitted: no NOOP, no sub-DAG, no join.
         is_lost = state.inferred and is_unsubmitted and node.kind is NodeKind.JOB and not node.noop
@@ -126,7 +155,7 @@ class UnrecordedNodes:
             return NodeState(
                 State.COMPLETED, None, state.job, inferred=True, submitted=state.submitted
             )
-        if node.post is not None and state.state in FAILED_JOB and not evidence.recorded:
+        if node.post is not None and state.state in FAILED and not evidence.recorded:
             # The POST script decides, and only DAGMan's files have its result.
             return NodeState(State.UNKNOWN, state.since, state.job, submitted=state.submitted)
         parents = [parent for parent in node.parents - node.weak_parents if parent in states]
@@ -165,14 +194,15 @@ class UnrecordedNodes:
 
     def _count(self, name: str, state: NodeState, delta: int) -> None:
         """Add ``delta`` (1 or -1) nodes in this state to the counts."""
-        if state.submitted is not None:
-            self._submitted += delta
-        elif state.job is None:
-            self.inferred += delta * state.inferred
-            self.unknown += delta * (state.state is State.UNKNOWN)
+        tally = self.counts
+        tally.submitted += delta if state.submitted is not None else 0
         if name not in self._names and self._nodes[name].kind is not NodeKind.SERVICE:
-            was_done = state.state in DONE and not self._is_of_current_run(state)
-            self._done_before_run += delta * was_done
+            tally.done_before_run += (
+                delta if state.state in DONE and not self._is_of_current_run(state) else 0
+            )
+        if state.job is None and state.submitted is None:
+            tally.inferred += delta if state.inferred else 0
+            tally.unknown += delta if state.state is State.UNKNOWN else 0
 
 
 def _set_member(names: set[str], name: str, present: bool) -> None:
@@ -189,12 +219,13 @@ def unrecorded_evidence(
 
     ``ending``: as returned by :meth:`Dag.ending`.
     """
+    nodes_log = dag.logs.nodes_log_span
     process = last_fresh_process(dag)
     pre_completed = process.pre_completed if process is not None else None
     rescue_missing = missing_rescue(dag) is not None
     over = ending is not None or bool(dag.rescue_files_at_cut()) or dag.metrics is not None
     done = ending is not None and ended_with_all_done(dag, ending[0])
-    has_reports = bool(dag.processes or dag.jobstate_span) or dag.status is not None
+    has_reports = bool(dag.processes) or bool(dag.jobstate_started) or dag.status is not None
     if not rescue_missing and not done and pre_completed in dag.done_counts():
         return None
     return UnrecordedEvidence(
@@ -203,7 +234,8 @@ def unrecorded_evidence(
         started=process.start if process is not None else None,
         pre_completed=pre_completed,
         rescue_missing=rescue_missing,
-        recorded=has_reports or dag.logs.nodes_log_span is not None,
+        recorded=has_reports or nodes_log is not None,
+        unthrottled=nodes_log is not None and _submitted_all_ready(dag, nodes_log),
         has_ended=over,
     )
 
@@ -221,7 +253,7 @@ def current_metrics(dag: Dag) -> DagMetrics | None:
     run = dag.current_run()
     if run is None and dag.dagman_runs():
         return None
-    return dag.metrics if dag.wrote_metrics(run) else None
+    return dag.metrics if dag.wrote_metrics(run, dag.clock) else None
 
 
 def missing_rescue(dag: Dag) -> str | None:
@@ -294,4 +326,28 @@ def end_in_utc(dag: Dag) -> datetime | None:
     """End of the newest DAGMan run (aware), if a file has it in seconds since 1970."""
     metrics = current_metrics(dag)
     epoch = metrics.end if metrics is not None else None
+    if epoch is None and (finished := dag.jobstate_end()) is not None:
+        epoch = finished[0]
     return datetime.fromtimestamp(epoch, UTC) if epoch is not None else None
+
+
+def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool:
+    """Did the DAGMan that wrote the nodes.log submit all ready nodes, and have time to?
+
+    Unknown, and False, without its command line.
+    """
+    nodes = dag.workflow.nodes.values()
+    if dag.condor_sub is None or dag.condor_sub.configured:
+        return False
+    jobs = 0
+    roots = 0
+    for node in nodes:
+        if node.category is not None or node.queue_count is None:
+            return False
+        jobs += node.queue_count
+        roots += not node.parents
+    words = [word.lower() for word in dag.condor_sub.words]
+    for option, value in pairwise(words):
+        if option in THROTTLES and (not value.isdecimal() or 0 < int(value) < jobs):
+            return False
+    return nodes_log[1] - nodes_log[0] >= CYCLE + roots * SUBMISSION

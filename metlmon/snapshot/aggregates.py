@@ -439,7 +439,7 @@ class Aggregates:
         """
         for key, runs in self.runs.shared_epochs.items():
             dag = self.dags[key]
-            starts = dag.run_starts()
+            starts = dag.run_starts(self.ensemble.clock)
             if not starts:
                 self._submitted.pop(key, None)
                 continue

@@ -160,7 +160,7 @@ class SnapshotBuilder(SnapshotRows):
                 nodes_done=nodes_done,
                 nodes_failed=nodes_failed,
                 rescue=rescue.number if rescue else None,
-                submissions=dag.run_starts(),
+                submissions=dag.run_starts(self.clock),
                 halted=dag.halted,
                 ended=ended,
                 recoveries=dag.recovery_count(),

@@ -118,8 +118,7 @@ def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
         f'{{"client": "condor_dagman", "version": "25.14.1", "metrics_version": 2, '
         f'"start_time": {begun}, "end_time": {begun + 3600}, "exitcode": 0, "DagStatus": 0}}'
     )
-    out = Out().start("09:00:00").exit(0, "10:00:00")
-    told = tell(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
+    told = tell(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode())
     assert told.ensemble.clock.to_local(begun) == moment("09:00:00")
 
 
@@ -133,6 +132,18 @@ def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None
     told = tell(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
     assert told.ensemble.clock.to_local(begun) == moment("09:00:00")
     assert told.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
+
+
+def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None:
+    written = moment("09:30:00").replace(tzinfo=CHICAGO).astimezone(UTC)
+    rescue = (
+        "# Rescue DAG file, created after running\n#   the run.dag DAG file\n"
+        f"# Created {written:%m/%d/%Y %H:%M:%S} UTC\n"
+        "# Rescue DAG version: 2.0.1 (partial)\n"
+    )
+    out = Out().start("09:00:00").say("Writing Rescue DAG to run.dag.rescue001...", "09:30:00")
+    told = tell(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
+    assert told.ensemble.clock.to_local(written.timestamp()) == moment("09:30:00")
 
 
 def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -> None:

@@ -220,6 +220,16 @@ def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     assert (dag.state, dag.dagmans, dag.recoveries) == (DagState.RUNNING, 1, 1)
 
 
+def test_the_jobstate_log_knows_a_restart_as_well() -> None:
+    written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
+    written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 3 ***\n"
+    assert row(tell(DAG, jobstate=written)).state is DagState.RUNNING
+    written += b"1777888900 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
+    assert row(tell(DAG, jobstate=written)).dagmans == 1
+    written += b"1777889900 INTERNAL *** DAGMAN_FINISHED 0 ***\n"
+    assert row(tell(DAG, jobstate=written)).state is DagState.DONE
+
+
 # --- ABORT-DAG-ON with a FINAL node -------------------------------------------------------
 
 
@@ -317,7 +327,10 @@ def test_a_second_dagman_that_recovers_and_ends_at_once_leaves_the_first_running
     lost = "DAGMan lost track of node A (ClusterId=39). Please resubmit DAG from produced rescue"
     out.say(f"ERROR: {lost} file.", "09:10:01")
     out.exits(40, 1, "09:10:01")
-    told = tell(DAG, log, out=out)
+    jobstate = b"1777885200 INTERNAL *** DAGMAN_STARTED 38.0 ***\n"
+    jobstate += b"1777885800 INTERNAL *** DAGMAN_STARTED 40.0 ***\n"
+    jobstate += b"1777885801 INTERNAL *** DAGMAN_FINISHED 1 ***\n"
+    told = tell(DAG, log, out=out, jobstate=jobstate)
     dag = row(told, live=True)
     assert (dag.state, dag.refused, dag.recoveries) == (DagState.RUNNING, 1, 0)
     assert not [notice for notice in told.painter(live=True).notices() if lost in notice.text]

@@ -52,7 +52,8 @@ HELD_SINCE = datetime(2026, 1, 4, 12, 0, 0)
         SYSTEM.format("JobStatus =?= 5 && ((time() - EnteredCurrentStatus) > 2592000)"),
         ATTRIBUTE.format("(JobStatus == 5) && (CurrentTime - EnteredCurrentStatus >= 2592000)"),
         SYSTEM.format(
-            "JobStatus == 5 && NumHolds > 3 && time() - EnteredCurrentStatus > 30 * 86400"
+            "(JobStatus == 5 && NumHolds > 3 && time() - EnteredCurrentStatus > 30 * 86400) || "
+            "(JobStatus == 5 && time() - EnteredCurrentStatus > 40 * 86400)"
         ),
     ],
 )

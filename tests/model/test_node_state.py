@@ -4,7 +4,7 @@ See ``metlmon/README.md``, "Node state"; and what DONE, rescue files and restart
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, tzinfo
 
 import pytest
 
@@ -563,11 +563,33 @@ def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
+@pytest.mark.parametrize("zone", [None, UTC])
+def test_what_the_jobstate_log_says_of_an_end_is_not_the_next_dagmans(zone: tzinfo | None) -> None:
+    """The next one waits in the queue, and has written nothing yet."""
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
+    log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
+    log.remove(900, at="10:00:00").submit(901, at="10:00:01")
+    out = Out().start(at="09:00:01").exit(1, at="10:00:00")
+    began, ended = (
+        int(moment(at).replace(tzinfo=UTC).timestamp()) for at in ("09:00:01", "10:00:00")
+    )
+    written = (
+        f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
+        f"{ended} INTERNAL *** DAGMAN_FINISHED 1 ***\n"
+    ).encode()
+    told = tell(CHAIN, log, out=out, jobstate=written, settings=Settings(zone=zone))
+    (dag,) = told.painter().status().dags
+    assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
+
+
 def test_before_its_first_dagman_a_dag_was_not_submitted() -> None:
+    """The jobstate log counts seconds since 1970: it is cut like all that has a stamp."""
+    began = int(moment("09:00:00").replace(tzinfo=UTC).timestamp())
+    written = f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n".encode()
     out = Out().start(at="09:00:00")
     given = Settings(zone=UTC)
     for cut, expected in (("08:59:59", DagState.NOT_SUBMITTED), ("09:00:00", DagState.RUNNING)):
-        told = tell(CHAIN, out=out, cut=cut, settings=given)
+        told = tell(CHAIN, out=out, jobstate=written, cut=cut, settings=given)
         (dag,) = told.painter().status().dags
         assert (dag.state, len(dag.submissions)) == (expected, expected is DagState.RUNNING)
 

@@ -174,6 +174,18 @@ def test_a_jobstate_log_that_lacks_it() -> None:
     assert clusters(tell(CHAIN, shared(), jobstate=jobstate)) == [OURS]
 
 
+def test_a_node_status_file_in_which_its_node_is_not_ready() -> None:
+    status = (
+        b'[\n  Type = "DagStatus";\n  DagFiles = { "run.dag" };\n'
+        b'  Timestamp = 1777892400; /* "Mon May  4 11:00:00 2026" */\n  DagStatus = 3;\n]\n'
+        b'[\n  Type = "NodeStatus";\n  Node = "run0-train_epoch1";\n  NodeStatus = 0;\n]\n'
+    )
+    log = Log().submit(THEIRS, "run0-train_epoch1", at="10:05:00", older=True)
+    out = Out().start("09:59:00")
+    assert clusters(tell(CHAIN, log, out=out, status=status)) == []
+    assert clusters(tell(CHAIN, log, status=status)) == [THEIRS], "of another life, perhaps"
+
+
 @pytest.mark.parametrize("older", [901, 899])
 def test_it_names_another_dagman(older: int) -> None:
     reason = f"The system macro says: DAGManJobId =?= {older} is TRUE"
@@ -274,6 +286,16 @@ def quiet(*clusters: tuple[str, int, str]) -> Log:
     return log
 
 
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_dagman_has_one_job_of_a_node_at_a_time(ours_first: bool) -> None:
+    at = "10:00:00"
+    log = Log().submit(OURS, NODE, at=at, older=True).submit(THEIRS, NODE, at=at, older=True)
+    log.submit(79, "run0-train_epoch1", at="10:09:00", older=True)
+    logs = [quiet((NODE, OURS, at)), log] if ours_first else [log, quiet((NODE, OURS, at))]
+    told = tell(CHAIN, *logs)
+    assert clusters(told) == [OURS], "theirs, and a child of a node that still runs, are not ours"
+
+
 def test_a_retry_is_ours_though_nothing_proves_it_yet() -> None:
     at = "10:00:00"
     log = Log().submit(OURS, NODE, at=at, older=True).execute(OURS, at="10:01:00")
@@ -289,6 +311,14 @@ def pieces_that_show_an_end() -> list[Log]:
     return [quiet((NODE, OURS, "10:00:00")), retry, end]
 
 
+def pieces_that_show_an_overlap() -> list[Log]:
+    """Another directory's job (80) is still in the queue after ours was submitted."""
+    other = Log("other.log").submit(80, NODE, at="10:00:00", older=True)
+    rest = Log("other.log").submit(90, at="10:20:00").terminate(90, at="10:21:00")
+    ours = Log().submit(OURS, NODE, at="10:05:00", older=True)
+    return [other, rest, ours, quiet((NODE, OURS, "10:05:00"))]
+
+
 def pieces_that_show_a_second_shared_log() -> list[Log]:
     """Another directory's job is in two logs, so both are shared, and 80 may be its job."""
     first = Log().submit(THEIRS, NODE, at="10:05:00", older=True)
@@ -302,6 +332,7 @@ def pieces_that_show_a_second_shared_log() -> list[Log]:
     ("pieces", "expected"),
     [
         (pieces_that_show_an_end, ("run.dag", ())),
+        (pieces_that_show_an_overlap, (None, ())),
         (pieces_that_show_a_second_shared_log, (None, ("run.dag",))),
     ],
 )

@@ -19,7 +19,7 @@ from metlmon.snapshot.types import Status
 
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
 DAG, OUT, NODES_LOG = "ens.dag", "ens.dag.dagman.out", "ens.dag.nodes.log"
-METRICS, STATUS = "ens.dag.metrics", "nodes.dag.status"
+METRICS, SUB, STATUS = "ens.dag.metrics", "ens.dag.condor.sub", "nodes.dag.status"
 
 
 class Copy:
@@ -65,7 +65,48 @@ def epochs(status: Status) -> dict[str, tuple[int, int, State]]:
     return {run.run: (run.epochs_done, run.epochs_inferred, run.state) for run in status.runs}
 
 
-def test_without_the_rescue_file_nothing_follows(tmp_path: Path) -> None:
+def test_roots_that_nothing_held_back_were_done(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, SUB, NODES_LOG).status()
+    done = (4, 4, State.COMPLETED)
+    # Of run2 the last two were trained in this life.
+    told = {"run0": done, "run1": done, "run2": (4, 2, State.COMPLETED), "run3": done}
+    assert epochs(status) == told
+    assert status.epoch_states[State.WAITING] == status.epoch_states[State.UNKNOWN] == 0
+    missing = notice(status, "missing-rescue")
+    assert missing.file == "ens.dag.rescueNNN"
+    assert "14 nodes taken for done" in missing.text
+
+
+@pytest.mark.parametrize(
+    ("option", "follows"),
+    [("-MaxIdle 1000", True), ("-MaxIdle 12", False), ("-MaxJobs 3", False), ("-MaxJobs 0", True)],
+)
+def test_a_throttle_may_have_held_them_back(tmp_path: Path, option: str, follows: bool) -> None:
+    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
+    copy.change(SUB, "-MaxIdle 1000", option)
+    states = copy.status().epoch_states
+    assert states[State.UNKNOWN] == (0 if follows else 12)
+    assert states[State.WAITING] == 0
+
+
+def test_a_configuration_of_its_own_may_have_held_them_back(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
+    copy.change(SUB, 'environment = "', 'environment = "_CONDOR_DAGMAN_CONFIG_FILE=/a/dag.config ')
+    assert copy.status().epoch_states[State.UNKNOWN] == 12
+
+
+def test_a_category_or_a_pre_script_may_have_held_them_back(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
+    recorded = (tmp_path / DAG).read_bytes()
+    copy.write(DAG, recorded + b"\nCATEGORY run0-train_epoch0 few\nMAXJOBS few 1\n")
+    assert copy.status().epoch_states[State.UNKNOWN] == 12
+    copy.write(DAG, recorded + b"\nSCRIPT PRE run0-train_epoch0 gate\n")
+    states = copy.status()
+    assert epochs(states)["run0"] == (0, 0, State.UNKNOWN)
+    assert epochs(states)["run3"] == (4, 4, State.COMPLETED)
+
+
+def test_without_its_command_line_nothing_follows(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, NODES_LOG).status()
     unknown = (0, 0, State.UNKNOWN)
     told = {"run0": unknown, "run1": unknown, "run2": (4, 2, State.COMPLETED), "run3": unknown}
@@ -220,7 +261,7 @@ def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_text_says_what_is_inferred(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Copy(tmp_path, DAG, NODES_LOG).write(OUT, last_life())
+    Copy(tmp_path, DAG, SUB, NODES_LOG)
     text = shown(tmp_path, capsys, "status")
     assert "✓ 16 completed (14 inferred)" in text
 
