@@ -1,4 +1,4 @@
-"""Who waits before an empty screen does not wait for the thread's rest."""
+"""Figures come as soon as they are asked for, and what jobs wrote as soon as the logs are read."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
+from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status
 from metlmon.stats.inputs import StatsInput
 from screens.base import stats_worker
-from screens.base.stats_worker import StatsWorker
+from screens.base.stats_worker import WRITTEN_SECONDS, StatsWorker
 
 PATIENCE = 10.0
+SOON = WRITTEN_SECONDS / 2
 
 
 class OneNode:
-    """A feed of one node."""
+    """A feed of one node, of whose logs so much was read."""
 
     settings = Settings()
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress = Progress(2, 2)) -> None:  # noqa: B008
         status = SimpleNamespace(node_states={State.COMPLETED: 1})
-        self.latest = Snapshot(cast(Status, status), frozenset(), Progress(1, 1))
+        self.latest = Snapshot(cast(Status, status), frozenset(), progress)
+        self.asked = 0
 
     def ledger(self) -> Ledger:
         return Ledger("/nowhere", None, False)
 
-    def training_outputs(self) -> dict[str, Any]:
-        return {}
+    def training_outputs(self) -> dict[str, TrainingOutput]:
+        self.asked += 1
+        return {"run0": TrainingOutput("run0", {}, {}, {})}
 
     def progress_lines(self) -> dict[Any, Any]:
         return {}
@@ -48,8 +53,8 @@ def second(basis: StatsInput) -> str:
     return "second"
 
 
-def comes(what: Callable[[], object]) -> bool:
-    end = time.monotonic() + PATIENCE
+def comes(what: Callable[[], object], seconds: float = PATIENCE) -> bool:
+    end = time.monotonic() + seconds
     while not what() and time.monotonic() < end:
         time.sleep(0.01)
     return bool(what())
@@ -88,5 +93,44 @@ def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
         study.precompute(first, second)
         assert comes(lambda: told)
         assert study.value(second) == "second"
+    finally:
+        study.close()
+
+
+def written(basis: StatsInput) -> bool:
+    return basis.files_read
+
+
+def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
+    feed = OneNode(Progress(1, 2))
+    study = StatsWorker(cast(Feed, feed), lambda: None)
+    try:
+        study.watch_job_files()
+        assert comes(lambda: study.value(written) is not None, SOON)
+        assert study.value(written) is False
+        assert feed.asked == 0
+        feed.latest = replace(feed.latest, progress=Progress(2, 2))
+        study.watch_job_files()
+        assert comes(lambda: study.value(written), SOON)
+        assert feed.asked == 1
+    finally:
+        study.close()
+
+
+def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_worker, "FORGET_SECONDS", 0.05)
+    monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 0.01)
+    feed = OneNode()
+    study = StatsWorker(cast(Feed, feed), lambda: None)
+    try:
+        study.watch_job_files()
+        assert comes(lambda: feed.asked, SOON)
+        before, quiet_until = feed.asked, time.monotonic() + 0.2
+        while time.monotonic() < quiet_until:
+            if feed.asked != before:  # Not before it rests.
+                before, quiet_until = feed.asked, time.monotonic() + 0.2
+            time.sleep(0.01)
+        study.watch_job_files()
+        assert comes(lambda: feed.asked > before, SOON)
     finally:
         study.close()
