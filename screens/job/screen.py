@@ -175,39 +175,32 @@ class JobScreen(ActionScreen):
     def _read_tails(self, view: JobView) -> None:
         if self._reading:
             return
+        names = ((".err", view.error), (".out", view.output))
+        files = [(title, name) for title, name in names if name is not None]
         if self.context.time_travel.past_view is not None:
-            files = ((".err", view.error), (".out", view.output))
-            self._tails = tuple(
-                OutputTail(title, name, (), NO_OUTPUT_IN_PAST)
-                for title, name in files
-                if name is not None
-            )
+            self._tails = tuple(OutputTail(*file, (), NO_OUTPUT_IN_PAST) for file in files)
             return
         self._reading = True
         job, dagdir = self.job, self.context.feed.dagdir
-        files = ((".err", view.error), (".out", view.output))
 
         def read() -> None:
-            tails = []
-            for title, name in files:
-                if name is None:
-                    continue
-                try:
-                    with calls_through(self._files):
-                        lines = call_with_timeout(_read_tail, dagdir, name)[-TAIL_LINES:]
-                    tails.append(OutputTail(title, name, tuple(lines)))
-                except (UnreadableFile, FsTimeout) as reason:
-                    tails.append(OutputTail(title, name, (), str(reason)))
-                except Exception as error:
-                    tails.append(
-                        OutputTail(title, name, (), describe_error("reading it failed", error))
-                    )
+            tails = tuple(self._read_tail(dagdir, *file) for file in files)
             if not get_current_worker().is_cancelled:
-                self.app.call_from_thread(self._set_tails, job, tuple(tails))
+                self.app.call_from_thread(self._set_tails, job, tails)
 
         self.run_worker(
             read, thread=True, exit_on_error=True, group="tails", description="the output"
         )
+
+    def _read_tail(self, dagdir: Path, title: str, name: str) -> OutputTail:
+        try:
+            with calls_through(self._files):
+                lines = call_with_timeout(lambda path: read_tail(output_file(path, name)), dagdir)
+            return OutputTail(title, name, tuple(lines[-TAIL_LINES:]))
+        except (UnreadableFile, FsTimeout) as reason:
+            return OutputTail(title, name, (), str(reason))
+        except Exception as error:
+            return OutputTail(title, name, (), describe_error("reading it failed", error))
 
     def on_unmount(self) -> None:
         self._files.close()
@@ -255,7 +248,3 @@ class JobScreen(ActionScreen):
         view = self.context.feed.job_view(*self.job)
         if view is not None:
             self.context.open_run_of(view.row)
-
-
-def _read_tail(dagdir: Path, name: str) -> list[str]:
-    return read_tail(output_file(dagdir, name))

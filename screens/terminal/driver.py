@@ -20,6 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Final
 
+from rich.color import ColorSystem
 from rich.segment import Segment
 from textual import events
 from textual.app import App
@@ -114,7 +115,9 @@ class FlowControlledDriver(HookedDriver):
 
     def __init__(self, app: App[Any], **kwargs: Any) -> None:
         super().__init__(app, **kwargs)
-        self.output_file = TerminalWriter(self.output_file, self._written, self._terminal_lost)
+        self.output_file = TerminalWriter(
+            self.output_file, self._written, self.application.terminal_lost
+        )
         self._writes_queued = self._writes_done = 0
         self._unreported_bytes = REPORT_BYTES
         self._requested_at: float | None = None
@@ -124,6 +127,13 @@ class FlowControlledDriver(HookedDriver):
         # Signal handlers run in an arbitrary context.
         self._context = copy_context()
         self.paint_pending = False
+
+    @property
+    def application(self) -> DiffRenderingApp:
+        """The application that this driver serves."""
+        application = super().application
+        assert isinstance(application, DiffRenderingApp)
+        return application
 
     @property
     def has_pending_output(self) -> bool:
@@ -165,15 +175,12 @@ class FlowControlledDriver(HookedDriver):
     def _paint_if_clear(self) -> None:
         """Paint if all output may have arrived; called in any thread."""
         if self.paint_pending and not self.has_pending_output and not self.event_loop.is_closed():
-            self.event_loop.call_soon_threadsafe(self.application.call_later, self._paint_app)
-
-    def _paint_app(self) -> None:
-        if isinstance(self.application, DiffRenderingApp):
-            self.application.paint()
+            self.event_loop.call_soon_threadsafe(
+                self.application.call_later, self.application.paint
+            )
 
     def start_application_mode(self) -> None:
-        if isinstance(self.application, DiffRenderingApp):
-            self.application.screen_buffer.invalidate()
+        self.application.screen_buffer.invalidate()
         previous_thread, self._suspended = self.writer_thread, False
         self._requested_at = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -209,7 +216,7 @@ class FlowControlledDriver(HookedDriver):
                 except OSError:
                     data = b""
                 if not data:
-                    self._terminal_lost()
+                    self.application.terminal_lost()
                     return
                 for message in decoder.feed(data):
                     self.process_message(message)
@@ -218,11 +225,6 @@ class FlowControlledDriver(HookedDriver):
 
     def terminal_size(self) -> tuple[int, int]:
         return terminal_size((self.output_file.fileno(), self.fileno))
-
-    def _terminal_lost(self) -> None:
-        """Report that the terminal has gone; called in any thread."""
-        if isinstance(self.application, DiffRenderingApp):
-            self.application.terminal_lost()
 
     # --- suspend and resume -----------------------------------------------------------------
 
@@ -261,18 +263,14 @@ def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
             columns, lines = os.get_terminal_size(descriptor)
             if columns > 0 and lines > 0:
                 return min(columns, MAXIMUM_WIDTH), min(lines, MAXIMUM_HEIGHT)
-    return _size_variable("COLUMNS", DEFAULT_SIZE[0], MAXIMUM_WIDTH), _size_variable(
-        "LINES", DEFAULT_SIZE[1], MAXIMUM_HEIGHT
-    )
+    columns = _size_variable("COLUMNS", DEFAULT_SIZE[0])
+    lines = _size_variable("LINES", DEFAULT_SIZE[1])
+    return min(columns, MAXIMUM_WIDTH), min(lines, MAXIMUM_HEIGHT)
 
 
-def _size_variable(variable: str, default: int, maximum: int) -> int:
+def _size_variable(variable: str, default: int) -> int:
     value = os.environ.get(variable, "")
-    return (
-        min(int(value), maximum)
-        if value.isdecimal() and 0 < len(value) < 6 and int(value)
-        else default
-    )
+    return int(value) or default if value.isdecimal() and len(value) < 6 else default
 
 
 def can_be_resumed() -> bool:
@@ -309,12 +307,8 @@ class DiffRenderingApp(HookedApp):
         """The screen buffer, created with the colour system of the console."""
         if self._screen_buffer is None:
             # Without a known colour system use the default, as Textual's strips do.
-            system = color_system(self.console)
-            self._screen_buffer = (
-                ScreenBuffer(fills=erases_with_background())
-                if system is None
-                else ScreenBuffer(system, erases_with_background())
-            )
+            system = color_system(self.console) or ColorSystem.TRUECOLOR
+            self._screen_buffer = ScreenBuffer(system, erases_with_background())
         return self._screen_buffer
 
     def terminal_lost(self) -> None:

@@ -259,7 +259,7 @@ def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
         "import ctypes\n"
         "from metlmon.pool import worker\n"
         "class Waits:\n"
-        "    def where(self, request): ctypes.PyDLL(None).sleep(600)\n"
+        "    def where(self, *request): ctypes.PyDLL(None).sleep(600)\n"
         "worker.serve.__defaults__ = (Waits,)\n"
         "worker.main()\n"
     )
