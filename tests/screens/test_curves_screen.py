@@ -39,33 +39,26 @@ async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
         assert f"{LOST} diverged in epoch 5" in seen.lines[0]
         assert f"{LOST} " in seen.line("✗ diverged in epoch 5")
         assert "NaN" in seen.line("✗ diverged in epoch 5")
-
-
-async def test_where_there_is_room_the_best_value_is_told_too(show: Show) -> None:
-    async with show(learning(), size=WIDE) as seen:
-        await opened(seen)
-        assert "11 of 12 runs improve · best 0.2" in seen.lines[0]
-        assert f"{LOST} diverged in epoch 5" in seen.lines[0]
-
-
-async def test_what_ran_away_does_not_press_the_others_flat(show: Show) -> None:
-    async with show(learning(), size=NARROW) as seen:
-        await opened(seen)
+        # What ran away does not press the others flat.
         assert "▲" in seen.text
         assert "1 value above, to 90" in seen.lines[1]
         scale = [line.split(DRAWN)[0].strip() for line in seen.lines if DRAWN in line]
         assert all(float(value) <= 1.2 for value in scale)
-
-
-async def test_the_cursors_curve_stands_out(show: Show) -> None:
-    async with show(learning(), size=NARROW) as seen:
-        await opened(seen)
+        # The cursor's curve stands out.
         assert "━ run0" in seen.lines[1]
         await seen.press("down", "down")
         assert "━ run2" in seen.lines[1]
         await seen.press("enter")
         assert isinstance(seen.app.screen, RunScreen)
         assert seen.app.screen.key == RUNS[2].key
+
+
+async def test_where_there_is_room_best_value_and_progress_are_told(show: Show) -> None:
+    async with show(learning(), size=WIDE) as seen:
+        await opened(seen)
+        assert "11 of 12 runs improve · best 0.2" in seen.lines[0]
+        assert f"{LOST} diverged in epoch 5" in seen.lines[0]
+        assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.line(" run1 ")
 
 
 async def test_from_a_run_to_its_own_curve_over_the_band(show: Show) -> None:
@@ -76,7 +69,7 @@ async def test_from_a_run_to_its_own_curve_over_the_band(show: Show) -> None:
         assert "run3" in seen.under_cursor
 
 
-async def test_views_by_turns(show: Show) -> None:
+async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
     async with show(learning()) as seen:
         await opened(seen)
         assert "others" in seen.lines[1]
@@ -87,6 +80,20 @@ async def test_views_by_turns(show: Show) -> None:
         assert "heterogeneous 8 runs" in seen.lines[1]
         await seen.press("v")
         assert "others" in seen.lines[1]
+        await seen.press("l")
+        assert "log" in seen.lines[1]
+        await seen.press("l")
+        assert "log" not in seen.lines[1]
+        await seen.press("slash", *"control", "enter")
+        assert "4 of 12 runs" in seen.text
+        assert " run1 " not in seen.text.split("TREND  ")[1]
+        await seen.press("escape", "s", "s", "s")
+        assert LOST in seen.text.split("TREND  ")[1].splitlines()[1]
+        await seen.press("m")
+        await until(seen.pilot, lambda: "test/pearson_total_score" in seen.lines[1])
+        assert "higher is better" in seen.lines[1]
+        await seen.press("M")
+        await until(seen.pilot, lambda: "val_loss" in seen.lines[1])
 
 
 async def test_without_labels_there_are_two_views(show: Show) -> None:
@@ -98,25 +105,6 @@ async def test_without_labels_there_are_two_views(show: Show) -> None:
         assert "[[label]] in metlmon.toml" in seen.text
 
 
-async def test_the_next_metric_and_back(show: Show) -> None:
-    async with show(learning()) as seen:
-        await opened(seen)
-        await seen.press("m")
-        await until(seen.pilot, lambda: "test/pearson_total_score" in seen.lines[1])
-        assert "higher is better" in seen.lines[1]
-        await seen.press("M")
-        await until(seen.pilot, lambda: "val_loss" in seen.lines[1])
-
-
-async def test_values_by_their_logarithm(show: Show) -> None:
-    async with show(learning()) as seen:
-        await opened(seen)
-        await seen.press("l")
-        assert "log" in seen.lines[1]
-        await seen.press("l")
-        assert "log" not in seen.lines[1]
-
-
 async def test_a_logarithm_of_nothing_says_so(show: Show) -> None:
     feed = learning()
     below = tuple(Point(epoch, -1.0 - epoch, 0, "x") for epoch in range(3))
@@ -125,24 +113,6 @@ async def test_a_logarithm_of_nothing_says_so(show: Show) -> None:
         await opened(seen)
         await seen.press("l")
         assert "a logarithm needs values above 0" in seen.text
-
-
-async def test_filter_and_order(show: Show) -> None:
-    async with show(learning()) as seen:
-        await opened(seen)
-        await seen.press("slash", *"control", "enter")
-        assert "4 of 12 runs" in seen.text
-        assert " run1 " not in seen.text.split("TREND  ")[1]
-        await seen.press("escape", "s", "s", "s")
-        rows = seen.text.split("TREND  ")[1].splitlines()
-        assert LOST in rows[1]
-
-
-async def test_progress_within_the_running_epoch(show: Show) -> None:
-    async with show(learning(), size=WIDE) as seen:
-        await opened(seen)
-        row = seen.line(" run1 ")
-        assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in row
 
 
 async def test_new_values_come_while_one_looks(show: Show) -> None:

@@ -87,29 +87,13 @@ async def test_the_first_line_answers() -> None:
         assert estimates_table.interval_text(found.runs[0].remaining) in run0
         below = " ".join(seen.text.split())
         assert "3 epochs left: from 3 epochs of its own, 13 of other runs." in below
-
-
-async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
-    async with watching("demo", HALFWAY) as seen:
-        seen.app.stats.value(make_forecast)
-        await seen.settle()
-        found = seen.app.stats.value(make_forecast)
-        assert found is not None
-        await seen.press("e", "down", "enter")
+        await seen.press("down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
         assert f"remaining  {estimates_table.interval_text(found.runs[1].remaining)}" in seen.text
-
-
-async def test_sorted_by_what_ends_last() -> None:
-    async with watching("demo", HALFWAY) as seen:
-        seen.app.stats.value(make_forecast)
-        await seen.settle()
-        found = seen.app.stats.value(make_forecast)
-        assert found is not None
-        await seen.press("e", "s")
+        await seen.press("escape", "s")
         last = max(found.runs, key=lambda run: run.remaining.median if run.remaining else 0.0)
         first_row = next(line for line in seen.lines[4:] if "run" in line)
-        assert last.run_name in first_row
+        assert last.run_name in first_row, "sorted by what ends last"
 
 
 async def test_an_ensemble_that_is_done() -> None:

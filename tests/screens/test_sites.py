@@ -56,6 +56,14 @@ async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> No
         assert isinstance(seen.app.screen, SitesScreen)
         assert "cheapest: CHTC-Spark-CE1" in seen.lines[0]
         assert "most expensive: expanse" in seen.lines[0]
+        await seen.press("end")
+        assert "unknown" in seen.under_cursor
+        assert "1 stalled 2h30m" in seen.text
+        assert "13/110" in seen.text
+        await seen.press("up")
+        assert "CHTC-Spark-CE1" in seen.under_cursor
+        assert "1 idle for ospool, longest 2d18h" in seen.text
+        assert "1 removed while idle for ospool" in seen.text
 
 
 def wasted() -> Ledger:
@@ -94,31 +102,32 @@ async def test_the_essential_stays_at_80_columns(show: Show) -> None:
         assert "▇" in seen.line("delta")
 
 
-async def test_what_a_job_wrote_cannot_paint(show: Show) -> None:
-    async with show(PlacedFeed(), size=WIDE) as seen:
-        await seen.press("w", "tab", "tab", "tab", "down")
-        assert "\x1b" not in seen.text
-        assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
-
-
-async def test_the_views_follow_each_other(show: Show) -> None:
+async def test_views_filter_and_order(show: Show) -> None:
     async with show(PlacedFeed()) as seen:
-        await seen.press("w")
+
+        def rows() -> list[str | None]:
+            return [row.key for row in seen.app.screen.query_one(Table).rows]
+
+        await seen.press("w", "slash", *"cgroup", "enter")
+        assert rows() == ["expanse"], "a filter looks in causes, too"
+        await seen.press("escape")
+        assert len(rows()) == 5
+        await seen.press("s")
+        assert "by badput" in seen.text
+        assert rows()[0] == "aws"
+        await seen.press("S")
+        assert rows()[-1] == "aws"
         for title in ("[sites", "[GPU models", "[site by GPU", "[causes", "[sites"):
             assert title in seen.text
+            if title == "[site by GPU":
+                slow, fastest = seen.line("1.79× slow"), seen.line("fastest")
+                assert "expanse" in slow
+                assert "▒" in slow, "marked by word and texture"
+                assert "delta" in fastest
+                assert "▒" not in fastest
             await seen.press("tab")
         await seen.press("shift+tab", "shift+tab")
         assert "[causes" in seen.text
-
-
-async def test_a_slow_site_is_marked_by_word_and_texture(show: Show) -> None:
-    async with show(PlacedFeed()) as seen:
-        await seen.press("w", "tab", "tab")
-        slow, fastest = seen.line("1.79× slow"), seen.line("fastest")
-        assert "expanse" in slow
-        assert "▒" in slow
-        assert "delta" in fastest
-        assert "▒" not in fastest
 
 
 async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
@@ -134,42 +143,6 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
         await seen.tell(seen.feed.latest)
         await seen.press("shift+tab")
         assert seen.under_cursor == before
-
-
-async def test_sorting_by_what_was_lost(show: Show) -> None:
-    async with show(PlacedFeed()) as seen:
-        await seen.press("w", "s")
-        assert "by badput" in seen.text
-        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
-        assert rows[0] == "aws"
-        await seen.press("S")
-        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
-        assert rows[-1] == "aws"
-
-
-async def test_a_filter_looks_in_causes_too(show: Show) -> None:
-    async with show(PlacedFeed()) as seen:
-        await seen.press("w", "slash", *"cgroup", "enter")
-        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
-        assert rows == ["expanse"]
-        await seen.press("escape")
-        assert len(seen.app.screen.query_one(Table).rows) == 5
-
-
-async def test_waits_that_led_nowhere_are_told_of_their_target(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w", "end", "up")
-        assert "CHTC-Spark-CE1" in seen.under_cursor
-        assert "1 idle for ospool, longest 2d18h" in seen.text
-        assert "1 removed while idle for ospool" in seen.text
-
-
-async def test_a_transfer_that_stalled_is_of_an_unknown_site(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w", "end")
-        assert "unknown" in seen.under_cursor
-        assert "1 stalled 2h30m" in seen.text
-        assert "13/110" in seen.text
 
 
 # --- the executions behind a number -----------------------------------------------------------
@@ -212,34 +185,25 @@ async def test_only_what_was_lost(show: Show) -> None:
         await seen.press("escape")
         assert rows() == 10, "esc shows all again before it goes back"
         assert isinstance(seen.app.screen, ExecutionsScreen)
-
-
-async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
-    async with show(PlacedFeed(), size=WIDE) as seen:
-        await seen.press("w", "tab", "tab", "tab", "down", "enter")
-        assert seen.lines[0].startswith(" Executions   2 badput of 34/102 ")
-        await seen.press("r")
-        assert isinstance(seen.app.screen, RunScreen)
-
-
-async def test_a_cause_that_ended_nothing_says_so(show: Show) -> None:
-    async with show(PlacedFeed()) as seen:
-        await seen.press("w", "tab", "tab", "tab", "end", "enter")
-        assert "jobs were held before they ran" in seen.text
-
-
-async def test_the_marked_execution_says_why(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
+        await seen.press("escape", "home", "enter", "s", "home")
+        assert "by GPU-hours" in seen.text
+        assert "8h50m" in seen.under_cursor
+        await seen.press("escape", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
         assert "✓ succeeded ⇄" in seen.under_cursor
         assert "its longest one, of 6h31m at aws" in " ".join(seen.text.split())
 
 
-async def test_executions_sort_by_what_they_took(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w", "enter", "s", "home")
-        assert "by GPU-hours" in seen.text
-        assert "8h50m" in seen.under_cursor
+async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
+    async with show(PlacedFeed(), size=WIDE) as seen:
+        await seen.press("w", "tab", "tab", "tab", "down")
+        assert "\x1b" not in seen.text
+        assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
+        await seen.press("end", "enter")
+        assert "jobs were held before they ran" in seen.text, "it ended nothing"
+        await seen.press("escape", "home", "down", "enter")
+        assert seen.lines[0].startswith(" Executions   2 badput of 34/102 ")
+        await seen.press("r")
+        assert isinstance(seen.app.screen, RunScreen)
 
 
 # --- nothing, and later ------------------------------------------------------------------------

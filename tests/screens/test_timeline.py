@@ -44,7 +44,11 @@ async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
 
 
-async def test_every_run_has_a_readable_lane_on_a_small_screen() -> None:
+async def test_every_run_has_a_readable_lane_on_a_small_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 51)
+    threads = counted(monkeypatch, TimelineScreen, "_stack")
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t")
         for run in range(6):
@@ -57,10 +61,22 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen() -> None:
         assert "╳╳ held" in seen.text
         assert "suspended" not in seen.text, "there was none"
         assert "6 GPUs" in seen.text
+        made = timeline(seen).present_timeline
+        assert made is not None
+        assert len(made.executions) == 51
+        assert sum(len(lane.spans) for lane in made.lanes) > 51, "each has several spans"
+        assert not threads, "the chart of so few is there at once"
+        await seen.press("slash", *"run3", "enter")
+        assert " run3 " in seen.text
+        assert " run1 " not in seen.text
+        await seen.press("escape")
+        assert " run1 " in seen.text
+        assert isinstance(seen.app.screen, TimelineScreen)
 
 
 async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
+    written_out = [counted(monkeypatch, each, "__repr__") for each in (TimelineSpan, Timeline)]
     for at_once in (5000, 0):
         monkeypatch.setattr("screens.timeline.screen.AT_ONCE", at_once)
         async with opened(session(TRAINER), NARROW) as seen:
@@ -68,6 +84,7 @@ async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.Monk
                 await seen.press(*keys)
                 shown.append(seen.text)
     assert shown[:4] == shown[4:]
+    assert [each.total() for each in written_out] == [0, 0]
 
 
 # --- what it costs --------------------------------------------------------------------------
@@ -103,32 +120,6 @@ async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.M
         assert set(rows.values()) == {2}
 
 
-async def test_the_chart_of_many_is_added_up_without_writing_all_of_them_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 0)
-    told = [counted(monkeypatch, each, "__repr__") for each in (TimelineSpan, Timeline)]
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t")
-        assert "6 GPUs" in seen.text
-        assert [each.total() for each in told] == [0, 0]
-
-
-async def test_the_chart_comes_at_once_unless_there_are_many_executions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 51)
-    threads = counted(monkeypatch, TimelineScreen, "_stack")
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t")
-        made = timeline(seen).present_timeline
-        assert made is not None
-        assert len(made.executions) == 51
-        assert sum(len(lane.spans) for lane in made.lanes) > 51, "each has several spans"
-        assert not threads
-        assert "6 GPUs" in seen.text
-
-
 # --- in other words -------------------------------------------------------------------------
 
 
@@ -145,16 +136,6 @@ async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
         assert any(texts.values()), "the row is marked"
         drawn = {text: reverse for text, reverse in texts.items() if set(text) & BAR}
         assert not any(drawn.values()), drawn
-
-
-async def test_sites_have_their_letters_and_a_legend() -> None:
-    async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("t", "b")
-        assert "D█ Delta-GPU" in seen.text
-        assert "C▚ CHTC-Spark-CE1" in seen.text
-        assert "D█" in seen.line(" run0 ")
-        await seen.press("b")
-        assert "██ goodput" in seen.text
 
 
 async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
@@ -184,22 +165,18 @@ async def test_more_runs_than_lines_scroll() -> None:
         assert "hetero15" in seen.under_cursor
 
 
-async def test_a_filter_keeps_the_runs_with_its_text() -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t", "slash", *"run3", "enter")
-        assert " run3 " in seen.text
-        assert " run1 " not in seen.text
-        await seen.press("escape")
-        assert " run1 " in seen.text
-        assert isinstance(seen.app.screen, TimelineScreen)
-
-
 # --- the cursor -----------------------------------------------------------------------------
 
 
 async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("t", "z")
+        await seen.press("t", "b")
+        assert "D█ Delta-GPU" in seen.text
+        assert "C▚ CHTC-Spark-CE1" in seen.text
+        assert "D█" in seen.line(" run0 ")
+        await seen.press("b")
+        assert "██ goodput" in seen.text
+        await seen.press("z")
         made, screen = timeline(seen).present_timeline, timeline(seen)
         assert made is not None
         worst = max(made.gaps, key=lambda stall: stall.seconds)
@@ -285,16 +262,12 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
         assert window()[:2] == (start, each)
 
 
-async def test_zooming_in_ends_where_there_is_nothing_more_to_see() -> None:
+async def test_zooming_in_ends_and_moving_out_of_view_takes_the_view_along() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t", "left", *["plus"] * 9)
         assert "nothing to see" in seen.lines[-5]
         assert timeline(seen).zoom is not None
-
-
-async def test_moving_out_of_view_takes_the_view_along() -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t", "left", "plus", "plus", *["shift+left"] * 12)
+        await seen.press("0", "plus", "plus", *["shift+left"] * 12)
         view = timeline(seen)._view
         assert view is not None
         assert view.window.start <= (timeline(seen).cursor_seconds or 0.0) <= view.window.end
