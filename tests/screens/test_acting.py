@@ -91,7 +91,7 @@ TO_RUN1 = ("down",)
 # --- marks -----------------------------------------------------------------------------------
 
 
-async def test_space_marks_and_goes_on_and_unmarks(act: Open) -> None:
+async def test_rows_are_marked_and_unmarked(act: Open) -> None:
     async with act() as seen:
         await seen.press("space", "space")
         assert "run2" in seen.under_cursor
@@ -103,6 +103,17 @@ async def test_space_marks_and_goes_on_and_unmarks(act: Open) -> None:
         assert "1 marked" in seen.text
         await seen.press("up", "up")
         assert seen.under_cursor.startswith("▌◆run0"), "cursor and mark are both seen"
+        await seen.press("escape", "slash", *"running", "enter", "ctrl+a")
+        assert "3 marked" in seen.text, "all rows that are shown"
+        await seen.press("escape")
+        assert "3 marked" in seen.text
+        await seen.press("ctrl+a")
+        assert "10 marked" in seen.text
+        await seen.press("ctrl+a")
+        assert "marked" not in seen.text
+        await seen.press("ctrl+a")
+        await seen.tell(update(status(RUNS[:3])))
+        assert "3 marked" in seen.text, "a mark goes with its row"
 
 
 async def test_marks_outlive_refresh_order_and_filter(act: Open) -> None:
@@ -119,31 +130,12 @@ async def test_marks_outlive_refresh_order_and_filter(act: Open) -> None:
         assert "marked" not in seen.text
 
 
-async def test_all_rows_that_are_shown_are_marked_and_unmarked(act: Open) -> None:
-    async with act() as seen:
-        await seen.press("slash", *"running", "enter", "ctrl+a")
-        assert "3 marked" in seen.text
-        await seen.press("escape")
-        assert "3 marked" in seen.text
-        await seen.press("ctrl+a")
-        assert "10 marked" in seen.text
-        await seen.press("ctrl+a")
-        assert "marked" not in seen.text
-
-
 async def test_escape_clears_marks_before_it_leaves(act: Open) -> None:
     async with act() as seen:
         await seen.press(*TO_RUN1, "enter", "space", "escape")
         assert isinstance(seen.app.screen, RunScreen)
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
-
-
-async def test_a_mark_goes_with_its_row(act: Open) -> None:
-    async with act() as seen:
-        await seen.press("ctrl+a")
-        await seen.tell(update(status(RUNS[:3])))
-        assert "3 marked" in seen.text
 
 
 async def test_while_one_types_a_filter_no_key_acts(act: Open) -> None:
@@ -161,6 +153,8 @@ async def test_from_the_overview_the_run_under_the_cursor(act: Open) -> None:
     async with act() as seen:
         await seen.press(*TO_RUN1, "R", "y")
         assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
+        await seen.press("escape")
+        assert "■ held" in seen.under_cursor, "the screen shows the log and not the wish"
 
 
 async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it(act: Open) -> None:
@@ -332,13 +326,15 @@ async def test_three_hundred_jobs_can_be_scrolled_through(act: Open) -> None:
         assert "✓ 300 done" in seen.text
 
 
-@pytest.mark.parametrize("key", ["escape", "n", "enter", "space", "Y", "H", "X", "a"])
-async def test_nothing_but_y_does_it(act: Open, key: str) -> None:
+async def test_nothing_but_y_does_it(act: Open) -> None:
     async with act() as seen:
-        await seen.press(*TO_RUN1, "X")
-        assert isinstance(seen.app.screen, ConfirmScreen)
-        await seen.press(key, key)
-        assert seen.desk.orders == []
+        for key in ("escape", "n", "enter", "space", "Y", "H", "X", "a"):
+            await seen.press("home", *TO_RUN1, "X")
+            assert isinstance(seen.app.screen, ConfirmScreen)
+            await seen.press(key, key)
+            while not isinstance(seen.app.screen, OverviewScreen):
+                await seen.press("escape")
+            assert seen.desk.orders == []
 
 
 async def test_leaving_the_question_comes_back_to_where_one_was(act: Open) -> None:
@@ -351,7 +347,7 @@ async def test_leaving_the_question_comes_back_to_where_one_was(act: Open) -> No
         assert "marked" not in seen.text, "it was done: the next act is for something else"
 
 
-async def test_jobs_that_go_with_a_dag_are_named(act: Open) -> None:
+async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer(act: Open) -> None:
     async with act() as seen:
         await seen.press("D")
         assert f"Remove {DAG} and its 6 jobs in the queue?" in seen.text
@@ -359,11 +355,20 @@ async def test_jobs_that_go_with_a_dag_are_named(act: Open) -> None:
         assert "14690000.0" in seen.text
         for name in ("run1", "run2", "run3", "run4", "run7", "run8"):
             assert f" {name} " in seen.text
+        await seen.press("y")
+        assert any(DAG in line and "✓ done" in line for line in seen.lines)
+        assert "14690000.0" not in seen.text
+        await seen.press("escape", "Z", "y")
+        assert f"Halting {DAG}" in seen.text
+        assert any(DAG in line and "✓ done" in line for line in seen.lines)
+        assert "1 of 1 answered" in seen.text
 
 
 async def test_a_priority_is_typed_and_checked(act: Open) -> None:
     async with act() as seen:
-        await seen.press(*TO_RUN1, "P")
+        await seen.press(*TO_RUN1, "P", "7", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        await seen.press("P")
         assert "Type the new priority, then enter" in seen.text
         await seen.press("y", "enter")
         assert "a whole number" in seen.text
@@ -377,13 +382,6 @@ async def test_a_priority_is_typed_and_checked(act: Open) -> None:
         await seen.press("y")
         (order,) = seen.desk.orders
         assert (order.act, order.value) == (PoolAction.PRIORITY, -5)
-
-
-async def test_escape_leaves_the_number_untyped(act: Open) -> None:
-    async with act() as seen:
-        await seen.press(*TO_RUN1, "P", "7", "escape")
-        assert isinstance(seen.app.screen, OverviewScreen)
-        assert seen.desk.orders == []
 
 
 def test_a_priority_is_a_number_that_the_schedd_takes() -> None:
@@ -591,32 +589,7 @@ async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
         assert "✓ done" in seen.line(f"{RUN1}.0")
 
 
-async def test_the_screen_shows_the_log_and_not_the_wish(act: Open) -> None:
-    async with act() as seen:
-        await seen.press(*TO_RUN1, "R", "y", "escape")
-        assert "■ held" in seen.under_cursor
-
-
-async def test_a_dag_has_one_answer(act: Open) -> None:
-    async with act() as seen:
-        await seen.press("D", "y")
-        assert any(DAG in line and "✓ done" in line for line in seen.lines)
-        assert "14690000.0" not in seen.text
-        await seen.press("escape", "Z", "y")
-        assert f"Halting {DAG}" in seen.text
-        assert any(DAG in line and "✓ done" in line for line in seen.lines)
-        assert "1 of 1 answered" in seen.text
-
-
 # --- the queue's word -------------------------------------------------------------------------
-
-
-async def test_a_job_shows_what_the_queue_adds(act: Open) -> None:
-    async with act() as seen:
-        await seen.press("down", "down", "down", "enter", "enter")
-        for told in ("3 of 7 idle", "priority 10", "2 matches", "asked 12s ago",
-                     "last rejected 4m ago: no match found"):  # fmt: skip
-            assert told in seen.text
 
 
 async def test_a_lasting_difference_is_a_warning(act: Open) -> None:
@@ -631,13 +604,19 @@ async def test_a_lasting_difference_is_a_warning(act: Open) -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, (120, 40)])
-async def test_an_idle_run_says_where_it_stands(act: Open, size: tuple[int, int]) -> None:
+async def test_an_idle_run_and_its_job_say_where_they_stand(
+    act: Open, size: tuple[int, int]
+) -> None:
     async with act(size=size) as seen:
         await seen.press("down", "down", "down")
         assert "place 3 of 7 idle   rejected 4m ago: no match found" in seen.text
         await seen.press("enter")
         assert "epoch 9  place 3 of 7 idle" in seen.text
-        await seen.press("up")
+        await seen.press("enter")
+        for told in ("3 of 7 idle", "priority 10", "2 matches", "asked 12s ago",
+                     "last rejected 4m ago: no match found"):  # fmt: skip
+            assert told in seen.text
+        await seen.press("escape", "up")
         assert "3 of 7 idle" not in seen.text
 
 

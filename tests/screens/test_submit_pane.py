@@ -202,19 +202,7 @@ def previewed(lines: Sequence[object], name: str) -> str:
 # --- typing ---------------------------------------------------------------------------------
 
 
-async def test_letters_are_letters_in_a_field(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        await into(seen, "values.data", "qp?:!n$(x)/a b.tsv")
-        assert isinstance(seen.app.screen, SubmitScreen)
-        assert "qp?:!n$(x)/a b.tsv" in row(seen, "data")
-        await seen.press("f1")
-        assert isinstance(seen.app.screen, HelpScreen)
-        await seen.press("escape", "ctrl+p")
-        assert isinstance(seen.app.screen, PaletteScreen)
-        assert "Submit; it asks first" in seen.text
-
-
-async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
+async def test_a_field_takes_letters_pastes_and_edits_at_the_caret(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         await into(seen, "name", "abcd")
         await seen.press("left", "left", "backspace", "X", "home", "Y", "delete", "end", "Z")
@@ -223,6 +211,21 @@ async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
         assert "YXcdZ" not in row(seen, "DAG name")
         await seen.press("down")
         assert "Shape" in seen.under_cursor
+        form = seen.app.screen.query_one(FormView)
+        form.select("values.data")
+        await seen.press("ctrl+u")
+        form.post_message(Paste("a\x1b[2Jb\x00.tsv\nrm -rf"))
+        await seen.settle()
+        assert seen.app.form_state is not None
+        assert seen.app.form_state.text("values.data") == "a[2Jb.tsv", "one line, no controls"
+        await into(seen, "values.data", "qp?:!n$(x)/a b.tsv")
+        assert isinstance(seen.app.screen, SubmitScreen)
+        assert "qp?:!n$(x)/a b.tsv" in row(seen, "data")
+        await seen.press("f1")
+        assert isinstance(seen.app.screen, HelpScreen)
+        await seen.press("escape", "ctrl+p")
+        assert isinstance(seen.app.screen, PaletteScreen)
+        assert "Submit; it asks first" in seen.text
 
 
 async def test_the_first_letter_replaces_a_default(home: Path) -> None:
@@ -341,29 +344,29 @@ async def test_fields_that_need_another_look_are_named_as_they_stand_in_the_form
         ), "a name that was typed is kept"
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "said"),
-    [
-        ("runs", "x", "a whole number is needed"),
-        ("runs", "0", "give a number from 1 to"),
-        ("seeds", "1,2", "2 seeds for 4 runs"),
-        ("directory", "", "a directory is needed"),
-        ("values.data", "", "data (a file of variants) has no default"),
-        ("template", "", "no template is chosen"),
-    ],
+WRONG = (
+    ("runs", "x", "a whole number is needed"),
+    ("runs", "0", "give a number from 1 to"),
+    ("seeds", "1,2", "2 seeds for 4 runs"),
+    ("directory", "", "a directory is needed"),
+    ("values.data", "", "data (a file of variants) has no default"),
+    ("template", "", "no template is chosen"),
 )
-async def test_what_is_wrong_stands_beside_its_field_at_once(
-    home: Path, field: str, text: str, said: str
-) -> None:
+
+
+async def test_what_is_wrong_stands_beside_its_field_at_once(home: Path) -> None:
     async with pane(request_at(home), size=WIDE) as seen:
-        assert "✗" not in seen.text
-        await into(seen, field, text)
-        assert "✗" in seen.under_cursor
-        assert said in "\n".join(seen.lines[-5:]), "told in full below the form"
-        assert "1 field needs another look" in seen.text
-        await seen.press("ctrl+s")
-        assert isinstance(seen.app.screen, SubmitScreen)
-        assert "nothing can be written yet" in seen.text
+        for field, text, said in WRONG:
+            assert "✗" not in seen.text
+            right = FormState.from_request(request_at(home)).text(field)
+            await into(seen, field, text)
+            assert "✗" in seen.under_cursor
+            assert said in "\n".join(seen.lines[-5:]), "told in full below the form"
+            assert "1 field needs another look" in seen.text
+            await seen.press("ctrl+s")
+            assert isinstance(seen.app.screen, SubmitScreen)
+            assert "nothing can be written yet" in seen.text
+            await into(seen, field, right)
     assert there(home) == []
 
 
@@ -679,17 +682,6 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
             assert "\\x1b" in seen.text
 
 
-async def test_a_paste_is_one_line_without_controls(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        form = seen.app.screen.query_one(FormView)
-        form.select("values.data")
-        await seen.press("ctrl+u")
-        form.post_message(Paste("a\x1b[2Jb\x00.tsv\nrm -rf"))
-        await seen.settle()
-        assert seen.app.form_state is not None
-        assert seen.app.form_state.text("values.data") == "a[2Jb.tsv"
-
-
 # --- small parts ----------------------------------------------------------------------------
 
 
@@ -704,23 +696,23 @@ SHAPED: dict[str, dict[str, object]] = {
     },
     "bag": {"shape": EnsembleShape.BAG, "shards": 12, "gather": "gather"},
     "multi-node": {"shape": EnsembleShape.MULTI_NODE, "machines": 4},
+    "sweep": {
+        "shape": EnsembleShape.SWEEP,
+        "sweep": SweepRequest(
+            "run",
+            (
+                SweptVariable("a", ("0.01", "0.02"), ""),
+                SweptVariable("b", ("adam", "sgd", "lion"), ""),
+            ),
+            SweepMode.PRODUCT,
+        ),
+    },
 }
 
 
 @pytest.mark.parametrize("shape", SHAPED)
 def test_a_request_survives_the_form(home: Path, shape: str) -> None:
     request = request_at(home, **SHAPED[shape])
-    again, said = parse_form(FormState.from_request(request), authoring.load_template("mine"))
-    assert (again, said) == (request, ())
-
-
-def test_a_sweep_survives_the_form(home: Path) -> None:
-    swept = (
-        SweptVariable("a", ("0.01", "0.02"), ""),
-        SweptVariable("b", ("adam", "sgd", "lion"), ""),
-    )
-    sweep = SweepRequest("run", swept, SweepMode.PRODUCT)
-    request = request_at(home, shape=EnsembleShape.SWEEP, sweep=sweep)
     again, said = parse_form(FormState.from_request(request), authoring.load_template("mine"))
     assert (again, said) == (request, ())
 

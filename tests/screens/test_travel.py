@@ -26,6 +26,7 @@ from screens.run import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document
+from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.screen_view import NARROW, WIDE, Seen
@@ -54,10 +55,7 @@ async def travelled(seen: Seen, moment: datetime) -> None:
 
 def moments(dagdir: Path, count: int) -> list[datetime]:
     """Evenly over the whole story, off the events."""
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    made = build_timeline(reader.snapshot_builder().ledger())
+    made = build_timeline(recordings.opened(dagdir).snapshot_builder().ledger())
     assert made.first is not None
     assert made.last is not None
     each = (made.last - made.first) / (count + 1)
@@ -153,6 +151,8 @@ async def test_the_overview_shows_the_runs_of_then() -> None:
 
 async def test_a_filter_goes_before_the_past_does() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
+        seen.app.time_travel.load(datetime(2030, 1, 1))
+        assert not seen.app.time_travel.active, "now or later is the present"
         await travelled(seen, MIDDLE)
         await seen.press("slash", *"run3", "enter")
         assert " run1 " not in seen.text
@@ -208,10 +208,8 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
 
 
 def test_the_steps_are_round_and_end_with_the_story() -> None:
-    reader = DagdirReader(FIXTURES / "first-round")
-    reader.open()
-    reader.read_all()
-    made = build_timeline(reader.snapshot_builder().ledger())
+    recorded = recordings.opened(FIXTURES / "first-round")
+    made = build_timeline(recorded.snapshot_builder().ledger())
     assert made.last == datetime(2025, 12, 10, 13, 4, 6)
     assert step_moment(made, made.last, -1) == datetime(2025, 12, 10, 12)
     assert step_moment(made, datetime(2025, 12, 10, 12), -1) == datetime(2025, 12, 10, 0)
@@ -247,10 +245,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
             self._reader.read_all()
             self.notify(self.take())
 
-    reader = DagdirReader(dagdir.path, live=False)
-    reader.open()
-    reader.read_all()
-    feed = Told(reader)
+    feed = Told(recordings.opened(dagdir.path))
     began = feed.take().status.as_of
     assert began is not None
     async with opened(feed, NARROW) as seen:
@@ -283,10 +278,7 @@ class Slow(Still):
 
 
 def slow(dagdir: Path) -> Slow:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    made = Slow(reader)
+    made = Slow(recordings.opened(dagdir))
     made.take()
     return made
 
@@ -335,10 +327,7 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
         def historical(self, moment: datetime) -> Feed:
             raise InputError("/x: there is no DAG file here any more")
 
-    reader = DagdirReader(TRAINER)
-    reader.open()
-    reader.read_all()
-    feed = Gone(reader)
+    feed = Gone(recordings.opened(TRAINER))
     feed.take()
     async with opened(feed, NARROW) as seen:
         seen.app.time_travel.load(MIDDLE)
@@ -347,12 +336,6 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
         assert not seen.app.time_travel.active
         await seen.press("escape")
         assert "cannot be read" not in seen.text
-
-
-async def test_now_or_later_is_the_present() -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        seen.app.time_travel.load(datetime(2030, 1, 1))
-        assert not seen.app.time_travel.active
 
 
 async def test_ascii(shared: Callable[[str], Path]) -> None:
