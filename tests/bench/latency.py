@@ -41,7 +41,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "pool"), str(HERE.parents[1])]
 
-import gated  # noqa: E402
+import gated_dag  # noqa: E402
 from pools import Pool, is_below, pool_in_use, until  # noqa: E402
 from terminals import Terminal  # noqa: E402
 
@@ -167,7 +167,7 @@ def settle(screen: Terminal, pause: tuple[float, float] = (0.3, 1.5)) -> None:
 
 def cells_on_pool(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
     """Cells of a job that is held and released while it runs."""
-    dag = gated.write(pool, "cells", runs=2)
+    dag = gated_dag.write(pool, "cells", runs=2)
     of_dag = f"DAGManJobId == {dag.submit()}"
     job = str(pool.running(2, of_dag)[0]["ClusterId"])
     found: dict[str, list[float]] = {"held": [], "running": []}
@@ -198,7 +198,7 @@ def first_rows(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
         "first job's state, already open": [],
     }
     for number in range(times):
-        dag = gated.write(pool, f"first-{number}", runs=2)
+        dag = gated_dag.write(pool, f"first-{number}", runs=2)
         with growth(dag.directory / "metl.log") as log:
             dag.submit()
             begun = time.monotonic()
@@ -210,7 +210,7 @@ def first_rows(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
                 assert written is not None
                 found["its event to its cell"].append(seen - max(written, begun))
         dag.open_all()
-        dag = gated.write(pool, f"open-{number}", runs=2)
+        dag = gated_dag.write(pool, f"open-{number}", runs=2)
         with watching(pool, dag.directory) as screen:
             shown(screen, r"run0 ")
             dag.submit()

@@ -28,7 +28,7 @@ from typing import Any, Final
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from metlmon.config.files import load_settings  # noqa: E402
+from metlmon.config.loader import load_settings  # noqa: E402
 from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
 from screens.app import MetlmonApp  # noqa: E402

@@ -138,6 +138,16 @@ async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
         assert not any(drawn.values()), drawn
 
 
+async def test_sites_have_their_letters_and_a_legend() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        await seen.press("t", "b")
+        assert "D█ Delta-GPU" in seen.text
+        assert "C▚ CHTC-Spark-CE1" in seen.text
+        assert "D█" in seen.line(" run0 ")
+        await seen.press("b")
+        assert "██ goodput" in seen.text
+
+
 async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     async with opened(session(dagdir.path), NARROW) as seen:
@@ -170,13 +180,7 @@ async def test_more_runs_than_lines_scroll() -> None:
 
 async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("t", "b")
-        assert "D█ Delta-GPU" in seen.text
-        assert "C▚ CHTC-Spark-CE1" in seen.text
-        assert "D█" in seen.line(" run0 ")
-        await seen.press("b")
-        assert "██ goodput" in seen.text
-        await seen.press("z")
+        await seen.press("t", "z")
         made, screen = timeline(seen).present_timeline, timeline(seen)
         assert made is not None
         worst = max(made.gaps, key=lambda stall: stall.seconds)
