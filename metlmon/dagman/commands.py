@@ -41,7 +41,7 @@ class VarsPlacement(Enum):
 class DagCommand(Struct, frozen=True):
     """A command of a DAG file.
 
-    This class itself: one that only DAGMan uses (MAXJOBS, CONFIG, DOT, ENV, …).
+    This class itself: one that only DAGMan uses (DOT, ENV, SET_JOB_ATTR, …).
     """
 
     line: int
@@ -88,6 +88,19 @@ class StatusFileCommand(DagCommand, frozen=True):
 
 class JobstateCommand(DagCommand, frozen=True):
     """JOBSTATE_LOG file."""
+
+    file: str
+
+
+class MaxJobsCommand(DagCommand, frozen=True):
+    """MAXJOBS category limit."""
+
+    category: str
+    limit: int
+
+
+class ConfigCommand(DagCommand, frozen=True):
+    """CONFIG file."""
 
     file: str
 

@@ -17,6 +17,8 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from metlmon.dagman import graph
 from metlmon.dagman.commands import (
     ALL_NODES,
@@ -80,37 +82,26 @@ def load_workflow(
     and scripts.
     """
     home = Path(os.path.normpath(paths[0].parent))
-    subdags = _Subdags(FileCache(read, home), keep_descriptions, redact)
-    return subdags.load_top([Path(os.path.normpath(path)) for path in paths], home)
+    tops = [Path(os.path.normpath(path)) for path in paths]
+    options = _Options(FileCache(read, home), keep_descriptions, redact, dict.fromkeys(tops))
+    return _WorkflowLoader(options, tops, home, depth=0).load()
 
 
-class _Subdags:
-    """The workflows of one load: each sub-DAG file is loaded once."""
+class _Options(Struct):
+    """What all workflows of one load share; ``loaded``: those of sub-DAG files, each once."""
 
-    def __init__(self, files: FileCache, keep_descriptions: bool, redact: bool) -> None:
-        self.files = files
-        self.keep_descriptions, self.redact = keep_descriptions, redact
-        self._loaded: dict[Path, Workflow | None] = {}
-
-    def load_top(self, paths: list[Path], home: Path) -> Workflow:
-        self._loaded |= dict.fromkeys(paths)
-        return _WorkflowLoader(self, paths, home, depth=0).load()
-
-    def load_subdag(self, path: Path, home: Path, depth: int) -> Workflow | None:
-        """The sub-DAG in ``path``; None when it contains itself, or is too deep."""
-        if path not in self._loaded:
-            self._loaded[path] = None
-            if depth <= _MAX_DEPTH:
-                self._loaded[path] = _WorkflowLoader(self, [path], home, depth).load()
-        return self._loaded[path]
+    files: FileCache
+    keep_descriptions: bool
+    redact: bool
+    loaded: dict[Path, Workflow | None] = {}
 
 
 class _WorkflowLoader:
     """Loads the files of one DAGMan into one workflow."""
 
-    def __init__(self, subdags: _Subdags, paths: list[Path], home: Path, depth: int) -> None:
-        self._subdags = subdags
-        self._files = subdags.files
+    def __init__(self, options: _Options, paths: list[Path], home: Path, depth: int) -> None:
+        self._options = options
+        self._files = options.files
         self._paths = paths
         self._depth = depth
         self._home = home
@@ -135,21 +126,19 @@ class _WorkflowLoader:
                 self._top.dir = _relative_path(self._home, path.parent)
                 self._load_top_file(path)
         except TooLarge:
-            self._report_top(
-                "too-large", "more nodes and edges than can be held: the rest is left out"
-            )
+            text = "more nodes and edges than can be held: the rest is left out"
+            self._report_file("too-large", self._paths[0], text)
         workflow.nodes = {node.name: node for node in self._top.all_nodes()}
         graph.share_edges(workflow.nodes.values())
         if names := graph.cycle(workflow.nodes):
-            self._report_top(
-                "cycle", f"nodes wait for each other in a circle: {_format_cycle(names)}"
-            )
+            text = f"nodes wait for each other in a circle: {_format_cycle(names)}"
+            self._report_file("cycle", self._paths[0], text)
         resolver = SubmitInfoResolver(self._files, self._home, self._scopes)
         for pending in self._pending.values():
             description = resolver.resolve(pending)
-            if self._subdags.keep_descriptions and description is not None:
+            if self._options.keep_descriptions and description is not None:
                 workflow.descriptions[pending.node.name] = description
-        if self._subdags.redact:
+        if self._options.redact:
             _redact_nodes(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]
         tops = [path for path in self._paths if path in self._loaded_files]
@@ -161,9 +150,7 @@ class _WorkflowLoader:
     def _load_top_file(self, path: Path) -> None:
         dag = self._files.dag(path)
         if dag is None:
-            text = "the DAG file cannot be read"
-            name = self._files.name(path)
-            self._problems[Problem("missing-file", name, None, text, error=True)] = None
+            self._report_file("missing-file", path, "the DAG file cannot be read")
             return
         self._workflow.commands += len(dag.commands)
         self._load_file(path, dag, self._top)
@@ -200,19 +187,16 @@ class _WorkflowLoader:
 
     # --- problems ------------------------------------------------------------------------
 
-    def _report_top(self, kind: str, text: str) -> None:
-        name = self._files.name(self._paths[0])
-        self._problems[Problem(kind, name, None, text, error=True)] = None
+    def _report_file(self, kind: str, path: Path, text: str) -> None:
+        problem = Problem(kind, self._files.name(path), None, text, error=True)
+        self._problems[problem] = None
 
-    def _error(self, kind: str, command: DagCommand, text: str) -> None:
-        self._report(kind, command, text, error=True)
-
-    def _warn(self, kind: str, command: DagCommand, text: str) -> None:
-        self._report(kind, command, text, error=False)
-
-    def _report(self, kind: str, command: DagCommand, text: str, *, error: bool) -> None:
+    def _error(self, kind: str, command: DagCommand, text: str, *, error: bool = True) -> None:
         name = self._files.name(self._reading[-1])
         self._problems[Problem(kind, name, command.line, text, error)] = None
+
+    def _warn(self, kind: str, command: DagCommand, text: str) -> None:
+        self._error(kind, command, text, error=False)
 
     # --- the first pass: nodes -----------------------------------------------------------
 
@@ -268,12 +252,21 @@ class _WorkflowLoader:
             text = f"sub-DAG {shown(name)} cannot be read: its nodes are not shown"
             self._warn("missing-subdag", command, text)
         else:
-            subdag = self._subdags.load_subdag(path, directory, self._depth + 1)
+            subdag = self._load_subdag(path, directory)
             if subdag is None:
                 text = f"sub-DAG {shown(name)} leads back to itself: its nodes are not shown"
                 self._warn("subdag-recursion", command, text)
         node.subdag = len(self._workflow.subdags)
         self._workflow.subdags.append(subdag)
+
+    def _load_subdag(self, path: Path, home: Path) -> Workflow | None:
+        """The sub-DAG in ``path``; None when it contains itself, or is too deep."""
+        loaded, depth = self._options.loaded, self._depth + 1
+        if path not in loaded:
+            loaded[path] = None
+            if depth <= _MAX_DEPTH:
+                loaded[path] = _WorkflowLoader(self._options, [path], home, depth).load()
+        return loaded[path]
 
     def _load_splice(self, command: SpliceCommand, scope: Scope) -> None:
         key = f"{self._munge}{command.name}"

@@ -22,6 +22,7 @@ from metlmon.dagman.commands import (
     SCOPE_SIGN,
     AbortCommand,
     CategoryCommand,
+    ConfigCommand,
     ConnectCommand,
     DagCommand,
     DescriptionCommand,
@@ -29,6 +30,7 @@ from metlmon.dagman.commands import (
     EdgeCommand,
     IncludeCommand,
     JobstateCommand,
+    MaxJobsCommand,
     NodeCommand,
     PinCommand,
     PreSkipCommand,
@@ -409,17 +411,6 @@ def _read_env(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     return DagCommand(line)
 
 
-def _read_max_jobs(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    tokens.require("No category name specified")
-    tokens.require_number("No throttle limit specified", "Invalid throttle limit '{}'", low=0)
-    return DagCommand(line)
-
-
-def _read_config(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    tokens.require_file("No configuration file specified")
-    return DagCommand(line)
-
-
 def _read_pin(line: int, tokens: Tokens, _: LogicalLines, *, out: bool) -> DagCommand:
     node = tokens.require_node()
     number = tokens.require_number("No pin number specified", "Invalid pin number '{}'", low=1)
@@ -469,8 +460,14 @@ _READERS: Final[dict[str, Reader]] = {
     ),
     "TOLERANCE": _read_tolerance,
     "DONE": lambda line, tokens, _: DoneCommand(line, tokens.require_node()),
-    "MAXJOBS": _read_max_jobs,
-    "CONFIG": _read_config,
+    "MAXJOBS": lambda line, tokens, _: MaxJobsCommand(
+        line,
+        tokens.require("No category name specified"),
+        tokens.require_number("No throttle limit specified", "Invalid throttle limit '{}'", low=0),
+    ),
+    "CONFIG": lambda line, tokens, _: ConfigCommand(
+        line, tokens.require_file("No configuration file specified")
+    ),
     "DOT": _read_dot,
     "NODE_STATUS_FILE": _read_status_file,
     "JOBSTATE_LOG": lambda line, tokens, _: JobstateCommand(

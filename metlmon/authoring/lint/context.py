@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -41,27 +42,21 @@ class FileStore:
     """The files of one check, each read once and shared by parser and rules."""
 
     def __init__(self) -> None:
-        self._bytes: dict[Path, bytes | OSError] = {}
+        self.get: Callable[[Path], bytes | None] = cache(self._get)
         self._existing: dict[str, bool] = {}
 
-    def read(self, path: Path) -> bytes:
-        """As :func:`read_regular_file`. Raises OSError, ValueError."""
-        if path not in self._bytes:
-            try:
-                self._bytes[path] = read_regular_file(path)
-            except OSError as error:
-                self._bytes[path] = error
-        result = self._bytes[path]
-        if isinstance(result, OSError):
-            raise result
-        return result
-
-    def get(self, path: Path) -> bytes | None:
+    def _get(self, path: Path) -> bytes | None:
         """The bytes, or None if the file cannot be read."""
         try:
-            return self.read(path)
+            return read_regular_file(path)
         except (OSError, ValueError):
             return None
+
+    def read(self, path: Path) -> bytes:
+        """The bytes. Raises OSError."""
+        if (data := self.get(path)) is None:
+            raise FileNotFoundError(path)
+        return data
 
     @property
     def exhausted(self) -> bool:

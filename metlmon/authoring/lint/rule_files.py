@@ -18,8 +18,8 @@ from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
 from metlmon.authoring.lint.context import LintContext, Positioned
 from metlmon.authoring.lint.finding import listed
 from metlmon.dagman import Node
-from metlmon.dagman.commands import JobstateCommand, ScriptCommand
-from metlmon.dagman.lexer import Tokens, shown
+from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand
+from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.submit_description import Description
 
@@ -124,9 +124,9 @@ class _FileChecker:
     def _check_configs(self) -> None:
         first_by_dag: dict[str, str] = {}
         for entry in self._context.all_commands():
-            if entry.keyword != "CONFIG" or entry.command is None:
+            if not isinstance(entry.command, ConfigCommand):
                 continue
-            file = Tokens(entry.rest).file()
+            file = entry.command.file
             first = first_by_dag.setdefault(entry.file, file)
             # condor_submit_dag compares the names as written.
             if file != first:

@@ -7,9 +7,9 @@ from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
 from metlmon.dagman import NodeKind
-from metlmon.dagman.commands import CategoryCommand, EdgeCommand, PreSkipCommand
+from metlmon.dagman.commands import CategoryCommand, EdgeCommand, MaxJobsCommand, PreSkipCommand
 from metlmon.dagman.graph import APART, JOIN_NAME, cycle
-from metlmon.dagman.lexer import Tokens, integer, shown
+from metlmon.dagman.lexer import shown
 
 MAX_ISOLATED: Final = 3
 """More isolated nodes than this are taken as intended: a bag beside a graph."""
@@ -96,12 +96,12 @@ def _check_throttles(context: LintContext) -> None:
         if isinstance(entry.command, CategoryCommand)
     }
     for entry in context.all_commands():
-        if entry.keyword != "MAXJOBS" or entry.command is None:
+        if not isinstance(entry.command, MaxJobsCommand):
             continue
-        category = Tokens(entry.rest).next()
+        category = entry.command.category
         if _local_name(category) not in used_categories:
             message = f"MAXJOBS names the category {shown(category)}, which no node has"
             context.report("unused-throttle", entry, message)
-        elif integer(Tokens(entry.rest.split(None, 1)[1]).next()) == 0:
+        elif entry.command.limit == 0:
             message = f"MAXJOBS lets no node of the category {shown(category)} start"
             context.report("throttle-zero", entry, message)
