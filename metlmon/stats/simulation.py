@@ -15,11 +15,12 @@ machines the interval held in 81 % of the cases (293 of 360): in 89 % after 30 %
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
+from itertools import repeat
 from math import exp, log, sqrt
-from operator import attrgetter
+from operator import attrgetter, neg
 from random import Random
 from statistics import NormalDist
 from typing import Final
@@ -149,15 +150,11 @@ class KaplanMeier(Struct, frozen=True):
     def conditional_quantile(self, share: float, age: float = 0.0) -> float:
         """The quantile at ``share`` (0–1, not 1) of the seconds left at ``age``."""
         target_survival = self.survival(age) * (1 - share)
-        low, high = bisect_right(self.times, age), len(self.survivals)
-        while low < high:
-            middle = (low + high) // 2
-            if self.survivals[middle] <= target_survival:
-                high = middle
-            else:
-                low = middle + 1
-        if low < len(self.survivals) and target_survival > 0:
-            return self.times[low] - age
+        first = bisect_right(self.times, age)
+        # Survivals descend.
+        index = bisect_left(self.survivals, -target_survival, first, key=neg)
+        if index < len(self.survivals) and target_survival > 0:
+            return self.times[index] - age
         tail_start = max(self.longest, age)
         tail_survival = max(self.survival(tail_start), 0.0)
         time_constant = max(self.sigma, age - self.longest)
@@ -193,7 +190,7 @@ class RemainingShards(Struct, frozen=True):
     lost: float = 0.0
 
 
-class _ShardDurationModel:
+class _ShardDurations:
     """The distribution of shard durations: a mixture of ordinary and slow shards.
 
     A shard is slow from ``slow`` seconds on. ``share``: the observed share of slow shards,
@@ -211,13 +208,6 @@ class _ShardDurationModel:
         beyond, sigma = max(0.0, age - self.curve.longest), max(1.0, self.curve.sigma)
         return self.curve.survival(age) * exp(-beyond / sigma)
 
-    def slow_share(self, z: float) -> float:
-        """The share of slow shards, 0–1, at the standard score ``z``."""
-        count = self.slow_count + PSEUDOCOUNT
-        return min(
-            MAX_SLOW_SHARE, gamma_quantile(count, z) * count / (self.curve.events + PSEUDOCOUNT)
-        )
-
     def slow_probability(self, share: float, age: float) -> float:
         """The probability that a shard of this age is slow, given the slow ``share``."""
         if age >= self.slow or self.share >= 1:
@@ -230,10 +220,9 @@ class _ShardDurationModel:
         """The ``u`` quantile of the seconds left of an ordinary shard of this age."""
         if age not in self._ordinary:
             left = self.survival(age)
-            share_ordinary = (left - self.share) / left if left > self.share else 0.0
+            ordinary = (left - self.share) / left if left > self.share else 0.0
             self._ordinary[age] = [
-                self.curve.conditional_quantile(share_ordinary * quantile, age)
-                for quantile in UNIFORM
+                self.curve.conditional_quantile(ordinary * quantile, age) for quantile in UNIFORM
             ]
         return self._ordinary[age][int(u * TRIALS)]
 
@@ -251,76 +240,10 @@ class _ShardDurationModel:
 
     def mean(self, share: float) -> float:
         """The mean duration in seconds, given the ``share`` of slow shards."""
-        ordinary = sum(self.ordinary_remaining(u, 0.0) for u in UNIFORM) / TRIALS
-        slow = (
-            sum(
-                self.slow_remaining(u, UNIFORM[i * 47 % TRIALS], 0.0) for i, u in enumerate(UNIFORM)
-            )
-            / TRIALS
-        )
-        return (1 - share) * ordinary + share * slow
-
-
-class _Trial:
-    """One Monte Carlo trial, with the index ``i``."""
-
-    def __init__(self, model: _ShardDurationModel, remaining: RemainingShards, i: int) -> None:
-        curve = model.curve
-        self.model, self.remaining_shards = model, remaining
-        self.share = model.slow_share(Z_SCORES[(i * 34 + 5) % TRIALS])
-        # The log-scale standard error of the mean.
-        standard_error = curve.sigma / (curve.mean * sqrt(curve.events)) if curve.mean > 0 else 0.0
-        self.ordinary_factor = exp(standard_error * Z_SCORES[(i * 89 + 13) % TRIALS])
-        self.slow_factor = exp(
-            SLOW_LOG_SIGMA / sqrt(1 + model.slow_count) * Z_SCORES[(i * 55 + 101) % TRIALS]
-        )
-        self.machines_factor = exp(remaining.log_sigma * Z_SCORES[i])
-        self.interruption_probability = (remaining.interrupted + PSEUDOCOUNT) / (
-            remaining.interrupted + curve.events + 2 * PSEUDOCOUNT
-        )
-        self.interruption_cost = (
-            remaining.lost / remaining.interrupted if remaining.interrupted else curve.mean / 2
-        )
-        # Separate generators: another running shard does not change the queued ones.
-        self.running, self.queued = Random(2 * i), Random(2 * i + 1)
-
-    def seconds(self, ages: Sequence[float], averaged: int) -> float:
-        """Seconds until the last shard is done.
-
-        ``ages``: those of the running shards; ``averaged``: the number of queued shards that
-        count with their mean.
-        """
-        remaining, queued = self.remaining_shards, self.remaining_shards.queued[averaged:]
-        slots = max(1, min(round(remaining.parallelism), len(queued) + len(ages)))
-        busy = sorted(self._duration(age, self.running) for age in ages)[-slots:]
-        busy += [0.0] * (slots - len(busy))
-        heapify(busy)
-        last_start = 0.0
-        for age in queued:
-            last_start = busy[0]
-            heapreplace(busy, last_start + self._duration(age, self.queued))
-        bulk = 0.0
-        if averaged:
-            mean = (
-                self.model.mean(self.share) * self.ordinary_factor
-                + self.interruption_probability * self.interruption_cost
-            )
-            bulk = averaged * mean / remaining.parallelism
-        # Once the last shard has started, more machines do not help.
-        return (bulk + last_start) * self.machines_factor + max(busy) - last_start
-
-    def _duration(self, age: float, random: Random) -> float:
-        """Seconds until a shard of this age is done, including interrupted attempts."""
-        u, selector, kind, interruption, cost = (random.random() for _ in range(5))
-        if kind < self.model.slow_probability(self.share, age):
-            seconds = self.model.slow_remaining(u, selector, age) * self.slow_factor
-        else:
-            seconds = self.model.ordinary_remaining(u, age) * self.ordinary_factor
-        return seconds + (
-            2 * cost * self.interruption_cost
-            if interruption < self.interruption_probability
-            else 0.0
-        )
+        ordinary = sum(self.ordinary_remaining(u, 0.0) for u in UNIFORM)
+        selectors = (UNIFORM[i * 47 % TRIALS] for i in range(TRIALS))
+        slow = sum(map(self.slow_remaining, UNIFORM, selectors, repeat(0.0)))
+        return (1 - share) * (ordinary / TRIALS) + share * (slow / TRIALS)
 
 
 def simulate_makespan(curve: KaplanMeier, slow: float, remaining: RemainingShards) -> list[float]:
@@ -328,8 +251,52 @@ def simulate_makespan(curve: KaplanMeier, slow: float, remaining: RemainingShard
 
     ``slow``: the duration in seconds from which on a shard is slow.
     """
-    model = _ShardDurationModel(curve, slow)
+    shards = _ShardDurations(curve, slow)
     step = max(1.0, curve.mean / AGE_STEPS)
     ages = [step * round(age / step) for age in remaining.running]
+    # The first queued shards count with their mean.
     averaged = max(0, len(remaining.queued) - MAX_SIMULATED)
-    return [_Trial(model, remaining, i).seconds(ages, averaged) for i in range(TRIALS)]
+    queued = remaining.queued[averaged:]
+    slots = max(1, min(round(remaining.parallelism), len(queued) + len(ages)))
+    slow_count = shards.slow_count + PSEUDOCOUNT
+    # The log-scale standard error of the mean.
+    standard_error = curve.sigma / (curve.mean * sqrt(curve.events)) if curve.mean > 0 else 0.0
+    interruption = (remaining.interrupted + PSEUDOCOUNT) / (
+        remaining.interrupted + curve.events + 2 * PSEUDOCOUNT
+    )
+    lost = remaining.lost / remaining.interrupted if remaining.interrupted else curve.mean / 2
+
+    def trial(i: int) -> float:
+        share = gamma_quantile(slow_count, Z_SCORES[(i * 34 + 5) % TRIALS])
+        share = min(MAX_SLOW_SHARE, share * slow_count / (curve.events + PSEUDOCOUNT))
+        ordinary_factor = exp(standard_error * Z_SCORES[(i * 89 + 13) % TRIALS])
+        slow_sigma = SLOW_LOG_SIGMA / sqrt(1 + shards.slow_count)
+        slow_factor = exp(slow_sigma * Z_SCORES[(i * 55 + 101) % TRIALS])
+
+        def duration(age: float, random: Random) -> float:
+            """Seconds until a shard of this age is done, including interrupted attempts."""
+            u, selector, kind, interrupted, cost = (random.random() for _ in range(5))
+            if kind < shards.slow_probability(share, age):
+                seconds = shards.slow_remaining(u, selector, age) * slow_factor
+            else:
+                seconds = shards.ordinary_remaining(u, age) * ordinary_factor
+            return seconds + (2 * cost * lost if interrupted < interruption else 0.0)
+
+        # Separate generators: another running shard does not change the queued ones.
+        random, random_queued = Random(2 * i), Random(2 * i + 1)
+        busy = sorted(duration(age, random) for age in ages)[-slots:]
+        busy += [0.0] * (slots - len(busy))
+        heapify(busy)
+        last_start = 0.0
+        for age in queued:
+            last_start = busy[0]
+            heapreplace(busy, last_start + duration(age, random_queued))
+        bulk = 0.0
+        if averaged:
+            mean = shards.mean(share) * ordinary_factor + interruption * lost
+            bulk = averaged * mean / remaining.parallelism
+        # Once the last shard has started, more machines do not help.
+        machines_factor = exp(remaining.log_sigma * Z_SCORES[i])
+        return (bulk + last_start) * machines_factor + max(busy) - last_start
+
+    return [trial(i) for i in range(TRIALS)]
