@@ -8,9 +8,11 @@ times are stored beside them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Final
 
 from msgspec import Struct
@@ -114,16 +116,13 @@ def _start_position(span: TimelineSpan) -> float:
 class CountStep(Struct, frozen=True):
     """The number of executions and their GPUs from ``position`` (``time``) to the next step.
 
-    The last step extends to the end of the timeline. ``jobs_by_site``, ``gpus_by_site``: the same
-    by site.
+    The last step extends to the end of the timeline.
     """
 
     position: float
     time: datetime
     jobs: int
     gpus: int
-    jobs_by_site: Mapping[str | None, int]
-    gpus_by_site: Mapping[str | None, int]
 
 
 class ExecutionSpan(Struct, frozen=True):
@@ -358,33 +357,19 @@ def concurrency(executions: Iterable[ExecutionEntry], at: Position) -> tuple[Cou
     Executions in flight have no end. The integral over time is the sum of the executions'
     seconds.
     """
-    changes: list[tuple[float, datetime, int, int, str | None]] = []
+    changes: list[tuple[float, datetime, int, int]] = []
     for entry in executions:
-        gpus = entry.gpus or 0
         if entry.end is None or at(entry.end) > at(entry.start):
-            changes.append((at(entry.start), entry.start, 1, gpus, entry.site))
+            changes.append((at(entry.start), entry.start, 1, entry.gpus or 0))
             if entry.end is not None:
-                changes.append((at(entry.end), entry.end, -1, -gpus, entry.site))
-    changes.sort(key=lambda change: change[0])
-    jobs_by_site: dict[str | None, int] = {}
-    gpus_by_site: dict[str | None, int] = {}
-    steps: list[CountStep] = []
-    for position, when, delta, gpus, site in changes:
-        jobs_by_site = {**jobs_by_site, site: jobs_by_site.get(site, 0) + delta}
-        gpus_by_site = {**gpus_by_site, site: gpus_by_site.get(site, 0) + gpus}
-        step = CountStep(
-            position=position,
-            time=when,
-            jobs=sum(jobs_by_site.values()),
-            gpus=sum(gpus_by_site.values()),
-            jobs_by_site=jobs_by_site,
-            gpus_by_site=gpus_by_site,
-        )
-        if steps and steps[-1].position == position:
-            steps[-1] = step
-        else:
-            steps.append(step)
-    return tuple(steps)
+                changes.append((at(entry.end), entry.end, -1, -(entry.gpus or 0)))
+    steps: dict[float, CountStep] = {}
+    jobs = gpus = 0
+    for position, when, job_delta, gpu_delta in sorted(changes, key=itemgetter(0)):
+        jobs, gpus = jobs + job_delta, gpus + gpu_delta
+        # Of several changes at a position, the last one has the sums after it.
+        steps[position] = CountStep(position, when, jobs, gpus)
+    return tuple(steps.values())
 
 
 def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[ExecutionGap, ...]:
@@ -400,17 +385,12 @@ def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[
 
 
 def _sites(executions: Iterable[ExecutionEntry]) -> tuple[str | None, ...]:
-    seconds: dict[str | None, float] = {}
-    for entry in executions:
-        seconds[entry.site] = seconds.get(entry.site, 0.0) + entry.seconds
+    sites = group_by(executions, lambda entry: entry.site).items()
+    seconds = {site: sum(entry.seconds for entry in entries) for site, entries in sites}
     return tuple(sorted(seconds, key=lambda site: (-seconds[site], site or "")))
 
 
 def job_states_at(timeline: Timeline, at: float) -> Mapping[State, int]:
     """The number of jobs in each state at a position."""
-    counts: dict[State, int] = {}
-    for lane in timeline.lanes:
-        for span in lane.spans_at(at):
-            if span.state in ACTIVE:
-                counts[span.state] = counts.get(span.state, 0) + 1
-    return counts
+    spans = (span for lane in timeline.lanes for span in lane.spans_at(at))
+    return Counter(span.state for span in spans if span.state in ACTIVE)
