@@ -177,30 +177,20 @@ def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SignOf) -> list[Sym
     A hold of a minute thus shows in a cell of a day, and a failure of a second does not hide
     hours of good work.
     """
-    numbers: dict[Symbol, int] = {}
-    ranks: list[int] = []
-    best: list[dict[int, float]] = [{} for _ in range(window.cells)]
+    ranks: dict[Symbol, int] = {}
+    best: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for span in lane.spans_between(window.start, window.end):
         kind = kind_of(span)
         sign = SIGNS[kind]
         if span.execution is not None and span.state is _RUNNING:
             sign = symbol_of(span.execution)
-        # Integers stand for symbols, since hashing a symbol would dominate the run time.
-        number = numbers.setdefault(sign, len(ranks))
-        if number == len(ranks):
-            ranks.append(_PRIORITY[kind])
+        ranks[sign] = _PRIORITY[kind]
         for cell, seconds in _cell_overlaps(span.start_position, span.end_position, window):
-            weights = best[cell]
-            weights[number] = weights.get(number, 0.0) + seconds
-    signs = list(numbers)
-    return [signs[_dominant(weights, ranks)] if weights else None for weights in best]
-
-
-def _dominant(weights: Mapping[int, float], ranks: Sequence[int]) -> int:
-    """The symbol of a cell: the least rank, among equal ones the most seconds."""
-    if len(weights) == 1:
-        return next(iter(weights))
-    return min(weights, key=lambda number: (ranks[number], -weights[number]))
+            best[cell][sign] = best[cell].get(sign, 0.0) + seconds
+    return [
+        min(weights, key=lambda sign: (ranks[sign], -weights[sign])) if weights else None
+        for weights in best
+    ]
 
 
 def _cell_overlaps(at: float, until: float, window: VisibleWindow) -> list[tuple[int, float]]:
@@ -358,23 +348,17 @@ def stacks(
 
     With ``gpus`` false: the seconds. ``order``: of the symbols, from the bottom up.
     """
-    numbers: dict[Symbol, int] = {}
-    sums: list[dict[int, float]] = [{} for _ in range(window.cells)]
-    start, end, each = window.start, window.end, window.cell_seconds
+    sums: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for ran in timeline.executions:
-        if ran.end_position <= start or ran.start_position >= end:
-            continue
         weight = (ran.entry.gpus or 0) if gpus else 1
-        number = numbers.setdefault(symbol_of(ran.entry), len(numbers))
+        sign = symbol_of(ran.entry)
         for cell, seconds in _cell_overlaps(ran.start_position, ran.end_position, window):
-            weights = sums[cell]
-            weights[number] = weights.get(number, 0.0) + weight * seconds / each
-    signs = list(numbers)
+            sums[cell][sign] = sums[cell].get(sign, 0.0) + weight * seconds / window.cell_seconds
     position = {sign: at for at, sign in enumerate(order)}
-    positions = [position.get(sign, len(position)) for sign in signs]
     columns = []
     for weights in sums:
-        parts = tuple((signs[at], weights[at]) for at in sorted(weights, key=positions.__getitem__))
+        signs = sorted(weights, key=lambda sign: position.get(sign, len(position)))
+        parts = tuple((sign, weights[sign]) for sign in signs)
         columns.append(Stack(parts, sum(weights.values())))
     return columns
 

@@ -56,7 +56,7 @@ class Weight(StrEnum):
     DIM = "dim"
 
 
-class Symbol(Struct, frozen=True):
+class Symbol(Struct, frozen=True, cache_hash=True):
     """The display of a state: glyph and word.
 
     Each of them is sufficient alone.

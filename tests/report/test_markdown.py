@@ -61,21 +61,6 @@ def test_every_note_is_there_and_referred_to(name: str) -> None:
     assert set(re.findall(r"\[\^(\d+)\](?!:)", text)) == defined
 
 
-def test_the_table_of_the_first_round() -> None:
-    table = next(
-        each for each in tables(render_markdown(report_of("first-round"))) if "GPU" in each[0][0]
-    )
-    assert {row[0]: row[1] for row in table[2:]} == {
-        "A100-PCIE-40GB": "6",
-        "A100-SXM4-40GB": "43",
-        "A100-SXM4-80GB": "73",
-        "A40": "108",
-        "RTX A5000": "354",
-        "V100-SXM2-32GB": "46",
-        "**Total**": "**630**",
-    }
-
-
 def test_what_is_foreign_is_text() -> None:
     text = render_markdown(hostile())
     assert not re.search(r"(?<!\\)<", text)

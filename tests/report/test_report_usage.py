@@ -68,12 +68,6 @@ def test_the_hours_of_five_runs_by_cause() -> None:
     )
 
 
-def test_two_reasons_of_one_code() -> None:
-    cause = next(each for each in usage_of("metl-aws").causes if each.code == 1007)
-    assert cause.executions == 2
-    assert [round(reason.bad / HOUR, 2) for reason in cause.reasons] == [10.16, 4.12]
-
-
 # --- the first round, generated with its truth ------------------------------------------------
 
 
@@ -88,20 +82,6 @@ def truth() -> dict[str, Any]:
 
 def completed(groups: Iterable[GroupUsage]) -> dict[str | None, int]:
     return {group.name: group.totals.completed for group in groups}
-
-
-def test_the_table_of_the_first_round() -> None:
-    truth()
-    usage = usage_of("first-round")
-    assert (len(usage.runs), usage.epochs) == (21, 630)
-    assert completed(usage.gpus) == {
-        "A100-PCIE-40GB": 6,
-        "A100-SXM4-40GB": 43,
-        "A100-SXM4-80GB": 73,
-        "A40": 108,
-        "RTX A5000": 354,
-        "V100-SXM2-32GB": 46,
-    }
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,6 @@ def test_some_ticks(most: float, ticks: list[float]) -> None:
     assert nice_ticks(most) == ticks
 
 
-def test_counts_have_no_fractions() -> None:
-    assert nice_ticks(3, whole=True) == [0, 1, 2, 3]
-
-
 def test_a_tick_has_the_decimals_that_its_step_needs() -> None:
     assert [tick_text(value, 0.25) for value in (0, 0.25, 1)] == ["0.00", "0.25", "1.00"]
     assert tick_text(12500, 2500) == "12\u202f500"

@@ -35,7 +35,6 @@ from metlmon.tables.timeline_text import (
     stack_rows,
     stacks,
 )
-from metlmon.text.formatting import Symbol
 from metlmon.text.sanitize import to_ascii
 from tests.support.records import blank, read_dagdir
 
@@ -324,27 +323,6 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
     rows = stack_rows(counted, chart_maximum(counted), 4)
     assert len(rows) == 4
     assert rows[-1][0] == ("█", GOOD)
-
-
-def test_a_finer_picture_looks_up_no_more_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _, _ = read(FIXTURES / "first-round")
-    looked_up, real = [0], Symbol.__hash__
-
-    def hashed(sign: Symbol) -> int:
-        looked_up[0] += 1
-        return real(sign)
-
-    monkeypatch.setattr(Symbol, "__hash__", hashed)
-    spans = sum(len(lane.spans) for lane in made.lanes)
-    for cells in (70, 7000):
-        looked_up[0] = 0
-        for lane in made.lanes:
-            lane_cells(lane, full_window(made, cells), outcome_symbol)
-        assert looked_up[0] <= spans
-        looked_up[0] = 0
-        order = [SIGNS[kind] for kind in CellKind]
-        stacks(made, full_window(made, cells), outcome_symbol, order, gpus=True)
-        assert looked_up[0] <= len(made.executions) + 2 * len(order)
 
 
 def test_sites_have_signs_that_are_told_apart() -> None:

@@ -28,7 +28,6 @@ from metlmon.stats.usage import (
     stall_limit,
     usage_in_window,
 )
-from metlmon.stats.windows import Unit, partition
 from tests.conftest import SHARED
 from tests.support.event_logs import Log, tell
 from tests.support.records import read_dagdir
@@ -181,28 +180,6 @@ def test_places_sum_to_the_whole(path: Path) -> None:
         lost = sum(cause.bad for cause in place.causes)
         assert lost == pytest.approx(place.totals.bad, abs=1e-6)
         assert place.epoch.n == place.totals.completed
-
-
-@EVERYWHERE
-def test_months_sum_to_the_whole(path: Path) -> None:
-    ledger = ledger_of(path)
-    assert ledger.first_time is not None
-    assert ledger.as_of is not None
-    whole = usage_in_window(ledger)
-    months = [
-        usage_in_window(ledger, w) for w in partition(ledger.first_time, ledger.as_of, Unit.MONTH)
-    ]
-    assert added(month.total.totals for month in months) == added([whole.total.totals])
-    for site in whole.sites:
-        parts = [p for month in months for p in month.sites if p.name == site.name]
-        assert added(part.totals for part in parts) == added([site.totals])
-        assert moved(parts) == moved([site])
-    assert len([epoch for month in months for epoch in month.hidden]) == len(whole.hidden)
-    for cause in whole.causes:
-        parts_of = [c for month in months for c in month.causes if c.key == cause.key]
-        assert sum(c.bad for c in parts_of) == pytest.approx(cause.bad, abs=1e-6)
-    removed = sum(each.removed for month in months for each in month.waiting)
-    assert removed == sum(each.removed for each in whole.waiting)
 
 
 @EVERYWHERE
@@ -370,17 +347,3 @@ def test_a_stall_is_longer_than_the_habit() -> None:
     assert stall_limit(distribution([3600.0] * 4)) == 3 * 3600
     assert stall_limit(distribution([60.0] * 4)) == STALL_MIN_SECONDS
     assert stall_limit(distribution([3600.0])) == STALL_MIN_SECONDS, "one transfer makes no habit"
-
-
-def test_a_spread_has_its_quartiles() -> None:
-    of = distribution([None, 4.0, 1.0, 3.0, 2.0, 5.0])
-    assert (of.n, of.lower_quartile, of.median, of.upper_quartile, of.minimum, of.maximum) == (
-        5,
-        2.0,
-        3.0,
-        4.0,
-        1.0,
-        5.0,
-    )
-    assert distribution([7.0]).lower_quartile == distribution([7.0]).upper_quartile == 7.0
-    assert distribution([]).median is None
