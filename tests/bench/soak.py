@@ -49,9 +49,6 @@ LOOK_SECONDS: Final = 0.9
 TICK: Final = 0.002
 """Seconds between two looks here."""
 
-BEGUN: Final = timedelta(hours=48)
-"""How long ago the jobs began; appended events follow at the pace of an open dashboard."""
-
 HOURS: Final = 24.0
 FIRST: Final = 600.0
 """Seconds of an open dashboard whose memory the rest is compared with."""
@@ -84,9 +81,10 @@ def stamp(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def write_ensemble(directory: Path, runs: int, epochs: int, begun: datetime) -> Path:
+def write_ensemble(directory: Path, runs: int, epochs: int) -> Path:
     """Runs whose first epoch executes; returns the log."""
     lines, events = [], []
+    begun = datetime.now() - timedelta(hours=1)
     for run in range(runs):
         nodes = [f"run{run}-train_epoch{epoch}" for epoch in range(epochs)]
         lines += [f"JOB {node} train.sub" for node in nodes]
@@ -150,8 +148,7 @@ def hasten() -> None:
 
 
 async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: bool) -> list[Sample]:
-    begun = datetime.now() - BEGUN
-    log = write_ensemble(directory, runs, epochs, begun)
+    log = write_ensemble(directory, runs, epochs)
     hasten()
     reader = DagdirReader(directory)
     reader.open()
@@ -159,8 +156,7 @@ async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: boo
 
     def append(look: int) -> None:
         if grow and look % 20 == 0:
-            job = "010.000.000"
-            at = stamp(begun + timedelta(hours=1, seconds=look * LOOK_SECONDS))
+            job, at = "010.000.000", stamp(datetime.now())
             text = HOLD if look % 40 else RELEASE
             with log.open("a") as file:
                 file.write(text.format(job=job, at=at))
@@ -170,7 +166,7 @@ async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: boo
 
 
 async def screens(directory: Path, times: int) -> list[Sample]:
-    write_ensemble(directory, 6, 10, datetime.now() - BEGUN)
+    write_ensemble(directory, 6, 10)
     reader = DagdirReader(directory)
     reader.open()
     app = MetlmonApp(Session(reader))
