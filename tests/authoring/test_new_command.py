@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
+from tests.support.fake_pool import FakePool
 from tests.support.finished_ensembles import listing, ran, running
 from tests.support.sample_requests import nap
 
@@ -26,28 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 Captured = pytest.CaptureFixture[str]
 
 
-@dataclass
-class Clerk:
-    """A pool of which only ``submit_dag`` is asked."""
-
-    answer: SubmitResult | PoolError = field(default_factory=lambda: SubmitResult(77, "htcondor2"))
-    submitted: list[Path] = field(default_factory=list)
-
-    def submit_dag(self, dag_file: Path) -> SubmitResult:
-        self.submitted.append(dag_file)
-        if isinstance(self.answer, PoolError):
-            raise self.answer
-        return self.answer
-
-    def close(self) -> None:
-        """There is no connection."""
-
-
-@pytest.fixture(name="clerk")
-def _clerk(monkeypatch: pytest.MonkeyPatch) -> Clerk:
-    clerk = Clerk()
-    monkeypatch.setattr(client, "open_pool", lambda: clerk)
-    return clerk
+@pytest.fixture(name="pool")
+def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
+    pool = FakePool(submitted=SubmitResult(77, "htcondor2"))
+    monkeypatch.setattr(client, "open_pool", lambda: pool)
+    return pool
 
 
 @pytest.fixture(name="own", autouse=True)
@@ -415,23 +398,23 @@ def test_a_file_that_is_in_the_way(capsys: Captured, own: str) -> None:
 # --- handing it over ------------------------------------------------------------------------------
 
 
-def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, clerk: Clerk) -> None:
+def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, pool: FakePool) -> None:
     code, out, err = spoken(capsys, f"--template {own} --submit")
     assert code == Exit.OK
     assert "cluster 77: ensemble/ensemble.dag, 4 runs, 12 nodes, 12 jobs" in out
     assert "watch it with: metlmon watch ensemble" in err
-    assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
+    assert pool.dags == [Path.cwd() / "ensemble" / "ensemble.dag"]
 
 
-def test_a_pool_that_refuses(capsys: Captured, own: str, clerk: Clerk) -> None:
-    clerk.answer = PoolError("the schedd does not answer")
+def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None:
+    pool.submitted = PoolError("the schedd does not answer")
     code, _, err = spoken(capsys, f"--template {own} --submit")
     assert code == Exit.REFUSED
     assert "written, but not submitted: the schedd does not answer" in err
 
 
 def test_nothing_is_submitted_twice_or_where_it_may_not(
-    capsys: Captured, own: str, clerk: Clerk, tmp_path: Path
+    capsys: Captured, own: str, pool: FakePool, tmp_path: Path
 ) -> None:
     spoken(capsys, f"--template {own}")
     ran(Path("ensemble"), done=["run0-train_epoch0"])
@@ -443,7 +426,7 @@ def test_nothing_is_submitted_twice_or_where_it_may_not(
     code, _, err = spoken(capsys, f"other --template {own} --submit")
     assert code == Exit.USAGE
     assert "read_only" in err
-    assert clerk.submitted == []
+    assert pool.dags == []
     assert not Path("other").exists()
 
 

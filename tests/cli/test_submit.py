@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,33 +20,15 @@ from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
 from tests.support.commands import Captured, run_command
+from tests.support.fake_pool import FakePool
 from tests.support.sample_requests import NAP, nap
 
 
-@dataclass
-class Clerk:
-    """A pool behind a desk, of which only ``submit_dag`` is asked."""
-
-    answer: SubmitResult | PoolError = field(default_factory=lambda: SubmitResult(77, "htcondor2"))
-    submitted: list[Path] = field(default_factory=list)
-    closed: int = 0
-
-    def submit_dag(self, dag_file: Path) -> SubmitResult:
-        assert dag_file.is_file()
-        self.submitted.append(dag_file)
-        if isinstance(self.answer, PoolError):
-            raise self.answer
-        return self.answer
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-@pytest.fixture(name="clerk")
-def _clerk(monkeypatch: pytest.MonkeyPatch) -> Clerk:
-    clerk = Clerk()
-    monkeypatch.setattr(client, "open_pool", lambda: clerk)
-    return clerk
+@pytest.fixture(name="pool")
+def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
+    pool = FakePool(submitted=SubmitResult(77, "htcondor2"))
+    monkeypatch.setattr(client, "open_pool", lambda: pool)
+    return pool
 
 
 @pytest.fixture(name="own")
@@ -74,7 +55,7 @@ FILES = [f"ensemble/{name}" for name in NAMES]
 
 
 def test_a_dry_run_prints_every_file_and_writes_none(
-    capsys: Captured, own: str, clerk: Clerk
+    capsys: Captured, own: str, pool: FakePool
 ) -> None:
     code, out, err = spoken(
         capsys, "new", "--template", own, "--dry-run", "--runs", "2", "--epochs", "2",
@@ -91,7 +72,7 @@ def test_a_dry_run_prints_every_file_and_writes_none(
     for file in plan.files:
         assert file.data.decode() in out
     assert written() == []
-    assert clerk.submitted == []
+    assert pool.dags == []
 
 
 def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
@@ -158,14 +139,14 @@ def test_templates_are_listed(capsys: Captured) -> None:
 )
 @pytest.mark.parametrize("mode", ["--dry-run", "--yes", "--no-submit"])
 def test_bad_arguments_end_in_a_sentence(
-    capsys: Captured, own: str, clerk: Clerk, options: str, sentence: str, mode: str
+    capsys: Captured, own: str, pool: FakePool, options: str, sentence: str, mode: str
 ) -> None:
     code, out, err = spoken(capsys, "--template", own, *shlex.split(options), mode)
     assert (code, out) == (Exit.USAGE, "")
     assert err.startswith(f"metlmon: {sentence}")
     assert err.count("\n") == 1
     assert written() == []
-    assert clerk.submitted == []
+    assert pool.dags == []
 
 
 def test_all_that_is_wrong_is_said_at_once(capsys: Captured, own: str) -> None:
@@ -175,19 +156,21 @@ def test_all_that_is_wrong_is_said_at_once(capsys: Captured, own: str) -> None:
 
 
 def test_without_a_terminal_nothing_is_written_unasked(
-    capsys: Captured, own: str, clerk: Clerk
+    capsys: Captured, own: str, pool: FakePool
 ) -> None:
     for options in ([], ["--json"]):
         code, out, err = spoken(capsys, "--template", own, *options)
         assert (code, out) == (Exit.USAGE, "")
         assert "say --yes to write and submit" in err
-    assert (written(), clerk.submitted) == ([], [])
+    assert (written(), pool.dags) == ([], [])
 
 
 # --- writing and submitting -------------------------------------------------------------------
 
 
-def test_yes_writes_submits_and_says_how_to_watch(capsys: Captured, own: str, clerk: Clerk) -> None:
+def test_yes_writes_submits_and_says_how_to_watch(
+    capsys: Captured, own: str, pool: FakePool
+) -> None:
     code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "2", "--epochs", "2")
     assert code == Exit.OK
     assert out == (
@@ -195,15 +178,15 @@ def test_yes_writes_submits_and_says_how_to_watch(capsys: Captured, own: str, cl
     )
     assert err == "metlmon: watch it with: metlmon watch ensemble\n"
     assert written() == sorted(FILES)
-    assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
-    assert clerk.closed == 1
+    assert pool.dags == [Path.cwd() / "ensemble" / "ensemble.dag"]
+    assert pool.closed
     request = Request(own, Path("other"), runs=2, epochs=2, gate=StopRules())
     for file in make_plan(request).files:
         assert (Path("ensemble") / file.name).read_bytes() == file.data
 
 
-def test_yes_as_json(capsys: Captured, own: str, clerk: Clerk) -> None:
-    clerk.answer = SubmitResult(78, "condor_submit_dag", "no condor_dagman is at hand")
+def test_yes_as_json(capsys: Captured, own: str, pool: FakePool) -> None:
+    pool.submitted = SubmitResult(78, "condor_submit_dag", "no condor_dagman is at hand")
     code, out, _ = spoken(capsys, "a dir", "--template", own, "--yes", "--json", "--name", "b")
     told: dict[str, Any] = json.loads(out)
     assert code == Exit.OK
@@ -211,16 +194,16 @@ def test_yes_as_json(capsys: Captured, own: str, clerk: Clerk) -> None:
     assert told["submitted"] == {
         "cluster": 78, "way": "condor_submit_dag", "text": "no condor_dagman is at hand",
     }  # fmt: skip
-    assert clerk.submitted == [Path.cwd() / "a dir" / "b.dag"]
+    assert pool.dags == [Path.cwd() / "a dir" / "b.dag"]
 
 
-def test_the_command_to_watch_can_be_pasted(capsys: Captured, own: str, clerk: Clerk) -> None:
+def test_the_command_to_watch_can_be_pasted(capsys: Captured, own: str, pool: FakePool) -> None:
     _, _, err = spoken(capsys, "a $(dir)", "--template", own, "--yes")
     assert err.endswith("metlmon watch 'a $(dir)'\n")
 
 
-def test_a_pool_that_refuses(capsys: Captured, own: str, clerk: Clerk) -> None:
-    clerk.answer = PoolError("the schedd does not answer; is HTCondor running here? \x1b[2J")
+def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None:
+    pool.submitted = PoolError("the schedd does not answer; is HTCondor running here? \x1b[2J")
     code, out, err = spoken(capsys, "--template", own, "--yes")
     assert (code, out) == (Exit.REFUSED, "")
     assert code == 6
@@ -229,15 +212,15 @@ def test_a_pool_that_refuses(capsys: Captured, own: str, clerk: Clerk) -> None:
         "here? \\x1b[2J\n"
     )
     assert written() == sorted(FILES)
-    assert clerk.closed == 1
+    assert pool.closed
 
 
-def test_no_submit_writes_only(capsys: Captured, own: str, clerk: Clerk) -> None:
+def test_no_submit_writes_only(capsys: Captured, own: str, pool: FakePool) -> None:
     code, out, err = spoken(capsys, "--template", own, "--no-submit", "--epochs", "1")
     assert code == Exit.OK
     assert out == f"wrote 4 runs, 4 nodes, 4 jobs: {', '.join(FILES)}\n"
     assert "condor_submit_dag ensemble.dag" in err
-    assert (written(), clerk.submitted) == (sorted(FILES), [])
+    assert (written(), pool.dags) == (sorted(FILES), [])
     assert os.access(FILES[2], os.X_OK)
 
 
@@ -263,7 +246,9 @@ def test_a_gate_that_could_not_run_is_told(
     assert capsys.readouterr().err == ""
 
 
-def test_never_over_an_existing_dag_without_force(capsys: Captured, own: str, clerk: Clerk) -> None:
+def test_never_over_an_existing_dag_without_force(
+    capsys: Captured, own: str, pool: FakePool
+) -> None:
     spoken(capsys, "--template", own, "--no-submit")
     before = {name: Path(name).read_bytes() for name in FILES}
     code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "9")
@@ -271,25 +256,25 @@ def test_never_over_an_existing_dag_without_force(capsys: Captured, own: str, cl
     assert "ensemble.dag: is there already" in err
     assert err.endswith("(--force)\n")
     assert {name: Path(name).read_bytes() for name in FILES} == before
-    assert clerk.submitted == []
+    assert pool.dags == []
     code, _, _ = spoken(capsys, "--template", own, "--yes", "--runs", "9", "--force")
     assert code == Exit.OK
     assert b"run8-train_epoch2" in Path(FILES[0]).read_bytes()
 
 
-def test_force_does_not_go_over_what_ran(capsys: Captured, own: str, clerk: Clerk) -> None:
+def test_force_does_not_go_over_what_ran(capsys: Captured, own: str, pool: FakePool) -> None:
     spoken(capsys, "--template", own, "--no-submit")
     Path("ensemble/ensemble.dag.rescue001").write_text("")
     code, _, err = spoken(capsys, "--template", own, "--yes", "--force")
     assert code == Exit.USAGE
     assert "DIR: ensemble.dag was submitted from here before" in err
-    assert clerk.submitted == []
+    assert pool.dags == []
 
 
 def test_a_read_only_setting(
     capsys: Captured,
     own: str,
-    clerk: Clerk,
+    pool: FakePool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -301,7 +286,7 @@ def test_a_read_only_setting(
         code, _, err = spoken(capsys, "--template", own, *how)
         assert code == Exit.USAGE
         assert "read_only" in err
-    assert (written(), clerk.submitted) == ([], [])
+    assert (written(), pool.dags) == ([], [])
     assert spoken(capsys, "--template", own, "--no-submit")[0] == Exit.OK
 
 
