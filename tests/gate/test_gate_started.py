@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from tests.gate.test_gates_seen import dag
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Out
-from tests.support.gated_dagdir import GATE, GO, SKIP, UUID, WAIT, Gated
+from tests.support.gated_dagdir import GATE, GO, SKIP, UUID, WAIT, Gated, gated_dag
 
 NODE = "run0-train_epoch3"
 
@@ -121,7 +120,7 @@ def test_status_warns_of_a_gate_that_does_not_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", "")
-    dagdir.write("e.dag", dag())
+    dagdir.write("e.dag", gated_dag([UUID]))
     dagdir.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
     dagdir.write("e.dag.dagman.out", Out().start("10:00:00").data)
     shutil.copy(GATE, dagdir.path / "gate.py")

@@ -42,28 +42,18 @@ from screens.overview import header as overview_header
 from tests.support.dag_texts import weave
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, Out
+from tests.support.gated_dagdir import gated_dag
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"
+RUNS = (UUID, OTHER)
 EPOCHS = 4
-
-
-def dag(gated: bool = True) -> str:
-    lines = []
-    for run, uuid in (("run0", UUID), ("run1", OTHER)):
-        for epoch in range(EPOCHS):
-            node = f"{run}-train_epoch{epoch}"
-            lines += [f"JOB {node} e.sub", f'VARS {node} run_uuid="{uuid}" ResourceName="any"']
-            call = f"gate.py e.gate.json {uuid} {epoch} train $JOB"
-            lines += [f"SCRIPT DEFER 75 60 PRE {node} {call}"] * gated
-            lines += [f"PARENT {run}-train_epoch{epoch - 1} CHILD {node}"] * (epoch > 0)
-    return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", "RETRY ALL_NODES 3", ""])
 
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
     found = Dagdir(tmp_path / "ensemble", "")
-    found.write("e.dag", dag())
+    found.write("e.dag", gated_dag(RUNS))
     found.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
     found.write("e.dag.dagman.out", Out().start("10:00:00").data)
     log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
@@ -91,7 +81,7 @@ def rows(reader: DagdirReader) -> dict[str, RunRow]:
 
 
 def test_no_gate_no_word(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "plain", dag(gated=False))
+    dagdir = Dagdir(tmp_path / "plain", gated_dag(RUNS, gated=False))
     say(dagdir, "stopped", STOPPING)
     assert {row.gate for row in rows(dagdir.reader()).values()} == {None}
 
@@ -242,7 +232,7 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
 
 def test_a_site_of_one_dags_node_is_none_of_another_dags(dagdir: Dagdir) -> None:
     """Names of nodes, and whole runs, are there more than once."""
-    second = dag().replace("e.gate.json", "e-2.gate.json")
+    second = gated_dag(RUNS).replace("e.gate.json", "e-2.gate.json")
     dagdir.write("e-2.dag", second)
     place(dagdir, "run0-train_epoch1", "expanse")
     place(dagdir, "run0-train_epoch2", "anvil", "e-2")
@@ -280,7 +270,7 @@ def test_placements_are_read_when_they_change_and_not_before(
 def test_no_folder_is_looked_for_where_no_gate_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dagdir = Dagdir(tmp_path / "plain", dag(gated=False))
+    dagdir = Dagdir(tmp_path / "plain", gated_dag(RUNS, gated=False))
     place(dagdir, "run0-train_epoch1", "expanse")
     reader = dagdir.reader()
     assert reader.ensemble.placements == {}

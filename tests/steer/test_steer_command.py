@@ -18,22 +18,8 @@ from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gate_rows import OTHER, UUID, queued, rules
+from tests.support.gated_dagdir import gated_dag
 from tests.support.queue_rows import Schedd, dagman
-
-RUNS = (("run0", UUID), ("run1", OTHER))
-EPOCHS = 4
-
-
-def dag(retries: int = 2) -> str:
-    lines = []
-    for run, uuid in RUNS:
-        for epoch in range(EPOCHS):
-            node = f"{run}-train_epoch{epoch}"
-            lines += [f"JOB {node} e.sub", f'VARS {node} run_uuid="{uuid}" ResourceName="delta"']
-            call = f"gate.py ens.gate.json {uuid} {epoch} train $JOB"
-            lines += [f"SCRIPT DEFER 75 60 PRE {node} {call}"]
-            lines += [f"PARENT {run}-train_epoch{epoch - 1} CHILD {node}"] * (epoch > 0)
-    return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", f"RETRY ALL_NODES {retries}", ""])
 
 
 @pytest.fixture(name="dagdir")
@@ -41,7 +27,7 @@ def _dagdir(tmp_path: Path) -> Dagdir:
     """Run 0: its first epoch is done, its second runs. Run 1: its first one is idle."""
     found = Dagdir(tmp_path / "ensemble", "")
     rules(found.path, "ens", UUID, OTHER)
-    found.write("ens.dag", dag())
+    found.write("ens.dag", gated_dag([UUID, OTHER], "ens", "delta", retries=2))
     found.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
     found.write("ens.dag.dagman.out", Out().start("10:00:00").data)
     log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)

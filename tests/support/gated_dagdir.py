@@ -99,3 +99,24 @@ def table(epoch: int, loss: float) -> str:
             "",
         )
     )
+
+
+def gated_dag(
+    uuids: Sequence[str],
+    rules: str = "e",
+    site: str = "any",
+    retries: int = 3,
+    epochs: int = 4,
+    gated: bool = True,
+) -> str:
+    """A DAG of runs ``run0``, ``run1``…, whose epochs a gate with these rules decides on."""
+    lines = []
+    for number, uuid in enumerate(uuids):
+        for epoch in range(epochs):
+            node = f"run{number}-train_epoch{epoch}"
+            lines += [f"JOB {node} e.sub"]
+            lines += [f'VARS {node} run_uuid="{uuid}" ResourceName="{site}"']
+            call = f"gate.py {rules}.gate.json {uuid} {epoch} train $JOB"
+            lines += [f"SCRIPT DEFER 75 60 PRE {node} {call}"] * gated
+            lines += [f"PARENT run{number}-train_epoch{epoch - 1} CHILD {node}"] * (epoch > 0)
+    return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", f"RETRY ALL_NODES {retries}", ""])
