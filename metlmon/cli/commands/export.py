@@ -64,8 +64,8 @@ def export(options: argparse.Namespace) -> int:
     _make(out)
     for name, path in paths.items():
         rows = _write(path, frames, name, WRITERS[options.to], options.force)
-        told = f"{plain(str(path))}: {count(rows, 'row')}, {size(path.stat().st_size)}"
-        print(f"metlmon: {told}", file=sys.stderr)
+        numbers = f"{count(rows, 'row')}, {size(path.stat().st_size)}"
+        print(f"metlmon: {plain(str(path))}: {numbers}", file=sys.stderr)
         if not sys.stdout.isatty():
             # For scripts; a person has just read it.
             print(plain(str(path)))
@@ -153,17 +153,17 @@ def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -
 def _csv(path: Path, frames: Frames, name: str) -> int:
     values = frames.values(name)
     texts = {column.name for column in TABLES[name].columns if column.dtype in (TEXT, WORD)}
-    told = [
+    columns = [
         [_cell(frames, value, each in texts) for value in column] for each, column in values.items()
     ]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(values)
-        writer.writerows(zip(*told, strict=True))
-    return len(told[0])
+        writer.writerows(zip(*columns, strict=True))
+    return len(columns[0])
 
 
-def _cell(frames: Frames, value: Value, text: bool) -> str:
+def _cell(frames: Frames, value: Value, is_text: bool) -> str:
     """A value as CSV has it: empty for what is not known; numbers as they are."""
     if value is None:
         return ""
@@ -171,8 +171,8 @@ def _cell(frames: Frames, value: Value, text: bool) -> str:
         return "true" if value else "false"
     if isinstance(value, datetime):
         return frames.local_time_text(value)
-    told = str(value)
-    return _FORMULA.sub("'", told) if text else told
+    text = str(value)
+    return _FORMULA.sub("'", text) if is_text else text
 
 
 def _json(path: Path, frames: Frames, name: str) -> int:
@@ -181,12 +181,12 @@ def _json(path: Path, frames: Frames, name: str) -> int:
     with open(path, "w", encoding="ascii") as file:
         file.write("[")
         for record in zip(*values.values(), strict=True):
-            told = {
+            row = {
                 column: frames.local_time_text(value) if isinstance(value, datetime) else value
                 for column, value in zip(values, record, strict=True)
             }
             # A line for each record: legible to people and to line tools.
-            file.write((",\n" if rows else "\n") + json.dumps(told, allow_nan=False))
+            file.write((",\n" if rows else "\n") + json.dumps(row, allow_nan=False))
             rows += 1
         file.write("\n]\n")
     return rows
