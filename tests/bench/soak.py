@@ -49,6 +49,12 @@ LOOK_SECONDS: Final = 0.9
 TICK: Final = 0.002
 """Seconds between two looks here."""
 
+CACHE_SECONDS: Final = 5.0
+"""Between two writes of the cache: the time that as many looks take as in an open dashboard."""
+
+BEGUN: Final = timedelta(hours=20)
+"""How long ago the jobs began; appended events are spread over the hours since then."""
+
 HOURS: Final = 24.0
 FIRST: Final = 600.0
 """Seconds of an open dashboard whose memory the rest is compared with."""
@@ -81,10 +87,9 @@ def stamp(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def write_ensemble(directory: Path, runs: int, epochs: int) -> Path:
+def write_ensemble(directory: Path, runs: int, epochs: int, begun: datetime) -> Path:
     """Runs whose first epoch executes; returns the log."""
     lines, events = [], []
-    begun = datetime.now() - timedelta(hours=1)
     for run in range(runs):
         nodes = [f"run{run}-train_epoch{epoch}" for epoch in range(epochs)]
         lines += [f"JOB {node} train.sub" for node in nodes]
@@ -144,11 +149,14 @@ def hasten() -> None:
     """A look each 2 ms instead of each 0.9 s."""
     for name in ("POLL_SECONDS", "CLOCK_SECONDS", "REST_SECONDS", "PICTURE_SECONDS"):
         setattr(sessions, name, TICK)
+    sessions.KEEP_SECONDS = CACHE_SECONDS  # type: ignore[misc]
     sessions.SHARE_IDLE = sessions.SHARE_MOVING = 0.0  # type: ignore[misc]
 
 
 async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: bool) -> list[Sample]:
-    log = write_ensemble(directory, runs, epochs)
+    begun = datetime.now() - BEGUN
+    log = write_ensemble(directory, runs, epochs, begun)
+    wanted = int(hours * 3600 / LOOK_SECONDS)
     hasten()
     reader = DagdirReader(directory)
     reader.open()
@@ -156,17 +164,16 @@ async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: boo
 
     def append(look: int) -> None:
         if grow and look % 20 == 0:
-            job, at = "010.000.000", stamp(datetime.now())
+            job, at = "010.000.000", stamp(begun + BEGUN * (look / wanted))
             text = HOLD if look % 40 else RELEASE
             with log.open("a") as file:
                 file.write(text.format(job=job, at=at))
 
-    wanted = int(hours * 3600 / LOOK_SECONDS)
     return list(await looks(MetlmonApp(session), session, wanted, append))
 
 
 async def screens(directory: Path, times: int) -> list[Sample]:
-    write_ensemble(directory, 6, 10)
+    write_ensemble(directory, 6, 10, datetime.now() - BEGUN)
     reader = DagdirReader(directory)
     reader.open()
     app = MetlmonApp(Session(reader))
