@@ -93,11 +93,8 @@ _Unit = _RunGroup | list[str]
 """Runs, or the names of similar nodes in the same position: ``shard000`` to ``shard099``."""
 
 
-class _Summary(NamedTuple):
-    """Groups of runs and of nodes, by depth; and the nodes in a cycle."""
-
-    layers: list[list[_Unit]]
-    cyclic: list[str]
+_Summary = tuple[list[list[_Unit]], list[str]]
+"""Groups of runs and of nodes, by depth; and the nodes in a cycle."""
 
 
 def _summarize(graph: Graph, depth: int = 0) -> _Summary:
@@ -107,7 +104,7 @@ def _summarize(graph: Graph, depth: int = 0) -> _Summary:
     index_by_run = {run: index for index, group in enumerate(groups) for run in group.names}
     runs = {node.name: index_by_run[run] for node in graph.nodes if (run := _run_of(node))}
     summary = _layered(graph, names, groups, runs)
-    return _layered(graph, names, groups, {}) if summary.cyclic and groups else summary
+    return _layered(graph, names, groups, {}) if summary[1] and groups else summary
 
 
 def _run_of(node: GraphNode) -> str | None:
@@ -202,7 +199,7 @@ def _layered(
         else:
             families[depth][_name_pattern(key)].append(key)
     layers = [[*units[depth], *families[depth].values()] for depth in range(len(units))]
-    return _Summary(layers, [str(key) for key in unique if key not in depths])
+    return layers, [str(key) for key in unique if key not in depths]
 
 
 def _depths_of(keys: Iterable[_Key], pairs: Iterable[tuple[_Key, _Key]]) -> dict[_Key, int]:
@@ -253,15 +250,15 @@ class _GraphDrawing:
         self.depth = depth
 
     def lines(self, graph: Graph) -> Iterator[str]:
-        summary = _summarize(graph, self.depth)
+        layers, cyclic = _summarize(graph, self.depth)
         apart = [node for node in graph.nodes if node.kind in APART]
         yield from self._unconnected([node for node in apart if node.kind is not NodeKind.FINAL])
-        if any(isinstance(unit, _RunGroup) for layer in summary.layers for unit in layer):
-            yield from self._blocks(summary.layers)
+        if any(isinstance(unit, _RunGroup) for layer in layers for unit in layer):
+            yield from self._blocks(layers)
         else:
-            yield from self._families(summary.layers)
-        if summary.cyclic:
-            yield self._truncate(f"{_names_text(summary.cyclic)}: these wait for each other")
+            yield from self._families(layers)
+        if cyclic:
+            yield self._truncate(f"{_names_text(cyclic)}: these wait for each other")
         yield from self._unconnected([node for node in apart if node.kind is NodeKind.FINAL])
 
     def _unconnected(self, nodes: Sequence[GraphNode]) -> Iterator[str]:
@@ -309,7 +306,7 @@ class _GraphDrawing:
         chain = _chain(group)
         if chain is None:
             nodes = tuple(GraphNode(name, "") for name in group.nodes)
-            yield from self._families(_summarize(Graph(nodes, edges=tuple(group.edges))).layers)
+            yield from self._families(_summarize(Graph(nodes, edges=tuple(group.edges)))[0])
             return
         spine, hanging = chain
         cells, kinds, last_stage = [], [], ""

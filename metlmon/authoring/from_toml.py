@@ -19,6 +19,8 @@ from msgspec import ValidationError, convert
 
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import (
+    LONGEST_VALUE,
+    MOST_VALUES,
     EnsembleShape,
     Evaluation,
     MetricGoal,
@@ -38,14 +40,8 @@ from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 MOST_ITEMS: Final = 10_000
 """Maximum items of a list; more runs than a DAG may have."""
 
-MOST_VALUES: Final = 100_000
-"""Maximum values of a swept variable, and of an expanded range of seeds."""
-
 LARGEST: Final = 16 << 20
 """Maximum bytes of a description; one beside a DAG lists all swept values and digests."""
-
-LONGEST_TEXT: Final = 4096
-"""Maximum characters of a value; no path is longer."""
 
 GATED_SHAPES: Final = frozenset({EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES})
 """Shapes whose runs can be stopped and paused one by one; these have a gate by default."""
@@ -216,16 +212,16 @@ _boolean: Final = _plain(bool, "true or false")
 
 
 def _text(_: TomlFile, where: Where, value: object) -> str:
-    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+    if isinstance(value, str) and len(value) <= LONGEST_VALUE:
         return value
-    length_limit = f" of at most {LONGEST_TEXT} characters" if isinstance(value, str) else ""
+    length_limit = f" of at most {LONGEST_VALUE} characters" if isinstance(value, str) else ""
     raise _expected(f"a text in quotes{length_limit}")
 
 
 def _scalar(_: TomlFile, where: Where, value: object) -> str:
     """A value of a variable or parameter: text, or a number as spelled."""
     text = scalar_text(value)
-    if text is not None and len(text) <= LONGEST_TEXT:
+    if text is not None and len(text) <= LONGEST_VALUE:
         return text
     raise _expected('a text in quotes or a number: "0.01" or 0.01')
 
@@ -298,7 +294,7 @@ def _seeds(_: TomlFile, where: Where, value: object) -> tuple[int, ...]:
 def _texts(_: TomlFile, where: Where, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise _expected('a list of texts, ["…", "…"]')
-    if len(value) > MOST_ITEMS or any(len(item) > LONGEST_TEXT for item in value):
+    if len(value) > MOST_ITEMS or any(len(item) > LONGEST_VALUE for item in value):
         raise _expected(f"a list of at most {MOST_ITEMS} short texts")
     return tuple(value)
 
@@ -392,7 +388,7 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
             raise _expected(f"a list of 1 to {MOST_VALUES} texts and numbers")
         return SweptVariable(name, tuple(items), position)
     text = scalar_text(value)
-    if text is None or len(text) > LONGEST_TEXT:
+    if text is None or len(text) > LONGEST_VALUE:
         raise _expected('"0.01 to 0.1 by 0.01", or a list of values')
     from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
 

@@ -25,6 +25,7 @@ from metlmon.authoring.write_dag import dag_text
 from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
 from metlmon.authoring.write_submit import nodes_by_file, procs, submit_file_text
 from metlmon.dagman import NodeKind
+from metlmon.text.formatting import count
 
 
 def make_plan(request: Request, amending: bool = False) -> Plan:
@@ -125,10 +126,10 @@ def _dag_files(
     node_count -= len(graph.subdags)
     name = f"{request.name}.dag"
     text = dag_text(graph, request.name, summary)
-    yield PlannedFile(name, text.encode(), False, f"the DAG: {_plural(node_count, 'node')}")
+    yield PlannedFile(name, text.encode(), False, f"the DAG: {count(node_count, 'node')}")
     for file, inner in graph.subdags.items():
         text = dag_text(inner, request.name, f"a run of {name}", file)
-        about_run = f"the DAG of one run: {_plural(len(inner.nodes), 'node')}"
+        about_run = f"the DAG of one run: {count(len(inner.nodes), 'node')}"
         yield PlannedFile(file, text.encode(), False, about_run)
 
 
@@ -179,7 +180,3 @@ def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
     is_dag = file.name == f"{request.name}.dag"
     same = not is_dag and has_content(path, file.data, file.executable)
     return replace(file, exists=path_exists(path) and not same)
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

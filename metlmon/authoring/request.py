@@ -14,6 +14,12 @@ from msgspec import Struct, field
 from metlmon.authoring.graph import NO_GRAPH, Graph, NodeRole
 from metlmon.redact import redact_secrets
 
+LONGEST_VALUE: Final = 4096
+"""Maximum characters of a value; no path is longer."""
+
+MOST_VALUES: Final = 100_000
+"""Most values of a swept variable, and most runs: as many as a DAG may have nodes."""
+
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 
 

@@ -13,12 +13,18 @@ from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
+from metlmon.authoring.request import (
+    LONGEST_VALUE,
+    EnsembleShape,
+    PlanError,
+    Policy,
+    Request,
+    RequestProblem,
+)
 from metlmon.authoring.runs import ANYWHERE
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
 from metlmon.authoring.validate_shape import (
     LONGEST_NAME,
-    LONGEST_VALUE,
     SECRET_REMEDY,
     SITE,
     range_problem,

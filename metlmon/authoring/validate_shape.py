@@ -11,7 +11,13 @@ from typing import Final
 from metlmon.authoring.build_graph import shard_names
 from metlmon.authoring.gate_config import INTERPRETER, has_gate, has_interpreter
 from metlmon.authoring.graph import MOST_NODES, NodeRole
-from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem
+from metlmon.authoring.request import (
+    LONGEST_VALUE,
+    EnsembleShape,
+    PlanError,
+    Request,
+    RequestProblem,
+)
 from metlmon.authoring.runs import (
     OWN_VARIABLES,
     SITE_VARIABLE,
@@ -31,7 +37,6 @@ STAGE_EPOCHS: Final = (1, 10_000)
 POLL: Final = (5, 86_400)
 """Seconds; DAGMan starts a process for each check of each paused run."""
 
-LONGEST_VALUE: Final = 4096
 LONGEST_NAME: Final = 64
 """DAGMan appends up to 20 characters, and file names are limited to 255."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -109,9 +110,13 @@ def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bo
             _write_file(draft, file)
         from concurrent.futures import ThreadPoolExecutor  # Imported late: it is slow.
 
-        # In a thread, which Ctrl-C does not interrupt: only quick renames are left.
-        with ThreadPoolExecutor(1) as executor:
-            executor.submit(_place, drafts, placed, overwrite).result()
+        # In a thread, which Ctrl-C does not interrupt; other signals wait for the quick renames.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
+        try:
+            with ThreadPoolExecutor(1) as executor:
+                executor.submit(_place, drafts, placed, overwrite).result()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     except BaseException as error:  # all or nothing, also on Ctrl-C
         for written in placed:
             written.unlink(missing_ok=True)

@@ -36,11 +36,9 @@ from metlmon.authoring.to_toml import example, format_request
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.commands import new as new_command
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from metlmon.dagman.submit_description import parse_description, submission
+from tests.support.commands import Captured, run_command
 from tests.support.sample_requests import a_request, nap, woven
-
-Captured = pytest.CaptureFixture[str]
 
 KEY: Final = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
 """What an API key looks like."""
@@ -82,10 +80,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-def said(capsys: Captured, words: str, *more: str) -> tuple[int, str, str]:
-    code = main(["new", *shlex.split(words), *more])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+def said(capsys: Captured, words: str) -> tuple[int, str, str]:
+    return run_command("new", capsys, *shlex.split(words))
 
 
 # --- any request ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,8 @@ import pytest
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.graph import Precedence, explain, node_names
 from metlmon.authoring.request import Request
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.sample_requests import nap
-
-Captured = pytest.CaptureFixture[str]
 
 DESCRIPTION = """\
 template = "own/nap.sub"
@@ -42,12 +38,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spoken(capsys: Captured, words: str) -> str:
-    assert main(["new", *shlex.split(words)]) == Exit.OK
-    return capsys.readouterr().out
+    return text_output("new", capsys, *shlex.split(words))
 
 
 def explained(capsys: Captured, words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(spoken(capsys, f"{words} --json"))["explained"]
+    found: list[dict[str, Any]] = json_output("new", capsys, *shlex.split(words))["explained"]
     return found
 
 

@@ -17,13 +17,12 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
+from tests.support.commands import Captured, json_output, run_command
 from tests.support.fake_pool import FakePool
 from tests.support.finished_ensembles import listing, ran, running
 from tests.support.sample_requests import nap
 
 ROOT = Path(__file__).resolve().parents[2]
-
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(name="pool")
@@ -43,16 +42,11 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def spoken(capsys: Captured, words: str) -> tuple[int, str, str]:
-    code = main(["new", *shlex.split(words)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return run_command("new", capsys, *shlex.split(words))
 
 
 def told(capsys: Captured, words: str) -> dict[str, Any]:
-    code, out, err = spoken(capsys, f"{words} --json")
-    assert code == Exit.OK, err
-    found: dict[str, Any] = json.loads(out)
-    return found
+    return json_output("new", capsys, *shlex.split(words))
 
 
 def written() -> list[str]:

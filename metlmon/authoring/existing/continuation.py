@@ -168,7 +168,11 @@ class CheckpointFinder:
             text = f"its checkpoint is {redact_secrets(paths[0])}, which metlmon cannot look at"
             return RunCheckpoint(paths[0], value or default_path, -1, text)
         folders = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
-        found = [folder for folder in folders if _has_checkpoint(self._directory / folder)]
+        found = [
+            folder
+            for folder in folders
+            if any(map(Path.is_file, (self._directory / folder / "checkpoints").glob("*.ckpt")))
+        ]
         if not found:
             text = f"there is no checkpoint in {folders[0]}"
             return RunCheckpoint(folders[0], value or folders[0], -1, text)
@@ -232,15 +236,6 @@ def _run_directory(directory: Path, path: str, uuid: str) -> str:
     run_path = relative / uuid
     nested = not os.path.isdir(directory / relative / "checkpoints")
     return str(run_path if nested and os.path.isdir(directory / run_path) else relative)
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    """Whether the directory contains a checkpoint file."""
-    try:
-        with os.scandir(folder / "checkpoints") as entries:
-            return any(entry.name.endswith(".ckpt") and entry.is_file() for entry in entries)
-    except (OSError, ValueError):
-        return False
 
 
 def _last_epoch(folder: Path) -> int:

@@ -14,14 +14,17 @@ from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
-from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
+from metlmon.authoring.request import (
+    LONGEST_VALUE,
+    MOST_VALUES,
+    PlanError,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
+)
 from metlmon.dagman.lexer import shown
 
-MOST_VALUES: Final = 100_000
-"""Most values of a variable, and most runs: as many as a DAG may have nodes."""
-
 LONGEST_LINE: Final = 1 << 20
-LONGEST_VALUE: Final = 4096
 LONGEST_NUMBER: Final = 40
 """Characters, and exponent, of a number in a range; ``1e999999999`` would be printed in full."""
 

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
-from metlmon.authoring.sweeps.values import MOST_VALUES, labelled_values, points, values
+from metlmon.authoring.request import (
+    MOST_VALUES,
+    PlanError,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
+)
+from metlmon.authoring.sweeps.values import labelled_values, points, values
 
 
 @pytest.mark.parametrize(
