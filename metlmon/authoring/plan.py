@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph
+from metlmon.authoring.description import description_files, source_copy_name, sweep_copy_name
 from metlmon.authoring.gate_config import (
     FOLDERS,
     SCRIPT,
@@ -16,7 +17,6 @@ from metlmon.authoring.gate_config import (
     script_content,
 )
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.manifest import description_files, source_copy_name, sweep_copy_name
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
 from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
 from metlmon.authoring.templates import JobTemplate, jobs_of

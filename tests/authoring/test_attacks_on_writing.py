@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, Request, make_plan, validate
 from metlmon.authoring import write_files as writing_module
+from metlmon.authoring.description import example, format_request
 from metlmon.authoring.from_toml import DescriptionError, read_description
 from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.request import (
@@ -32,7 +33,6 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.to_toml import example, format_request
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.commands import new as new_command
 from metlmon.cli.exit_codes import Exit

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from metlmon.authoring.description import example, format_request
 from metlmon.authoring.from_toml import (
     LARGEST,
     DescriptionError,
@@ -34,7 +35,6 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.to_toml import example, format_request
 
 
 def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:

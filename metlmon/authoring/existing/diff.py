@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring import gate_config
-from metlmon.authoring.manifest import content_digest, recorded_digests
+from metlmon.authoring.description import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.write_files import (
     gate_leftovers,

@@ -10,11 +10,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.authoring.description import sweep_copy_name
 from metlmon.authoring.gate_config import has_gate, with_gate
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
-from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import PlanError, Request, RequestProblem
-from metlmon.authoring.runs import merge_variables, request_variables, used_names
+from metlmon.authoring.runs import has_effect, merge_variables, request_variables, used_names
 from metlmon.authoring.sweeps.files import (
     FileUse,
     NamedFile,
@@ -41,6 +41,7 @@ from metlmon.authoring.sweeps.parser import (
     SweepCommand,
     SweepDescription,
     SweepNodeCommand,
+    VarsLine,
 )
 from metlmon.authoring.sweeps.template import (
     RunTemplate,
@@ -49,7 +50,6 @@ from metlmon.authoring.sweeps.template import (
     topological_order,
 )
 from metlmon.authoring.sweeps.training_chain import TrainingChain
-from metlmon.authoring.sweeps.unused import swept_without_effect, unused_variables
 from metlmon.authoring.templates import jobs_of
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand
@@ -229,11 +229,11 @@ class _Expander:
             drafts = [node.name for run in group for node in run.nodes.values()]
             used = used_by(nodes[name] for name in drafts if name in nodes)
             if used is not None:
-                yield from swept_without_effect(template, self._nodes, self._commands, used)
+                yield from _swept_without_effect(template, self._nodes, self._commands, used)
         request = self._request
         asked = request.variables or request.regions
         if asked and (used := used_by(nodes.values())) is not None:
-            yield from unused_variables(request, self._commands, used)
+            yield from _unused_variables(request, self._commands, used)
 
     def named_files(self) -> Iterator[NamedFile]:
         """The files that nodes submit and run.
@@ -472,3 +472,59 @@ class _Expander:
                         f"{variable.where}: {node.run} and {other} have the same run_uuid; put "
                         "{uuid} or {run} into it, or leave it to metlmon"
                     )
+
+
+# --- variables without an effect ----------------------------------------------------------------
+
+
+def _swept_without_effect(
+    template: RunTemplate, nodes: SweepNodes, commands: Sequence[SweepCommand], used: set[str]
+) -> Iterator[RequestProblem]:
+    """Warnings about variables of a GEN command without an effect.
+
+    VARS alone change nothing: a submit file must use $(name), or its template have a parameter of
+    that name, or the variable belong to HTCondor or be a job attribute. Undecidable cases are not
+    reported. ``commands``: of the workflow. ``used``: the names in the submit files of its runs.
+    """
+    relevant = list(template.commands)
+    for command in commands:
+        if isinstance(command, VarsLine | SweepNodeCommand):
+            members = nodes.resolve(command.name, command.where)
+            if any(node.run is not None and node.run.template is template for node in members):
+                relevant.append(command)
+    pairs = [pair for each in relevant if isinstance(each, VarsLine) for pair in each.pairs]
+    used = used.union(*(used_names(text) for _, text in pairs))
+    # Placeholders in names, scripts and other commands than VARS.
+    others = [command.text for command in relevant if not isinstance(command, VarsLine)]
+    filled_in = {name for text in (*template.nodes, *others) for name in placeholder_names(text)}
+    for swept in template.sweep.variables:
+        placeholders = {swept.name, f"{swept.name}_label"}
+        names = [name for name, text in pairs if placeholders & placeholder_names(text)]
+        is_used = any(has_effect(name, used) for name in (swept.name, *names))
+        if not is_used and not placeholders & filled_in:
+            text = (
+                f"{swept.where}: {swept.name} has no effect on the jobs: no template has a "
+                f"parameter {swept.name!r}, and no submit file says $({swept.name}); say it "
+                f"there, or give it to a parameter: VARS {{run}} parameter={{{swept.name}}}"
+            )
+            yield RequestProblem("source", text, fatal=False)
+
+
+def _unused_variables(
+    request: Request, commands: Sequence[SweepCommand], used: set[str]
+) -> Iterator[RequestProblem]:
+    """Warnings about variables of the request that no node uses.
+
+    ``commands``: of the workflow. ``used``: the names used by the submit files of all nodes.
+    """
+    assigned = [("variables", name, "") for name in request.variables]
+    for region in request.regions:
+        prefix = f"{region.where}: " if region.where else ""
+        assigned += [("regions", name, prefix) for name in region.variables]
+    lines = (command for command in commands if isinstance(command, VarsLine))
+    used = used.union(*(used_names(text) for line in lines for _, text in line.pairs))
+    for field, name, prefix in assigned:
+        if not has_effect(name, used):
+            text = f"no template has a parameter {name!r} and no submit file says $({name})"
+            consequence = "so it has no effect; correct the name"
+            yield RequestProblem(field, f"{prefix}{text}, {consequence}", fatal=False)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from metlmon.authoring.manifest import source_copy_name
+from metlmon.authoring.description import source_copy_name
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.parser import GlobalCommand, SweepCommand, parse
 from metlmon.authoring.write_submit import assignments, input_files

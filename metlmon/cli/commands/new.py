@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
+from metlmon.authoring.description import description_name, example, is_edited, with_own_text
 from metlmon.authoring.existing.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.from_toml import DescriptionError, read_description, template_for
 from metlmon.authoring.graph import VariableValue, explain, node_names
-from metlmon.authoring.manifest import description_name, is_edited, with_own_text
 from metlmon.authoring.request import (
     EnsembleShape,
     Plan,
@@ -32,7 +32,6 @@ from metlmon.authoring.request import (
     StopRules,
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
-from metlmon.authoring.to_toml import example
 from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.new_output import plan_json, print_answer, say

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.authoring import make_plan, validate
+from metlmon.authoring.description import sweep_copy_name
 from metlmon.authoring.graph import NodeRole, Precedence
-from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import Policy, Region, Request, StopRules
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
