@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from metlmon.dagman.records import Problem, StatusFile, StatusNode
 from metlmon.redact import redact_secrets
@@ -22,16 +22,15 @@ _LINE: Final = re.compile(
     rf"""^[ \t]*(?:
         (?P<open>\[) | (?P<close>\]) |
         (?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*
-            (?: (?P<number>-?\d{{1,18}}) | (?P<string>{_STRING}) | (?P<list>\{{) )
+            (?: (?P<number>-?\d{{1,18}}) | (?P<string>{_STRING}) | \{{ )
             (?P<rest>.*) |
-        (?P<item>{_STRING}) (?P<more>.*)
+        (?={_STRING}) (?P<items>.*)
     )""",
     re.VERBOSE | re.MULTILINE,
 )
-_ITEM: Final = re.compile(rf'{_STRING}|"(?s:.*)')
+_ITEM: Final = re.compile(rf'({_STRING})|"(?s:.*)')
 """Matches an unclosed string with all that follows too: otherwise each quotation mark in it would
 be tried as a start."""
-_WHOLE: Final = re.compile(_STRING)
 _ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 _CTIME: Final = re.compile(
@@ -53,13 +52,13 @@ _NOT_TOTALS: Final = frozenset({"Timestamp", "DagStatus"})
 
 
 class _Ad(Struct):
-    """One ``[ … ]`` while it is read: numbers and strings separately."""
+    """One ``[ … ]``: numbers, strings, items of lists, and the comment of ``Timestamp``."""
 
     line: int
-    numbers: dict[str, int] = field(default_factory=dict)
-    strings: dict[str, str] = field(default_factory=dict)
-    items: list[str] = field(default_factory=list)
-    local: datetime | None = None
+    numbers: dict[str, int] = {}
+    strings: dict[str, str] = {}
+    items: list[str] = []
+    comment: str = ""
 
 
 def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[Problem]]:
@@ -97,7 +96,7 @@ def _status_file(path: Path, head: _Ad, nodes: dict[str, StatusNode]) -> StatusF
         path=path,
         dag_files=tuple(head.items),
         epoch=head.numbers.get("Timestamp"),
-        local=head.local,
+        local=_parse_ctime(head.comment),
         dag_status=head.numbers.get("DagStatus"),
         totals={k: v for k, v in head.numbers.items() if k not in _NOT_TOTALS},
         nodes=nodes,
@@ -123,33 +122,24 @@ def _parse_ads(text: str) -> tuple[list[_Ad], bool, int]:
     ad: _Ad | None = None
     line, counted = 1, 0
     for match in _LINE.finditer(text):
-        kind = match.lastgroup
-        if kind == "open":
+        name, number, string, rest = match.group("name", "number", "string", "rest")
+        if match["open"]:
             line, counted = line + text.count("\n", counted, match.start()), match.start()
             ad = _Ad(line)
         elif ad is None:
             continue
-        elif kind == "close":
+        elif match["close"]:
             if "Type" in ad.strings:
                 ads.append(ad)
             ad = None
+        elif number is not None:
+            ad.numbers[name] = int(number)
+            ad.comment = rest if name == "Timestamp" else ad.comment
+        elif string is not None:
+            ad.strings[name] = _unquote(string)
         else:
-            _add_attribute(ad, match)
+            ad.items += map(_unquote, filter(None, _ITEM.findall(rest or match["items"] or "")))
     return ads, ad is None, text.count("\n") + 1
-
-
-def _add_attribute(ad: _Ad, match: re.Match[str]) -> None:
-    """Add one attribute, or one or more items of a list, to the ad."""
-    name, number, string = match["name"], match["number"], match["string"]
-    if number is not None:
-        ad.numbers[name] = int(number)
-        if name == "Timestamp":
-            ad.local = _parse_ctime(match["rest"])
-    elif string is not None:
-        ad.strings[name] = _unquote(string)
-    else:
-        items = _ITEM.findall(match.group())
-        ad.items.extend(_unquote(item) for item in items if _WHOLE.fullmatch(item))
 
 
 def _unquote(string: str) -> str:
