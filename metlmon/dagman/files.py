@@ -123,8 +123,10 @@ class PendingSubmitInfo(Struct):
         """Record whether these VARS are set before or after the description."""
         names = {name for name, _ in command.pairs}
         if command.placement is VarsPlacement.APPEND:
-            self.appended = names.union(self.appended or ())
-        elif self.appended:
+            if self.appended is None:
+                self.appended = set()
+            self.appended |= names
+        elif self.appended is not None:
             self.appended -= names
 
 
