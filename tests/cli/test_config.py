@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,9 @@ from metlmon.cli.main import main
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.sites import BUILT_IN_SITES
+from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(name="user")
@@ -34,10 +34,7 @@ def _own(tmp_path: Path, user: Path) -> Path:
     return tmp_path / "ensemble" / "metlmon.toml"
 
 
-def spoken(capsys: Captured, what: str, dagdir: Path, *more: str) -> tuple[int, str, str]:
-    code = main(["config", what, str(dagdir), *more])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+spoken = partial(run_command, "config")
 
 
 def told(capsys: Captured, what: str, dagdir: Path) -> tuple[int, dict[str, Any]]:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
-
-import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 
 TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
 LOGS = "output/training_logs/aaaa1111-0000"
 
-Captured = pytest.CaptureFixture[str]
 
-
-def strict(text: str) -> dict[str, Any]:
-    """JSON as the standard has it: no NaN, no Infinity."""
-
-    def refuse(name: str) -> NoReturn:
-        raise AssertionError(f"{name} is no JSON")
-
-    found = json.loads(text, parse_constant=refuse)
-    assert isinstance(found, dict)
-    return found
+as_json = partial(json_output, "curves")
+printed = partial(text_output, "curves")
 
 
 def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
-    assert main(["curves", str(TRAINER), "--json"]) == Exit.OK
-    told = strict(capsys.readouterr().out)
+    told = as_json(capsys, str(TRAINER))
     assert (told["schema"], told["metric"], told["goal"]) == (1, "val_loss", "min")
     runs = {each["run"]: each for each in told["runs"]}
     assert list(runs) == [f"run{n}" for n in range(6)]
@@ -51,15 +39,13 @@ def test_infinities_are_told_beside_their_null(tmp_path: Path, capsys: Captured)
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77, 0).data)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val_loss\n0,inf\n1,-inf\n")
-    assert main(["curves", str(dagdir.path), "--json"]) == Exit.OK
-    (run,) = strict(capsys.readouterr().out)["runs"]
+    (run,) = as_json(capsys, str(dagdir.path))["runs"]
     assert [(p["value"], p["odd"]) for p in run["points"]] == [(None, "inf"), (None, "-inf")]
     assert run["course"] == "nan"
 
 
 def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
-    assert main(["curves", str(TRAINER), "--ascii"]) == Exit.OK
-    told = capsys.readouterr().out
+    told = printed(capsys, str(TRAINER), "--ascii")
     assert told.isascii()
     lines = told.splitlines()
     assert lines[0] == (
@@ -71,8 +57,7 @@ def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
 
 def test_another_metric(capsys: Captured) -> None:
     name = "test/pearson_total_score"
-    assert main(["curves", str(TRAINER), "--metric", name, "--json"]) == Exit.OK
-    told = strict(capsys.readouterr().out)
+    told = as_json(capsys, str(TRAINER), "--metric", name)
     assert (told["metric"], told["goal"]) == (name, "max")
     run = told["runs"][0]
     assert [point["epoch"] for point in run["points"]] == [0, 1, 2, 3, 4]
@@ -89,11 +74,9 @@ def test_a_metric_that_there_is_not(capsys: Captured) -> None:
 def test_where_nothing_was_written(tmp_path: Path, capsys: Captured) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
-    assert main(["curves", str(dagdir.path)]) == Exit.OK
-    told = capsys.readouterr().out
+    told = printed(capsys, str(dagdir.path))
     assert "training_logs/{uuid}/version_<k>/metrics.csv" in told
-    assert main(["curves", str(dagdir.path), "--json"]) == Exit.OK
-    empty = strict(capsys.readouterr().out)
+    empty = as_json(capsys, str(dagdir.path))
     assert empty["metrics"] == []
     assert [run["course"] for run in empty["runs"]] == ["none"]
 
@@ -101,10 +84,8 @@ def test_where_nothing_was_written(tmp_path: Path, capsys: Captured) -> None:
 def test_as_it_was(capsys: Captured) -> None:
     """Of a moment only the epochs that were completed by then."""
     moment = "2026-11-21T14:22:00"
-    assert main(["status", str(TRAINER), "--as-of", moment, "--json"]) == Exit.OK
-    done = strict(capsys.readouterr().out)
-    assert main(["curves", str(TRAINER), "--as-of", moment, "--json"]) == Exit.OK
-    told = strict(capsys.readouterr().out)
+    done = json_output("status", capsys, str(TRAINER), "--as-of", moment)
+    told = as_json(capsys, str(TRAINER), "--as-of", moment)
     epochs = {run["run"]: run["epochs_done"] for run in done["runs"]}
     assert {run["run"]: len(run["points"]) for run in told["runs"]} == epochs
     assert 0 < sum(epochs.values()) < 30

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from metlmon.cli.main import main
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"
 
-Captured = pytest.CaptureFixture[str]
-
-
-def said(capsys: Captured, *arguments: str) -> dict[str, Any]:
-    assert main([*arguments, "--json"]) == 0
-    value: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return value
+said = partial(json_output, "")
 
 
 def printed(capsys: Captured, *arguments: str) -> list[str]:
-    assert main(["timeline", *arguments]) == 0
-    return capsys.readouterr().out.splitlines()
+    return text_output("timeline", capsys, *arguments).splitlines()
 
 
 @pytest.mark.parametrize("name", ["trainer", "rescue", "metl-aws"])

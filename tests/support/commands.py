@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,9 +28,14 @@ def text_output(command: str, capsys: Captured, *arguments: object) -> str:
 
 
 def json_output(command: str, capsys: Captured, *arguments: object) -> dict[str, Any]:
-    """The JSON of a command that succeeds."""
-    value: dict[str, Any] = json.loads(text_output(command, capsys, *arguments, "--json"))
+    """The JSON of a command that succeeds, as the standard has it: no NaN, no Infinity."""
+    text = text_output(command, capsys, *arguments, "--json")
+    value: dict[str, Any] = json.loads(text, parse_constant=_refuse)
     return value
+
+
+def _refuse(name: str) -> NoReturn:
+    raise AssertionError(f"{name} is no JSON")
 
 
 def usage_error(command: str, capsys: Captured, *arguments: object) -> str:
