@@ -1,15 +1,15 @@
 """Builds the ledger entries of one job: itself, its executions, transfers and holds.
 
 Look-ups by time in a job's history are bisections: a job may be held or started thousands of
-times.
+times, and its entries need not be in chronological order.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 from msgspec.structs import asdict, replace
@@ -284,11 +284,11 @@ class EntryFactory:
         # By index, not by time: the eviction that a hold causes has the same second.
         held_at = [i for i, (_, state) in enumerate(history.states) if state is State.HELD]
         ends = [history.states[i + 1][0] if i + 1 < len(history.states) else None for i in held_at]
-        starts = running_max(history.states[i][0] for i in held_at)
+        find_state = latest_by([history.states[i][0] for i in held_at])
         machines = StartTimes(history)
         for when, held in history.holds:
-            hold_index, execution = bisect_right(starts, when) - 1, machines.last_to(when)
-            end = ends[hold_index] if hold_index >= 0 else None
+            hold_index, execution = find_state(when), machines.last_to(when)
+            end = None if hold_index is None else ends[hold_index]
             machine = None if execution is None else execution.machine
             site, gpu = self._names.site_and_gpu(machine)
             code, reason = (held.code, held.reason) if held else (None, None)
@@ -370,26 +370,41 @@ def _shares(own: list[int | None], total: int | None) -> list[int | None]:
 # --- look-ups by time -------------------------------------------------------------------
 
 
+def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
+    """A function that finds the greatest index in ``times`` not after a moment."""
+    order = sorted(range(len(times)), key=times.__getitem__)
+    sorted_times = [times[index] for index in order]
+    greatest = list(accumulate(order, max))
+
+    def find(moment: datetime) -> int | None:
+        count = bisect_right(sorted_times, moment)
+        return greatest[count - 1] if count else None
+
+    return find
+
+
 class IdleTimes:
     """The idle intervals of a job; the last one may be open."""
 
     def __init__(self, history: JobHistory) -> None:
-        starts = history.states
-        ends = [*(when for when, _ in starts[1:]), datetime.max]
-        self._spans = [
-            (start, end)
-            for (start, state), end in zip(starts, ends, strict=True)
-            if state is State.IDLE
-        ]
-        self._starts = running_max(start for start, _ in self._spans)
+        states = history.states
+        self._spans = sorted(
+            (start, end) for (start, state), (end, _) in pairwise(states) if state is State.IDLE
+        )
+        self._open = states[-1][0] if states and states[-1][1] is State.IDLE else None
+        self._starts = [start for start, _ in self._spans]
+        self._ends = list(accumulate((end for _, end in self._spans), max))
 
     def between(self, since: datetime, until: datetime) -> Iterable[tuple[datetime, datetime]]:
-        """The parts of the idle intervals between two moments, the latest first."""
-        index = bisect_left(self._starts, until)
-        while index and self._spans[index - 1][1] > since:
-            index -= 1
-            start, end = self._spans[index]
-            yield max(start, since), min(end, until)
+        """The parts of the idle intervals between two moments."""
+        if until <= since:
+            return
+        first, after = bisect_right(self._ends, since), bisect_left(self._starts, until)
+        for start, end in self._spans[first:after]:
+            if end > since:
+                yield max(start, since), min(end, until)
+        if self._open is not None and self._open < until:
+            yield max(self._open, since), until
 
 
 class StartTimes:
@@ -397,19 +412,29 @@ class StartTimes:
 
     def __init__(self, history: JobHistory) -> None:
         self._executions = history.executions
-        self._starts = running_max(execution.start for execution in history.executions)
+        starts = [execution.start for execution in history.executions]
+        self._last = latest_by(starts)
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        self._sorted = [starts[index] for index in order]
+        self._smallest = list(accumulate(reversed(order), min))[::-1]
+        self._first_open = next(
+            (i for i, execution in enumerate(history.executions) if execution.end is None), None
+        )
 
     def last_to(self, moment: datetime | None) -> Execution | None:
-        """The last one that started by this moment; for None, the last of all."""
-        count = len(self._starts) if moment is None else bisect_right(self._starts, moment)
-        return self._executions[count - 1] if count else None
+        """The last in the log that started by this moment; for None, the last of all."""
+        if moment is None:
+            return self._executions[-1] if self._executions else None
+        index = self._last(moment)
+        return None if index is None else self._executions[index]
 
     def first_after(self, moment: datetime) -> Execution | None:
-        """The first one that started then or later, or that is still open."""
-        index = bisect_left(self._starts, moment)
-        following = self._executions[index : index + 1] or self._executions[-1:]
-        is_open = bool(following) and following[0].end is None
-        return following[0] if is_open or index < len(self._starts) else None
+        """The first in the log that started then or later, or that is still open."""
+        after = bisect_left(self._sorted, moment)
+        indices = [*self._smallest[after : after + 1]]
+        if self._first_open is not None:
+            indices.append(self._first_open)
+        return self._executions[min(indices)] if indices else None
 
 
 class InputTransfers:
@@ -417,21 +442,16 @@ class InputTransfers:
 
     def __init__(self, history: JobHistory) -> None:
         spans = [
-            (span.start, span)
-            for span in history.transfers
+            (span.start, index, span)
+            for index, span in enumerate(history.transfers)
             if span.direction == "input" and span.outcome == "ok" and span.start is not None
         ]
-        self._spans = [span for _, span in spans]
-        self._starts = running_max(start for start, _ in spans)
+        self._spans = sorted(spans, key=lambda entry: entry[:2])
+        self._starts = [start for start, _, _ in self._spans]
 
     def last(self, since: datetime | None, until: datetime) -> TransferSpan | None:
-        """The last one that started between two moments."""
-        index = bisect_right(self._starts, until) - 1
-        if index < 0 or (since is not None and self._starts[index] < since):
-            return None
-        return self._spans[index]
-
-
-def running_max(times: Iterable[datetime]) -> list[datetime]:
-    """The times in log order, made monotonic: the clock of a log may step back."""
-    return list(accumulate(times, max))
+        """The last one in the log that started between two moments."""
+        first = 0 if since is None else bisect_left(self._starts, since)
+        after = bisect_right(self._starts, until)
+        found = self._spans[first:after]
+        return max(found, key=lambda entry: entry[1])[2] if found else None

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
-from metlmon.snapshot.entries import running_max
+from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.epoch_times import TimeAxis
@@ -315,7 +315,7 @@ def _spans(
         return
     in_queue_at_end = entered[-1][1] not in TERMINAL
     starts = [position(entry.start) for entry in executions]
-    held_at = running_max(hold.start for hold in job.holds)
+    find_hold = latest_by([hold.start for hold in job.holds])
     entered.append((last, State.COMPLETED))
     since = entered[0]
     for index, (when, state) in enumerate(entered[1:], start=1):
@@ -327,7 +327,7 @@ def _spans(
             # The state took no time; the next one starts at the later of the two times.
             since = (max(since[0], when, key=position), state)
             continue
-        hold_count = bisect_right(held_at, since[0]) if since[1] is State.HELD else 0
+        hold = find_hold(since[0]) if since[1] is State.HELD else None
         started = bisect_right(starts, begin)
         execution = executions[started - 1] if started else None
         if execution is not None and execution.end is not None and position(execution.end) <= begin:
@@ -343,7 +343,7 @@ def _spans(
             node=job.node,
             training=job.training,
             execution=execution,
-            hold_reason=job.holds[hold_count - 1].cause if hold_count else None,
+            hold_reason=None if hold is None else job.holds[hold].cause,
         )
         since = (when, state)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import pytest
 
 from metlmon.cli.reading import read_whole
 from metlmon.live.session import Session
+from metlmon.snapshot.entries import latest_by
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage
@@ -87,3 +89,14 @@ def test_time_grows_as_the_holds_and_executions_of_a_job_do(name: str, tmp_path:
     if took > STEEP * before:
         took = effort(lambda: picture(many))
     assert took < STEEP * before, f"{FEW} times: {before}, {MANY} times: {took}"
+
+
+def test_lookups_are_those_of_a_plain_search() -> None:
+    choose = random.Random(7)
+    for _ in range(200):
+        times = [BEGUN + timedelta(seconds=choose.randrange(6)) for _ in range(choose.randrange(7))]
+        last = latest_by(times)
+        for second in range(-1, 8):
+            when = BEGUN + timedelta(seconds=second)
+            before = [index for index, time in enumerate(times) if time <= when]
+            assert last(when) == (before[-1] if before else None)
