@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
@@ -128,22 +129,14 @@ class UnprovenJobs:
         self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
         self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
         self._pending_by_log: dict[str, list[tuple[datetime, JobKey]]] = {}
-        self._foreign_jobs: dict[str, set[JobKey]] = {}
+        self.foreign_by_log: Counter[str] = Counter()
+        """Number of jobs of DAGs that are not in this directory, by log."""
         self._foreign_logs: dict[JobKey, frozenset[str]] = {}
-
-    @property
-    def shared_logs(self) -> AbstractSet[str]:
-        """Logs with jobs of a DAG that is not in this directory."""
-        return self._foreign_jobs.keys()
 
     @property
     def foreign(self) -> AbstractSet[JobKey]:
         """The jobs of DAGs that are not in this directory."""
         return self._foreign_logs.keys()
-
-    def foreign_by_log(self) -> dict[str, int]:
-        """Number of foreign jobs by log."""
-        return {log: len(jobs) for log, jobs in self._foreign_jobs.items()}
 
     def update(
         self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
@@ -153,35 +146,24 @@ class UnprovenJobs:
         Returns the jobs to attribute again because a log became shared, or is no longer.
         """
         self._update_possible(job, attribution, dags)
-        key = job.key
-        logs = job.user_logs if attribution is not None and attribution.foreign else frozenset()
-        previous = self._foreign_logs.get(key, frozenset())
-        if logs == previous and (key in self._foreign_logs) is (
-            attribution is not None and attribution.foreign
-        ):
-            return []
-        changed_logs = set()
-        for log in previous - logs:
-            self._foreign_jobs[log].discard(key)
-            if not self._foreign_jobs[log]:
-                del self._foreign_jobs[log]
-                changed_logs.add(log)
-        for log in logs - previous:
-            if log not in self._foreign_jobs:
-                self._foreign_jobs[log] = set()
-                changed_logs.add(log)
-            self._foreign_jobs[log].add(key)
+        previous = self._foreign_logs.pop(job.key, frozenset())
+        logs: frozenset[str] = frozenset()
         if attribution is not None and attribution.foreign:
-            self._foreign_logs[key] = logs
-        else:
-            del self._foreign_logs[key]
+            logs = self._foreign_logs[job.key] = job.user_logs
+        if logs == previous:
+            return []
+        shared_before = set(self.foreign_by_log)
+        self.foreign_by_log.update(logs - previous)
+        self.foreign_by_log.subtract(previous - logs)
+        self.foreign_by_log = +self.foreign_by_log
+        changed_logs = shared_before ^ self.foreign_by_log.keys()
         if not changed_logs:
             return []
         return [
-            other_key
+            key
             for jobs in self._jobs_by_dag.values()
-            for other_key, other_job in jobs.items()
-            if not other_job.user_logs.isdisjoint(changed_logs)
+            for key, other in jobs.items()
+            if not other.user_logs.isdisjoint(changed_logs)
         ]
 
     def _update_possible(
@@ -442,13 +424,12 @@ class JobAttributor:
         # Which submission of a reused id DAGMan's files mean is not known.
         reused = key[:2] in self.reused_ids
         submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
-        shared_logs = self.unproven.shared_logs
         attribution = attribute_job(
             job,
             self._dags,
             self._dags_by_node,
             submitting_dag=submitting_dag,
-            shared_logs=shared_logs,
+            shared_logs=self.unproven.foreign_by_log.keys(),
             reused=reused,
             overlaps=partial(self._overlaps, job),
         )

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, JobstateLine, Rescue
+from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, Rescue
 from metlmon.eventlog import Event, Submit, Terminated
 
 QUARTER_HOUR: Final = 900
@@ -423,14 +423,6 @@ def rescue_observations(
             yield next(iter(possible.values())), epoch
 
 
-class ClockSource(Protocol):
-    """A DAG whose files give moments in local time and in UTC."""
-
-    submit_epochs: dict[int, float]
-
-    def clock_observations(self) -> Iterator[ClockObservation]: ...
-
-
 class UtcOffsets:
     """Passes moments known in local time and in UTC to a clock.
 
@@ -444,10 +436,11 @@ class UtcOffsets:
         self._on_change = on_change
         self._later_submissions = SubmissionTimes()
 
-    def read_files(self, dag: ClockSource) -> None:
-        """Read the moments in the files of a DAG's DAGMan."""
-        for local, epoch in dag.clock_observations():
-            self._observe(local, epoch)
+    def observe(self, observations: Iterable[ClockObservation]) -> None:
+        """Pass moments of DAGMan's files to the clock."""
+        for local, epoch in observations:
+            if self._clock.observe(local, epoch):
+                self._on_change()
 
     def read_end(self, event: Event) -> None:
         """Read a 005, which until HTCondor 24.7 has the end of the job in UTC."""
@@ -457,48 +450,35 @@ class UtcOffsets:
         if self._clock.hint(event.time, detail.ended_utc.timestamp()):
             self._on_change()
 
-    def read_submission(self, cluster: int, local: datetime, dag: ClockSource | None) -> None:
-        """Read a 000, whose time the jobstate log of ``dag`` may have in UTC."""
-        epoch = dag.submit_epochs.get(cluster) if dag is not None else None
+    def read_submission(self, local: datetime, epoch: float | None) -> None:
+        """Read a 000, with its time in the jobstate log, if that has it."""
         if epoch is not None and self._clock.zone is None:
-            self._observe(local, epoch)
+            self.observe([(local, epoch)])
 
     def read_jobstate(
-        self,
-        dag: ClockSource,
-        entries: Iterable[JobstateLine],
-        submitted: Callable[[int], datetime | None],
+        self, epochs: Mapping[int, float], submitted: Callable[[int], datetime | None]
     ) -> None:
-        """Read lines of a jobstate log.
+        """Read submissions of a jobstate log, by cluster.
 
         ``submitted``: returns the submission time of a cluster, by its events up to the cut.
         """
-        if self._clock.zone is not None:
-            return
-        for entry in entries:
-            cluster = entry.cluster
-            epoch = dag.submit_epochs.get(cluster) if cluster is not None else None
-            if entry.event == "SUBMIT" and cluster is not None and epoch is not None:
-                local = submitted(cluster) or self._later_submissions.get(cluster)
-                if local is not None:
-                    self._observe(local, epoch)
+        for cluster, epoch in epochs.items():
+            local = submitted(cluster) or self._later_submissions.get(cluster)
+            if local is not None:
+                self.read_submission(local, epoch)
 
     def read_later(
-        self, events: Iterable[Event], submitting_dag_of: Callable[[int], ClockSource | None]
+        self, events: Iterable[Event], submit_epoch: Callable[[int], float | None]
     ) -> None:
         """Read events after the cut, which are used for nothing else.
 
-        ``submitting_dag_of``: returns the DAG that submitted a cluster.
+        ``submit_epoch``: returns the submission time of a cluster in the jobstate log.
         """
         for event in events:
             if self.first_later is None or event.time < self.first_later:
                 self.first_later = event.time
             if isinstance(event.detail, Submit):
                 self._later_submissions.add(event.cluster, event.time)
-                self.read_submission(event.cluster, event.time, submitting_dag_of(event.cluster))
+                self.read_submission(event.time, submit_epoch(event.cluster))
             else:
                 self.read_end(event)
-
-    def _observe(self, local: datetime, epoch: float) -> None:
-        if self._clock.observe(local, epoch):
-            self._on_change()

@@ -260,8 +260,10 @@ class DagReports:
                 continue
             name = self._canonical_name(entry.node)
             touched.add(name)
-            cluster = entry.cluster if entry.event == "SUBMIT" else None
-            if cluster is not None and cluster > 0:
+            cluster = (
+                entry.cluster if entry.event == "SUBMIT" and (entry.cluster or 0) > 0 else None
+            )
+            if cluster is not None:
                 self._jobstate_submitted.setdefault(cluster, name)
                 self.submit_epochs.setdefault(cluster, entry.epoch)
                 submitted = self._submission_times.get(cluster)

@@ -214,14 +214,14 @@ class Ensemble:
             self._apply_dagman_events(batch.dag, batch, events)
             is_of_dagman = batch.dag in self.dags
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
-            self.offsets.read_files(self.dags[batch.dag])
+            self.offsets.observe(self.dags[batch.dag].clock_observations())
         self.changed_jobs.update(affected.touched)
         nodes = affected.nodes
         nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         if is_of_dagman:
             nodes |= self._attributor.reattribute(of_dag=batch.dag)
         for cluster, time in affected.submitted:
-            self.offsets.read_submission(cluster, time, self._attributor.submitting_dag(cluster))
+            self.offsets.read_submission(time, self._submit_epoch(cluster))
         nodes |= self._attributor.recheck(nodes)
         self.event_store.tidy()
         self.states.mark_changed(nodes)
@@ -251,7 +251,7 @@ class Ensemble:
                 note_dagman_event(self._dag_logs[batch.dag].intervals, event)
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
-            self.offsets.read_later(later, self._attributor.submitting_dag)
+            self.offsets.read_later(later, self._submit_epoch)
             events = [event for event in events if event.time <= self.cut]
             times = [event[4] for event in events]
         if events:
@@ -491,7 +491,7 @@ class Ensemble:
         """Apply messages of a ``.dagman.out``."""
         names = self.dags[dag_key].apply_messages(messages)
         self._attributor.note_submitting_dag(dag_key, (line.cluster for line in messages))
-        self.offsets.read_files(self.dags[dag_key])
+        self.offsets.observe(self.dags[dag_key].clock_observations())
         self._update_nodes(dag_key, names, {line.cluster for line in messages})
 
     def apply_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> None:
@@ -499,14 +499,16 @@ class Ensemble:
         dag = self.dags[dag_key]
         names = dag.apply_jobstate(entries)
         self._attributor.note_submitting_dag(dag_key, (entry.cluster for entry in entries))
-        self.offsets.read_files(dag)
-        self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
+        self.offsets.observe(dag.clock_observations())
+        clusters = (entry.cluster for entry in entries if entry.event == "SUBMIT")
+        epochs = {c: dag.submit_epochs[c] for c in clusters if c in dag.submit_epochs}
+        self.offsets.read_jobstate(epochs, self._logged_submit_time)
         self._update_nodes(dag_key, names, {entry.cluster for entry in entries})
 
     def dag_facts_changed(self, dag_key: str) -> None:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
-        self.offsets.read_files(dag)
+        self.offsets.observe(dag.clock_observations())
         idle_jobs = list(self.unproven.jobs_of_idle_nodes(dag))
         self.states.mark_changed(self._attributor.attribute_all(idle_jobs))
         self._update_nodes(dag_key)
@@ -519,6 +521,11 @@ class Ensemble:
         self.states.invalidate(dag_key)
         self._attributor.index_submitting_dags()
         self._update_nodes(dag_key, (), {key[0] for key in self.jobs})
+
+    def _submit_epoch(self, cluster: int) -> float | None:
+        """The submission time of a cluster in the jobstate log of its DAG."""
+        dag = self._attributor.submitting_dag(cluster)
+        return dag.submit_epochs.get(cluster) if dag is not None else None
 
     def _logged_submit_time(self, cluster: int) -> datetime | None:
         job = self.jobs.get(self.reused_ids.newest((cluster, 0)))

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from metlmon.dagman import DagMetrics, Node, NodeKind, rescue_number
 from metlmon.model.node import NodeState
-from metlmon.model.states import DONE, DagState, State
+from metlmon.model.states import DONE, FAILED_JOB, DagState, State
 
 if TYPE_CHECKING:
     from metlmon.model.dag import Dag
@@ -34,8 +34,6 @@ SUBMISSION: Final = timedelta(seconds=1)
 
 ORDERED_KINDS: Final = (NodeKind.JOB, NodeKind.SUBDAG, NodeKind.JOIN)
 """Kinds of nodes that DAGMan runs in the order of the graph."""
-
-FAILED: Final = (State.FAILED, State.REMOVED)
 
 THROTTLES: Final = ("-maxidle", "-maxjobs")
 """Options of condor_submit_dag that delay the submission of ready nodes."""
@@ -79,32 +77,20 @@ class UnrecordedEvidence(Struct, frozen=True):
         return State.WAITING
 
 
-class UnrecordedCounts(Struct):
-    """Node counts of one DAG that determine the state of its unrecorded nodes.
-
-    ``submitted``: nodes submitted. ``done_before_run``: nodes done before the newest DAGMan run.
-    ``inferred``, ``unknown``: nodes without a log that are assumed done, or unknown.
-    ``verdict``: the state of the unrecorded nodes.
-    """
-
-    submitted: int = 0
-    done_before_run: int = 0
-    inferred: int = 0
-    unknown: int = 0
-    verdict: State = State.WAITING
-
-
 class UnrecordedNodes:
     """The unrecorded nodes of one DAG, updated while its states are resolved.
 
     All parents of an unrecorded node were done when the newest DAGMan run started, or are
     unrecorded, too: descendants of a node that this run submitted are waiting or recorded.
-    All unrecorded nodes share one verdict.
+    All unrecorded nodes share one ``verdict``. ``inferred``, ``unknown``: numbers of nodes without
+    a log that are assumed done, or unknown.
     """
 
     def __init__(self, evidence: UnrecordedEvidence, nodes: Mapping[str, Node]) -> None:
         self.evidence = evidence
-        self.counts = UnrecordedCounts()
+        self.verdict = State.WAITING
+        self.inferred = self.unknown = 0
+        self._submitted = self._done_before_run = 0
         self._nodes = nodes
         self._names: set[str] = set()
         self._lost_records: set[str] = set()
@@ -136,17 +122,19 @@ class UnrecordedNodes:
 
     def update_verdict(self) -> set[str]:
         """Update the verdict; return the nodes to resolve again if it changed."""
-        tally = self.counts
         verdict = self.evidence.verdict(
-            tally.done_before_run, len(self._names), len(self._lost_records), tally.submitted > 0
+            before=self._done_before_run,
+            unrecorded=len(self._names),
+            lost=len(self._lost_records),
+            recorded=self._submitted > 0,
         )
-        if verdict is tally.verdict:
+        if verdict is self.verdict:
             return set()
-        tally.verdict = verdict
+        self.verdict = verdict
         return set(self._names)
 
     def _resolve(self, name: str, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-        node, evidence, verdict = self._nodes[name], self.evidence, self.counts.verdict
+        node, evidence, verdict = self._nodes[name], self.evidence, self.verdict
         is_unsubmitted = state.job is None and state.submitted is None
         # Only these nodes have a job in a log if submitted: no NOOP, no sub-DAG, no join.
         is_lost = state.inferred and is_unsubmitted and node.kind is NodeKind.JOB and not node.noop
@@ -155,7 +143,7 @@ class UnrecordedNodes:
             return NodeState(
                 State.COMPLETED, None, state.job, inferred=True, submitted=state.submitted
             )
-        if node.post is not None and state.state in FAILED and not evidence.recorded:
+        if node.post is not None and state.state in FAILED_JOB and not evidence.recorded:
             # The POST script decides, and only DAGMan's files have its result.
             return NodeState(State.UNKNOWN, state.since, state.job, submitted=state.submitted)
         parents = [parent for parent in node.parents - node.weak_parents if parent in states]
@@ -194,15 +182,14 @@ class UnrecordedNodes:
 
     def _count(self, name: str, state: NodeState, delta: int) -> None:
         """Add ``delta`` (1 or -1) nodes in this state to the counts."""
-        tally = self.counts
-        tally.submitted += delta if state.submitted is not None else 0
+        if state.submitted is not None:
+            self._submitted += delta
+        elif state.job is None:
+            self.inferred += delta * state.inferred
+            self.unknown += delta * (state.state is State.UNKNOWN)
         if name not in self._names and self._nodes[name].kind is not NodeKind.SERVICE:
-            tally.done_before_run += (
-                delta if state.state in DONE and not self._is_of_current_run(state) else 0
-            )
-        if state.job is None and state.submitted is None:
-            tally.inferred += delta if state.inferred else 0
-            tally.unknown += delta if state.state is State.UNKNOWN else 0
+            was_done = state.state in DONE and not self._is_of_current_run(state)
+            self._done_before_run += delta * was_done
 
 
 def _set_member(names: set[str], name: str, present: bool) -> None:

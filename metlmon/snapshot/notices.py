@@ -57,7 +57,7 @@ def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     without = aggregates.ensemble.states.unrecorded(dag.key)
     if without is None:
         return
-    inferred, unknown = without.counts.inferred, without.counts.unknown
+    inferred, unknown = without.inferred, without.unknown
     if not inferred and not unknown:
         return
     name = missing_rescue(dag)
@@ -213,7 +213,7 @@ def _duplicate_jobs(aggregates: Aggregates) -> Iterator[Notice]:
 
 def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
     """Logs that jobs of another directory's DAG write to as well."""
-    for log, number in sorted(ensemble.unproven.foreign_by_log().items()):
+    for log, number in sorted(ensemble.unproven.foreign_by_log.items()):
         text = (
             f"{count(number, 'job')} in it {'was' if number == 1 else 'were'} submitted by a "
             "DAG that is not in this directory but has the same node names, and "
