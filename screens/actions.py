@@ -7,11 +7,14 @@ focus). One letter means one thing on every screen, and no act has a letter of n
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
+from string import punctuation
 from typing import Final
 
 import msgspec
 from textual.binding import Binding, BindingType
+from textual.keys import KEY_NAME_REPLACEMENTS
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -257,43 +260,19 @@ estimates   |  | e |  7: estimates | 7
 inputs      |  | ! |  8: sources   | 8
 """
 
+
+def _punctuation_name(mark: str) -> str:
+    name = unicodedata.name(mark).lower().replace("-", "_").replace(" ", "_")
+    return KEY_NAME_REPLACEMENTS.get(name, name)
+
+
 _KEY_NAMES: Final[Mapping[str, str]] = {
     "esc": "escape",
     "pgup": "pageup",
     "pgdn": "pagedown",
     "bksp": "backspace",
     "del": "delete",
-    "/": "slash",
-    ":": "colon",
-    "?": "question_mark",
-    "!": "exclamation_mark",
-    "#": "number_sign",
-    "<": "less_than_sign",
-    ">": "greater_than_sign",
-    ",": "comma",
-    ".": "full_stop",
-    "+": "plus",
-    "-": "minus",
-    "=": "equals_sign",
-    "(": "left_parenthesis",
-    ")": "right_parenthesis",
-    "[": "left_square_bracket",
-    "]": "right_square_bracket",
-    "@": "at",
-    "*": "asterisk",
-    ";": "semicolon",
-    "_": "underscore",
-    "~": "tilde",
-    "&": "ampersand",
-    "%": "percent_sign",
-    "$": "dollar_sign",
-    "^": "circumflex_accent",
-    "'": "apostrophe",
-    '"': "quotation_mark",
-    "\\": "backslash",
-    "{": "left_curly_bracket",
-    "}": "right_curly_bracket",
-    "`": "grave_accent",
+    **{mark: _punctuation_name(mark) for mark in punctuation},
 }
 """Textual's names of key caps that are not their own name."""
 
