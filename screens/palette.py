@@ -45,8 +45,6 @@ class PaletteScreen(ResultModal[Choice | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "give_up", priority=True, show=False),
-        # A modal screen hides the application's bindings.
-        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
         # No priority: the input must see keys of one batch in order.
         Binding("up", "move('up')", show=False),
         Binding("down", "move('down')", show=False),
@@ -66,13 +64,9 @@ class PaletteScreen(ResultModal[Choice | None]):
 
     def on_mount(self) -> None:
         self.query_one(Prompt).focus()
-        self.call_after_refresh(self._fill)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
 
     @on(Input.Changed)
-    def _fill(self) -> None:
+    def fill(self) -> None:
         table = self.query_one(Table)
         words = self.query_one(Prompt).value.lower().split()
         found = iter(self._fixed) if not words else self._everything()
@@ -109,10 +103,6 @@ class PaletteScreen(ResultModal[Choice | None]):
     def action_choose(self) -> None:
         entry = self._entries.get(self.query_one(Table).cursor or "")
         self.return_result(None if entry is None else entry.choice)
-
-    def on_table_row_selected(self, event: Table.RowSelected) -> None:
-        event.stop()
-        self.action_choose()
 
     def action_give_up(self) -> None:
         self.return_result(None)

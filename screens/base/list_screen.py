@@ -68,10 +68,8 @@ class ColumnsScreen(ResultModal[ListState | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "show_or_hide", show=False),
-        Binding("enter,s", "sort", show=False),
+        Binding("enter,s", "choose", show=False),
         Binding("escape,q,asterisk", "done", show=False),
-        # A modal screen hides the application's bindings.
-        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
     ]
 
     def __init__(
@@ -87,13 +85,7 @@ class ColumnsScreen(ResultModal[ListState | None]):
             yield StaticLines(id="head")
             yield Table()
 
-    def on_mount(self) -> None:
-        self.call_after_refresh(self._fill)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
+    def fill(self) -> None:
         keys = [("space", "shows or hides"), ("enter", "sorts by it"), ("esc", "closes")]
         if not self._sortable:
             del keys[1]
@@ -115,9 +107,9 @@ class ColumnsScreen(ResultModal[ListState | None]):
                 if name not in hidden
                 else [other for other in hidden if other != name]
             )
-            self._fill()
+            self.fill()
 
-    def action_sort(self) -> None:
+    def action_choose(self) -> None:
         if not self._sortable:
             self.action_done()
             return
@@ -125,10 +117,6 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self._state.column = None if name == self._state.column else name
         self._state.reversed = False
         self.return_result(self._state)
-
-    def on_table_row_selected(self, event: Table.RowSelected) -> None:
-        event.stop()
-        self.action_sort()
 
     def action_done(self) -> None:
         self.return_result(self._state)

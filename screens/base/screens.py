@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
@@ -303,13 +305,36 @@ class ConfirmationBase(DocumentScreen):
 
 
 class ResultModal(FaultTolerant, ModalScreen[T]):
-    """A modal screen that returns its result once.
+    """A modal screen with a table, which returns its result once."""
 
-    A second key in the same batch must not dismiss the screen below.
-    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # A modal screen hides the application's bindings.
+        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
+    ]
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self.fill)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.fill)
+
+    def fill(self) -> None:
+        """Show the rows."""
+        raise NotImplementedError
+
+    def on_table_row_selected(self, event: Message) -> None:
+        event.stop()
+        self.action_choose()
+
+    def action_choose(self) -> None:
+        """Choose the row under the cursor."""
+        raise NotImplementedError
 
     def return_result(self, result: T) -> None:
-        """Dismiss with this result, unless already dismissed."""
+        """Dismiss with this result, unless already dismissed.
+
+        A second key in the same batch must not dismiss the screen below.
+        """
         if self.is_current:
             self.dismiss(result)
 

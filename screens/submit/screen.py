@@ -71,9 +71,7 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", show=False),
-        # A modal screen hides the application's bindings.
-        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
-        Binding("enter", "take", show=False),
+        Binding("enter", "choose", show=False),
         Binding("space", "mark", show=False),
     ]
 
@@ -95,12 +93,8 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
 
     def on_mount(self) -> None:
         self.query_one(Table).focus()
-        self.call_after_refresh(self._fill)
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
+    def fill(self) -> None:
         table = self.query_one(Table)
         self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
         width = max((len(plain(value, 30)) for value in self._choices), default=4)
@@ -132,18 +126,14 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
             self._marked.remove(key)
         else:
             self._marked.append(key)
-        self._fill()
+        self.fill()
 
-    def action_take(self) -> None:
+    def action_choose(self) -> None:
         key = self.query_one(Table).cursor
         if key is not None and (not self._several or self._untouched):
             self.return_result((key, *self._others))
         else:
             self.return_result((*self._marked, *self._others) if self._several else None)
-
-    def on_table_row_selected(self, event: Table.RowSelected) -> None:
-        event.stop()
-        self.action_take()
 
     def action_give_up(self) -> None:
         self.return_result(None)
