@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +12,6 @@ from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
 from metlmon.text.formatting import THIN
 from screens.actions import ACTIONS, changes_something
-from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.job.screen import JobScreen
 from screens.overview.screen import OverviewScreen
@@ -25,63 +21,13 @@ from screens.pool_actions.results import NOTE_TEXT, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
 from screens.run import RunScreen
 from screens.widgets.table import Table
+from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
-from tests.support.sample_snapshots import DAG, RUNS, FakeFeed, status, update
-from tests.support.screen_view import NARROW, Eager, Seen
+from tests.support.sample_snapshots import DAG, RUNS, status, update
+from tests.support.screen_view import NARROW
 
 SMALL = (60, 20)
 RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))  # type: ignore[union-attr]
-
-
-class Punctual(Eager):
-    """The queue was asked twelve seconds ago, whenever the tests run."""
-
-    def now(self) -> float:
-        return NOW
-
-
-class Acted(Seen):
-    """What is on the screen, and what the desk was asked for."""
-
-    desk: FakePool
-
-    @property
-    def touched(self) -> list[tuple[PoolAction, list[str]]]:
-        return [(order.act, [each.id for each in order.targets]) for order in self.desk.orders]
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Waits for what another thread brings about."""
-        for _ in range(2000):
-            if holds():
-                return
-            await self.pilot.pause(0.005)
-        raise AssertionError(f"it did not come:\n{self.text}")
-
-
-Open = Callable[..., AbstractAsyncContextManager[Acted]]
-
-
-@pytest.fixture
-def act() -> Open:
-    """Opens the application with a desk: ``async with act(size=(80, 24)) as seen``."""
-
-    @asynccontextmanager
-    async def opened(
-        desk: FakePool | None = None,
-        size: tuple[int, int] = NARROW,
-        feed: FakeFeed | None = None,
-        **options: object,
-    ) -> AsyncIterator[Acted]:
-        desk = desk or FakePool()
-        feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-        app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
-        async with app.run_test(size=size) as pilot:
-            seen = Acted(app, feed, pilot)
-            seen.desk = desk
-            await seen.settle()
-            yield seen
-
-    return opened
 
 
 TO_RUN1 = ("down",)
@@ -91,8 +37,8 @@ TO_RUN1 = ("down",)
 # --- marks -----------------------------------------------------------------------------------
 
 
-async def test_rows_are_marked_and_unmarked(act: Open) -> None:
-    async with act() as seen:
+async def test_rows_are_marked_and_unmarked() -> None:
+    async with opened_to_act() as seen:
         await seen.press("space", "space")
         assert "run2" in seen.under_cursor
         assert seen.line("run0").startswith(" ◆")
@@ -116,8 +62,8 @@ async def test_rows_are_marked_and_unmarked(act: Open) -> None:
         assert "3 marked" in seen.text, "a mark goes with its row"
 
 
-async def test_marks_outlive_refresh_order_and_filter(act: Open) -> None:
-    async with act() as seen:
+async def test_marks_outlive_refresh_order_and_filter() -> None:
+    async with opened_to_act() as seen:
         await seen.press("down", "space", "space")
         await seen.tell(update(status(tuple(reversed(RUNS)))))
         await seen.press("s")
@@ -130,16 +76,16 @@ async def test_marks_outlive_refresh_order_and_filter(act: Open) -> None:
         assert "marked" not in seen.text
 
 
-async def test_escape_clears_marks_before_it_leaves(act: Open) -> None:
-    async with act() as seen:
+async def test_escape_clears_marks_before_it_leaves() -> None:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "enter", "space", "escape")
         assert isinstance(seen.app.screen, RunScreen)
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
 
 
-async def test_while_one_types_a_filter_no_key_acts(act: Open) -> None:
-    async with act() as seen:
+async def test_while_one_types_a_filter_no_key_acts() -> None:
+    async with opened_to_act() as seen:
         await seen.press("slash", *"HRXVPZDUA", "space", "a", "y")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert seen.app.screen.filter_text == "HRXVPZDUA ay"
@@ -149,18 +95,18 @@ async def test_while_one_types_a_filter_no_key_acts(act: Open) -> None:
 # --- what is touched, from each screen --------------------------------------------------------
 
 
-async def test_from_the_overview_the_run_under_the_cursor(act: Open) -> None:
-    async with act() as seen:
+async def test_from_the_overview_the_run_under_the_cursor() -> None:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "R", "y")
         assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
         await seen.press("escape")
         assert "■ held" in seen.under_cursor, "the screen shows the log and not the wish"
 
 
-async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it(act: Open) -> None:
+async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it() -> None:
     """Typed fast, or come in one packet over a slow line: in their order, and each to whom it
     was meant."""
-    async with act() as seen:
+    async with opened_to_act() as seen:
         for key in ("slash", *"run3", "enter", "X"):
             seen.app.simulate_key(key)
         await seen.until(lambda: "Remove 1 job of run3" in seen.text)
@@ -175,15 +121,15 @@ async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it(act: Open) -
         assert seen.touched == []
 
 
-async def test_from_the_overview_all_marked_runs_and_not_the_cursors(act: Open) -> None:
-    async with act() as seen:
+async def test_from_the_overview_all_marked_runs_and_not_the_cursors() -> None:
+    async with opened_to_act() as seen:
         await seen.press("down", "space", "space", "down", "space", "end", "X")
         assert "Remove 3 jobs of run1, run2, run4 from the queue?" in seen.text
         await seen.press("y")
         assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN4}.0"])]
 
 
-async def test_from_a_run_its_epochs_by_node(act: Open) -> None:
+async def test_from_a_run_its_epochs_by_node() -> None:
     feed = QueuedFeed(update())
     view = feed.job_view(RUN1 or 0, 0)
     assert view is not None
@@ -191,15 +137,15 @@ async def test_from_a_run_its_epochs_by_node(act: Open) -> None:
     feed.jobs[RUN1 or 0, 1] = twin
     was = feed.queued_jobs
     feed.queued_jobs = lambda run=None: (*was(run), *([twin.row] if run == RUNS[1].key else []))  # type: ignore[method-assign]
-    async with act(feed=feed) as seen:
+    async with opened_to_act(feed=feed) as seen:
         await seen.press(*TO_RUN1, "enter", "X")
         assert "2 jobs" in seen.text
         await seen.press("y")
         assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN1}.1"])]
 
 
-async def test_from_a_run_an_epoch_that_is_over_says_why_not(act: Open) -> None:
-    async with act() as seen:
+async def test_from_a_run_an_epoch_that_is_over_says_why_not() -> None:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "enter", "up", "H")
         assert isinstance(seen.app.screen, MenuScreen)
         assert "epoch 14 of run1" in seen.lines[0]
@@ -208,8 +154,8 @@ async def test_from_a_run_an_epoch_that_is_over_says_why_not(act: Open) -> None:
         assert seen.desk.orders == []
 
 
-async def test_from_a_job_this_job(act: Open) -> None:
-    async with act() as seen:
+async def test_from_a_job_this_job() -> None:
+    async with opened_to_act() as seen:
         await seen.press("down", "down", "down", "down", "enter", "enter")
         assert isinstance(seen.app.screen, JobScreen)
         await seen.press("V", "y", "escape")
@@ -217,8 +163,8 @@ async def test_from_a_job_this_job(act: Open) -> None:
         assert isinstance(seen.app.screen, JobScreen)
 
 
-async def test_from_problems_all_jobs_of_the_causes_that_are_in_the_queue(act: Open) -> None:
-    async with act() as seen:
+async def test_from_problems_all_jobs_of_the_causes_that_are_in_the_queue() -> None:
+    async with opened_to_act() as seen:
         await seen.press("p")
         assert isinstance(seen.app.screen, ProblemsScreen)
         await seen.press("slash", *"leaseduration", "enter", "X", "y", "escape")
@@ -231,8 +177,8 @@ async def test_from_problems_all_jobs_of_the_causes_that_are_in_the_queue(act: O
         )
 
 
-async def test_from_one_problem_marked_jobs_or_the_cursors(act: Open) -> None:
-    async with act() as seen:
+async def test_from_one_problem_marked_jobs_or_the_cursors() -> None:
+    async with opened_to_act() as seen:
         await seen.press("p", "slash", *"leaseduration", "enter", "enter")
         assert isinstance(seen.app.screen, CauseScreen)
         await seen.press("R", "y", "escape", "space", "space", "H", "y")
@@ -243,11 +189,11 @@ async def test_from_one_problem_marked_jobs_or_the_cursors(act: Open) -> None:
 
 
 @pytest.mark.parametrize("way", [(), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")])
-async def test_every_act_from_every_screen(act: Open, way: tuple[str, ...]) -> None:
+async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
     """Held, running and halted in turn, so that each act is possible once."""
     halted = update(replace(status(), dags=(replace(status().dags[0], halted=True),)))
     over = update(replace(status(), dags=(replace(status().dags[0], state=DagState.FAILED),)))
-    async with act() as seen:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, *way)
         for key, picture, done in (
             ("R", update(), PoolAction.RELEASE),
@@ -270,10 +216,10 @@ async def test_every_act_from_every_screen(act: Open, way: tuple[str, ...]) -> N
         assert dags == {DAG}
 
 
-async def test_which_dag_is_chosen_where_it_may_be_several(act: Open) -> None:
+async def test_which_dag_is_chosen_where_it_may_be_several() -> None:
     second = tuple(replace(row, key=f"2{row.key}", dag="second.dag") for row in RUNS[:2])
     feed = QueuedFeed(update(status((*RUNS, *second))))
-    async with act(feed=feed, size=(120, 40)) as seen:
+    async with opened_to_act(feed=feed, size=(120, 40)) as seen:
         await seen.press("ctrl+a", "Z")
         assert isinstance(seen.app.screen, MenuScreen)
         assert seen.desk.orders == []
@@ -292,10 +238,8 @@ async def test_which_dag_is_chosen_where_it_may_be_several(act: Open) -> None:
 
 
 @pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
-async def test_the_question_names_every_job_and_how_to_undo_it(
-    act: Open, size: tuple[int, int]
-) -> None:
-    async with act(size=size) as seen:
+async def test_the_question_names_every_job_and_how_to_undo_it(size: tuple[int, int]) -> None:
+    async with opened_to_act(size=size) as seen:
         await seen.press("ctrl+a", "H")
         told = seen.text
         while "more" in seen.lines[-2]:
@@ -314,9 +258,9 @@ async def test_the_question_names_every_job_and_how_to_undo_it(
         assert all(len(line) == size[0] for line in seen.lines)
 
 
-async def test_three_hundred_jobs_can_be_scrolled_through(act: Open) -> None:
+async def test_three_hundred_jobs_can_be_scrolled_through() -> None:
     feed = QueuedFeed(many(300))
-    async with act(feed=feed) as seen:
+    async with opened_to_act(feed=feed) as seen:
         await seen.press("ctrl+a", "X")
         assert "300 jobs" in seen.text
         await seen.press("end")
@@ -326,8 +270,8 @@ async def test_three_hundred_jobs_can_be_scrolled_through(act: Open) -> None:
         assert "✓ 300 done" in seen.text
 
 
-async def test_nothing_but_y_does_it(act: Open) -> None:
-    async with act() as seen:
+async def test_nothing_but_y_does_it() -> None:
+    async with opened_to_act() as seen:
         for key in ("escape", "n", "enter", "space", "Y", "H", "X", "a"):
             await seen.press("home", *TO_RUN1, "X")
             assert isinstance(seen.app.screen, ConfirmScreen)
@@ -337,8 +281,8 @@ async def test_nothing_but_y_does_it(act: Open) -> None:
             assert seen.desk.orders == []
 
 
-async def test_leaving_the_question_comes_back_to_where_one_was(act: Open) -> None:
-    async with act() as seen:
+async def test_leaving_the_question_comes_back_to_where_one_was() -> None:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "space", "X", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "1 marked" in seen.text, "nothing was done: the marks stay"
@@ -347,8 +291,8 @@ async def test_leaving_the_question_comes_back_to_where_one_was(act: Open) -> No
         assert "marked" not in seen.text, "it was done: the next act is for something else"
 
 
-async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer(act: Open) -> None:
-    async with act() as seen:
+async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer() -> None:
+    async with opened_to_act() as seen:
         await seen.press("D")
         assert f"Remove {DAG} and its 6 jobs in the queue?" in seen.text
         assert "DAGMan's own job" in seen.text
@@ -364,8 +308,8 @@ async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer(act:
         assert "1 of 1 answered" in seen.text
 
 
-async def test_a_priority_is_typed_and_checked(act: Open) -> None:
-    async with act() as seen:
+async def test_a_priority_is_typed_and_checked() -> None:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "P", "7", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         await seen.press("P")
@@ -393,10 +337,8 @@ def test_a_priority_is_a_number_that_the_schedd_takes() -> None:
 
 
 @pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
-async def test_the_menu_has_every_act_what_it_touches_and_why_not(
-    act: Open, size: tuple[int, int]
-) -> None:
-    async with act(size=size) as seen:
+async def test_the_menu_has_every_act_what_it_touches_and_why_not(size: tuple[int, int]) -> None:
+    async with opened_to_act(size=size) as seen:
         await seen.press("down", "space", "space", "a")
         assert "Act on 2 runs" in seen.lines[0]
         for key, told in (("H", "1 job of run2, 1 left out"), ("R", "1 job of run1, 1 left out"),
@@ -416,8 +358,8 @@ async def test_the_menu_has_every_act_what_it_touches_and_why_not(
         assert isinstance(seen.app.screen, OverviewScreen)
 
 
-async def test_the_menu_follows_the_log(act: Open) -> None:
-    async with act() as seen:
+async def test_the_menu_follows_the_log() -> None:
+    async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "H")
         assert "no job to hold" in seen.text
         assert RUNS[1].latest is not None
@@ -429,8 +371,8 @@ async def test_the_menu_follows_the_log(act: Open) -> None:
 # --- where nothing can be done ----------------------------------------------------------------
 
 
-async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> None:
-    async with act(no_pool_reason="this is a recording") as seen:
+async def test_without_a_desk_all_acts_are_there_with_the_reason() -> None:
+    async with opened_to_act(no_pool_reason="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
         seen.app.pool_actions = None
         for key in "HRXVPZDUOTKWCE":
@@ -442,10 +384,10 @@ async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> N
         assert seen.desk.orders == []
 
 
-async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> None:
+async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
     desk = FakePool()
     desk.queue_snapshot = QueueSnapshot(is_pending=True)
-    async with act(desk) as seen:
+    async with opened_to_act(desk) as seen:
         await seen.press(*TO_RUN1, "X", "y")
         assert "not now: the schedd has not answered yet" in seen.text
         assert desk.orders == []
@@ -455,8 +397,8 @@ async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> 
         assert len(desk.orders) == 1
 
 
-async def test_the_palette_has_the_acts_and_why_not(act: Open) -> None:
-    async with act(size=(120, 40)) as seen:
+async def test_the_palette_has_the_acts_and_why_not() -> None:
+    async with opened_to_act(size=(120, 40)) as seen:
         await seen.press("colon")
         assert "✗ hold: no job to hold is selected" in seen.text
         assert "✗ resubmit DAG: it is running" in seen.text
@@ -466,12 +408,12 @@ async def test_the_palette_has_the_acts_and_why_not(act: Open) -> None:
         assert seen.desk.orders == []
 
 
-async def test_read_only_has_no_key_that_changes_anything(act: Open) -> None:
+async def test_read_only_has_no_key_that_changes_anything() -> None:
     gone = [action for action in ACTIONS if changes_something(action)]
     assert {"acting", "marking", "overview", "submit"} <= {action.scope for action in gone}
     kept = {action.help for action in ACTIONS if not changes_something(action)}
     helps = {action.help for action in gone} - kept
-    async with act(size=(200, 160), read_only=True) as seen:
+    async with opened_to_act(size=(200, 160), read_only=True) as seen:
         assert "read-only" in seen.lines[0]
         scopes = ("acting", "acts", "marking", "overview")
         keys = [key for a in gone if a.scope in scopes for key in a.keys]
@@ -494,8 +436,8 @@ async def test_read_only_has_no_key_that_changes_anything(act: Open) -> None:
         assert seen.desk.orders == []
 
 
-async def test_who_has_nowhere_to_submit_is_told_so(act: Open) -> None:
-    async with act(no_pool_reason="no HTCondor here") as seen:
+async def test_who_has_nowhere_to_submit_is_told_so() -> None:
+    async with opened_to_act(no_pool_reason="no HTCondor here") as seen:
         await seen.press("n")
         assert "nothing can be submitted: no HTCondor here" in seen.text
         await seen.press("down")
@@ -506,7 +448,7 @@ async def test_who_has_nowhere_to_submit_is_told_so(act: Open) -> None:
 
 
 @pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
-async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int, int]) -> None:
+async def test_each_job_has_its_answer_trouble_first(size: tuple[int, int]) -> None:
     desk = FakePool()
     desk.replies = {
         f"{RUN2}.0": (
@@ -516,7 +458,7 @@ async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int,
         f"{RUN3}.0": (ResultCode.ALREADY, ""),
         f"{RUN4}.0": (ResultCode.NOT_FOUND, "it left the queue"),
     }
-    async with act(desk, size=size) as seen:
+    async with opened_to_act(desk, size=size) as seen:
         await seen.press("down", "space", "space", "space", "space", "X", "y")
         assert isinstance(seen.app.screen, ResultsScreen)
         words = " ".join(seen.text.split())
@@ -530,10 +472,10 @@ async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int,
         assert "permission denied" in seen.line(f"{RUN2}.0")
 
 
-async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> None:
+async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:
     desk = FakePool()
     desk.gate = threading.Event()
-    async with act(desk) as seen:
+    async with opened_to_act(desk) as seen:
         pressed = seen.pilot.press
         await pressed("down", "space", "space", "X")
         await seen.pilot.pause()
@@ -558,13 +500,11 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> 
 
 
 @pytest.mark.parametrize("reply", [ResultCode.DONE, ResultCode.FAILED])
-async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
-    act: Open, reply: ResultCode
-) -> None:
+async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(reply: ResultCode) -> None:
     desk = FakePool()
     desk.gate = threading.Event()
     desk.replies = {f"{RUN2}.0": (reply, "")}
-    async with act(desk) as seen:
+    async with opened_to_act(desk) as seen:
         await seen.press("down", "space", "space", "space", "X")
         await seen.pilot.press("y")
         await seen.until(lambda: "1 of 3 answered" in seen.text)
@@ -578,10 +518,10 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
     assert told == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 
-async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
+async def test_what_went_wrong_is_a_sentence() -> None:
     desk = FakePool()
     desk.error = PoolError("The schedd ap40.example.org does not answer: try again in a minute.")
-    async with act(desk) as seen:
+    async with opened_to_act(desk) as seen:
         await seen.press("down", "space", "space", "X", "y")
         assert "The schedd ap40.example.org does not answer" in seen.text
         assert "1 of 2 answered" in seen.text
@@ -592,11 +532,11 @@ async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
 # --- the queue's word -------------------------------------------------------------------------
 
 
-async def test_a_lasting_difference_is_a_warning(act: Open) -> None:
+async def test_a_lasting_difference_is_a_warning() -> None:
     feed = QueuedFeed(update())
     assert feed.queue is not None
     feed.queue = replace(feed.queue, differs="the queue says held, the log says idle")
-    async with act(feed=feed) as seen:
+    async with opened_to_act(feed=feed) as seen:
         await seen.press("down", "down", "down")
         assert "the queue says held, the log says idle" in seen.text
         await seen.press("enter", "enter")
@@ -604,10 +544,8 @@ async def test_a_lasting_difference_is_a_warning(act: Open) -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, (120, 40)])
-async def test_an_idle_run_and_its_job_say_where_they_stand(
-    act: Open, size: tuple[int, int]
-) -> None:
-    async with act(size=size) as seen:
+async def test_an_idle_run_and_its_job_say_where_they_stand(size: tuple[int, int]) -> None:
+    async with opened_to_act(size=size) as seen:
         await seen.press("down", "down", "down")
         assert "place 3 of 7 idle   rejected 4m ago: no match found" in seen.text
         await seen.press("enter")
@@ -620,8 +558,8 @@ async def test_an_idle_run_and_its_job_say_where_they_stand(
         assert "3 of 7 idle" not in seen.text
 
 
-async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
-    async with act(size=(100, 40)) as seen:
+async def test_who_was_asked_is_told_with_the_warnings() -> None:
+    async with opened_to_act(size=(100, 40)) as seen:
         await seen.press("exclamation_mark")
         for told in ("ap40.example.org", "as someone@example.org", "12s ago"):
             assert told in seen.text
@@ -631,19 +569,19 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
         await seen.tell(update())
         assert "no HTCondor is installed here" in seen.text
         assert "asked again in 1m" in seen.text
-    async with act(size=(100, 40), no_pool_reason="this is a recording") as seen:
+    async with opened_to_act(size=(100, 40), no_pool_reason="this is a recording") as seen:
         seen.app.pool_actions = None
         seen.app.options = replace(seen.app.options, pool_actions=None)
         await seen.press("exclamation_mark")
         assert "not asked: this is a recording" in seen.text
 
 
-async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
+async def test_without_a_schedd_nothing_else_is_missing() -> None:
     feed = QueuedFeed(update())
     feed.queue = None
     desk = FakePool()
     desk.queue_snapshot = QueueSnapshot(error="no HTCondor is installed here")
-    async with act(desk, feed=feed) as seen:
+    async with opened_to_act(desk, feed=feed) as seen:
         await seen.press("down", "down", "down")
         assert "no HTCondor" not in seen.text
         await seen.press("enter", "enter")
@@ -661,16 +599,18 @@ def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
     assert all(sign.word == reply.value for reply, sign in RESULT_SYMBOLS.items())
 
 
-async def test_a_table_without_rows_has_nothing_to_mark(act: Open) -> None:
-    async with act(feed=QueuedFeed(update(status((), dags=(), logs=())))) as seen:
+async def test_a_table_without_rows_has_nothing_to_mark() -> None:
+    async with opened_to_act(feed=QueuedFeed(update(status((), dags=(), logs=())))) as seen:
         await seen.press("space", "ctrl+a", "H", "enter", "y")
         assert seen.app.screen_stack[1].query_one(Table).marks == frozenset()
         assert seen.desk.orders == []
 
 
 @pytest.mark.parametrize("ascii", [False, True])
-async def test_what_logs_and_schedd_say_is_only_text(act: Open, ascii: bool) -> None:
-    async with act(HostilePool(), feed=HostileFeed(), size=(120, 40), ascii=ascii) as seen:
+async def test_what_logs_and_schedd_say_is_only_text(ascii: bool) -> None:
+    async with opened_to_act(
+        HostilePool(), feed=HostileFeed(), size=(120, 40), ascii=ascii
+    ) as seen:
         for keys in (("down", "space", "space", "a"), ("X",), ("y",), ("escape", "P"),
                      ("escape", "D"), ("y",), ("escape", "up", "enter", "enter"),
                      ("exclamation_mark",)):  # fmt: skip

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from metlmon.model.run import GateStatus
 from metlmon.pool.types import ResultCode, SiteInfo
 from screens.app import AppOptions
-from tests.support.fake_pool import NOW, WORD, FakePool, QueuedFeed
+from tests.support.acting_app import Punctual
+from tests.support.fake_pool import WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
 from tests.support.sample_snapshots import RUNS, status, update
-from tests.support.screen_view import NARROW, WIDE, Eager, pressed
+from tests.support.screen_view import NARROW, WIDE, pressed
 
 MARKED = ("down", "space", "space", "space", "space")
 WAYS = {
@@ -27,11 +28,6 @@ WAYS = {
     "idle": ("down", "down", "down"),
     "idle-job": ("down", "down", "down", "enter", "enter"),
 }
-
-
-class Punctual(Eager):
-    def now(self) -> float:
-        return NOW
 
 
 def _application(**options: bool) -> Punctual:

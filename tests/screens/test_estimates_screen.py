@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.session import Session
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import Headline
@@ -22,33 +17,11 @@ from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
 from screens.run import RunScreen
 from tests.support.run_histories import NOON, Past, basis
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Seen
+from tests.support.screen_view import MIDDLE, NARROW, WIDE
+from tests.support.static_sessions import FIXTURES, opened, session
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 HALFWAY = datetime(2026, 11, 21, 9, 45, 0)
 HOUR, DAY = 3600.0, 86400.0
-
-
-@asynccontextmanager
-async def watching(
-    name: str,
-    as_of: datetime | None = None,
-    size: tuple[int, int] = MIDDLE,
-    options: AppOptions | None = None,
-) -> AsyncIterator[Seen]:
-    reader = DagdirReader(FIXTURES / name, as_of=as_of)
-    reader.open()
-    reader.read_all()
-    session = Session(reader)
-    session.take()
-    app = Eager(session, options)  # type: ignore[arg-type]
-    try:
-        async with app.run_test(size=size) as pilot:
-            seen = Seen(app, session, pilot)  # type: ignore[arg-type]
-            await seen.settle()
-            yield seen
-    finally:
-        session.stop()
 
 
 def told(**more: object) -> Forecast:
@@ -73,7 +46,7 @@ def told(**more: object) -> Forecast:
 
 
 async def test_the_first_line_answers() -> None:
-    async with watching("demo", HALFWAY) as seen:
+    async with opened(session(FIXTURES / "demo", HALFWAY), MIDDLE) as seen:
         await seen.press("e")
         assert isinstance(seen.app.screen, EstimatesScreen)
         seen.app.stats.value(make_forecast)
@@ -97,14 +70,14 @@ async def test_the_first_line_answers() -> None:
 
 
 async def test_an_ensemble_that_is_done() -> None:
-    async with watching("rescue") as seen:
+    async with opened(session(FIXTURES / "rescue"), MIDDLE) as seen:
         assert "done since 21 Nov 09:44" in seen.text
         await seen.press("e")
         assert "done since 21 Nov 09:44" in seen.lines[0]
 
 
 async def test_a_run_that_failed_has_no_date() -> None:
-    async with watching("demo") as seen:
+    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
         await seen.press("e")
         assert "stopped: run4 failed" in seen.lines[0]
         assert "stopped: failed" in seen.line("4/6")
@@ -112,7 +85,7 @@ async def test_a_run_that_failed_has_no_date() -> None:
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_plain_characters_only(size: tuple[int, int]) -> None:
-    async with watching("demo", HALFWAY, size, AppOptions(ascii=True)) as seen:
+    async with opened(session(FIXTURES / "demo", HALFWAY), size, AppOptions(ascii=True)) as seen:
         await seen.press("e")
         assert seen.text.isascii(), seen.text
 

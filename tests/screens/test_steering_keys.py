@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from test_acting import Acted, Punctual
 
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
@@ -23,7 +22,6 @@ from metlmon.pool.types import (
     SiteInfo,
 )
 from metlmon.snapshot.types import RunRow
-from screens.app import AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import ConfirmScreen
 from screens.pool_actions.menu import MenuScreen
@@ -31,10 +29,10 @@ from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import action_of
 from screens.pool_actions.site_prompt import DAG_DEFAULT
 from screens.run import RunScreen
+from tests.support.acting_app import Acted, opened_to_act
 from tests.support.fake_pool import WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
 from tests.support.sample_snapshots import RUNS, status, update
-from tests.support.screen_view import NARROW
 
 THEN = datetime(2025, 11, 14, 8, 0)
 GATE = GateStatus()
@@ -44,34 +42,21 @@ SITES = (
 )
 RUN1, RUN3, RUN8 = RUNS[1], RUNS[3], RUNS[8]
 
-Open = Callable[..., AbstractAsyncContextManager[Acted]]
 
-
-@pytest.fixture
-def steer() -> Open:
+@asynccontextmanager
+async def steer(
+    gates: dict[str, GateStatus | None] | None = None,
+    dag: DagState = DagState.RUNNING,
+    desk: FakePool | None = None,
+    **options: object,
+) -> AsyncIterator[Acted]:
     """The application on runs that all have a gate, but for those that are given otherwise."""
-
-    @asynccontextmanager
-    async def opened(
-        gates: dict[str, GateStatus | None] | None = None,
-        size: tuple[int, int] = NARROW,
-        desk: FakePool | None = None,
-        dag: DagState = DagState.RUNNING,
-        **options: object,
-    ) -> AsyncIterator[Acted]:
-        desk = desk or FakePool()
-        rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
-        picture = status(rows)
-        picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
-        feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))
-        app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
-        async with app.run_test(size=size) as pilot:
-            seen = Acted(app, feed, pilot)
-            seen.desk = desk
-            await seen.settle()
-            yield seen
-
-    return opened
+    rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
+    picture = status(rows)
+    picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
+    feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))
+    async with opened_to_act(desk, feed=feed, **options) as seen:
+        yield seen
 
 
 def file(row: RunRow, what: str) -> str:
@@ -88,7 +73,7 @@ TO_RUN3 = ("down",) * 3
 TO_RUN8 = ("down",) * 8
 
 
-async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
+async def test_a_stop_asks_first_and_names_its_file() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "T")
         assert isinstance(seen.app.screen, ConfirmScreen)
@@ -106,7 +91,7 @@ async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
         assert seen.desk.orders[0].runs[0].files == (file(RUN8, "stop"),)
 
 
-async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
+async def test_stopping_now_lists_the_job_that_it_removes() -> None:
     desk = FakePool()
     desk.queue_snapshot = replace(WORD, dagmans=(dagman(),))
     async with steer(desk=desk) as seen:
@@ -124,7 +109,7 @@ async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
         assert "2 of 2 answered" in seen.text
 
 
-async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
+async def test_a_pause_is_taken_back_by_another_key() -> None:
     paused = GateStatus(pause_requested=THEN, paused=THEN)
     async with steer({"run1": paused}) as seen:
         await seen.press(*TO_RUN8, "W", "y")
@@ -140,7 +125,7 @@ async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
         ]
 
 
-async def test_marked_runs_are_stopped_together_and_the_rest_is_told(steer: Open) -> None:
+async def test_marked_runs_are_stopped_together_and_the_rest_is_told() -> None:
     async with steer({"run3": None}) as seen:
         await seen.press("down", "space", "space", "space", "T")
         assert "Stop 2 runs after" in seen.text
@@ -154,7 +139,7 @@ async def test_marked_runs_are_stopped_together_and_the_rest_is_told(steer: Open
         assert "marked" not in seen.text
 
 
-async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked(steer: Open) -> None:
+async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "enter")
         assert isinstance(seen.app.screen, RunScreen)
@@ -173,9 +158,7 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked(steer
         (GateStatus(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
     ],
 )
-async def test_what_cannot_be_asked_says_why(
-    steer: Open, gate: GateStatus | None, key: str, why: str
-) -> None:
+async def test_what_cannot_be_asked_says_why(gate: GateStatus | None, key: str, why: str) -> None:
     async with steer({"run8": gate}) as seen:
         await seen.press(*TO_RUN8, key)
         assert isinstance(seen.app.screen, MenuScreen)
@@ -184,7 +167,7 @@ async def test_what_cannot_be_asked_says_why(
         assert asked(seen) == []
 
 
-async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
+async def test_every_act_has_its_row_on_a_small_terminal() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "a")
         for act in RUN_ACTS:
@@ -192,7 +175,7 @@ async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
         assert "q back" in seen.lines[-1]
 
 
-async def test_files_are_written_without_a_schedd(steer: Open) -> None:
+async def test_files_are_written_without_a_schedd() -> None:
     desk = FakePool()
     desk.queue_snapshot = QueueSnapshot(is_pending=True)
     async with steer(desk=desk) as seen:
@@ -207,9 +190,7 @@ async def test_files_are_written_without_a_schedd(steer: Open) -> None:
 @pytest.mark.parametrize(
     "options", [{"read_only": True}, {"no_pool_reason": "this is a recording"}]
 )
-async def test_where_nothing_can_be_done_nothing_is_asked(
-    steer: Open, options: dict[str, object]
-) -> None:
+async def test_where_nothing_can_be_done_nothing_is_asked(options: dict[str, object]) -> None:
     async with steer(**options) as seen:
         if "no_pool_reason" in options:
             seen.app.pool_actions = None
@@ -218,7 +199,7 @@ async def test_where_nothing_can_be_done_nothing_is_asked(
         assert seen.desk.orders == []
 
 
-async def test_when_the_dag_has_ended_no_gate_looks(steer: Open) -> None:
+async def test_when_the_dag_has_ended_no_gate_looks() -> None:
     async with steer(dag=DagState.DONE) as seen:
         await seen.press(*TO_RUN8, "T")
         assert "the DAG does not run: it is done" in seen.text
@@ -231,7 +212,7 @@ def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> FakePool:
     return FakePool(sites=sites)
 
 
-async def test_a_site_is_taken_from_those_that_are_known(steer: Open) -> None:
+async def test_a_site_is_taken_from_those_that_are_known() -> None:
     async with steer(desk=knowing()) as seen:
         await seen.press(*TO_RUN8, "E")
         await seen.until(lambda: "Delta-GPU" in seen.text)
@@ -246,7 +227,7 @@ async def test_a_site_is_taken_from_those_that_are_known(steer: Open) -> None:
         assert "Sending run8 to Expanse-GPU" in seen.text
 
 
-async def test_a_run_goes_back_to_where_the_dag_says(steer: Open) -> None:
+async def test_a_run_goes_back_to_where_the_dag_says() -> None:
     async with steer({"run8": GateStatus(target="nowhere")}, desk=knowing()) as seen:
         await seen.press(*TO_RUN8, "E", "down")
         assert "It writes 1 file" in seen.text
@@ -259,7 +240,7 @@ async def test_a_run_goes_back_to_where_the_dag_says(steer: Open) -> None:
         assert "where the DAG says" in seen.text
 
 
-async def test_up_and_down_go_round(steer: Open) -> None:
+async def test_up_and_down_go_round() -> None:
     async with steer(desk=knowing()) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "Delta-GPU" in seen.text)
@@ -275,7 +256,7 @@ async def test_up_and_down_go_round(steer: Open) -> None:
         assert [each.cluster for each in order.targets] == [RUN3.latest.cluster]
 
 
-async def test_a_site_that_nobody_knows_can_be_typed(steer: Open) -> None:
+async def test_a_site_that_nobody_knows_can_be_typed() -> None:
     async with steer(desk=knowing(())) as seen:
         await seen.press(*TO_RUN3, "O", *"SDSC PRP", "enter")
         assert "Retarget 1 job of run3 to SDSC PRP?" in seen.text
@@ -284,7 +265,7 @@ async def test_a_site_that_nobody_knows_can_be_typed(steer: Open) -> None:
         assert seen.desk.orders[0].site == "SDSC PRP"
 
 
-async def test_what_is_no_site_is_not_asked_about(steer: Open) -> None:
+async def test_what_is_no_site_is_not_asked_about() -> None:
     async with steer(desk=knowing(())) as seen:
         await seen.press(*TO_RUN3, "O")
         for typed in ((), ("quotation_mark",), ("$", "left_parenthesis"), ("a", "backslash")):
@@ -296,9 +277,7 @@ async def test_what_is_no_site_is_not_asked_about(steer: Open) -> None:
             await seen.press("ctrl+u")
 
 
-async def test_a_collector_that_does_not_answer_is_told_and_what_the_dag_names_stays(
-    steer: Open,
-) -> None:
+async def test_a_collector_that_does_not_answer_is_told_and_what_the_dag_names_stays() -> None:
     desk = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN3, "O")
@@ -306,7 +285,7 @@ async def test_a_collector_that_does_not_answer_is_told_and_what_the_dag_names_s
         assert "named in the DAG" in seen.text
 
 
-async def test_what_a_collector_says_is_only_text(steer: Open) -> None:
+async def test_what_a_collector_says_is_only_text() -> None:
     desk = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN3, "O")
@@ -317,7 +296,7 @@ async def test_what_a_collector_says_is_only_text(steer: Open) -> None:
         assert seen.desk.orders == []
 
 
-async def test_leaving_the_choice_asks_nothing(steer: Open) -> None:
+async def test_leaving_the_choice_asks_nothing() -> None:
     async with steer(desk=knowing()) as seen:
         await seen.press(*TO_RUN8, "E", *"del", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)

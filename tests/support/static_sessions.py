@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -29,9 +30,9 @@ class Still(Session):
         """There will be no other picture."""
 
 
-def session(dagdir: Path) -> Still:
+def session(dagdir: Path, as_of: datetime | None = None) -> Still:
     """All of ``dagdir``, read."""
-    reader = DagdirReader(dagdir)
+    reader = DagdirReader(dagdir, as_of=as_of)
     reader.open()
     reader.read_all()
     made = Still(reader)

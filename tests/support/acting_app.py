@@ -1,0 +1,56 @@
+"""The application with a pool that records what it is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from metlmon.pool.types import PoolAction
+from screens.app import AppOptions
+from tests.support.fake_pool import NOW, FakePool, QueuedFeed
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import NARROW, Eager, Seen
+
+
+class Punctual(Eager):
+    """The queue was asked twelve seconds ago, whenever the tests run."""
+
+    def now(self) -> float:
+        return NOW
+
+
+class Acted(Seen):
+    """What is on the screen, and what the desk was asked for."""
+
+    desk: FakePool
+
+    @property
+    def touched(self) -> list[tuple[PoolAction, list[str]]]:
+        return [(order.act, [each.id for each in order.targets]) for order in self.desk.orders]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits for what another thread brings about."""
+        for _ in range(2000):
+            if holds():
+                return
+            await self.pilot.pause(0.005)
+        raise AssertionError(f"it did not come:\n{self.text}")
+
+
+@asynccontextmanager
+async def opened_to_act(
+    desk: FakePool | None = None,
+    size: tuple[int, int] = NARROW,
+    feed: FakeFeed | None = None,
+    **options: object,
+) -> AsyncIterator[Acted]:
+    """The application with a desk: ``async with opened_to_act(size=(80, 24)) as seen``."""
+    desk = desk or FakePool()
+    feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
+    app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
+    async with app.run_test(size=size) as pilot:
+        seen = Acted(app, feed, pilot)
+        seen.desk = desk
+        await seen.settle()
+        yield seen
