@@ -114,8 +114,15 @@ def _run_node(
         VariableValue("epoch", str(epoch + 1), Precedence.NODE, "metlmon: epochs count from 1"),
         _target(request, plan.targets[epoch]),
         *([checkpoint_variable(plan.uuid)] if epoch or evaluates else []),
-        *_stage_variables(request, job, epoch),
     ]
+    for stage in (stage for stage in request.stages if stage.name == job.stage):
+        where = f"the stage {stage.name}"
+        stage_epoch = str(epoch - job.first_epoch + 1)
+        variables += [
+            VariableValue("stage", stage.name, Precedence.NODE, where),
+            VariableValue("stage_epoch", stage_epoch, Precedence.NODE, where),
+            VariableValue("stage_epochs", str(stage.epochs), Precedence.NODE, where),
+        ]
     where, post = f"the shape: {request.shape}", None
     if evaluates and evaluation is not None:
         interval = "epoch" if evaluation.every == 1 else f"{evaluation.every} epochs"
@@ -145,19 +152,6 @@ def _description_variable(name: str, number: int) -> VariableValue:
 def _target(request: Request, target: str) -> VariableValue:
     level = _POLICY_PRECEDENCE[request.policy] if request.sites else Precedence.ALL
     return VariableValue(SITE_VARIABLE, target, level, f"the policy: {request.policy}")
-
-
-def _stage_variables(request: Request, job: JobTemplate, epoch: int) -> list[VariableValue]:
-    stage = next((stage for stage in request.stages if stage.name == job.stage), None)
-    if stage is None:
-        return []
-    values = {
-        "stage": stage.name,
-        "stage_epoch": str(epoch - job.first_epoch + 1),
-        "stage_epochs": str(stage.epochs),
-    }
-    where = f"the stage {stage.name}"
-    return [VariableValue(name, value, Precedence.NODE, where) for name, value in values.items()]
 
 
 # --- the other shapes ------------------------------------------------------------------------

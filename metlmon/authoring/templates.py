@@ -30,7 +30,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -339,63 +339,44 @@ class TemplateError(PlanError):
 
 def jobs_of(request: Request) -> tuple[JobTemplate, ...]:
     """The submit files of the request, the main one first. Raises TemplateError."""
-    jobs = []
-    first_epoch = 0
+    jobs: list[JobTemplate] = []
+
+    def add(name: str, suffix: str, role: NodeRole, field: str, **more: Any) -> None:
+        """Add a submit file; values of the request apply to any template that has them."""
+        try:
+            template = load_template(name)
+        except PlanError as error:
+            raise TemplateError(field, str(error)) from None
+        given = {**request.values, **more.get("own_values", {})}
+        values = {each.name: given.get(each.name, each.default) for each in template.parameters}
+        file = f"{request.name}{suffix}.sub"
+        jobs.append(JobTemplate(file, template, values, role=role, field=field, **more))
+
+    is_bag, first_epoch = request.shape is EnsembleShape.BAG, 0
     for stage in request.stages if request.shape is EnsembleShape.STAGES else ():
-        field = f"stages.{stage.name}.template" if stage.template else "template"
-        template = stage.template or request.template
-        job = _job(
-            request, template, f"-{stage.name}", role=NodeRole.TRAIN, field=field, own=stage.values
-        )
-        values_field = f"stages.{stage.name}.values"
-        jobs.append(
-            replace(job, values_field=values_field, stage=stage.name, first_epoch=first_epoch)
+        where = f"stages.{stage.name}"
+        add(
+            stage.template or request.template,
+            f"-{stage.name}",
+            NodeRole.TRAIN,
+            f"{where}.template" if stage.template else "template",
+            own_values=stage.values,
+            values_field=f"{where}.values",
+            stage=stage.name,
+            first_epoch=first_epoch,
         )
         first_epoch += stage.epochs
     if request.shape is not EnsembleShape.STAGES:
-        role = NodeRole.SHARD if request.shape is EnsembleShape.BAG else NodeRole.TRAIN
-        jobs.append(_job(request, request.template, "", role=role, field="template"))
+        add(request.template, "", NodeRole.SHARD if is_bag else NodeRole.TRAIN, "template")
     evaluation = request.evaluation
     if evaluation is None and request.source is not None:
         evaluation = Evaluation()  # The sweep file decides about evaluations.
     if evaluation is not None:
-        job = _job(
-            request,
-            evaluation.template,
-            "-evaluate",
-            role=NodeRole.EVALUATE,
-            field="evaluation.template",
-            own=evaluation.values,
-        )
-        jobs.append(replace(job, values_field="evaluation.values"))
-    if request.shape is EnsembleShape.BAG and request.gather is not None:
-        role = NodeRole.GATHER
-        jobs.append(_job(request, request.gather, f"-{GATHER}", role=role, field="gather"))
+        more = {"own_values": evaluation.values, "values_field": "evaluation.values"}
+        field = "evaluation.template"
+        add(evaluation.template, "-evaluate", NodeRole.EVALUATE, field, **more)
+    if is_bag and request.gather is not None:
+        add(request.gather, f"-{GATHER}", NodeRole.GATHER, "gather")
     if request.shape is EnsembleShape.MULTI_NODE:
-        role = NodeRole.PROVISION
-        jobs.append(_job(request, PROVISION, f"-{PROVISION}", role=role, field="shape"))
+        add(PROVISION, f"-{PROVISION}", NodeRole.PROVISION, "shape")
     return tuple(jobs)
-
-
-def _job(
-    request: Request,
-    template_name: str,
-    suffix: str,
-    role: NodeRole,
-    field: str,
-    own: Mapping[str, str] | None = None,
-) -> JobTemplate:
-    """A submit file; values of the request apply to any template that has them."""
-    try:
-        template = load_template(template_name)
-    except PlanError as error:
-        raise TemplateError(field, str(error)) from None
-    values = {**request.values, **(own or {})}
-    return JobTemplate(
-        file=f"{request.name}{suffix}.sub",
-        template=template,
-        values={each.name: values.get(each.name, each.default) for each in template.parameters},
-        role=role,
-        field=field,
-        own_values=own or {},
-    )

@@ -37,11 +37,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.toml").write_text(DESCRIPTION)
 
 
-def spoken(capsys: Captured, words: str) -> str:
+def new_text(capsys: Captured, words: str) -> str:
     return text_output("new", capsys, *shlex.split(words))
 
 
-def explained(capsys: Captured, words: str) -> list[dict[str, Any]]:
+def explanations(capsys: Captured, words: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json_output("new", capsys, *shlex.split(words))["explained"]
     return found
 
@@ -51,7 +51,7 @@ def variables(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
-    (node,) = explained(capsys, "mine.toml --explain run1-train_epoch2")
+    (node,) = explanations(capsys, "mine.toml --explain run1-train_epoch2")
     found = variables(node)
     project = found["project"]
     assert (project["value"], project["level"], project["where"]) == (
@@ -66,7 +66,7 @@ def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
     assert (found["ResourceName"]["value"], found["ResourceName"]["level"]) == ("B", "region")
     assert (found["epochs"]["where"], found["epochs"]["level"]) == ("mine.toml:3: epochs", "all")
     assert (found["epoch"]["value"], found["epoch"]["level"]) == ("3", "node")
-    (other,) = explained(capsys, "mine.toml --explain run0-train_epoch0")
+    (other,) = explanations(capsys, "mine.toml --explain run0-train_epoch0")
     assert variables(other)["project"]["value"] == "METL"
     assert variables(other)["project"]["hides"] == []
 
@@ -76,14 +76,16 @@ def test_a_swept_value_goes_before_a_region_and_the_rest(capsys: Captured) -> No
     Path("swept.toml").write_text(
         text + "variables = { seconds = '2' }\n[sweep]\nseconds = [5, 6]\n"
     )
-    (node,) = explained(capsys, "swept.toml --explain run1-train_epoch2")
+    (node,) = explanations(capsys, "swept.toml --explain run1-train_epoch2")
     seconds = variables(node)["seconds"]
     assert (seconds["value"], seconds["level"], seconds["where"]) == ("6", "run", "swept.toml:7")
     assert [each["value"] for each in seconds["hides"]] == ["2", "1"]
 
 
 def test_an_option_is_named_where_it_speaks(capsys: Captured) -> None:
-    (node,) = explained(capsys, "mine.toml --epochs 4 --var project=x --explain run0-train_epoch0")
+    (node,) = explanations(
+        capsys, "mine.toml --epochs 4 --var project=x --explain run0-train_epoch0"
+    )
     found = variables(node)
     assert found["epochs"]["where"] == "--epochs"
     assert found["project"]["value"] == "x"
@@ -102,25 +104,25 @@ def sweep_file(workflow: str = "", template: str = CHAIN) -> None:
 
 def test_what_is_appended_is_told_as_such(capsys: Captured) -> None:
     sweep_file("VARS g APPEND b=7 a=9\n", CHAIN + 'VARS ALL_NODES APPEND a="99"\n')
-    (node,) = explained(capsys, "s.dag --explain g0-train_epoch0")
+    (node,) = explanations(capsys, "s.dag --explain g0-train_epoch0")
     found = variables(node)
     assert [(found[n]["value"], found[n]["where"], found[n]["append"]) for n in "ab"] == [
         ("9", "s.dag:3", True),
         ("7", "s.dag:3", True),
     ]
     assert [each["value"] for each in found["a"]["hides"]] == ["1", "99"]
-    text = spoken(capsys, "s.dag --explain g0-train_epoch0")
+    text = new_text(capsys, "s.dag --explain g0-train_epoch0")
     assert "s.dag:3, APPEND: before the submit file\n" in text
 
 
 def test_a_seed_is_told_by_what_gives_it(capsys: Captured) -> None:
     Path("e.toml").write_text('template = "own/nap.sub"\nruns = 2\n\nseeds = "7-8"\n')
-    (node,) = explained(capsys, "e.toml --explain run0-train_epoch0")
+    (node,) = explanations(capsys, "e.toml --explain run0-train_epoch0")
     assert variables(node)["random_seed"]["where"] == "e.toml:4: seeds"
-    (node,) = explained(capsys, "e.toml --seeds 3,4 --explain run0-train_epoch0")
+    (node,) = explanations(capsys, "e.toml --seeds 3,4 --explain run0-train_epoch0")
     assert variables(node)["random_seed"]["where"] == "--seeds"
     sweep_file()
-    (node,) = explained(capsys, "s.dag --seeds 3,4 --explain g1-train_epoch0")
+    (node,) = explanations(capsys, "s.dag --seeds 3,4 --explain g1-train_epoch0")
     seed = variables(node)["random_seed"]
     assert (seed["value"], seed["where"]) == ("4", "--seeds")
 
@@ -130,12 +132,12 @@ def test_weak_parents_and_splices_are_neighbours(capsys: Captured) -> None:
         "JOB tidy tidy.sub\nSPLICE more more.dag\nWEAK PARENT g CHILD tidy\n"
         "PARENT more CHILD g\nPARENT tidy CHILD more\n"
     )
-    (node,) = explained(capsys, "s.dag --explain tidy")
+    (node,) = explanations(capsys, "s.dag --explain tidy")
     assert node["parents"] == node["weak_parents"] == ["g0-train_epoch1", "g1-train_epoch1"]
     assert node["children"] == ["more"]
-    (node,) = explained(capsys, "s.dag --explain g1-train_epoch0")
+    (node,) = explanations(capsys, "s.dag --explain g1-train_epoch0")
     assert (node["parents"], node["weak_parents"]) == (["more"], [])
-    text = spoken(capsys, "s.dag --explain tidy")
+    text = new_text(capsys, "s.dag --explain tidy")
     assert "  after     g0-train_epoch1 (weak: also if it fails), g1-" in text
 
 
@@ -144,11 +146,11 @@ def test_all_that_the_dag_says_of_a_node_is_told(capsys: Captured) -> None:
         "SCRIPT HOLD g0 h.sh\nSCRIPT DEBUG d ALL POST g0 p.sh\nRETRY g0 5 UNLESS-EXIT 3\n"
         "PRIORITY g0 7\nCATEGORY ALL_NODES c\n"
     )
-    (node,) = explained(capsys, "s.dag --explain g0-train_epoch0")
+    (node,) = explanations(capsys, "s.dag --explain g0-train_epoch0")
     assert (node["hold"], node["options"]) == ("h.sh", {"POST": "DEBUG d ALL"})
     assert (node["retries"], node["unless_exit"]) == (5, 3)
     assert node["says"] == ["PRIORITY g0-train_epoch0 7", "CATEGORY ALL_NODES c"]
-    text = spoken(capsys, "s.dag --explain g0-train_epoch0")
+    text = new_text(capsys, "s.dag --explain g0-train_epoch0")
     for said in (
         "  HOLD      h.sh",
         "  POST      p.sh  (DEBUG d ALL)",
@@ -159,25 +161,25 @@ def test_all_that_the_dag_says_of_a_node_is_told(capsys: Captured) -> None:
 
 
 def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
-    (node,) = explained(capsys, "mine.toml --explain run0-train_epoch1")
+    (node,) = explanations(capsys, "mine.toml --explain run0-train_epoch1")
     assert (node["parents"], node["children"]) == (["run0-train_epoch0"], ["run0-train_epoch2"])
     assert (node["submit"], node["file"], node["role"]) == ("mine.sub", "mine.dag", "train")
     assert node["pre"].startswith("gate.py mine.gate.json ")
     assert (node["defer"], node["skip"]) == ([75, 60], 42)
-    text = spoken(capsys, "mine.toml --explain run0-train_epoch1")
+    text = new_text(capsys, "mine.toml --explain run0-train_epoch1")
     assert "  after     run0-train_epoch0\n  before    run0-train_epoch2\n" in text
     assert "(exit 75: asked again after 60 s; 42: done without a job)" in text
 
 
 def test_people_read_the_same(capsys: Captured) -> None:
-    text = spoken(capsys, "mine.toml --explain run1-train_epoch2")
+    text = new_text(capsys, "mine.toml --explain run1-train_epoch2")
     line = next(line for line in text.splitlines() if line.strip().startswith("project"))
     assert line.split() == ["project", '"last"', "region", "mine.toml:9"]
     assert '      hides "late" (region: mine.toml:6)\n      hides "METL" (all nodes: mine' in text
 
 
 def test_several_nodes_at_once(capsys: Captured) -> None:
-    found = explained(capsys, "mine.toml --explain 'run0-*'")
+    found = explanations(capsys, "mine.toml --explain 'run0-*'")
     assert [each["node"] for each in found] == [f"run0-train_epoch{epoch}" for epoch in range(3)]
 
 
@@ -198,6 +200,6 @@ def test_nodes_of_sub_dags(tmp_path: Path) -> None:
 def test_secrets_and_escapes_are_not_shown(capsys: Captured) -> None:
     words = "mine.toml --var WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"
     for form in ("", " --json"):
-        text = spoken(capsys, f"{words} --explain run0-train_epoch0{form}")
+        text = new_text(capsys, f"{words} --explain run0-train_epoch0{form}")
         assert "0123456789abcdef" not in text
         assert "WANDB_API_KEY" in text

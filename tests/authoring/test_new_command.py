@@ -41,15 +41,15 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return nap(tmp_path / "own")
 
 
-def spoken(capsys: Captured, words: str) -> tuple[int, str, str]:
+def run_new(capsys: Captured, words: str) -> tuple[int, str, str]:
     return run_command("new", capsys, *shlex.split(words))
 
 
-def told(capsys: Captured, words: str) -> dict[str, Any]:
+def new_json(capsys: Captured, words: str) -> dict[str, Any]:
     return json_output("new", capsys, *shlex.split(words))
 
 
-def written() -> list[str]:
+def files_here() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
@@ -57,7 +57,7 @@ def written() -> list[str]:
 
 
 def test_counts_picture_and_files_are_told_and_written(capsys: Captured, own: str) -> None:
-    code, out, err = spoken(capsys, f"--template {own} --runs 3 --epochs 12 --no-gate")
+    code, out, err = run_new(capsys, f"--template {own} --runs 3 --epochs 12 --no-gate")
     assert code == Exit.OK
     assert out.startswith("ensemble.dag in ensemble: 3 runs, 36 nodes, 36 jobs, chain, template ")
     assert (
@@ -67,7 +67,7 @@ def test_counts_picture_and_files_are_told_and_written(capsys: Captured, own: st
     names = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]
     for name in names:
         assert f"\n  {name} " in out
-    assert written() == sorted(f"ensemble/{name}" for name in names)
+    assert files_here() == sorted(f"ensemble/{name}" for name in names)
     assert "metlmon check ensemble" in err
     assert "condor_submit_dag ensemble.dag" in err
     assert "metlmon watch ensemble" in err
@@ -75,14 +75,14 @@ def test_counts_picture_and_files_are_told_and_written(capsys: Captured, own: st
 
 def test_a_dry_run_writes_nothing(capsys: Captured, own: str) -> None:
     for words in ("--dry-run", "--picture", "--explain run0-train_epoch0", "--dry-run --json"):
-        code, out, _ = spoken(capsys, f"--template {own} {words}")
-        assert (code, written()) == (Exit.OK, [])
+        code, out, _ = run_new(capsys, f"--template {own} {words}")
+        assert (code, files_here()) == (Exit.OK, [])
         assert "train_epoch" in out
-    assert told(capsys, f"--template {own} --dry-run")["written"] is False
+    assert new_json(capsys, f"--template {own} --dry-run")["written"] is False
 
 
 def test_json_has_it_all(capsys: Captured, own: str) -> None:
-    found = told(capsys, f"out --template {own} --name big --runs 2 --epochs 2")
+    found = new_json(capsys, f"out --template {own} --name big --runs 2 --epochs 2")
     assert (found["schema"], found["directory"], found["dag"]) == (1, "out", "big.dag")
     assert (found["shape"], found["nodes"], found["jobs"]) == ("chain", 4, 4)
     assert [run["run"] for run in found["runs"]] == ["run0", "run1"]
@@ -93,23 +93,23 @@ def test_json_has_it_all(capsys: Captured, own: str) -> None:
 
 
 def test_plain_characters(capsys: Captured, own: str) -> None:
-    _, out, _ = spoken(capsys, f"--template {own} --ascii --epochs 30")
+    _, out, _ = run_new(capsys, f"--template {own} --ascii --epochs 30")
     assert out.isascii()
-    _, out, _ = spoken(capsys, "ensemble --ascii --explain run0-train_epoch1")
+    _, out, _ = run_new(capsys, "ensemble --ascii --explain run0-train_epoch1")
     assert out.isascii()
 
 
 @pytest.mark.parametrize("shape", EnsembleShape)
 def test_examples_can_be_written_as_they_are(capsys: Captured, shape: EnsembleShape) -> None:
-    _, out, _ = spoken(capsys, f"--example {shape}")
+    _, out, _ = run_new(capsys, f"--example {shape}")
     Path("mine.toml").write_text(out)
-    code, out, err = spoken(capsys, "mine.toml out")
+    code, out, err = run_new(capsys, "mine.toml out")
     assert code == Exit.OK
     assert ": warning" not in err
     assert f"jobs, {shape}, template" in out
     assert main(["check", "out", "--json"]) in (Exit.OK, Exit.FOUND)
     assert json.loads(capsys.readouterr().out)["errors"] == 0
-    code, out, _ = spoken(capsys, "out")
+    code, out, _ = run_new(capsys, "out")
     assert code == Exit.OK
     assert "nothing differs from what is there" in out
 
@@ -121,38 +121,40 @@ def test_options_go_before_the_description(capsys: Captured, own: str) -> None:
     Path("mine.toml").write_text(
         f'template = "{own}"\nruns = 5\nepochs = 4\nvariables.x = "1"\n[values]\nseconds = 9\n'
     )
-    found = told(capsys, "mine.toml --runs 2 --var y=2 --dry-run --name other")
+    found = new_json(capsys, "mine.toml --runs 2 --var y=2 --dry-run --name other")
     assert (len(found["runs"]), found["nodes"], found["directory"]) == (2, 8, "other")
     dag = next(file["text"] for file in found["files"] if file["name"] == "other.dag")
     assert 'x="1"' in dag
     assert 'y="2"' in dag
-    assert told(capsys, "mine.toml --dry-run")["dag"] == "mine.dag"
+    assert new_json(capsys, "mine.toml --dry-run")["dag"] == "mine.dag"
 
 
 def test_shapes_by_options(capsys: Captured, own: str) -> None:
     path = Path(own)
     path.write_text(path.read_text().replace("seconds}", "seconds} $(a)"))
-    swept = told(
+    swept = new_json(
         capsys,
         f"--template {own} --sweep 'a=0.01 to 0.03 by 0.01' --sweep seconds=1,2 --how product "
         "--epochs 2 --dry-run",
     )
     assert (swept["shape"], len(swept["runs"]), swept["nodes"]) == ("sweep", 6, 12)
-    bag = told(capsys, f"--template {own} --shards 7 --dry-run")
+    bag = new_json(capsys, f"--template {own} --shards 7 --dry-run")
     assert (bag["shape"], bag["nodes"]) == ("bag", 7)
-    evaluated = told(capsys, f"--template {own} --evaluate {own} --every 2 --epochs 4 --dry-run")
+    evaluated = new_json(
+        capsys, f"--template {own} --evaluate {own} --every 2 --epochs 4 --dry-run"
+    )
     assert evaluated["nodes"] == 4 * (4 + 2)
-    apart = told(capsys, f"--template {own} --subdags --runs 2 --dry-run")
+    apart = new_json(capsys, f"--template {own} --subdags --runs 2 --dry-run")
     assert sum(file["name"].endswith(".dag") for file in apart["files"]) == 3
 
 
 def test_rules_by_options(capsys: Captured, own: str) -> None:
     words = f"--template {own} --stop-patience 3 --diverge 4 --median-after 2 --dry-run"
-    found = told(capsys, words)
+    found = new_json(capsys, words)
     text = next(file["text"] for file in found["files"] if file["name"] == "ensemble.gate.json")
     rules = json.loads(text)["rules"]
     assert (rules["patience"], rules["divergence"], rules["median_after"]) == (3, 4.0, 2)
-    code, _, err = spoken(capsys, f"{words} --no-gate")
+    code, _, err = run_new(capsys, f"{words} --no-gate")
     assert code == Exit.USAGE
     assert "--no-gate: nobody would follow the rules" in err
 
@@ -160,11 +162,11 @@ def test_rules_by_options(capsys: Captured, own: str) -> None:
 def test_a_sweep_file(capsys: Captured) -> None:
     Path("flow.dag").write_text("GEN SUBDAG flow train.subdag a from\n  1 to 3 by 1\n")
     Path("train.subdag").write_text("PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n")
-    found = told(capsys, "flow.dag out --var learning_rate=0.1 --dry-run")
+    found = new_json(capsys, "flow.dag out --var learning_rate=0.1 --dry-run")
     assert [run["run"] for run in found["runs"]] == ["flow0", "flow1", "flow2"]
     assert (found["source"], found["shape"]) == ("flow.dag", "sweep file")
-    assert spoken(capsys, "flow.dag out")[0] == Exit.OK
-    code, out, _ = spoken(capsys, "out")
+    assert run_new(capsys, "flow.dag out")[0] == Exit.OK
+    code, out, _ = run_new(capsys, "out")
     assert (code, "nothing differs" in out) == (Exit.OK, True)
 
 
@@ -193,7 +195,7 @@ def test_what_is_wrong_in_a_sweep_file_is_said_with_its_place(
     Path("more.inc").write_text("PARENT nope CHILD g\n")
     Path("e.toml").write_text('source = "s.dag"\n')
     for file in ("s.dag", "e.toml"):
-        code, _, err = spoken(capsys, f"{file} o --name s")
+        code, _, err = run_new(capsys, f"{file} o --name s")
         assert code == Exit.USAGE
         assert f"\nmetlmon: {sentence}" in f"\n{err}"
     assert not Path("o").exists()
@@ -213,19 +215,19 @@ def test_an_option_that_a_sweep_file_leaves_nothing_to_is_refused(
     Path("t.subdag").write_text(CHAIN)
     Path("e.toml").write_text('source = "s.dag"\n')
     for file in ("s.dag", "e.toml"):
-        code, _, err = spoken(capsys, f"{file} {option} --name o")
+        code, _, err = run_new(capsys, f"{file} {option} --name o")
         assert code == Exit.USAGE
         assert err.startswith(f"metlmon: {option.split()[0]}: the sweep file says that; ")
     assert not Path("o").exists()
-    kept = told(capsys, "s.dag o --seeds 5,6 --evaluate evaluate --name again")
+    kept = new_json(capsys, "s.dag o --seeds 5,6 --evaluate evaluate --name again")
     assert [run["seed"] for run in kept["runs"]] == [5, 6]
-    assert "nothing differs" in spoken(capsys, "o --name again")[1]
+    assert "nothing differs" in run_new(capsys, "o --name again")[1]
 
 
 def test_a_byte_order_mark_is_no_word_of_a_sweep_file(capsys: Captured) -> None:
     Path("s.dag").write_text(SWEEP, encoding="utf-8-sig")
     Path("t.subdag").write_text(CHAIN, encoding="utf-8-sig")
-    assert told(capsys, "s.dag o --dry-run")["nodes"] == 4
+    assert new_json(capsys, "s.dag o --dry-run")["nodes"] == 4
 
 
 def test_a_value_that_a_region_gives_to_some_is_told_of_the_region(capsys: Captured) -> None:
@@ -233,16 +235,16 @@ def test_a_value_that_a_region_gives_to_some_is_told_of_the_region(capsys: Captu
         "runs = 2\nepochs = 2\n\n[region.x]\nruns = ['run1']\n"
         "variables = { learning_rate = '0.1' }\n"
     )
-    code, _, err = spoken(capsys, "g.toml o")
+    code, _, err = run_new(capsys, "g.toml o")
     assert code == Exit.USAGE
     assert err.startswith("metlmon: g.toml:4: region.x: only some nodes of g.sub have a value of l")
 
 
 def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) -> None:
-    found = told(capsys, f"--template {own} --dry-run out")
+    found = new_json(capsys, f"--template {own} --dry-run out")
     assert found["directory"] == "out"
     Path("mine.toml").write_text(f'template = "{own}"\n')
-    assert told(capsys, "mine.toml --dry-run out")["directory"] == "out"
+    assert new_json(capsys, "mine.toml --dry-run out")["directory"] == "out"
 
 
 @pytest.mark.parametrize(
@@ -270,16 +272,16 @@ def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence
     Path("bad.toml").write_text("runs = 2\nepochs = 'x'\n")
     Path("few.toml").write_text("runs = 0\n")
     Path("plain.dag").write_text("JOB a a.sub\n")
-    before = written()
-    code, out, err = spoken(capsys, words)
+    before = files_here()
+    code, out, err = run_new(capsys, words)
     assert (code, out) == (Exit.USAGE, "")
     assert err.startswith(f"metlmon: {sentence}"), err
-    assert written() == before
+    assert files_here() == before
 
 
 def test_all_that_is_wrong_is_said(capsys: Captured) -> None:
     Path("bad.toml").write_text("runs = 'x'\nnam = 2\nepochs = 'x'\n")
-    _, _, err = spoken(capsys, "bad.toml")
+    _, _, err = run_new(capsys, "bad.toml")
     assert [line.split(":")[2] for line in err.splitlines()] == ["1", "2", "3"]
 
 
@@ -287,13 +289,13 @@ def test_all_that_is_wrong_is_said(capsys: Captured) -> None:
 
 
 def test_what_differs_is_told(capsys: Captured, own: str) -> None:
-    spoken(capsys, f"--template {own} --runs 2 --epochs 2")
+    run_new(capsys, f"--template {own} --runs 2 --epochs 2")
     before = listing(Path("ensemble"))
-    code, out, _ = spoken(capsys, "ensemble")
+    code, out, _ = run_new(capsys, "ensemble")
     assert code == Exit.OK
     assert out.endswith("\nnothing differs from what is there (not submitted yet)\n")
     assert listing(Path("ensemble")) == before
-    _, out, _ = spoken(capsys, "ensemble --runs 3 --retries 5 --dry-run")
+    _, out, _ = run_new(capsys, "ensemble --runs 3 --retries 5 --dry-run")
     _, told_, changes = out.partition("\ndiffers from what is there (not submitted yet):\n")
     assert told_
     assert changes == (
@@ -305,13 +307,13 @@ def test_what_differs_is_told(capsys: Captured, own: str) -> None:
         "  ensemble.toml: changed\n"
     )
     assert listing(Path("ensemble")) == before
-    assert spoken(capsys, "ensemble --runs 3")[0] == Exit.OK
+    assert run_new(capsys, "ensemble --runs 3")[0] == Exit.OK
     assert b"run2-train_epoch1" in Path("ensemble/ensemble.dag").read_bytes()
 
 
 def test_many_changes_are_told_in_few_lines(capsys: Captured, own: str) -> None:
-    spoken(capsys, f"--template {own} --runs 3 --no-gate")
-    _, out, _ = spoken(capsys, "ensemble --epochs 4 --dry-run")
+    run_new(capsys, f"--template {own} --runs 3 --no-gate")
+    _, out, _ = run_new(capsys, "ensemble --epochs 4 --dry-run")
     lines = out.partition("differs from what is there")[2].splitlines()
     assert lines[1:4] == [
         "  ~ 3 nodes: run0-train_epoch0 … run2-train_epoch0: run_uuid; epochs from 3 to 4",
@@ -324,15 +326,15 @@ def test_many_changes_are_told_in_few_lines(capsys: Captured, own: str) -> None:
 def test_what_a_terminal_would_obey_is_not_printed(capsys: Captured, own: str) -> None:
     bad = "\x1b[2J\u202e"
     Path("bad.toml").write_text(f'template = "{own}"\nname = "\\u001b[2J"\n', encoding="utf-8")
-    texts = list(spoken(capsys, "bad.toml")[1:])
+    texts = list(run_new(capsys, "bad.toml")[1:])
     Path("odd.toml").write_text('"\\u001b[2J" = 1\nruns = 2\n', encoding="utf-8")
-    texts += spoken(capsys, "odd.toml")[1:]
-    texts += spoken(capsys, f"--explain '{bad}' --template {own}")[1:]
-    texts += spoken(capsys, f"'{bad}.toml'")[1:]
-    spoken(capsys, f"--template {own} --runs 1")
+    texts += run_new(capsys, "odd.toml")[1:]
+    texts += run_new(capsys, f"--explain '{bad}' --template {own}")[1:]
+    texts += run_new(capsys, f"'{bad}.toml'")[1:]
+    run_new(capsys, f"--template {own} --runs 1")
     with Path("ensemble/ensemble.dag").open("a") as file:
         file.write(f'JOB x{bad} x.sub\nVARS x{bad} a="{bad}" run="{bad}"\n')
-    texts += spoken(capsys, "ensemble --force --dry-run")[1:]
+    texts += run_new(capsys, "ensemble --force --dry-run")[1:]
     assert any("x\\x1b" in text for text in texts)
     for text in texts:
         assert "\x1b" not in text
@@ -340,39 +342,39 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: Captured, own: str) -
 
 
 def test_the_kept_description_can_be_changed_where_it_lies(capsys: Captured, own: str) -> None:
-    spoken(capsys, f"--template {own} --runs 2")
+    run_new(capsys, f"--template {own} --runs 2")
     kept = Path("ensemble/ensemble.toml")
     kept.write_text(kept.read_text().replace("runs = 2", "runs = 3"))
     for words in ("ensemble/ensemble.toml --dry-run", "ensemble --dry-run"):
-        change = told(capsys, words)["change"]
+        change = new_json(capsys, words)["change"]
         assert change["runs_added"] == ["run2"]
         assert not any(each["kept"] for each in change["files"])
-    assert spoken(capsys, "ensemble/ensemble.toml")[0] == Exit.OK
-    assert told(capsys, "ensemble")["change"]["same"]
+    assert run_new(capsys, "ensemble/ensemble.toml")[0] == Exit.OK
+    assert new_json(capsys, "ensemble")["change"]["same"]
     # It does without the template that it was made from.
     Path(own).unlink()
-    assert told(capsys, "ensemble")["change"]["same"]
+    assert new_json(capsys, "ensemble")["change"]["same"]
 
 
 def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str) -> None:
-    spoken(capsys, f"--template {own} --runs 2")
+    run_new(capsys, f"--template {own} --runs 2")
     ran(Path("ensemble"), done=["run0-train_epoch0", "run1-train_epoch0"])
     before = listing(Path("ensemble"))
-    code, out, err = spoken(capsys, "ensemble --epochs 4")
+    code, out, err = run_new(capsys, "ensemble --epochs 4")
     assert code == Exit.USAGE
     assert "differs from what is there (it ran before, 2 nodes of it have run):" in out
     assert "run0-train_epoch0, run1-train_epoch0 have run and may not be changed" in err
     assert listing(Path("ensemble")) == before
-    code, out, err = spoken(capsys, "ensemble --runs 3")
+    code, out, err = run_new(capsys, "ensemble --runs 3")
     assert code == Exit.OK
     assert "the next DAGMan continues from ensemble.dag.rescue001" in out
     assert "metlmon act resubmit ensemble" in err
 
 
 def test_a_running_dag_is_refused(capsys: Captured, own: str) -> None:
-    spoken(capsys, f"--template {own} --runs 2")
+    run_new(capsys, f"--template {own} --runs 2")
     running(Path("ensemble"))
-    code, out, err = spoken(capsys, "ensemble --runs 3 --json")
+    code, out, err = run_new(capsys, "ensemble --runs 3 --json")
     assert code == Exit.USAGE
     assert json.loads(out)["change"]["stand"] == "running"
     assert "a DAGMan has this DAG" in err
@@ -381,19 +383,19 @@ def test_a_running_dag_is_refused(capsys: Captured, own: str) -> None:
 def test_a_file_that_is_in_the_way(capsys: Captured, own: str) -> None:
     Path("ensemble").mkdir()
     Path("ensemble/nap.sh").write_text("mine")
-    code, _, err = spoken(capsys, f"--template {own}")
+    code, _, err = run_new(capsys, f"--template {own}")
     assert code == Exit.USAGE
     assert "nap.sh: is there already" in err
     assert err.endswith("(--force)\n")
-    assert written() == ["ensemble/nap.sh"]
-    assert spoken(capsys, f"--template {own} --force")[0] == Exit.OK
+    assert files_here() == ["ensemble/nap.sh"]
+    assert run_new(capsys, f"--template {own} --force")[0] == Exit.OK
 
 
 # --- handing it over ------------------------------------------------------------------------------
 
 
 def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, pool: FakePool) -> None:
-    code, out, err = spoken(capsys, f"--template {own} --submit")
+    code, out, err = run_new(capsys, f"--template {own} --submit")
     assert code == Exit.OK
     assert "cluster 77: ensemble/ensemble.dag, 4 runs, 12 nodes, 12 jobs" in out
     assert "watch it with: metlmon watch ensemble" in err
@@ -402,7 +404,7 @@ def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, pool: FakePool)
 
 def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None:
     pool.submitted = PoolError("the schedd does not answer")
-    code, _, err = spoken(capsys, f"--template {own} --submit")
+    code, _, err = run_new(capsys, f"--template {own} --submit")
     assert code == Exit.REFUSED
     assert "written, but not submitted: the schedd does not answer" in err
 
@@ -410,14 +412,14 @@ def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None
 def test_nothing_is_submitted_twice_or_where_it_may_not(
     capsys: Captured, own: str, pool: FakePool, tmp_path: Path
 ) -> None:
-    spoken(capsys, f"--template {own}")
+    run_new(capsys, f"--template {own}")
     ran(Path("ensemble"), done=["run0-train_epoch0"])
-    code, _, err = spoken(capsys, "ensemble --runs 5 --submit")
+    code, _, err = run_new(capsys, "ensemble --runs 5 --submit")
     assert code == Exit.USAGE
     assert "metlmon act resubmit ensemble" in err
     (tmp_path / "config" / "metlmon").mkdir(parents=True)
     (tmp_path / "config" / "metlmon" / "metlmon.toml").write_text("read_only = true\n")
-    code, _, err = spoken(capsys, f"other --template {own} --submit")
+    code, _, err = run_new(capsys, f"other --template {own} --submit")
     assert code == Exit.USAGE
     assert "read_only" in err
     assert pool.dags == []
