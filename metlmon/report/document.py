@@ -197,6 +197,13 @@ class Report(Struct, frozen=True):
         for section in self.sections:
             yield from section.blocks
 
+    def cell_texts(self, columns: Sequence[ReportColumn], row: ReportRow) -> list[str]:
+        """Return the formatted values of a row of a table with these ``columns``."""
+        return [
+            format_value(column.kind, value, self.hours_digits)
+            for column, value in zip(columns, row.cells, strict=True)
+        ]
+
     def footnote_number(self, key: str | None) -> int | None:
         """Return the number of a note, from 1."""
         keys = [note.key for note in self.footnotes]

@@ -20,7 +20,7 @@ from metlmon.report.document import (
     hours,
     hours_digits,
 )
-from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries, epoch_boxes, gpu_model
+from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.windows import TimeWindow, Unit
@@ -191,8 +191,7 @@ def _by_week_if_long(series: UsageSeries) -> UsageSeries:
 
 
 def _times(usage: ReportUsage) -> ReportFigure | None:
-    by_gpu = epoch_boxes(usage, lambda e: gpu_model(e.gpu))
-    by_site = epoch_boxes(usage, lambda e: e.site)
+    by_gpu, by_site = usage.boxes_by_gpu, usage.boxes_by_site
     if not by_gpu:
         return None
 

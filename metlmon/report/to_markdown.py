@@ -96,10 +96,7 @@ def _head(column: ReportColumn) -> str:
 
 
 def _cells(report: Report, columns: Sequence[ReportColumn], row: ReportRow) -> list[str]:
-    cells = [
-        _text(format_value(column.kind, value, report.hours_digits))
-        for column, value in zip(columns, row.cells, strict=True)
-    ]
+    cells = list(map(_text, report.cell_texts(columns, row)))
     if row.is_detail:
         cells[1] = f"– {cells[1]}"
     return cells

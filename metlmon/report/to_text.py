@@ -114,8 +114,5 @@ def _heading(column: ReportColumn) -> Heading:
 
 def _cells(report: Report, table: ReportTable, row: ReportRow) -> list[str]:
     """The texts of a row; the name of a detail is indented."""
-    texts = [
-        format_value(column.kind, value, report.hours_digits)
-        for column, value in zip(table.columns, row.cells, strict=True)
-    ]
+    texts = report.cell_texts(table.columns, row)
     return [f"  {each}" if row.is_detail and i == 1 else each for i, each in enumerate(texts)]

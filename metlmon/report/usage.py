@@ -110,8 +110,9 @@ class ReportUsage:
     ``repeated``: successful executions that do not count for an epoch, since another DAG trained it
     too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half of
     their longest one. ``completing_executions``: the executions that completed an epoch, with
-    their full durations, and ``epoch_times`` these, sorted. ``periods``: the total in each period
-    of ``period``. ``without_run``: the totals of jobs of no run, if there are any.
+    their full durations; ``epoch_times`` these, sorted, and ``boxes_by_*`` as box plots.
+    ``periods``: the total in each period of ``period``. ``without_run``: the totals of jobs of no
+    run, if there are any.
     """
 
     def __init__(self, ledger: Ledger, window: TimeWindow = ALL) -> None:
@@ -150,6 +151,8 @@ class ReportUsage:
         self.causes = causes_of(executions, key=_cause_label)
         self.series = _series(ledger, window, groups, span)
         self.completing_executions = [(e, groups.seconds(e) or 0.0) for e in completing]
+        self.boxes_by_gpu = epoch_boxes(self, lambda e: gpu_model(e.gpu))
+        self.boxes_by_site = epoch_boxes(self, lambda e: e.site)
         self.epoch_times = sorted(seconds for _, seconds in self.completing_executions)
         self.waits = sorted(e.wait for e in counted if e.wait is not None)
         self.without_run = by_run[None].totals if None in by_run else None

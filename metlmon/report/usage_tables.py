@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
-from metlmon.report.usage import ReportUsage, epoch_boxes, gpu_model
+from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, group_by
@@ -323,10 +323,7 @@ def time_table(usage: ReportUsage) -> ReportTable:
         ReportColumn("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
         ReportColumn("maximum", "most", "box.maximum", SECONDS, drop=1),
     )
-    boxes = (
-        ("GPU model", epoch_boxes(usage, lambda e: gpu_model(e.gpu))),
-        ("resource", epoch_boxes(usage, lambda e: e.site)),
-    )
+    boxes = (("GPU model", usage.boxes_by_gpu), ("resource", usage.boxes_by_site))
     return _table(
         "times",
         "Time of the successful execution of completed epochs",
