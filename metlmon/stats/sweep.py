@@ -241,31 +241,24 @@ class GridChoice(Struct, frozen=True):
 
 
 class CellRun(Struct, frozen=True):
-    """One run of a cell.
+    """One run of a cell, with its curve.
 
-    ``value``: its best value, or its last one for a metric without a goal. ``last``: its last
-    value, which may be NaN or infinite. ``course``: that of its curve. ``stopped``: why its gate
-    ended it, None if it did not; ``paused``: its next epoch waits at the gate. ``is_finished``: no
-    epoch is left.
+    ``value``: its best value, or its last one for a metric without a goal. ``state``: waiting
+    between two epochs. ``stopped``: why its gate ended it, None if it did not; ``paused``: its next
+    epoch waits at the gate.
     """
 
-    key: str
-    name: str
-    state: State
+    entry: RunEntry
+    curve: MetricCurve
     value: Reached | None
-    last: float | None
-    course: Course
-    done: int
-    skipped: int
-    total: int
+    state: State
     stopped: str | None
     paused: bool
-    is_finished: bool
 
     @property
-    def diverged(self) -> bool:
-        """Did the curve diverge or become NaN?"""
-        return self.course in (Course.DIVERGED, Course.NAN)
+    def is_finished(self) -> bool:
+        """Is no epoch left?"""
+        return self.entry.epochs_done + self.entry.epochs_skipped >= self.entry.epochs_total
 
 
 class GridCell(Struct, frozen=True):
@@ -291,12 +284,12 @@ class GridCell(Struct, frozen=True):
     def diverged_run(self) -> CellRun | None:
         """The best run if its curve diverged; without any value, any diverged run."""
         candidates = self.runs[:1] if self.best is not None else self.runs
-        return next((run for run in candidates if run.diverged), None)
+        return next((run for run in candidates if run.curve.diverged), None)
 
     @property
     def diverged_course(self) -> Course | None:
         """The course of that run's curve."""
-        return self.diverged_run.course if self.diverged_run is not None else None
+        return self.diverged_run.curve.course if self.diverged_run is not None else None
 
     @property
     def stopped(self) -> bool:
@@ -310,11 +303,11 @@ class GridCell(Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        return sum(run.done for run in self.runs)
+        return sum(run.entry.epochs_done for run in self.runs)
 
     @property
     def total(self) -> int:
-        return sum(run.total for run in self.runs)
+        return sum(run.entry.epochs_total for run in self.runs)
 
     @property
     def is_finished(self) -> bool:
@@ -426,25 +419,19 @@ def _can_be_fixed(
 def _run(entry: RunEntry, curve: MetricCurve, row: RunRow | None) -> CellRun:
     finite = [point for point in curve.points if math.isfinite(point.value)]
     value = curve.best if curve.goal else finite[-1] if finite else None
-    over = entry.epochs_done + entry.epochs_skipped >= entry.epochs_total
-    # Its latest epoch is done, the next one is not submitted yet.
-    between_epochs = entry.state in DONE and not over
     gate = row.gate if row is not None else None
     stopped = gate.stopped if gate is not None else None
-    return CellRun(
-        key=entry.run,
-        name=entry.run_name,
-        state=State.WAITING if between_epochs else entry.state,
+    run = CellRun(
+        entry=entry,
+        curve=curve,
         value=value,
-        last=curve.last.value if curve.last is not None else None,
-        course=curve.course,
-        done=entry.epochs_done,
-        skipped=entry.epochs_skipped,
-        total=entry.epochs_total,
+        state=entry.state,
         stopped=(stopped.reason or stopped.rule) if stopped is not None else None,
         paused=gate is not None and gate.paused is not None,
-        is_finished=over,
     )
+    # Its latest epoch is done, the next one is not submitted yet.
+    between_epochs = entry.state in DONE and not run.is_finished
+    return replace(run, state=State.WAITING) if between_epochs else run
 
 
 def _cells(
@@ -456,7 +443,8 @@ def _cells(
 ) -> dict[tuple[Point, Point], GridCell]:
     row_names, column_names = _names(rows, None), _names(None, columns)
     groups = group_by(
-        runs, lambda r: (sweep.values(r.key, row_names), sweep.values(r.key, column_names))
+        runs,
+        lambda r: (sweep.values(r.entry.run, row_names), sweep.values(r.entry.run, column_names)),
     )
     for group in groups.values():
         group.sort(key=lambda run: cost(run, goal))
@@ -508,11 +496,13 @@ def _folded(
     if rows is None:
         return ()
     shown = _names(rows, columns)
-    cells = group_by(runs, lambda run: sweep.values(run.key, shown))
+    cells = group_by(runs, lambda run: sweep.values(run.entry.run, shown))
     folded = []
     for axis in sweep.axes:
         if not {*shown, *fixed}.intersection(axis.names):
-            sizes = [len({sweep.values(r.key, axis.names) for r in c}) for c in cells.values()]
+            sizes = [
+                len({sweep.values(r.entry.run, axis.names) for r in c}) for c in cells.values()
+            ]
             folded.append(FoldedAxis(axis, max(sizes, default=0)))
     return tuple(folded)
 

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.snapshot.row_text import PAUSED, STOPPED
-from metlmon.stats.curves import Course, course_symbol
+from metlmon.stats.curves import Course, curve_symbol
 from metlmon.stats.sweep import (
     NEEDS,
     Axis,
@@ -150,12 +150,9 @@ def cell_value_text(cell: GridCell) -> str:
     """The value of a cell; ``NaN`` or ``inf`` if none is finite, a dash without any."""
     if cell.best is not None and cell.best.value is not None:
         return format_metric(cell.best.value.value)
-    last_value = (
-        cell.diverged_run.last
-        if cell.diverged_course is Course.NAN and cell.diverged_run is not None
-        else None
-    )
-    return format_metric(last_value)
+    run = cell.diverged_run
+    last = run.curve.last if run is not None and run.curve.course is Course.NAN else None
+    return format_metric(None if last is None else last.value)
 
 
 def cell_symbol(cell: GridCell) -> Symbol:
@@ -163,7 +160,7 @@ def cell_symbol(cell: GridCell) -> Symbol:
     if cell.state in NEEDS:
         return STATES[cell.state]
     if cell.diverged_run is not None:
-        return course_symbol(cell.diverged_run.course, cell.diverged_run.last)
+        return curve_symbol(cell.diverged_run.curve)
     if cell.stopped:
         return STOPPED
     return PAUSED if cell.paused else STATES[cell.state]
@@ -173,7 +170,7 @@ def cell_state_text(cell: GridCell) -> str:
     """``▶ running``, ``✓ completed, diverged``, ``✓ completed, stopped``."""
     text = STATES[cell.state].text()
     run = cell.diverged_run
-    text += f", {course_symbol(run.course, run.last).word}" if run is not None else ""
+    text += f", {curve_symbol(run.curve).word}" if run is not None else ""
     text += f", {STOPPED.word}" if cell.stopped else ""
     return text + (f", {PAUSED.word}" if cell.paused else "")
 
@@ -196,7 +193,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
-        where = f"{plain(run.name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
+        where = f"{plain(run.entry.run_name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
     moving = [f"{number(progress.active)} running"] * (progress.active > 0)
     moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
     moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
@@ -241,8 +238,8 @@ def folding_texts(grid: Grid) -> list[str]:
 
 RUN_ORDERS = (
     ("value", None),
-    ("name", lambda run: (run.name,)),
-    ("progress", lambda run: (run.done / max(1, run.total),)),
+    ("name", lambda run: (run.entry.run_name,)),
+    ("progress", lambda run: (run.entry.epochs_done / max(1, run.entry.epochs_total),)),
 )
 
 
@@ -252,19 +249,22 @@ def run_columns() -> list[Column[CellRun]]:
     def best(run: CellRun) -> Line | None:
         if run.value is None:
             return None
-        return line((format_metric(run.value.value), BAD if run.diverged else PLAIN))
+        return line((format_metric(run.value.value), BAD if run.curve.diverged else PLAIN))
 
     def epoch(run: CellRun) -> str:
         return epoch_text(None if run.value is None else run.value.epoch)
 
+    def done(run: CellRun) -> str:
+        return f"{run.entry.epochs_done}/{run.entry.epochs_total}"
+
     def course(run: CellRun) -> Line:
-        return symbol_span(course_symbol(run.course, run.last))
+        return symbol_span(curve_symbol(run.curve))
 
     return [
-        text_column("run", "RUN", lambda run: plain(run.name, 40), minimum=6),
+        text_column("run", "RUN", lambda run: plain(run.entry.run_name, 40), minimum=6),
         text_column("best", "BEST", best, "right", minimum=6),
         text_column("epoch", "IN EPOCH", epoch, "right", drop=1, style=DIM),
-        text_column("done", "DONE", lambda run: f"{run.done}/{run.total}", "right"),
+        text_column("done", "DONE", done, "right"),
         text_column("course", "TREND", course),
         text_column("state", "STATE", lambda run: symbol_span(STATES[run.state])),
         text_column("why", "STOPPED", lambda run: plain(run.stopped or "", 200), drop=2, style=DIM),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from metlmon.stats.curves import course_symbol
+from metlmon.stats.curves import curve_symbol
 from metlmon.stats.sweep import Axis, CellRun, Grid, GridCell, Point
 from metlmon.tables import sweep as sweep_table
 from metlmon.text import formatting
@@ -200,7 +200,7 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
         (" ", PLAIN),
         (sign.glyph, style_of(sign)),
     )
-    name = line((plain(cell.runs[0].name, width - 2), DIM))
+    name = line((plain(cell.runs[0].entry.run_name, width - 2), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
     lines: list[Line] = [first, _progress_text(cell, width), name + more, ()]
     return [fit(text, width, "right") for text in lines]
@@ -223,7 +223,7 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
     left_cells = 1 + labels + 2
     cells, ranks = grid.cells.values(), grid.ranked_cells
     value_cells = max([4, *(text_width(sweep_table.cell_value_text(cell)) for cell in cells)])
-    names = max(text_width(plain(cell.runs[0].name, 20)) for cell in cells)
+    names = max(text_width(plain(cell.runs[0].entry.run_name, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
@@ -256,7 +256,7 @@ def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line
     value = f"{rank_mark(cell, ranks)} {sweep_table.cell_value_text(cell):>{value_cells}}  "
     return (
         line((value, style))
-        + fit(line(plain(cell.runs[0].name, 20)), names, "left")
+        + fit(line(plain(cell.runs[0].entry.run_name, 20)), names, "left")
         + line((f"  {epoch:>8}  ", DIM))
         + fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
         + line(" ", (sweep_table.cell_state_text(cell), style_of(sign)))
@@ -305,8 +305,8 @@ def _run_summary(run: CellRun) -> Line:
     value = formatting.metric(run.value.value) if run.value is not None else ""
     return join(
         (
-            line(plain(run.name, 20)),
-            line((value, BAD if run.diverged else PLAIN)),
+            line(plain(run.entry.run_name, 20)),
+            line((value, BAD if run.curve.diverged else PLAIN)),
             line((sign.glyph, style_of(sign))),
         ),
         line(" "),
@@ -314,9 +314,9 @@ def _run_summary(run: CellRun) -> Line:
 
 
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
-    name = plain(run.name, 24)
+    name = plain(run.entry.run_name, 24)
     metric = plain(grid.metric, 40)
-    course = course_symbol(run.course, run.last)
+    course = curve_symbol(run.curve)
     if run.value is None:
         reached = line((f"{name} has no {metric} yet", DIM))
     else:

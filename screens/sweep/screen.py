@@ -54,8 +54,8 @@ class PointRunsScreen(ListScreen):
         self.fill(
             sweep_table.run_columns(),
             cell.runs,
-            lambda run: run.key,
-            lambda run: run.name.lower(),
+            lambda run: run.entry.run,
+            lambda run: run.entry.run_name.lower(),
         )
 
     def open_row(self, key: str) -> None:
@@ -167,7 +167,7 @@ class SweepScreen(SnapshotScreen):
         if grid is None or cell is None:
             return
         if len(cell.runs) == 1:
-            self.context.open_run(cell.runs[0].key)
+            self.context.open_run(cell.runs[0].entry.run)
         else:
             self.context.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
 

@@ -65,7 +65,10 @@ def test_every_point_has_its_cell_and_its_run(found: Grid) -> None:
     assert list(found.cells) == [((rate,), (width,)) for rate, width in POINTS]
     for index, (rate, width) in enumerate(POINTS):
         (run,) = found.cells[(rate,), (width,)].runs
-        assert (run.name, run.done) == (f"run{index:02}", sweeps.reached(index))
+        assert (run.entry.run_name, run.entry.epochs_done) == (
+            f"run{index:02}",
+            sweeps.reached(index),
+        )
 
 
 def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
@@ -112,7 +115,7 @@ def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
     assert told.best is not None
     assert found.best is not None
     assert found.best.best is not None
-    assert found.best.best.key == told.best.run
+    assert found.best.best.entry.run == told.best.run
 
 
 def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
@@ -163,7 +166,7 @@ def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: StatsI
     rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.status.runs)
     found = grid(replace(basis, status=replace(basis.status, runs=rows)), GridChoice())
     told = sweep_progress(found)
-    over = [cell.runs[0].name for cell in found.cells.values() if cell.is_finished]
+    over = [cell.runs[0].entry.run_name for cell in found.cells.values() if cell.is_finished]
     assert told.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
     assert (told.finished, told.waiting, told.paused) == (before.finished, before.waiting, 1)
@@ -265,7 +268,7 @@ def test_json_has_all_that_the_figures_have(
     assert len(said["cells"]) == len(found.cells)
     for cell, known in zip(said["cells"], found.cells.values(), strict=True):
         assert cell["rank"] == known.rank
-        assert [run["run"] for run in cell["runs"]] == [run.name for run in known.runs]
+        assert [run["run"] for run in cell["runs"]] == [run.entry.run_name for run in known.runs]
     assert sum(said["points"][each] for each in said["points"] if each != "total") == 30
     assert len(said["row_best"]) == 6
     assert len(said["column_best"]) == 5

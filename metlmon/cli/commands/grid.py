@@ -156,7 +156,7 @@ def _listed(cell: GridCell, rows: Mapping[Point, str]) -> Row:
         rows[cell.row],
         sweep_table.cell_value_text(cell),
         str(cell.rank) if cell.rank is not None else UNKNOWN,
-        plain(cell.runs[0].name, sweep_table.NAME_LIMIT),
+        plain(cell.runs[0].entry.run_name, sweep_table.NAME_LIMIT),
         str(epoch_number(reached.epoch)) if reached is not None else UNKNOWN,
         f"{cell.done}/{cell.total}",
         sweep_table.cell_state_text(cell),

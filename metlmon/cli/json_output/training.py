@@ -155,8 +155,8 @@ BEST: Final = JsonObject(
 CELL_RUN: Final = JsonObject(
     CellRun,
     "A run in a cell; course as in metlmon curves. stopped: why its gate ended it.",
-    "run=name key state course epochs_done=done epochs_skipped=skipped epochs_total=total stopped "
-    "paused",
+    "run=entry.run_name key=entry.run state course=curve.course epochs_done=entry.epochs_done "
+    "epochs_skipped=entry.epochs_skipped epochs_total=entry.epochs_total stopped paused",
     computed={
         "value": (float | None, lambda run: run.value and run.value.value),
         "epoch": (int | None, lambda run: run.value and run.value.epoch),
@@ -225,8 +225,8 @@ def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
         "value": value and value.value,
         "epoch": value and value.epoch,
         "epoch_number": value and epoch_number(value.epoch),
-        "run": best and best.name,
-        "key": best and best.key,
+        "run": best and best.entry.run_name,
+        "key": best and best.entry.run,
     }
 
 
