@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.output import WARNINGS_SHOWN, warning_line
 from metlmon.cli.text_output import TextOutput
+from metlmon.model.reasons import code_text
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.row_text import (
     KINDS,
@@ -27,7 +28,6 @@ from metlmon.snapshot.row_text import (
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
-from metlmon.text.codes import code_text
 from metlmon.text.formatting import (
     STATES,
     at_least,

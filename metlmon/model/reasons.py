@@ -8,11 +8,15 @@ a long hold has its expression in the reason: ``The system macro SYSTEM_PERIODIC
 '(JobStatus == 5 && time() - EnteredCurrentStatus > 3600 * 24)' evaluated to TRUE``. The job was
 held for at least that time. Source followed: ``UserPolicy::FiringReason`` in
 ``user_job_policy.cpp``; 5 is HELD in ``proc.h``.
+
+Names of hold and vacate codes: HTCondor manual, "Job ClassAd Attributes" (HoldReasonCode,
+VacateReasonCode), and ``condor_holdcodes.h``.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -21,7 +25,6 @@ from typing import Final
 
 from metlmon.eventlog import Aborted, Event, Held
 from metlmon.model.states import Outcome
-from metlmon.text.codes import FIRST_VACATE_CODE, NAMES, code_text, signal_text
 
 REASON: Final = "not logged (inferred: removed after it was held for {held})"
 
@@ -94,7 +97,7 @@ def cause_of(
         return "ended without a return value"
     if reason and reason.strip():
         return fold_reason(reason)
-    if code is not None and code >= FIRST_VACATE_CODE and code in NAMES:
+    if code is not None and code >= _FIRST_VACATE_CODE and code in _NAMES:
         return code_text(code)
     return {
         Outcome.EVICTED: "evicted, no reason given",
@@ -179,3 +182,51 @@ def _split(text: str, operator: str) -> list[str]:
             parts.append(text[start : match.start()])
             start = match.end()
     return [*parts, text[start:]]
+
+
+# --- codes ----------------------------------------------------------------------
+
+_HOLD: Final = (
+    "Unspecified UserRequest GlobusGramError JobPolicy CorruptedCredential JobPolicyUndefined "
+    "FailedToCreateProcess UnableToOpenOutput UnableToOpenInput UnableToOpenOutputStream "
+    "UnableToOpenInputStream InvalidTransferAck TransferOutputError TransferInputError IwdError "
+    "SubmittedOnHold SpoolingInput JobShadowMismatch InvalidTransferGoAhead HookPrepareJobFailure "
+    "MissedDeferredExecutionTime StartdHeldJob UnableToInitUserLog FailedToAccessUserAccount "
+    "NoCompatibleShadow InvalidCronSettings SystemPolicy SystemPolicyUndefined "
+    "GlexecChownSandboxToUser PrivsepChownSandboxToUser GlexecChownSandboxToCondor "
+    "PrivsepChownSandboxToCondor MaxTransferInputSizeExceeded MaxTransferOutputSizeExceeded "
+    "JobOutOfResources InvalidDockerImage FailedToCheckpoint EC2UserError EC2InternalError "
+    "EC2AdminError EC2ConnectionProblem EC2ServerError EC2InstancePotentiallyLostError "
+    "PreScriptFailed PostScriptFailed SingularityTestFailed JobDurationExceeded "
+    "JobExecuteExceeded HookShadowPrepareJobFailure"
+)
+_VACATE: Final = (
+    "JobPolicyVacate SystemPolicyVacate ShadowException JobNotStarted UserVacateJob "
+    "JobShouldRequeue FailedToActivateClaim StarterError ReconnectFailed ClaimDeactivated "
+    "StartdVacateCommand StartdPreemptExpression StartdException StartdShutdown StartdDraining "
+    "StartdCoalesce StartdHibernate StartdReleaseCommand StartdPreemptingClaimRank "
+    "StartdPreemptingClaimUserPrio VMError ContainerError ScheddVacate JobRemoved "
+    "ScratchDirError SuccessfulCheckpoint"
+)
+_FIRST_VACATE_CODE: Final = 1000
+
+_NAMES: Final = dict(enumerate(_HOLD.split())) | dict(
+    enumerate(_VACATE.split(), _FIRST_VACATE_CODE)
+)
+"""Names of hold codes (below 1000) and vacate codes."""
+
+
+def code_text(code: int, subcode: int | None = None) -> str:
+    """``34/102 JobOutOfResources``: number and name, with the subcode where it is known."""
+    number = str(code) if subcode is None else f"{code}/{subcode}"
+    return f"{number} {_NAMES[code]}" if code in _NAMES else number
+
+
+def signal_text(number: int) -> str:
+    """``killed by signal 9 (SIGKILL; out of memory?)``."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"killed by signal {number}"
+    hint = "; out of memory?" if name == "SIGKILL" else ""
+    return f"killed by signal {number} ({name}{hint})"

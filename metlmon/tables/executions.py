@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from metlmon.model.reasons import code_text
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, hidden_jobs, select_executions
 from metlmon.tables.layout import Column, text_column
 from metlmon.tables.usage import HIDDEN, NAME_LIMIT, machine, models, site_name
 from metlmon.text import formatting
-from metlmon.text.codes import code_text
 from metlmon.text.formatting import OUTCOMES, plain
 from metlmon.text.spans import BAD, DIM, NOTE, PLAIN, Line, line, style_of, symbol_span
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from metlmon.model.reasons import code_text
 from metlmon.model.states import HourUnit
 from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.causes import Cause
@@ -18,7 +19,6 @@ from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter
 from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
-from metlmon.text.codes import code_text
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
 from metlmon.text.spans import (
     ALARM,

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
 from metlmon.tables.layout import Column, render_table, text_column
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
-from metlmon.text.codes import code_text, signal_text
 from metlmon.text.formatting import OUTCOMES, STATES, Colour, Symbol, Weight, plain
 from metlmon.text.spans import (
     ALARM,
