@@ -150,6 +150,11 @@ def test_a_submit_file_may_include_another():
     assert (flow.nodes["A"].log, flow.nodes["A"].output) == ("shared.log", "shared.out")
 
 
+def test_an_include_is_looked_for_in_dagmans_directory_too():
+    flow = weave("JOB A sub/a.sub", sub__a_sub="include : b.inc", b_inc="log = b.log")
+    assert flow.nodes["A"].log == "b.log"
+
+
 def test_submit_files_that_include_themselves_come_to_an_end():
     flow = weave("JOB A a.sub", a_sub="include : a.sub\n" * 20 + "log = a.log")
     assert flow.nodes["A"].log == "a.log"
