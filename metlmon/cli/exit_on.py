@@ -21,22 +21,20 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def exit_conditions(text: str) -> frozenset[str]:
-    """The names in ``--exit-on``. Raises InputError for one that there is not."""
+def exit_condition(text: str) -> Callable[[Status], Exit | None]:
+    """A function that gives the code to exit with, None to go on waiting.
+
+    ``text``: the names in ``--exit-on``. Raises InputError for one that there is not.
+    """
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     unknown = sorted(names - CONDITIONS.keys())
     if unknown or not names:
         what = unknown[0] if unknown else text
         raise InputError(f"--exit-on {what!r}: there are {', '.join(CONDITIONS)}")
-    return names
-
-
-def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:
-    """A test that says with which code to exit, None to go on waiting."""
 
     def met(status: Status) -> Exit | None:
-        answers = (TESTS[name](status) for name in CONDITIONS if name in names)
-        return next((answer for answer in answers if answer is not None), None)
+        codes = (TESTS[name](status) for name in CONDITIONS if name in names)
+        return next((code for code in codes if code is not None), None)
 
     return met
 

@@ -89,7 +89,7 @@ def open_screens(
     It opens on the overview, on the run with this ``key``, or on the submit form with this
     ``draft``. Returns the exit status.
     """
-    from metlmon.cli.exit_on import condition, exit_conditions
+    from metlmon.cli.exit_on import exit_condition
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
     from screens.base.list_state import state_file
@@ -104,7 +104,7 @@ def open_screens(
             no_color=bool(os.environ.get("NO_COLOR")),
             run_filter=getattr(options, "only", None),
             start="submit" if draft is not None else ("run", key) if key else "overview",
-            exit_when=condition(exit_conditions(exit_on)) if exit_on else None,
+            exit_when=exit_condition(exit_on) if exit_on else None,
             timeout=getattr(options, "timeout", None),
             pool_actions=feed_and_pool.pool,
             no_pool_reason=feed_and_pool.no_pool,

@@ -402,10 +402,10 @@ def test_exit_on_all_waits_while_one_run_goes_on(capsys: Captured, tmp_path: Pat
 
 def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     """``gated``: three runs were stopped, two are done."""
-    from metlmon.cli.exit_on import condition
+    from metlmon.cli.exit_on import exit_condition
 
     reader = Dagdir(ROOT / "fixtures/gated", "").reader()
-    status, met = reader.snapshot_builder().status(), condition(frozenset({"all"}))
+    status, met = reader.snapshot_builder().status(), exit_condition("all")
     assert met(status) is Exit.OK
     stopped = tuple(run for run in status.runs if run.gate and run.gate.stopped)
     assert len(stopped) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.exit_on import condition
+from metlmon.cli.exit_on import exit_condition
 from metlmon.cli.main import main
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
@@ -60,7 +60,7 @@ def row(told: Told, live: bool = False) -> DagRow:
 
 
 def exits(told: Told, on: str) -> Exit | None:
-    return condition(frozenset({on}))(told.painter(live=True).status())
+    return exit_condition(on)(told.painter(live=True).status())
 
 
 # --- lives that overlap -------------------------------------------------------------------

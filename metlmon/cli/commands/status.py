@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.exit_on import condition, exit_conditions, pause
+from metlmon.cli.exit_on import exit_condition, pause
 from metlmon.cli.output import is_terminal, print_json, print_output, print_warnings
 from metlmon.cli.reading import (
     check_only,
@@ -52,7 +52,7 @@ def status(options: argparse.Namespace) -> int:
 
 def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
     """Wait until one of the conditions of ``--exit-on`` is met, or ``--timeout`` is over."""
-    met = condition(exit_conditions(options.exit_on))
+    met = exit_condition(options.exit_on)
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     while True:
         code = met(reader.snapshot_builder().status())
