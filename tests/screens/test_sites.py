@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
@@ -28,6 +27,7 @@ from screens.sites.screen import SitesScreen, headline
 from screens.widgets.table import Table
 from tests.support.event_logs import Log, of_one_job, tell
 from tests.support.four_sites import PlacedFeed, painter
+from tests.support.records import read_dagdir
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
@@ -297,18 +297,8 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
 # --- a run's epochs ---------------------------------------------------------------------------
 
 
-def ledger_of(path: Path) -> Ledger:
-    reader = DagdirReader(path)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder().ledger()
-
-
 def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path]) -> None:
-    reader = DagdirReader(shared("examples/metl-aws"))
-    reader.open()
-    reader.read_all()
-    drawn = reader.snapshot_builder()
+    drawn = read_dagdir(shared("examples/metl-aws"))
     views = [drawn.run_view(row.key) for row in drawn.status().runs]
     rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
     marked = [row for row in rows if epochs_table.is_hidden(row)]
@@ -326,7 +316,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
 
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
-    found = usage_in_window(ledger_of(shared("examples/metl-aws")))
+    found = usage_in_window(read_dagdir(shared("examples/metl-aws")).ledger())
     behind = executions_table.executions(found, UsageFilter(site=("aws",)))
     assert len(behind) == 93
     assert sum(done.hidden is not None for done in behind) == 9

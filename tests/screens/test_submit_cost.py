@@ -12,29 +12,20 @@ from msgspec.structs import replace
 
 from metlmon.authoring.request import Request
 from metlmon.cli.main import main
-from metlmon.config.loader import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.stats.inputs import StatsInput
 from metlmon.text.spans import text
 from screens.submit.form_model import FormState
 from screens.submit.preview import build_preview, validate_form
 from tests.support.event_logs import Log
+from tests.support.records import read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
-def basis_of(directory: Path) -> StatsInput:
-    reader = DagdirReader(directory, load_settings(directory))
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
-    return StatsInput(painter.status(), painter.ledger())
-
-
 @pytest.fixture(scope="module")
 def first_round() -> StatsInput:
-    return basis_of(FIXTURES / "first-round")
+    return stats_input(read_dagdir(FIXTURES / "first-round"))
 
 
 def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
@@ -147,7 +138,7 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
     (tmp_path / "x.dag").write_text(dag)
     (tmp_path / "train.sub").write_text("executable = a.sh\nlog = metl.log\nqueue 2\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    known = cost_history(basis_of(tmp_path))
+    known = cost_history(stats_input(read_dagdir(tmp_path)))
     assert known is not None
     assert known.gpus == (8, 8)
     # Two machines of four GPUs, two minutes each.
@@ -156,7 +147,7 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
 
 def test_nothing_is_told_where_too_few_epochs_tell(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_text("JOB run0-train_epoch0 ens.sub\n")
-    assert cost_history(basis_of(tmp_path)) is None
+    assert cost_history(stats_input(read_dagdir(tmp_path))) is None
     assert estimate_cost(None, 600, 30) is None
 
 

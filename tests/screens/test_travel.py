@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from metlmon.cli.main import main
 from metlmon.live.dagdir_reader import DagdirReader
@@ -29,8 +30,9 @@ from screens.widgets.document import Document
 from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-from tests.support.screen_view import NARROW, WIDE, Seen
-from tests.support.static_sessions import FIXTURES, Still, opened, session, until
+from tests.support.records import read_dagdir
+from tests.support.screen_view import NARROW, WIDE, Seen, pressed
+from tests.support.static_sessions import FIXTURES, Still, app, opened, session, until
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
@@ -38,10 +40,7 @@ MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
 
 def as_it_was(dagdir: Path, moment: datetime) -> Status:
     """By a reader of its own, as ``metlmon status --as-of`` reads."""
-    reader = DagdirReader(dagdir, as_of=moment)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder().status()
+    return read_dagdir(dagdir, as_of=moment).status()
 
 
 async def travelled(seen: Seen, moment: datetime) -> None:
@@ -55,7 +54,7 @@ async def travelled(seen: Seen, moment: datetime) -> None:
 
 def moments(dagdir: Path, count: int) -> list[datetime]:
     """Evenly over the whole story, off the events."""
-    made = build_timeline(recordings.opened(dagdir).snapshot_builder().ledger())
+    made = build_timeline(read_dagdir(dagdir).ledger())
     assert made.first is not None
     assert made.last is not None
     each = (made.last - made.first) / (count + 1)
@@ -208,8 +207,7 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
 
 
 def test_the_steps_are_round_and_end_with_the_story() -> None:
-    recorded = recordings.opened(FIXTURES / "first-round")
-    made = build_timeline(recorded.snapshot_builder().ledger())
+    made = build_timeline(read_dagdir(FIXTURES / "first-round").ledger())
     assert made.last == datetime(2025, 12, 10, 13, 4, 6)
     assert step_moment(made, made.last, -1) == datetime(2025, 12, 10, 12)
     assert step_moment(made, datetime(2025, 12, 10, 12), -1) == datetime(2025, 12, 10, 0)
@@ -346,11 +344,6 @@ async def test_ascii(shared: Callable[[str], Path]) -> None:
 
 
 def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    from textual.pilot import Pilot
-
-    from tests.support.screen_view import pressed
-    from tests.support.static_sessions import app
-
     made = app(session(TRAINER))
 
     async def go(pilot: Pilot[int]) -> None:
