@@ -7,7 +7,6 @@ The gate is a script beside the DAG that DAGMan runs as PRE script of each node 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -109,11 +108,6 @@ def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]
         },
     }
     return json.dumps(content, indent=1) + "\n"
-
-
-def has_interpreter() -> bool:
-    """Whether a gate that is submitted from here can run."""
-    return shutil.which(INTERPRETER) is not None
 
 
 def script_content() -> bytes:

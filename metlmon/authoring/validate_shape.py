@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from metlmon.authoring.build_graph import shard_names
-from metlmon.authoring.gate_config import INTERPRETER, has_gate, has_interpreter
+from metlmon.authoring.gate_config import INTERPRETER, has_gate
 from metlmon.authoring.graph import MOST_NODES, NodeRole
 from metlmon.authoring.request import (
     LONGEST_VALUE,
@@ -198,7 +199,7 @@ def _gate(request: Request) -> Iterator[RequestProblem]:
         yield RequestProblem("retries", text)
     text = f"{rules.poll} seconds between two questions"
     yield from range_problem("gate.poll", text, rules.poll, POLL)
-    if not has_interpreter():
+    if shutil.which(INTERPRETER) is None:
         text = f"{INTERPRETER} is not on PATH here: the gate would let every epoch train; put it on"
         yield warning("gate", f"{text} PATH where the DAG is submitted")
     if not rules.metric.strip() or not rules.metric.isprintable():

@@ -167,7 +167,7 @@ class RunDraft(Struct, eq=False):
     """A run under construction.
 
     ``index``: its number among all runs of the file. ``point``: its swept values; ``values``: of
-    all placeholders. ``nodes``: by their names in the template.
+    all placeholders; that of uuid is a mark. ``nodes``: by their names in the template.
     """
 
     name: str
@@ -179,11 +179,6 @@ class RunDraft(Struct, eq=False):
     nodes: dict[str, NodeDraft] = {}
     edges: dict[tuple[str, str], str] = {}
     lines: dict[str, None] = {}
-
-    @property
-    def mark(self) -> str:
-        """The mark that stands for the run's uuid."""
-        return self.values["uuid"]
 
     def fill(self, text: str, where: str) -> str:
         """A text with the placeholders of the run filled in. Raises PlanError."""

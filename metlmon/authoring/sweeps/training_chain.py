@@ -110,7 +110,7 @@ class TrainingChain:
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._epochs)
         node_variables = [
             sorted(
-                (variable.name, variable.value.replace(run.mark, "{uuid}"))
+                (variable.name, variable.value.replace(run.values["uuid"], "{uuid}"))
                 for variable in merge_variables(node.variables)
                 if variable.name.lower() not in LOCATION_VARIABLES
             )
@@ -155,7 +155,7 @@ class TrainingChain:
         """The node's uuid. Raises PlanError if it cannot be a file name."""
         if assigned is None:
             return self.uuid
-        value = assigned.value.replace(self._run.mark, self.uuid)
+        value = assigned.value.replace(self._run.values["uuid"], self.uuid)
         if not _UUID.fullmatch(value):
             raise PlanError(
                 f"{assigned.where}: run_uuid of {shown(node.name)} names directories and files; "
