@@ -211,7 +211,7 @@ class CurvesScreen(ListScreen):
     def _signs(self) -> bool:
         """Whether curves are drawn with letters, for lack of colours."""
         colourless = self.context.no_color or self.context.options.no_color
-        return self.ascii or (colourless and self.view == 2)
+        return self.context.options.ascii or (colourless and self.view == 2)
 
     def _head(
         self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None

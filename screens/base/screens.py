@@ -87,11 +87,6 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         return cast(AppContext, self.app)
 
     @property
-    def ascii(self) -> bool:
-        """Only characters below 0x80 may be drawn."""
-        return self.context.options.ascii
-
-    @property
     def this_year(self) -> int | None:
         """The year of the snapshot, which times leave out."""
         snapshot = self.context.snapshot

@@ -47,11 +47,6 @@ class LineWidget(FaultTolerant, Widget):
         return cast(AppContext, self.app)
 
     @property
-    def ascii(self) -> bool:
-        """Whether the terminal shows ASCII only; lines are translated as they are painted."""
-        return self.context.options.ascii
-
-    @property
     def palette(self) -> Palette:
         return PALETTES[self.app.theme]
 
@@ -84,7 +79,7 @@ class LineWidget(FaultTolerant, Widget):
         content, selected = state[0], state[1]
         width, palette, base = self.size.width, self.palette, self.base_style
         content = crop(content, width)
-        shown = to_ascii if self.ascii else str
+        shown = to_ascii if self.context.options.ascii else str
         segments = [
             Segment(shown(text), base + palette.style(style, self.is_span_selected(state, index)))
             for index, (text, style) in enumerate(content)

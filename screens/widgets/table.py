@@ -7,7 +7,7 @@ cells that changed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence
 from functools import cache
 from itertools import accumulate
@@ -78,8 +78,7 @@ class Table(MovingWidget):
         self._rows = LazyRows((), (), lambda index: TableRow(None, tuple))
         self._ends: list[int] = []
         self._index_by_key: dict[str, int] = {}
-        self._keys: list[str] = []
-        self._key_index: dict[str, int] = {}
+        self._selectable: list[int] = []
         self._rendered: dict[tuple[int, bool, bool], Line] = {}
         self._empty: Sequence[Line] = ()
         self._key: str | None = None
@@ -157,8 +156,7 @@ class Table(MovingWidget):
         self._rendered.clear()
         self._ends = list(accumulate(rows.heights))
         self._index_by_key = {key: i for i, key in enumerate(rows.keys) if key is not None}
-        self._keys = list(self._index_by_key)
-        self._key_index = {key: i for i, key in enumerate(self._keys)}
+        self._selectable = sorted(self._index_by_key.values())
 
     def index_of(self, key: str | None) -> int | None:
         """The index of the row with this key; None if there is none."""
@@ -229,7 +227,8 @@ class Table(MovingWidget):
             index = self._index_by_key[self._key]
             self._top = max(self._top, self._ends[index] - self._view_height)
             # With the first row, the headings above it come into view.
-            self._top = min(self._top, 0 if self._key == self._keys[0] else self._first_line(index))
+            is_first = index == self._selectable[0]
+            self._top = min(self._top, 0 if is_first else self._first_line(index))
         self._top = max(0, min(self._top, total - self._view_height))
 
     def on_resize(self) -> None:
@@ -281,9 +280,11 @@ class Table(MovingWidget):
     # --- moving ---------------------------------------------------------------------------
 
     def move_by(self, lines: int) -> None:
-        if self._key is not None and self._keys:
-            index = self._key_index[self._key] + lines
-            self.select(self._keys[max(0, min(index, len(self._keys) - 1))])
+        if self._key is None:
+            return
+        position = bisect_left(self._selectable, self._index_by_key[self._key]) + lines
+        index = self._selectable[max(0, min(position, len(self._selectable) - 1))]
+        self.select(self._rows.keys[index] or "")
 
     def on_click(self, event: events.Click) -> None:
         index = bisect_right(self._ends, self._top + event.y - 1)
