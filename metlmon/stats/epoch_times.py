@@ -113,31 +113,6 @@ def time_after_as_of(ledger: Ledger, seconds: float) -> datetime | None:
         return None
 
 
-class TimeAxis:
-    """Converts times to seconds since the first of some times, with a cache.
-
-    By the ledger's zone-aware clock, so that the repeated hour at the end of daylight saving time
-    counts as an hour. ``now``: the position of as-of.
-    """
-
-    def __init__(self, ledger: Ledger, times: Iterable[datetime]) -> None:
-        self._ledger = ledger
-        self._cache: dict[tuple[datetime, int], float] = {}
-        self._first: datetime | None = None
-        for when in times:
-            if self._first is None or ledger.seconds_between(when, self._first) > 0:
-                self._first = when
-        self.now = 0.0 if ledger.as_of is None else self.position(ledger.as_of)
-
-    def position(self, when: datetime) -> float:
-        """Seconds since the first time."""
-        key = (when, when.fold)
-        if key not in self._cache:
-            first = self._first
-            self._cache[key] = 0.0 if first is None else self._ledger.seconds_between(first, when)
-        return self._cache[key]
-
-
 DowntimeFunction = Callable[[str, datetime, datetime], float]
 """Returns the seconds of a run's downtime between two times."""
 

@@ -22,7 +22,6 @@ from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
-from metlmon.stats.epoch_times import TimeAxis
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import Symbol
@@ -259,6 +258,31 @@ def _end_time(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:
         assert newest is not None
         return newest
     return ledger.as_of if newest is None else max(newest, ledger.as_of)
+
+
+class TimeAxis:
+    """Converts times to seconds since the first of some times, with a cache.
+
+    By the ledger's zone-aware clock, so that the repeated hour at the end of daylight saving time
+    counts as an hour. ``now``: the position of as-of.
+    """
+
+    def __init__(self, ledger: Ledger, times: Iterable[datetime]) -> None:
+        self._ledger = ledger
+        self._cache: dict[tuple[datetime, int], float] = {}
+        self._first: datetime | None = None
+        for when in times:
+            if self._first is None or ledger.seconds_between(when, self._first) > 0:
+                self._first = when
+        self.now = 0.0 if ledger.as_of is None else self.position(ledger.as_of)
+
+    def position(self, when: datetime) -> float:
+        """Seconds since the first time."""
+        key = (when, when.fold)
+        if key not in self._cache:
+            first = self._first
+            self._cache[key] = 0.0 if first is None else self._ledger.seconds_between(first, when)
+        return self._cache[key]
 
 
 # --- lanes ----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import quantiles
 from typing import TypeVar
 
 from msgspec import Struct
@@ -99,6 +98,9 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
     Linear between ranks (the inclusive method).
     """
+    # Not at the top: it takes ten milliseconds, which most commands need not spend.
+    from statistics import quantiles
+
     if len(values) == 1:
         return values[0], values[0], values[0]
     lower, middle, upper = quantiles(values, n=4, method="inclusive")
