@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
 from typing import Final, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, Rescue
 from metlmon.eventlog import Event, Submit, Terminated
@@ -281,13 +281,11 @@ MAX_SUBMISSIONS: Final = 500
 """Submissions whose local times are stored until another file gives them in UTC."""
 
 
-class QueueInterval(Struct):
-    """A DAGMan process or DAGMan job, from its first to its last line in a file.
+class DagmanInterval(Struct):
+    """A process of DAGMan, from its first to its last line in a file with local times."""
 
-    ``starts``: several where a job was started again.
-    """
-
-    starts: list[datetime] = field(default_factory=list)
+    start: datetime
+    cluster: int | None = None
     end: datetime | None = None
 
 
@@ -308,7 +306,7 @@ class OutTimes:
     """
 
     def __init__(self) -> None:
-        self.runs: list[QueueInterval] = []
+        self.runs: list[DagmanInterval] = []
         self.written: dict[str, datetime] = {}
 
     def add(self, line: DagmanMessage) -> None:
@@ -316,97 +314,76 @@ class OutTimes:
         if line.time is None:
             return
         if line.kind is DagmanMessageKind.STARTED:
-            self.runs.append(QueueInterval([line.time]))
+            self.runs.append(DagmanInterval(line.time))
         elif line.kind is DagmanMessageKind.EXITED and self.runs:
             self.runs[-1].end = line.time
         elif line.kind is DagmanMessageKind.RESCUE_WRITTEN and line.text:
             self.written[PurePath(line.text).name] = line.time
 
 
-def note_dagman_event(jobs: dict[int, QueueInterval], event: Event) -> None:
-    """Store an event of a ``.dagman.log`` in ``jobs``, by DAGMan's cluster."""
-    interval = jobs.setdefault(event.cluster, QueueInterval())
+def note_dagman_event(jobs: list[DagmanInterval], event: Event) -> None:
+    """Store an event of a ``.dagman.log``; a restart of the schedd repeats the 001."""
     if event.number == 1:
-        interval.starts.append(event.time)
+        jobs.append(DagmanInterval(event.time, event.cluster))
     elif event.number in (5, 9):
-        interval.end = event.time
+        for job in jobs:
+            if job.cluster == event.cluster:
+                job.end = event.time
 
 
 def metrics_observations(
-    metrics: DagMetrics, runs: list[QueueInterval], jobs: Mapping[int, QueueInterval]
+    metrics: DagMetrics, intervals: Sequence[DagmanInterval]
 ) -> Iterator[ClockObservation]:
-    """Yield moments of a metrics file that another file has in local time.
+    """Yield moments of a metrics file that the newest matching interval has in local time.
 
-    That is ``.dagman.log`` (``jobs``, matched by DAGMan's cluster) or ``.dagman.out``
-    (``runs``, matched by their duration).
+    It matches by DAGMan's cluster, where known, and by its duration apart from a clock change; an
+    only interval without an end matches, too. The file stays until the next run has ended.
     """
+    clusters = (None, metrics_cluster(metrics))
+    own = [interval for interval in intervals if interval.cluster in clusters]
+    start, end = metrics.start, metrics.end
+    if len(own) == 1 and own[0].end is None and start is not None:
+        yield own[0].start, start
+    for interval in reversed(own):
+        if interval.end is None or start is None or end is None:
+            continue
+        difference = abs((interval.end - interval.start).total_seconds() - (end - start))
+        if min(difference, abs(difference - DST_STEP)) <= SAME_MOMENT:
+            yield interval.start, start
+            yield interval.end, end
+            return
+
+
+def metrics_cluster(metrics: DagMetrics) -> int | None:
+    """The cluster of the DAGMan that wrote the metrics."""
     name = metrics.dagman_id or ""
-    job = jobs.get(int(name)) if name.isdecimal() and len(name) < 19 else None
-    run = _matching_run(metrics, runs)
-    pairs = _job_moments(metrics, job) if job is not None else []
-    if run is not None:
-        pairs += [(run.starts[0], metrics.start), (run.end, metrics.end)]
-    for local, epoch in pairs:
-        if local is not None and epoch is not None:
-            yield local, epoch
-
-
-def _job_moments(
-    metrics: DagMetrics, job: QueueInterval
-) -> list[tuple[datetime | None, float | None]]:
-    """Match a DAGMan job; after a restart the metrics file is of its last start."""
-    if job.end is None:
-        return [(job.starts[0], metrics.start)] if len(job.starts) == 1 else []
-    starts = [start for start in job.starts if _has_duration(start, job.end, metrics)]
-    if job.starts and not starts:
-        return []
-    return [(job.end, metrics.end), *((start, metrics.start) for start in starts[-1:])]
-
-
-def _matching_run(metrics: DagMetrics, runs: list[QueueInterval]) -> QueueInterval | None:
-    """The run that wrote the file: the newest one with the file's duration.
-
-    The file stays until the next run has ended.
-    """
-    if len(runs) == 1:
-        return runs[0]
-    for run in reversed(runs):
-        if run.end is not None and _has_duration(run.starts[0], run.end, metrics):
-            return run
-    return None
-
-
-def _has_duration(start: datetime, end: datetime, metrics: DagMetrics) -> bool:
-    """Does the interval have the file's duration, apart from a clock change?"""
-    if metrics.start is None or metrics.end is None:
-        return False
-    difference = abs((end - start).total_seconds() - (metrics.end - metrics.start))
-    return min(difference, abs(difference - DST_STEP)) <= SAME_MOMENT
+    return int(name) if name.isdecimal() else None
 
 
 def jobstate_observations(
-    started: Collection[tuple[float, int | None]], jobs: Mapping[int, QueueInterval]
+    started: Sequence[tuple[float, int | None]], jobs: Sequence[DagmanInterval]
 ) -> Iterator[ClockObservation]:
     """Yield starts that both a jobstate log and ``.dagman.log`` have.
 
     ``started``: time and DAGMan's cluster. Jobs with more than one start are skipped.
     """
     times = Counter(cluster for _, cluster in started)
+    starts = Counter(job.cluster for job in jobs)
+    start_of = {job.cluster: job.start for job in jobs}
     for epoch, cluster in started:
-        job = jobs.get(cluster) if cluster is not None else None
-        if job is not None and len(job.starts) == 1 == times[cluster]:
-            yield job.starts[0], epoch
+        if cluster is not None and starts[cluster] == 1 == times[cluster]:
+            yield start_of[cluster], epoch
 
 
 def rescue_observations(
-    rescues: Iterable[Rescue], written: Mapping[str, datetime], jobs: Mapping[int, QueueInterval]
+    rescues: Iterable[Rescue], written: Mapping[str, datetime], jobs: Iterable[DagmanInterval]
 ) -> Iterator[ClockObservation]:
     """Yield creation times of rescue files with their local times.
 
     The local time is that of the line in ``.dagman.out`` (``written``), else the end of a
     DAGMan job, if exactly one UTC offset is possible.
     """
-    ends = [job.end for job in jobs.values() if job.end is not None]
+    ends = [job.end for job in jobs if job.end is not None]
     for rescue in rescues:
         if rescue.created is None:
             continue

@@ -25,6 +25,7 @@ from metlmon.model.clock import (
     Clock,
     ClockObservation,
     jobstate_observations,
+    metrics_cluster,
     metrics_observations,
     rescue_observations,
 )
@@ -88,7 +89,8 @@ class Dag(DagReports):
         if status is not None and status.local and status.epoch is not None:
             yield status.local, status.epoch
         if metrics is not None:
-            yield from metrics_observations(metrics, self.out_times.runs, self.logs.intervals)
+            yield from metrics_observations(metrics, self.logs.intervals)
+            yield from metrics_observations(metrics, self.out_times.runs)
         yield from jobstate_observations(self.jobstate_started, self.logs.intervals)
         rescues = self.rescue_files.values()
         yield from rescue_observations(rescues, self.out_times.written, self.logs.intervals)
@@ -374,7 +376,7 @@ class Dag(DagReports):
         """Did this run write the metrics file? Without a run: does the file exist?"""
         metrics = self.metrics
         return metrics is not None and self._matches_run(
-            run, _cluster_of(metrics), metrics.end, clock
+            run, metrics_cluster(metrics), metrics.end, clock
         )
 
     def _matches_run(
@@ -466,12 +468,6 @@ class Dag(DagReports):
     def is_dagman(self, cluster: int) -> bool:
         """Is this the cluster of a DAGMan job of this DAG?"""
         return any(run.cluster == cluster for run in self.dagman_runs())
-
-
-def _cluster_of(metrics: DagMetrics) -> int | None:
-    """The cluster of the DAGMan that wrote the metrics."""
-    name = metrics.dagman_id or ""
-    return int(name) if name.isdecimal() else None
 
 
 def _subtract(time: datetime | None, span: timedelta) -> datetime | None:

@@ -26,7 +26,7 @@ from metlmon.dagman import (
     Workflow,
 )
 from metlmon.dagman.graph import topological_order
-from metlmon.model.clock import Clock, ClockObservation, OutTimes, QueueInterval, SubmissionTimes
+from metlmon.model.clock import Clock, ClockObservation, DagmanInterval, OutTimes, SubmissionTimes
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
 
 MAX_UNKNOWN_NODES: Final = 1000
@@ -77,7 +77,7 @@ class DagLogs(Struct):
     """
 
     jobs: list[DagmanJob] = field(default_factory=list)
-    intervals: dict[int, QueueInterval] = field(default_factory=dict)
+    intervals: list[DagmanInterval] = field(default_factory=list)
     nodes_log_span: tuple[datetime, datetime] | None = None
 
 
