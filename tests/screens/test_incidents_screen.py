@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_estimates_screen import watching
 
 from screens.app import AppOptions
 from screens.incidents import IncidentsScreen
 from screens.run import RunScreen
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.static_sessions import FIXTURES, opened, session
 
 
 async def test_a_run_that_stands_still() -> None:
-    async with watching("demo") as seen:
+    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
         assert "a run failed: epoch 5, 3 of 3 tries used" in seen.text
         await seen.press("i")
         assert isinstance(seen.app.screen, IncidentsScreen)
@@ -29,7 +29,7 @@ async def test_a_run_that_stands_still() -> None:
 
 
 async def test_nothing_out_of_the_ordinary() -> None:
-    async with watching("rescue") as seen:
+    async with opened(session(FIXTURES / "rescue"), MIDDLE) as seen:
         assert "▲" not in seen.text
         await seen.press("i")
         assert "none open" in seen.lines[0]
@@ -37,14 +37,14 @@ async def test_nothing_out_of_the_ordinary() -> None:
 
 
 async def test_a_filter_that_nothing_passes() -> None:
-    async with watching("demo") as seen:
+    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
         await seen.press("i", "slash", *"zebra", "enter")
         assert "No incident has this text." in seen.text
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE])
 async def test_plain_characters_only(size: tuple[int, int]) -> None:
-    async with watching("demo", size=size, options=AppOptions(ascii=True)) as seen:
+    async with opened(session(FIXTURES / "demo"), size, AppOptions(ascii=True)) as seen:
         await seen.press("i")
         assert seen.text.isascii(), seen.text
         assert "run4 failed" in seen.text
