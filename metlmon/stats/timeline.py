@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
+from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -339,6 +340,10 @@ def _spans(
         return
     in_queue_at_end = entered[-1][1] not in TERMINAL
     starts = [position(entry.start) for entry in executions]
+    ends = [inf if entry.end is None else position(entry.end) for entry in executions]
+    # By position: where clocks go back, a later execution has an earlier local time.
+    pending = sorted(range(len(starts)), key=starts.__getitem__, reverse=True)
+    running: list[int] = []
     find_hold = latest_by([hold.start for hold in job.holds])
     entered.append((last, State.COMPLETED))
     since = entered[0]
@@ -352,10 +357,9 @@ def _spans(
             since = (max(since[0], when, key=position), state)
             continue
         hold = find_hold(since[0]) if since[1] is State.HELD else None
-        started = bisect_right(starts, begin)
-        execution = executions[started - 1] if started else None
-        if execution is not None and execution.end is not None and position(execution.end) <= begin:
-            execution = None
+        while pending and starts[pending[-1]] <= begin:
+            running.append(pending.pop())
+        running = [index for index in running if ends[index] > begin]
         yield TimelineSpan(
             start_position=begin,
             end_position=max(begin, end),
@@ -366,7 +370,7 @@ def _spans(
             epoch=job.epoch,
             node=job.node,
             training=job.training,
-            execution=execution,
+            execution=executions[min(running)] if running else None,
             hold_reason=None if hold is None else job.holds[hold].cause,
         )
         since = (when, state)

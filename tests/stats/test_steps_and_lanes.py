@@ -302,6 +302,29 @@ def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
     assert line.index("|03:00") == round(3.5 * 3600 / 300)
 
 
+def test_executions_of_the_hour_that_is_there_twice_are_in_their_spans() -> None:
+    """The second one is logged as before the first."""
+    clock = Clock(ZoneInfo("America/Chicago"))
+    start, stop, again, end = (
+        datetime(2025, 11, 2, 1, minute, fold=fold)
+        for minute, fold in ((30, 0), (50, 0), (10, 1), (40, 1))
+    )
+    first, second = (
+        replace(execution(1, 0, 600, Outcome.GOOD), start=begun, end=ended)
+        for begun, ended in ((start, stop), (again, end))
+    )
+    entered = (
+        (start, State.RUNNING),
+        (stop, State.IDLE),
+        (again, State.RUNNING),
+        (end, State.COMPLETED),
+    )
+    one = replace(job(1, [(0, State.IDLE)]), states=entered, submitted=start)
+    both = replace(ledger([one], [second, first]), seconds_between=clock.seconds, as_of=end)
+    [lane] = build_timeline(both).lanes
+    assert [span.execution for span in lane.spans] == [first, None, second]
+
+
 # --- drawing --------------------------------------------------------------------------------
 
 
