@@ -84,6 +84,7 @@ TRANSFERS: Final[Mapping[str, Transfer]] = {
 # --- ClassAd literals -----------------------------------------------------------------------
 
 _ATTRIBUTE: Final = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(\S.*)")
+_WHOLE_INTEGER: Final = re.compile(_INTEGER)
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _PAIR: Final = re.compile(
     rf'\b([A-Za-z_]\w*)\s*=\s*(?:"((?:[^"\\]|\\.)*)("|\\?\Z)|({_INTEGER})\s*[;\]])'
@@ -105,7 +106,7 @@ def _string(expression: str) -> str | None:
 
 
 def _integer(expression: str) -> int | None:
-    return int(expression) if re.fullmatch(_INTEGER, expression.strip()) else None
+    return int(expression) if _WHOLE_INTEGER.fullmatch(expression.strip()) else None
 
 
 def _record(text: str) -> dict[str, str | int]:

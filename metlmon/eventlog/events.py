@@ -1,8 +1,7 @@
 """Typed, immutable records of the events in an HTCondor job event log.
 
 Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
-``condor_event.cpp`` of the public HTCondor source. The most frequent records are tuples,
-created in a fifth of the time.
+``condor_event.cpp`` of the public HTCondor source.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -81,7 +80,7 @@ class UsageRow(Struct, frozen=True):
     assigned: str | None
 
 
-class Submit(NamedTuple):
+class Submit(Struct, frozen=True):
     """000. ``node`` is the DAG node's name; a structured note wins over ``DAG Node:``."""
 
     host: str
@@ -91,7 +90,7 @@ class Submit(NamedTuple):
     warnings: tuple[str, ...]
 
 
-class Execute(NamedTuple):
+class Execute(Struct, frozen=True):
     """001. ``gpus`` is ``GPUs = N`` of this event, None without such a line.
 
     ``gpu`` is the DeviceName; several different names are sorted and joined by " + ".
@@ -112,7 +111,7 @@ class Execute(NamedTuple):
     has_properties: bool
 
 
-class Evicted(NamedTuple):
+class Evicted(Struct, frozen=True):
     """004. ``requeued``: the job terminated and was requeued (not terminal)."""
 
     code: int | None
@@ -127,7 +126,7 @@ class Evicted(NamedTuple):
     usage: Sequence[UsageRow]
 
 
-class Terminated(NamedTuple):
+class Terminated(Struct, frozen=True):
     """005 and 015. Bytes: ``run_*`` this run, ``total_*`` all runs of the job.
 
     ``ended_utc`` is the "Job terminated of its own accord at …Z" time, if present
@@ -275,8 +274,8 @@ Detail = (
 )
 
 
-class Event(NamedTuple):
-    """One event; a tuple, created in a tenth of the time of a frozen dataclass.
+class Event(Struct, frozen=True, gc=False):
+    """One event.
 
     ``time`` is naive (the access point's local time) unless the log writes UTC (then
     aware). ``text`` is the rest of the header line after the date; for XML and JSON
@@ -299,12 +298,17 @@ class Event(NamedTuple):
     damaged: bool = False
 
     @property
+    def ids(self) -> tuple[int, int, int]:
+        """Cluster, proc and subproc."""
+        return self.cluster, self.proc, self.subproc
+
+    @property
     def name(self) -> str:
         """HTCondor's name of the event type without ULOG_, or ``EVENT_NNN``."""
         return EVENT_NAMES.get(self.number, f"EVENT_{self.number:03d}")
 
 
-class ImageSizes(NamedTuple):
+class ImageSizes(Struct, frozen=True):
     """The sum of one job's 006 events in one piece of a log.
 
     Nine in ten events of a training's log are 006; only this sum is stored of them.

@@ -26,29 +26,29 @@ _LONGEST_HEADER: Final = 500
 
 def _parse_number(cell: str) -> float | None:
     try:
-        return float(cell)
+        return float(cell) if cell else None
     except ValueError:
         return None
 
 
-def _columns(header: str) -> dict[str, tuple[int, int | None]]:
-    """The start and end of each column's cells, counted from the colon, by name."""
-    return _cached_edges(header) if len(header) <= _LONGEST_HEADER else _column_edges(header)
+def _columns(header: str) -> dict[str, slice]:
+    """The part of a line, counted from the colon, of each column's cells, by name."""
+    return _cached_columns(header) if len(header) <= _LONGEST_HEADER else _parse_header(header)
 
 
-def _column_edges(header: str) -> dict[str, tuple[int, int | None]]:
-    columns: dict[str, tuple[int, int | None]] = {}
+def _parse_header(header: str) -> dict[str, slice]:
+    columns: dict[str, slice] = {}
     edge = 0
     for word in _WORD.finditer(header.partition(":")[2]):
         if word[0] == "Assigned":
-            columns["Assigned"] = (edge, None)
+            columns["Assigned"] = slice(edge, None)
             break
-        columns[word[0]] = (edge, word.end())
+        columns[word[0]] = slice(edge, word.end())
         edge = word.end()
     return columns
 
 
-_cached_edges = lru_cache(maxsize=64)(_column_edges)
+_cached_columns = lru_cache(maxsize=64)(_parse_header)
 
 
 class UsageTable(Sequence[UsageRow]):
@@ -127,19 +127,14 @@ def _split_label(label: str) -> tuple[str, str]:
     return label, ""
 
 
-def _parse_row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> UsageRow:
-    def cell(column: str) -> str:
-        if column not in columns:
-            return ""
-        start, end = columns[column]
-        return cells[start:end].strip()
-
+def _parse_row(label: str, cells: str, columns: dict[str, slice]) -> UsageRow:
+    values = {column: cells[part].strip() for column, part in columns.items()}
     name, unit = _split_label(label)
     return UsageRow(
         name=name,
         unit=unit,
-        usage=_parse_number(cell("Usage")),
-        request=_parse_number(cell("Request")),
-        allocated=_parse_number(cell("Allocated")),
-        assigned=cell("Assigned").strip('"') or None,
+        usage=_parse_number(values.get("Usage", "")),
+        request=_parse_number(values.get("Request", "")),
+        allocated=_parse_number(values.get("Allocated", "")),
+        assigned=values.get("Assigned", "").strip('"') or None,
     )

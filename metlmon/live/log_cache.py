@@ -189,7 +189,7 @@ def _plain_event(event: Event, strings: StringTable) -> tuple[int, int, int, boo
         event = without_environment(event)
     in_utc = event.time.tzinfo is not None
     if in_utc:
-        event = event._replace(time=event.time.astimezone(UTC).replace(tzinfo=None))
+        event = replace(event, time=event.time.astimezone(UTC).replace(tzinfo=None))
     plain = pack_event(event, strings, BODY_LIMIT)
     return event.cluster, event.proc, event.subproc, in_utc, plain
 
@@ -201,7 +201,7 @@ def unpack_fragment(fragment: LogFragment, log: LogFile) -> tuple[Batch, tuple[L
     events = []
     for cluster, proc, subproc, in_utc, plain in content.events:
         event = unpack_event(plain, cluster, proc, subproc, strings)
-        events.append(event._replace(time=event.time.replace(tzinfo=UTC)) if in_utc else event)
+        events.append(replace(event, time=event.time.replace(tzinfo=UTC)) if in_utc else event)
     batch = Batch(
         file=log.name,
         role=log.role,

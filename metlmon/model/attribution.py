@@ -156,17 +156,13 @@ def _refutes(dag: Dag, job: Job) -> bool:
 def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
     """Had the node no job yet, by a node status file of the run of the submission?"""
     status = dag.status
-    written = status.local if status is not None else None
+    if status is None or status.local is None or status.local - submitted < WRITE_DELAY:
+        return False
+    node_status = status.nodes.get(node) if node is not None else None
+    if node_status is None or node_status.status not in STATUS_WITHOUT_JOB:
+        return False
     run_start = dag.last_fresh_start()
-    node_status = status.nodes.get(node) if status is not None and node is not None else None
-    return (
-        node_status is not None
-        and node_status.status in STATUS_WITHOUT_JOB
-        and run_start is not None
-        and run_start <= submitted
-        and written is not None
-        and written - submitted >= WRITE_DELAY
-    )
+    return run_start is not None and run_start <= submitted
 
 
 def _names_other_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
@@ -210,8 +206,9 @@ def _predates_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
     In the DAG's own directory it may be of a DAGMan run whose ``.dagman.out`` was removed.
     """
     first = dag.processes[0].start if dag.processes else None
-    outside = bool(job.user_logs) and all(map(_is_outside, job.user_logs))
-    return outside and first is not None and submitted < first
+    if first is None or submitted >= first:
+        return False
+    return bool(job.user_logs) and all(map(_is_outside, job.user_logs))
 
 
 def _is_outside(log: str) -> bool:

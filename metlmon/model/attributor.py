@@ -11,6 +11,8 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from metlmon.eventlog import Detail, Event, PostScript, PreSkip, Submit
 from metlmon.model.attribution import STATUS_WITHOUT_JOB, Attribution, attribute_job
 from metlmon.model.dag import Dag
@@ -327,7 +329,7 @@ class JobAttributor:
     def apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """Apply a 016 or 034 to its node, or store it until the node is known."""
         key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
-        self._scripts[key] = event._replace(body="")
+        self._scripts[key] = replace(event, body="")
         return self._assign_script(key, event)
 
     def _assign_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
@@ -463,11 +465,16 @@ class JobAttributor:
         name = job.node_name
         if name is None or job.first_submitted is None:
             return False
+        jobs = self._proven_jobs(dag, name)
+        parents = effective_parents(dag.workflow.nodes, name)
+        jobs_of_parents = [other for parent in parents for other in self._proven_jobs(dag, parent)]
+        if not jobs and not jobs_of_parents:
+            return False
         submitted, ended = self._queue_span(job)
         if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
             # A DAGMan run whose .dagman.out was removed: ends of its jobs may be lost, too.
             return False
-        for other in self._proven_jobs(dag, name):
+        for other in jobs:
             begin, end = self._queue_span(other)
             if other.cluster == job.cluster:
                 continue
@@ -476,12 +483,11 @@ class JobAttributor:
                 return True
             self._await_log(job, job, ended, both_since)
             self._await_log(job, other, end, both_since)
-        for parent in effective_parents(dag.workflow.nodes, name):
-            for other in self._proven_jobs(dag, parent):
-                begin, end = self._queue_span(other)
-                if begin < submitted < end:
-                    return True
-                self._await_log(job, other, end, submitted)
+        for other in jobs_of_parents:
+            begin, end = self._queue_span(other)
+            if begin < submitted < end:
+                return True
+            self._await_log(job, other, end, submitted)
         return False
 
     def _await_log(self, job: Job, other: Job, end: datetime, time: datetime) -> None:

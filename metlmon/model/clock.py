@@ -53,6 +53,8 @@ class Clock:
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self.zone = zone
+        # A zone with one offset for all times returns it for None.
+        self._zone_varies = zone is not None and zone.utcoffset(None) is None
         self._seen: list[tuple[datetime, int]] = []
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
@@ -196,7 +198,7 @@ class Clock:
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
         # A single offset does not change a difference.
-        if self._varies or self.zone is not None:
+        if self._varies or self._zone_varies:
             a, b = self._utc(start), self._utc(end)
             if a is not None and b is not None:
                 return max(0.0, (b - a).total_seconds())
@@ -204,7 +206,7 @@ class Clock:
 
     def is_ambiguous(self, stamp: datetime) -> bool:
         """Is the timestamp in a repeated hour?"""
-        if self.zone is None or stamp.tzinfo is not None:
+        if not self._zone_varies or stamp.tzinfo is not None:
             return False
         if (
             self._steady_interval is not None
@@ -216,7 +218,7 @@ class Clock:
 
     def is_steady(self, first: datetime, last: datetime) -> bool:
         """Is the zone that was set without clock changes between these timestamps?"""
-        if self.zone is None:
+        if not self._zone_varies:
             return True
         first, last = self.naive(first), self.naive(last)
         if last - first > ONE_MONTH or self.is_ambiguous(first) or self.is_ambiguous(last):

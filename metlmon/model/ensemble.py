@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.dagman import DagmanMessage, JobstateLine
@@ -88,7 +89,10 @@ def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
 _NODE_EVENTS: Final = frozenset({16, 34})
 """Events of a node, not of a job."""
 
-_ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, 28})
+_AD_EVENT: Final = 28
+"""Job ad information."""
+
+_ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, _AD_EVENT})
 """Events that are evidence for the job's attribution or the access point's UTC offset."""
 
 
@@ -200,7 +204,7 @@ class Ensemble:
         """Apply a batch of events; return whether anything may have changed."""
         stats = self.log_stats.setdefault(batch.file, LogStats(batch.file, batch.role))
         events = self._localize(batch, stats)
-        removals = [event for event in batch.events if event[0] == 9]
+        removals = [event for event in batch.events if event.number == 9]
         if removals and batch.role is not LogRole.DAGMAN:
             events = self._with_lost_holds(events, removals)
         is_of_dagman = False
@@ -240,10 +244,10 @@ class Ensemble:
         """The batch's events up to the cut, in local time; updates the log's statistics."""
         is_first_batch = stats.first is None
         events = batch.events
-        times = [event[4] for event in events]
+        times = [event.time for event in events]
         if self.clock.zone is not None or {time.tzinfo for time in times} - {None}:
             events = [self._with_local_time(event, stats) for event in events]
-            times = [event[4] for event in events]
+            times = [event.time for event in events]
         elif times:
             stats.previous = self.clock.naive(times[-1])
         if batch.role is LogRole.DAGMAN and batch.dag is not None:
@@ -253,10 +257,10 @@ class Ensemble:
             later = [event for event in events if event.time > self.cut]
             self.offsets.read_later(later, self._submit_epoch)
             events = [event for event in events if event.time <= self.cut]
-            times = [event[4] for event in events]
+            times = [event.time for event in events]
         if events:
             # A damaged event is not counted: it is reported as a warning.
-            stats.events += len(events) - len([event for event in events if event[9]])
+            stats.events += len(events) - len([event for event in events if event.damaged])
             stats.first = stats.first or times[0]
             self._note_newest(stats, max(times))
         if batch.images:
@@ -281,24 +285,25 @@ class Ensemble:
         if self.clock.zone is not None:
             time = self.clock.with_fold(time, stats.previous)
         stats.previous = time
-        return event if time is event.time else event._replace(time=time)
+        return event if time is event.time else replace(event, time=time)
 
     def _add_images(self, batch: Batch, affected: _Affected) -> None:
         jobs, naive = self.jobs, self.clock.naive
         log, in_log = _log_identity(batch)
         has_reused_ids = bool(self.reused_ids)
-        for cluster, proc, subproc, updates, _, last, memory_mb in batch.images:
+        for image in batch.images:
+            proc, last = image.proc, naive(image.last)
             if proc < 0:
                 continue
-            key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+            key = (image.cluster, proc, image.subproc if proc == NOOP_PROC else 0)
             if has_reused_ids:
-                key = self.reused_ids.key_at(key, naive(last))
+                key = self.reused_ids.key_at(key, last)
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, affected)
             if log not in in_log(job):
                 self._add_log(batch, job, affected)
-            job.note_memory(naive(last), memory_mb, updates)
+            job.note_memory(last, image.memory_mb, image.updates)
             affected.touched.add(key)
 
     def _apply_dagman_events(self, dag_key: str, batch: Batch, events: Sequence[Event]) -> None:
@@ -326,7 +331,13 @@ class Ensemble:
         reused_ids, has_reused_ids = self.reused_ids, bool(self.reused_ids)
         log, in_log = _log_identity(batch)
         for event in events:
-            number, cluster, proc, subproc, time, _, _, detail, _, _ = event
+            number, time, detail, cluster, proc = (
+                event.number,
+                event.time,
+                event.detail,
+                event.cluster,
+                event.proc,
+            )
             if number in _NODE_EVENTS and isinstance(detail, PostScript | PreSkip):
                 affected.nodes |= self._attributor.apply_script_result(batch.dag, event)
                 continue
@@ -334,7 +345,7 @@ class Ensemble:
                 if isinstance(detail, ClusterSubmit) and detail.node:
                     self._apply_cluster_submit(cluster, detail.node, affected)
                 continue
-            key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+            key = (cluster, proc, event.subproc if proc == NOOP_PROC else 0)
             if has_reused_ids:
                 key = reused_ids.key_at(key, time)
             job = jobs.get(key)
@@ -372,7 +383,10 @@ class Ensemble:
                 job.aborted_by = int(match.group(1))
             job.removed_with_dag |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
             affected.to_attribute.add(key)
-        ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
+        if isinstance(detail, Submit):
+            ad_text = "\n".join(detail.notes)
+        else:
+            ad_text = event.body if event.number == _AD_EVENT else ""
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
             job.aborted_by = int(match[1])
             affected.to_attribute.add(key)

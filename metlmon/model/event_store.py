@@ -11,8 +11,10 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
+
+from msgspec.structs import astuple
 
 from metlmon.eventlog import (
     Detail,
@@ -57,15 +59,20 @@ Identity: TypeAlias = tuple[int, int, str]
 """Identity of an event among those of one job: number, seconds, and first line."""
 
 _EPOCH: Final = datetime(2000, 1, 1)
-_make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
 
 
 def redact_and_truncate(text: str) -> str:
     """Truncate a text of an event to the stored length, and redact secrets."""
+    if len(text) <= SHARED_LENGTH:
+        return _redact_short(text)
     if len(text) <= TEXT_LIMIT:
         return redact_secrets(text)
     # A secret truncated at the end is far beyond the stored part.
     return redact_secrets(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
+
+
+_redact_short: Final = lru_cache(maxsize=MAX_SEEN_ONCE)(redact_secrets)
+"""For the addresses of hosts, which two logs or many jobs name."""
 
 
 class StringTable:
@@ -75,6 +82,7 @@ class StringTable:
         self.by_number = list(strings)
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
         self._seen_once: set[str] = set()
+        self.packed: dict[Detail | None, PlainData] = {}
         self.details: dict[PlainData, Detail] = {}
 
     def number_if_shared(self, text: str) -> int | str:
@@ -149,83 +157,55 @@ def pack_event(event: Event, strings: StringTable, body_limit: int = BODY_LIMIT)
 
     ``body_limit``: characters stored of any other body.
     """
-    number, _, _, _, time, text, body, detail, line, damaged = event
+    time, text, body, detail = event.time, event.text, event.body, event.detail
     elapsed = time - _EPOCH
     packed_time: PlainData = elapsed.days * 86400 + elapsed.seconds
     if elapsed.microseconds or time.fold:
         packed_time = (packed_time, elapsed.microseconds, time.fold)
-    number_of, number_if_shared = strings.numbers.get, strings.number_if_shared
-    kind: int = 0
-    values: list[Any] = []
-    is_redundant = False
-    if detail is not None:
-        kind = _KINDS[detail.__class__]
-        _, get, texts, converted = _PACKERS[kind]
-        values = list(get(detail))
-        is_redundant = kind in _PREFIXES and text == _PREFIXES[kind] + values[0]
-        for index in texts:
-            value = values[index]
-            if value is not None:
-                text_number = number_of(value)
-                values[index] = number_if_shared(value) if text_number is None else text_number
-        for index, pack_value, _ in converted:
-            value = values[index]
-            if value is not None:
-                values[index] = pack_value(value)
-    text_number = number_of(text)
-    text_or_number = (
-        None if is_redundant else number_if_shared(text) if text_number is None else text_number
-    )
+    packed = strings.packed.get(detail) if detail.__class__ in _REPEATED_TYPES else None
+    if packed is None:
+        packed = _pack_detail(detail, strings)
+    kind = packed[0]
+    number = strings.numbers.get(text)
+    if number is not None:
+        packed_text: PlainData = number
+    elif isinstance(detail, Submit | Execute) and text == _PREFIXES[kind] + detail.host:
+        packed_text = None
+    else:
+        packed_text = strings.number_if_shared(text)
     if body:
         # A secret truncated at the end is far beyond the stored part.
         is_covered = kind and kind != _GENERIC
         body = "" if is_covered else redact_secrets(body[: 8 * body_limit])[:body_limit]
-    if body or damaged:
-        return (number, packed_time, line, ~kind, text_or_number, body, damaged, *values)
-    return (number, packed_time, line, kind, text_or_number, *values)
+    if body or event.damaged:
+        packed = (~kind, body, event.damaged, *packed[1:])
+    return (event.number, packed_time, event.line, packed_text, *packed)
 
 
 def unpack_event(
     plain: PlainData, cluster: int, proc: int, subproc: int, strings: StringTable
 ) -> Event:
     """The inverse of :func:`pack_event`; frequent details are shared objects."""
-    number, packed_time, line, kind, text = plain[:5]
-    body, damaged, values = "", False, plain[5:]
+    number, packed_time, line, text, kind = plain[:5]
+    body, damaged, packed = "", False, plain[4:]
     if kind < 0:
-        kind = ~kind
-        body, damaged, *values = values
-    detail = None
-    if kind in _CACHED_KINDS:
-        key = (kind, *values)
-        detail = strings.details.get(key)
-        if detail is None:
-            if len(strings.details) >= MAX_CACHED_DETAILS:
-                strings.details.clear()
-            detail = strings.details[key] = _unpack_detail(kind, values, strings)
-    elif kind:
-        detail = _unpack_detail(kind, values, strings)
-    if text is None:
-        text = _PREFIXES[kind] + strings.text(values[0])
-    time = unpack_time(packed_time)
-    event = (number, cluster, proc, subproc, time, strings.text(text), body, detail, line, damaged)
-    return _make(Event, event)
-
-
-def _unpack_detail(kind: int, values: Sequence[PlainData], strings: StringTable) -> Detail:
-    """Unpack an event's typed detail."""
-    type_, _, texts, converted = _PACKERS[kind]
-    fields = list(values)
-    for index in texts:
-        fields[index] = strings.text(fields[index])
-    for index, _, unpack_value in converted:
-        if fields[index] is not None:
-            fields[index] = unpack_value(fields[index])
-    return type_(*fields)
+        body, damaged = plain[5:7]
+        packed = (~kind, *plain[7:])
+    detail = strings.details.get(packed) if packed[0] in _REPEATED_KINDS else None
+    if detail is None and packed[0]:
+        detail = _unpack_detail(packed, strings)
+    if text.__class__ is int:
+        text = strings.by_number[text]
+    elif text is None:
+        text = _PREFIXES[packed[0]] + strings.text(packed[1])
+    return Event(
+        number, cluster, proc, subproc, unpack_time(packed_time), text, body, detail, line, damaged
+    )
 
 
 def identity(plain: PlainData, strings: StringTable) -> Identity:
     """The identity of a plain event among those of its job."""
-    number, packed_time, _, kind, text = plain[:5]
+    number, packed_time, _, text, kind = plain[:5]
     if text is None:
         text = _PREFIXES[~kind if kind < 0 else kind] + strings.text(plain[7 if kind < 0 else 5])
     # The prefix and a host of the maximum length exceed the limit for a text.
@@ -238,43 +218,69 @@ def identity(plain: PlainData, strings: StringTable) -> Identity:
 
 def is_damaged(plain: PlainData) -> bool:
     """Was the event truncated in the log?"""
-    return plain[3] < 0 and bool(plain[6])
+    return plain[4] < 0 and bool(plain[6])
 
 
 # --- details --------------------------------------------------------------------------------
 
 
-class EventPacker(NamedTuple):
-    """Packs details of one type.
+def _pack_detail(detail: Detail | None, strings: StringTable) -> PlainData:
+    """The kind of an event's typed detail, 0 for none, and its fields."""
+    if detail is None:
+        return (0,)
+    kind = _KINDS[detail.__class__]
+    texts, converted = _PACKERS[kind]
+    values: list[Any] = [kind, *astuple(detail)]
+    is_shared = kind in _REPEATED_KINDS
+    for index in texts:
+        value = values[index]
+        if value is not None:
+            values[index] = strings.number_if_shared(value)
+            is_shared = is_shared and values[index].__class__ is int
+    for index, pack_value, _ in converted:
+        value = values[index]
+        if value is not None:
+            values[index] = pack_value(value)
+    packed = tuple(values)
+    if is_shared:
+        _remember(strings.packed, detail, packed)
+    return packed
 
-    ``values``: returns their fields. ``texts``: indices of text fields. ``converted``: indices
-    of fields without a plain value, with functions that convert to one and back.
+
+def _unpack_detail(packed: PlainData, strings: StringTable) -> Detail:
+    """The inverse of :func:`_pack_detail` for an event with a typed detail."""
+    kind, *fields = packed
+    texts, converted = _PACKERS[kind]
+    for index in texts:
+        fields[index - 1] = strings.text(fields[index - 1])
+    for index, _, unpack_value in converted:
+        if fields[index - 1] is not None:
+            fields[index - 1] = unpack_value(fields[index - 1])
+    detail: Detail = _DETAILS[kind - 1](*fields)
+    if kind in _REPEATED_KINDS:
+        _remember(strings.details, packed, detail)
+    return detail
+
+
+def _remember(cache: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(cache) >= MAX_CACHED_DETAILS:
+        cache.clear()
+    cache[key] = value
+
+
+class EventPacker(NamedTuple):
+    """How the details of one type are packed; indices are from 1.
+
+    ``texts``: indices of text fields. ``converted``: indices of fields without a plain value,
+    with functions that convert to one and back.
     """
 
-    type: Callable[..., Detail]
-    values: Callable[[Any], Iterable[Any]]
     texts: tuple[int, ...]
     converted: tuple[tuple[int, Callable[[Any], PlainData], Callable[[PlainData], Any]], ...]
 
 
-def _fields(type_: Any) -> tuple[str, ...]:
-    return tuple(type_._fields if issubclass(type_, tuple) else type_.__struct_fields__)
-
-
-def _values_of(type_: Any) -> Callable[[Any], Iterable[Any]]:
-    names = _fields(type_)
-    if issubclass(type_, tuple):
-        return tuple
-    if len(names) == 1:
-        return lambda record: (getattr(record, names[0]),)
-    return attrgetter(*names)
-
-
-_ROW: Final = _values_of(UsageRow)
-
-
 def _pack_usage(usage: Sequence[UsageRow]) -> PlainData:
-    return usage.text if isinstance(usage, UsageTable) else tuple(tuple(_ROW(row)) for row in usage)
+    return usage.text if isinstance(usage, UsageTable) else tuple(map(astuple, usage))
 
 
 def _unpack_usage(plain: PlainData) -> Sequence[UsageRow]:
@@ -307,7 +313,7 @@ _PLAIN: Final = frozenset({"int", "bool", "int | None", "bool | None", "float | 
 
 def _packer_of(type_: Any) -> EventPacker:
     texts, converted = [], []
-    for index, name in enumerate(_fields(type_)):
+    for index, name in enumerate(type_.__struct_fields__, start=1):
         annotation = type_.__annotations__[name]
         kind = getattr(annotation, "__forward_arg__", annotation)
         if kind in ("str", "str | None"):
@@ -316,7 +322,7 @@ def _packer_of(type_: Any) -> EventPacker:
             converted.append((index, *_CONVERTERS[kind]))
         elif kind not in _PLAIN:
             raise TypeError(f"{type_.__name__}.{name}: {kind} has no plain form")
-    return EventPacker(type_, _values_of(type_), tuple(texts), tuple(converted))
+    return EventPacker(tuple(texts), tuple(converted))
 
 
 _DETAILS: Final[tuple[Any, ...]] = get_args(Detail)
@@ -325,10 +331,9 @@ _PACKERS: Final = {kind: _packer_of(type_) for type_, kind in _KINDS.items()}
 
 _GENERIC: Final = _KINDS[Generic]
 
-_CACHED_KINDS: Final = frozenset(
-    {_KINDS[Execute], _KINDS[FileTransfer], _KINDS[Held], _KINDS[Released]}
-)
-"""Kinds whose details repeat: there are few machines, kinds of transfers and reasons of holds."""
+_REPEATED_TYPES: Final = frozenset({Execute, FileTransfer, Held, Released})
+_REPEATED_KINDS: Final = frozenset(map(_KINDS.__getitem__, _REPEATED_TYPES))
+"""Details that repeat: there are few machines, kinds of transfers and reasons of holds."""
 
 _PREFIXES: Final = {
     _KINDS[Submit]: "Job submitted from host: ",

@@ -194,7 +194,7 @@ def fold(
     """
     history = JobHistory()
     for event in events:
-        number, time = event[0], event[4]
+        number, time = event.number, event.time
         if last_image is not None and time >= last_image:
             _note_image_size(history, last_image)
         if (

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metlmon.dagman import Node
 from metlmon.eventlog import Event, Submit
@@ -188,7 +189,7 @@ class Job:
 
     def add(self, event: Event, stream: Stream) -> bool:
         """Add an event; return False for a copy that adds nothing."""
-        number, time, detail = event[0], event[4], event[7]
+        number, time, detail = event.number, event.time, event.detail
         # An event in a later second than all others cannot be a copy: no look-up is needed.
         newest = self.newest_time
         is_latest = newest is None or time > newest
@@ -342,9 +343,8 @@ class EventBuffer:
                 for index, plain in enumerate(events)
                 if plain
             }
-        position = self._index.get(
-            (event.number, whole_seconds(event.time), redact_and_truncate(event.text))
-        )
+        text = event.text if event.text in strings.numbers else redact_and_truncate(event.text)
+        position = self._index.get((event.number, whole_seconds(event.time), text))
         if position is not None:
             known_stream, index = position
             if not event.damaged and is_damaged(self.streams[known_stream][index]):
@@ -398,8 +398,9 @@ def without_environment(event: Event) -> Event:
     changed = _ATTRIBUTE.match(event.text)
     if changed is not None and is_secret_name(changed[1]):
         # Its values may contain newlines and unbalanced quotes.
-        return event._replace(text=f"{changed[0]} (not shown)", body="")
-    return event._replace(
+        return replace(event, text=f"{changed[0]} (not shown)", body="")
+    return replace(
+        event,
         text=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.text),
         body="" if event.number == 33 else _ENVIRONMENT.sub(r"\1\2 (not shown)", event.body),
     )

@@ -23,6 +23,8 @@ from functools import lru_cache
 from math import prod
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.eventlog import Aborted, Event, Held
 from metlmon.model.states import Outcome
 
@@ -121,17 +123,17 @@ def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
         reason = REASON.format(held=timedelta(seconds=seconds))
         held = Held(reason, None, None, inferred=True)
         since = local_time.replace(microsecond=0) - timedelta(seconds=seconds)
-        yield event._replace(
-            number=12, time=since, text="Job was held (inferred).", body="", detail=held
+        yield replace(
+            event, number=12, time=since, text="Job was held (inferred).", body="", detail=held
         )
 
 
 def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
     """Insert each hold into ``events`` of one log, before the removal or at the end."""
-    pending = {hold[1:4]: hold for hold in holds}
+    pending = {hold.ids: hold for hold in holds}
     merged: list[Event] = []
     for event in events:
-        if event[0] == 9 and (hold := pending.pop(event[1:4], None)) is not None:
+        if event.number == 9 and (hold := pending.pop(event.ids, None)) is not None:
             merged.append(hold)
         merged.append(event)
     return merged + list(pending.values())

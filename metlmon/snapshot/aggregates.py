@@ -399,7 +399,9 @@ class Aggregates:
         run, part = self.runs.by_node.get(key), self.runs.parts.get(key)
         name, label = None, None
         if run is not None:
-            name, label = self._run_names.setdefault(run.key, self.run_names(run))
+            if run.key not in self._run_names:
+                self._run_names[run.key] = self.run_names(run)
+            name, label = self._run_names[run.key]
         return JobOwner(
             dag=self.dag_file(key[0]),
             in_dag=key[0],

@@ -10,7 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, pairwise
-from typing import Final, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -31,6 +32,10 @@ from metlmon.snapshot.ledger import (
     TransferEntry,
 )
 from metlmon.snapshot.totals import JobEntries
+
+# Module constants, since Python 3.11 looks up each Enum member through a function.
+_IDLE: Final = State.IDLE
+_GOOD_OR_OPEN: Final = (Outcome.GOOD, Outcome.IN_FLIGHT)
 
 BYTE_EVENTS: Final = frozenset({4, 5})
 """Evicted and terminated: the events that report the bytes transferred."""
@@ -74,12 +79,12 @@ class EntryFactory:
 
         ``success``: the job and index of the execution that completed the node.
         """
-        attempts = _attempts(histories)
+        attempts, fields = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
             final = success[1] if success is not None and success[0] == key else None
-            job_entry = self._job(job, history, owner)
-            executions = tuple(self._executions(job_entry, history, owner, attempts, final))
+            job_entry = self._job(job, history, fields)
+            executions = tuple(self._executions(job_entry, history, fields, attempts, final))
             transfers = tuple(self._transfers(job_entry, history, user))
             yield key, JobEntries(job_entry, executions, transfers)
 
@@ -125,7 +130,7 @@ class EntryFactory:
         self,
         job: JobEntry,
         history: JobHistory,
-        owner: JobOwner,
+        owner: Mapping[str, Any],
         attempts: Mapping[int, int],
         final: int | None,
     ) -> Iterable[ExecutionEntry]:
@@ -133,15 +138,16 @@ class EntryFactory:
             return
         sent = _shares([e.bytes_sent for e in history.executions], history.bytes_sent)
         received = _shares([e.bytes_received for e in history.executions], history.bytes_received)
-        idle, inputs, fields = IdleTimes(history), InputTransfers(history), asdict(owner)
+        idle, inputs = IdleTimes(history), InputTransfers(history)
         previous: Execution | None = None
         for index, execution in enumerate(history.executions):
             machine, gpus = execution.machine, execution.gpus
             seconds = self.seconds(execution.start, execution.end) or 0.0
             since = previous.end if previous is not None and previous.end else history.submitted
             wait, transfer = self._wait_and_transfer(idle, inputs, since, execution.start)
-            bad = execution.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT)
+            bad = execution.outcome not in _GOOD_OR_OPEN
             held = execution.held_by if bad else None
+            suspended = [self.seconds(*span) or 0.0 for span in execution.suspensions]
             site, gpu = self._names.site_and_gpu(machine)
             # Interned: the host name is a new string in every slot name.
             host = host_of(machine) if machine else None
@@ -149,7 +155,7 @@ class EntryFactory:
                 self._note_host_site(machine.alias, site)
             previous = execution
             yield ExecutionEntry(
-                **fields,
+                **owner,
                 job=job.job,
                 attempt=attempts[id(execution)],
                 site=site,
@@ -159,7 +165,7 @@ class EntryFactory:
                 start=execution.start,
                 end=execution.end,
                 seconds=seconds,
-                suspended=sum(self.seconds(*span) or 0.0 for span in execution.suspensions),
+                suspended=sum(suspended, 0.0),
                 gpu_seconds=None if gpus is None else seconds if gpus == 1 else seconds * gpus,
                 outcome=execution.outcome,
                 code=execution.code,
@@ -249,21 +255,22 @@ class EntryFactory:
 
     # --- the job ------------------------------------------------------------------------
 
-    def _job(self, job: Job, history: JobHistory, owner: JobOwner) -> JobEntry:
+    def _job(self, job: Job, history: JobHistory, owner: Mapping[str, Any]) -> JobEntry:
         usage = _memory(history.usage)
         request = usage.request if usage is not None else None
-        memory = [job.memory_max, usage.usage if usage else None]
-        peak = max((value for value in memory if value is not None), default=None)
+        peak: float | None = job.memory_max
+        if usage is not None and usage.usage is not None:
+            peak = usage.usage if peak is None else max(peak, usage.usage)
         states = tuple([state for _, state in history.states])
         times = tuple([when for when, _ in history.states])
         return JobEntry(
-            **asdict(owner),
+            **owner,
             job=job.id,
             state=history.state or State.IDLE,
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             states=StateChanges(self._share(states), times),
-            holds=tuple(self._holds(history)),
+            holds=tuple(self._holds(history)) if history.holds else (),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
             bytes_at=_bytes_at(job, history),
@@ -279,8 +286,6 @@ class EntryFactory:
         return self._state_tuples.setdefault(states, states)
 
     def _holds(self, history: JobHistory) -> Iterable[HoldEntry]:
-        if not history.holds:
-            return
         # By index, not by time: the eviction that a hold causes has the same second.
         held_at = [i for i, (_, state) in enumerate(history.states) if state is State.HELD]
         ends = [history.states[i + 1][0] if i + 1 < len(history.states) else None for i in held_at]
@@ -389,9 +394,9 @@ class IdleTimes:
     def __init__(self, history: JobHistory) -> None:
         states = history.states
         self._spans = sorted(
-            (start, end) for (start, state), (end, _) in pairwise(states) if state is State.IDLE
+            (start, end) for (start, state), (end, _) in pairwise(states) if state is _IDLE
         )
-        self._open = states[-1][0] if states and states[-1][1] is State.IDLE else None
+        self._open = states[-1][0] if states and states[-1][1] is _IDLE else None
         self._starts = [start for start, _ in self._spans]
         self._ends = list(accumulate((end for _, end in self._spans), max))
 
@@ -446,12 +451,13 @@ class InputTransfers:
             for index, span in enumerate(history.transfers)
             if span.direction == "input" and span.outcome == "ok" and span.start is not None
         ]
-        self._spans = sorted(spans, key=lambda entry: entry[:2])
-        self._starts = [start for start, _, _ in self._spans]
+        spans.sort(key=itemgetter(0, 1))
+        self._spans = spans
+        self._starts = [start for start, _, _ in spans]
 
     def last(self, since: datetime | None, until: datetime) -> TransferSpan | None:
         """The last one in the log that started between two moments."""
         first = 0 if since is None else bisect_left(self._starts, since)
         after = bisect_right(self._starts, until)
         found = self._spans[first:after]
-        return max(found, key=lambda entry: entry[1])[2] if found else None
+        return max(found, key=itemgetter(1))[2] if found else None

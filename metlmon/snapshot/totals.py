@@ -20,6 +20,11 @@ from metlmon.model.states import HourUnit, Outcome, State, hour_unit_of
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
 from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 
+# Module constants, since Python 3.11 looks up each Enum member through a function.
+_GOOD: Final = Outcome.GOOD
+_GOOD_OR_OPEN: Final = (_GOOD, Outcome.IN_FLIGHT)
+_DISCONNECTED: Final = State.DISCONNECTED
+
 SECOND: Final = 1_000_000
 AN_HOUR: Final = 3600 * SECOND
 """In microseconds, the resolution of the logs."""
@@ -47,6 +52,17 @@ class JobEntries(NamedTuple):
     transfers: tuple[TransferEntry, ...] = ()
 
 
+Micros: TypeAlias = tuple[int, int, int]
+"""Microseconds of an execution, for each of UNITS."""
+
+
+def micros_of(entry: ExecutionEntry) -> Micros:
+    """The microseconds of an execution; 0 where its GPUs or CPUs are not known."""
+    wall = round(entry.seconds * SECOND)
+    gpu = round(entry.gpu_seconds * SECOND) if entry.gpu_seconds else 0
+    return gpu, wall * (entry.cpus or 0), wall
+
+
 class ExecutionTotals:
     """Numbers of executions, and their microseconds by outcome, for each of UNITS.
 
@@ -65,16 +81,17 @@ class ExecutionTotals:
         self.bad = [0] * len(UNITS)
         self.in_flight = [0] * len(UNITS)
 
-    def add(self, entry: ExecutionEntry, sign: int = 1) -> None:
-        """Add an execution, or with ``sign`` -1 subtract it."""
-        kind, micros = entry.kind, sign * round(entry.seconds * SECOND)
-        good, bad = kind == "good", kind == "bad"
+    def add(self, entry: ExecutionEntry, sign: int = 1, micros: Micros | None = None) -> None:
+        """Add an execution, or with ``sign`` -1 subtract it.
+
+        ``micros``: its :func:`micros_of`, where they are known.
+        """
+        gpu, cpu, wall = micros or micros_of(entry)
+        good, bad = entry.outcome is _GOOD, entry.outcome not in _GOOD_OR_OPEN
         sums = self.good if good else self.bad if bad else self.in_flight
-        if entry.gpu_seconds:
-            sums[0] += sign * round(entry.gpu_seconds * SECOND)
-        if entry.cpus:
-            sums[1] += micros * entry.cpus
-        sums[2] += micros
+        sums[0] += sign * gpu
+        sums[1] += sign * cpu
+        sums[2] += sign * wall
         if entry.counted:
             self.executions += sign
             self.good_executions += sign * good
@@ -129,13 +146,13 @@ class SiteTotals(ExecutionTotals):
         self.targets: Counter[str] = Counter()
         self.seconds = RunningMedian()
 
-    def add(self, entry: ExecutionEntry, sign: int = 1) -> None:
-        super().add(entry, sign)
+    def add(self, entry: ExecutionEntry, sign: int = 1, micros: Micros | None = None) -> None:
+        super().add(entry, sign, micros)
         if entry.target:
             self.targets[entry.target] += sign
             if not self.targets[entry.target]:
                 del self.targets[entry.target]
-        if entry.kind == "good":
+        if entry.outcome is _GOOD:
             self.seconds.add(entry.seconds, sign)
 
 
@@ -194,11 +211,18 @@ class LedgerTotals:
             self._add(key, old, -1)
         if new is not None:
             self._add(key, new, 1)
-        job = new.job if new is not None else None
-        _set_member(self.queued, key, job is not None and job.queued)
-        _set_member(self.open, key, new is not None and _is_open(new))
-        _set_member(self.troubled, key, new is not None and _is_troubled(new))
-        _set_member(self.gaps, key, job is not None and bool(job.gaps))
+        for keys in (self.queued, self.open, self.troubled, self.gaps):
+            keys.discard(key)
+        if new is None:
+            return
+        if new.job.queued:
+            self.queued.add(key)
+        if _is_open(new):
+            self.open.add(key)
+        if _is_troubled(new):
+            self.troubled.add(key)
+        if new.job.gaps:
+            self.gaps.add(key)
 
     @property
     def hour_unit(self) -> HourUnit:
@@ -229,11 +253,13 @@ class LedgerTotals:
                 continue
             self._with_gpus += sign * bool(entry.gpus)
             self._with_cpus += sign * (entry.cpus is not None)
+            micros = micros_of(entry)
             for totals in sums:
-                totals.add(entry, sign)
+                totals.add(entry, sign, micros)
             for by_name, name in ((self.sites, entry.site), (self.gpus, entry.gpu)):
-                by_name[name].add(entry, sign)
-                if not by_name[name].executions:
+                totals = by_name[name]
+                totals.add(entry, sign, micros)
+                if not totals.executions:
                     del by_name[name]
 
     def _add_transfer(self, transfer: TransferEntry, sign: int) -> None:
@@ -261,27 +287,27 @@ def rank_by_hours(
 
 
 def _is_open(entries: JobEntries) -> bool:
-    return (
-        any(entry.end is None for entry in entries.executions)
-        or any(entry.start is not None and entry.end is None for entry in entries.transfers)
-        or any(hold.end is None for hold in entries.job.holds)
-    )
+    for entry in entries.executions:
+        if entry.end is None:
+            return True
+    for transfer in entries.transfers:
+        if transfer.end is None and transfer.start is not None:
+            return True
+    return any(hold.end is None for hold in entries.job.holds)
 
 
 def _is_troubled(entries: JobEntries) -> bool:
-    return (
-        bool(entries.job.holds)
-        or entries.job.state is State.DISCONNECTED
-        or any(entry.cause is not None for entry in entries.executions)
-        or any(
-            entry.outcome == "unfinished" or (entry.direction == "input" and entry.end is None)
-            for entry in entries.transfers
-        )
-    )
-
-
-def _set_member(keys: set[JobKey], key: JobKey, present: bool) -> None:
-    (keys.add if present else keys.discard)(key)
+    if entries.job.holds or entries.job.state is _DISCONNECTED:
+        return True
+    for entry in entries.executions:
+        if entry.cause is not None:
+            return True
+    for transfer in entries.transfers:
+        if transfer.outcome == "unfinished":
+            return True
+        if transfer.end is None and transfer.direction == "input":
+            return True
+    return False
 
 
 class Block(NamedTuple):

@@ -8,6 +8,7 @@ from itertools import groupby
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.eventlog import (
     Aborted,
@@ -103,7 +104,7 @@ def test_packed_and_unpacked(streams: list[tuple[int, list[Event]]]) -> None:
 def without_body(event: Event) -> Event:
     """As it is kept: what its typed detail has said is not said twice."""
     told = event.detail is not None and not isinstance(event.detail, Generic)
-    return event._replace(body="" if told else event.body[:BODY_LIMIT])
+    return replace(event, body="" if told else event.body[:BODY_LIMIT])
 
 
 @given(events(), events())
@@ -126,9 +127,9 @@ def test_a_real_log(name: str) -> None:
     path = SHARED / "examples" / name
     if not path.exists():
         pytest.skip("the real recording is not beside this checkout")
-    read = sorted(parse(path.read_bytes()).events, key=lambda event: event[1:4])
+    read = sorted(parse(path.read_bytes()).events, key=lambda event: event.ids)
     words = StringTable()
-    for job, each in groupby(read, key=lambda event: event[1:4]):
+    for job, each in groupby(read, key=lambda event: event.ids):
         held = list(each)
         packed = pack({(0, name): [pack_event(event, words) for event in held]}, words)
         ((_, _, plain),) = unpack(packed, words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.eventlog import parse
@@ -243,7 +244,7 @@ def test_a_cause_is_said_where_no_reason_was_given(
 
 def test_a_held_job_whose_hold_has_no_readable_detail_is_a_problem_now() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=1).raw(12, 77, "Job was held.")
-    held = parse(log.data).events[-1]._replace(detail=None)
+    held = replace(parse(log.data).events[-1], detail=None)
     told = of_one_job(Log().submit(77, NODE).execute(77, gpus=1))
     told.ensemble.apply(Batch(log.file, log.role, [held]))
     (problem,) = told.painter().problems()
