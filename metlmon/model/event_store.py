@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from metlmon.eventlog import (
     Detail,
@@ -83,6 +83,7 @@ class StringTable:
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
         self._seen_once: set[str] = set()
         self.packed: dict[Detail | None, PlainData] = {}
+        self.redacted: dict[Detail | None, Detail | None] = {}
         self.details: dict[PlainData, Detail] = {}
 
     def number_if_shared(self, text: str) -> int | str:
@@ -122,10 +123,18 @@ class StringTable:
         return self.by_number[self.number(text)]
 
 
-def pack(streams: Mapping[Any, Sequence[PlainData]], strings: StringTable) -> bytes:
-    """Pack the plain events of one job, by log (rank and file)."""
+def pack(streams: Mapping[Any, Sequence[Event | PlainData]], strings: StringTable) -> bytes:
+    """Pack the events of one job, by log (rank and file)."""
     parts = [
-        (rank, strings.number(file), *filter(None, events))
+        (
+            rank,
+            strings.number(file),
+            *[
+                pack_event(event, strings) if event.__class__ is Event else event
+                for event in events
+                if event is not None
+            ],
+        )
         for (rank, file), events in streams.items()
     ]
     return marshal.dumps(tuple([part for part in parts if len(part) > 2]), VERSION)
@@ -136,12 +145,6 @@ def unpack(packed: bytes, strings: StringTable) -> list[tuple[int, str, list[Pla
     return [
         (rank, strings.by_number[file], events) for rank, file, *events in marshal.loads(packed)
     ]
-
-
-def whole_seconds(time: datetime) -> int:
-    """A time in whole seconds, as used in identities."""
-    elapsed = time - _EPOCH
-    return elapsed.days * 86400 + elapsed.seconds
 
 
 def unpack_time(plain: PlainData) -> datetime:
@@ -174,12 +177,55 @@ def pack_event(event: Event, strings: StringTable, body_limit: int = BODY_LIMIT)
     else:
         packed_text = strings.number_if_shared(text)
     if body:
-        # A secret truncated at the end is far beyond the stored part.
-        is_covered = kind and kind != _GENERIC
-        body = "" if is_covered else redact_secrets(body[: 8 * body_limit])[:body_limit]
+        body = _stored_body(body, detail, body_limit)
     if body or event.damaged:
         packed = (~kind, body, event.damaged, *packed[1:])
     return (event.number, packed_time, event.line, packed_text, *packed)
+
+
+def redacted_event(event: Event, strings: StringTable) -> Event:
+    """The event without secrets, and without a body covered by the detail."""
+    text, body, detail = redact_and_truncate(event.text), event.body, event.detail
+    if detail.__class__ in _REPEATED_TYPES:
+        known = strings.redacted.get(detail)
+        if known is None:
+            known = _redacted_detail(detail)
+            _remember(strings.redacted, detail, known)
+        detail = known
+    else:
+        detail = _redacted_detail(detail)
+    return Event(
+        event.number,
+        event.cluster,
+        event.proc,
+        event.subproc,
+        event.time,
+        text,
+        _stored_body(body, detail, BODY_LIMIT) if body else "",
+        detail,
+        event.line,
+        event.damaged,
+    )
+
+
+def _stored_body(body: str, detail: Detail | None, limit: int) -> str:
+    if detail is not None and not isinstance(detail, Generic):
+        return ""
+    # A secret truncated at the end is far beyond the stored part.
+    return redact_secrets(body[: 8 * limit])[:limit]
+
+
+def _redacted_detail(detail: Detail | None) -> Detail | None:
+    if detail is None:
+        return None
+    changes: dict[str, Any] = {}
+    for name in _TEXT_FIELDS[detail.__class__]:
+        text = getattr(detail, name)
+        if text:
+            redacted = redact_and_truncate(text) if isinstance(text, str) else _pack_texts(text)
+            if redacted != text:
+                changes[name] = redacted
+    return replace(detail, **changes) if changes else detail
 
 
 def unpack_event(
@@ -187,7 +233,7 @@ def unpack_event(
 ) -> Event:
     """The inverse of :func:`pack_event`; frequent details are shared objects."""
     number, packed_time, line, text, kind = plain[:5]
-    body, damaged, packed = "", False, plain[4:]
+    body, damaged, packed = "", False, tuple(plain[4:])
     if kind < 0:
         body, damaged = plain[5:7]
         packed = (~kind, *plain[7:])
@@ -203,8 +249,12 @@ def unpack_event(
     )
 
 
-def identity(plain: PlainData, strings: StringTable) -> Identity:
-    """The identity of a plain event among those of its job."""
+def identity(event: Event | PlainData, strings: StringTable) -> Identity:
+    """The identity of an event among those of its job."""
+    if isinstance(event, Event):
+        elapsed = event.time - _EPOCH
+        return event.number, elapsed.days * 86400 + elapsed.seconds, event.text[:TEXT_LIMIT]
+    plain = event
     number, packed_time, _, text, kind = plain[:5]
     if text is None:
         text = _PREFIXES[~kind if kind < 0 else kind] + strings.text(plain[7 if kind < 0 else 5])
@@ -216,8 +266,11 @@ def identity(plain: PlainData, strings: StringTable) -> Identity:
     )
 
 
-def is_damaged(plain: PlainData) -> bool:
+def is_damaged(event: Event | PlainData) -> bool:
     """Was the event truncated in the log?"""
+    if isinstance(event, Event):
+        return event.damaged
+    plain = event
     return plain[4] < 0 and bool(plain[6])
 
 
@@ -308,6 +361,8 @@ _CONVERTERS: Final[dict[str, tuple[Callable[[Any], PlainData], Callable[[PlainDa
     "tuple[str, ...]": (_pack_texts, tuple),
 }
 
+_TEXTS: Final = frozenset({"str", "str | None", "tuple[str, ...]"})
+
 _PLAIN: Final = frozenset({"int", "bool", "int | None", "bool | None", "float | None"})
 
 
@@ -329,7 +384,14 @@ _DETAILS: Final[tuple[Any, ...]] = get_args(Detail)
 _KINDS: Final[dict[Any, int]] = {type_: kind for kind, type_ in enumerate(_DETAILS, 1)}
 _PACKERS: Final = {kind: _packer_of(type_) for type_, kind in _KINDS.items()}
 
-_GENERIC: Final = _KINDS[Generic]
+_TEXT_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
+    type_: tuple(
+        name
+        for name, annotation in type_.__annotations__.items()
+        if getattr(annotation, "__forward_arg__", annotation) in _TEXTS
+    )
+    for type_ in _DETAILS
+}
 
 _REPEATED_TYPES: Final = frozenset({Execute, FileTransfer, Held, Released})
 _REPEATED_KINDS: Final = frozenset(map(_KINDS.__getitem__, _REPEATED_TYPES))

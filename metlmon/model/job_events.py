@@ -22,11 +22,10 @@ from metlmon.model.event_store import (
     identity,
     is_damaged,
     pack,
-    pack_event,
     redact_and_truncate,
+    redacted_event,
     unpack,
     unpack_event,
-    whole_seconds,
 )
 from metlmon.model.job import JobHistory, fold
 from metlmon.model.states import TERMINAL, State
@@ -202,8 +201,9 @@ class Job:
         events = self._events
         if isinstance(events, bytes):
             events = self._unpack(events)
+        event = redacted_event(event, strings)
         if is_latest:
-            events.append(stream, pack_event(event, strings), strings)
+            events.append(stream, event, strings)
         elif not events.add_if_new(stream, event, strings):
             return False
         self._history = self._submission = None
@@ -227,7 +227,12 @@ class Job:
         merged: list[Event] = []
         for events in self._ordered_streams():
             merged = merge_by_time(
-                merged, [unpack_event(plain, *job, strings) for plain in events if plain]
+                merged,
+                [
+                    event if event.__class__ is Event else unpack_event(event, *job, strings)
+                    for event in events
+                    if event is not None
+                ],
             )
         return merged
 
@@ -242,7 +247,7 @@ class Job:
         events = self._events
         if isinstance(events, bytes):
             return unpack(events, self._store.strings)
-        return [(rank, file, plain_events) for (rank, file), plain_events in events.streams.items()]
+        return [(rank, file, stored) for (rank, file), stored in events.streams.items()]
 
     def history(self) -> JobHistory:
         """The job's history, folded from its events and cached."""
@@ -284,9 +289,13 @@ class Job:
         return [
             (
                 Stream(rank, file),
-                [unpack_event(plain, *job, strings) for plain in plain_events if plain],
+                [
+                    event if event.__class__ is Event else unpack_event(event, *job, strings)
+                    for event in events
+                    if event is not None
+                ],
             )
-            for rank, file, plain_events in self._streams()
+            for rank, file, events in self._streams()
         ]
 
     def drop_history(self) -> None:
@@ -312,7 +321,10 @@ class Job:
 
 
 class EventBuffer:
-    """The unpacked plain events of one job, by log; None replaces a removed event."""
+    """The unpacked events of one job, by log; None replaces a removed event.
+
+    Those that have been packed before are plain data: few of them are needed again.
+    """
 
     __slots__ = ("_index", "streams")
 
@@ -321,14 +333,14 @@ class EventBuffer:
         # Built on demand: most jobs are in one log, with few events in the same second.
         self._index: dict[Identity, tuple[Stream, int]] | None = None
 
-    def append(self, stream: Stream, plain: PlainData, strings: StringTable) -> None:
+    def append(self, stream: Stream, event: Event, strings: StringTable) -> None:
         """Append an event that is not in the buffer."""
         events = self.streams.get(stream)
         if events is None:
             events = self.streams[stream] = []
         if self._index is not None:
-            self._index[identity(plain, strings)] = (stream, len(events))
-        events.append(plain)
+            self._index[identity(event, strings)] = (stream, len(events))
+        events.append(event)
 
     def add_if_new(self, stream: Stream, event: Event, strings: StringTable) -> bool:
         """Add an event that may be a copy; return False if the copy adds nothing.
@@ -338,23 +350,22 @@ class EventBuffer:
         """
         if self._index is None:
             self._index = {
-                identity(plain, strings): (known_stream, index)
+                identity(known, strings): (known_stream, index)
                 for known_stream, events in self.streams.items()
-                for index, plain in enumerate(events)
-                if plain
+                for index, known in enumerate(events)
+                if known is not None
             }
-        text = event.text if event.text in strings.numbers else redact_and_truncate(event.text)
-        position = self._index.get((event.number, whole_seconds(event.time), text))
+        position = self._index.get(identity(event, strings))
         if position is not None:
             known_stream, index = position
             if not event.damaged and is_damaged(self.streams[known_stream][index]):
                 if known_stream <= stream:
-                    self.streams[known_stream][index] = pack_event(event, strings)
+                    self.streams[known_stream][index] = event
                     return True
             elif event.damaged or known_stream <= stream:
                 return False
             self.streams[known_stream][index] = None
-        self.append(stream, pack_event(event, strings), strings)
+        self.append(stream, event, strings)
         return True
 
 
