@@ -89,10 +89,7 @@ def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
 _NODE_EVENTS: Final = frozenset({16, 34})
 """Events of a node, not of a job."""
 
-_AD_EVENT: Final = 28
-"""Job ad information."""
-
-_ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, _AD_EVENT})
+_ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, 28})
 """Events that are evidence for the job's attribution or the access point's UTC offset."""
 
 
@@ -383,10 +380,10 @@ class Ensemble:
                 job.aborted_by = int(match.group(1))
             job.removed_with_dag |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
             affected.to_attribute.add(key)
-        if isinstance(detail, Submit):
-            ad_text = "\n".join(detail.notes)
-        else:
-            ad_text = event.body if event.number == _AD_EVENT else ""
+        if isinstance(detail, Terminated):
+            # Its body, the longest of all, has no attributes.
+            return
+        ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
             job.aborted_by = int(match[1])
             affected.to_attribute.add(key)
