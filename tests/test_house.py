@@ -81,15 +81,15 @@ def test_the_core_never_imports_textual() -> None:
     assert not {name for name in found if name.split(".")[0] in ("textual", "screens")}
 
 
-@pytest.mark.parametrize("office", OFFICES)
-def test_flow_goes_one_way(office: str) -> None:
-    names = modules(office)
+@pytest.mark.parametrize("client", OFFICES)
+def test_flow_goes_one_way(client: str) -> None:
+    names = modules(client)
     assert names
     found = brought_in(names)
     unwanted = {
         name
         for name in found
-        for never in OFFICES[office]
+        for never in OFFICES[client]
         if name == never or name.startswith(f"{never}.")
     }
     assert not unwanted

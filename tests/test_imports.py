@@ -116,11 +116,11 @@ NEVER_AT_FIRST = {
 
 def imported(code: str, *arguments: str) -> set[str]:
     """What a new interpreter has imported beyond what it starts with, after this code."""
-    told = "import atexit, sys\nbefore = set(sys.modules)\n"
-    told += "tell = lambda: print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
-    told += "atexit.register(tell)\n" + code
+    result = "import atexit, sys\nbefore = set(sys.modules)\n"
+    result += "tell = lambda: print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
+    result += "atexit.register(tell)\n" + code
     done = subprocess.run(
-        [sys.executable, "-c", told, *arguments],
+        [sys.executable, "-c", result, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
         capture_output=True,
@@ -176,8 +176,8 @@ def test_only_exports_import_pandas(command: str) -> None:
 
 def test_textual_is_bound_below_its_next_major_version() -> None:
     """``screens`` extends private parts of it."""
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert [each for each in told if each.startswith("textual")] == ["textual>=8.2,<9"]
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert [each for each in text if each.startswith("textual")] == ["textual>=8.2,<9"]
     private = [path for path in (ROOT / "screens").rglob("*.py") if PRIVATE in path.read_text()]
     assert private
 

@@ -208,7 +208,7 @@ def test_any_graph_by_its_layers() -> None:
     )
 
 
-def test_runs_of_several_forms_are_told_apart() -> None:
+def test_runs_of_several_forms_are_reported_apart() -> None:
     runs = ["run0", "run1", "run2"]
     edges = [(f"{run}-a0", f"{run}-a1") for run in runs] + [("run1-a1", "run1-a2")]
     assert drawn(woven(edges, runs=runs), 80) == (

@@ -80,7 +80,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-def said(capsys: Captured, words: str) -> tuple[int, str, str]:
+def output_of(capsys: Captured, words: str) -> tuple[int, str, str]:
     return run_command("new", capsys, *shlex.split(words))
 
 
@@ -104,38 +104,40 @@ def requests(draw: st.DrawFn) -> Request:
     odd = draw(st.sampled_from(PLACES))
     bag = shape is EnsembleShape.BAG
 
-    def said(place: str, *usual: str) -> str:
+    def output_of(place: str, *usual: str) -> str:
         return draw(nasty if place == odd else st.sampled_from(usual or TAME))
 
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "template": "infer" if bag else "trainer",
         "directory": Path("/planned"),
-        "name": said("name", *NAMES),
+        "name": output_of("name", *NAMES),
         "shape": shape,
         "runs": 2,
         "epochs": 2,
-        "sites": (said("site", "delta", "A+x@y/z:1"), "expanse")[draw(st.integers(0, 2)) :],
-        "values": {"project": said("project"), "disk": said("disk", "1GB")},
-        "variables": {said("variable", *VARIABLES): said("value")},
-        "gate": None if bag else draw(st.none() | st.just(StopRules(metric=said("metric")))),
+        "sites": (output_of("site", "delta", "A+x@y/z:1"), "expanse")[draw(st.integers(0, 2)) :],
+        "values": {"project": output_of("project"), "disk": output_of("disk", "1GB")},
+        "variables": {output_of("variable", *VARIABLES): output_of("value")},
+        "gate": None if bag else draw(st.none() | st.just(StopRules(metric=output_of("metric")))),
         "subdags": not bag and draw(st.booleans()),
         "shards": 2 if bag else 0,
     }
     if shape is EnsembleShape.SWEEP:
         rates = SweptVariable("learning_rate", ("0.1", "0.2"), "s:1")
-        more = SweptVariable(said("swept", "project"), (said("swept value"), "b"), "s:2")
-        told["sweep"] = SweepRequest(said("group", *GROUPS), (rates, more), SweepMode.PRODUCT)
+        more = SweptVariable(output_of("swept", "project"), (output_of("swept value"), "b"), "s:2")
+        result["sweep"] = SweepRequest(
+            output_of("group", *GROUPS), (rates, more), SweepMode.PRODUCT
+        )
     if shape is EnsembleShape.STAGES:
-        told["stages"] = (
-            StageRequest(said("stage", *GROUPS, "evaluate"), 1),
+        result["stages"] = (
+            StageRequest(output_of("stage", *GROUPS, "evaluate"), 1),
             StageRequest("two", 1),
         )
     if not bag and draw(st.booleans()):
-        told["evaluation"] = Evaluation()
+        result["evaluation"] = Evaluation()
     if draw(st.booleans()):
-        its = {said("region's variable", *VARIABLES): said("region's value")}
-        told["regions"] = (Region(said("region"), its),)
-    return Request(**told)
+        its = {output_of("region's variable", *VARIABLES): output_of("region's value")}
+        result["regions"] = (Region(output_of("region"), its),)
+    return Request(**result)
 
 
 def all_nodes(plan: Plan) -> dict[str, GraphNode]:
@@ -243,7 +245,7 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, capsys: Captured) 
     Path("D/ensemble.dag").write_text("JOB a a.sub\n")
     os.mkfifo("D/ensemble.toml")
     Path("e.toml").write_text('name = "ensemble"\n')
-    assert said(capsys, "e.toml D")[0] == Exit.USAGE
+    assert output_of(capsys, "e.toml D")[0] == Exit.USAGE
 
 
 def test_a_full_disk_is_not_blamed_on_files_that_are_there(
@@ -253,7 +255,7 @@ def test_a_full_disk_is_not_blamed_on_files_that_are_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    code, _, err = said(capsys, "D --runs 1 --epochs 1")
+    code, _, err = output_of(capsys, "D --runs 1 --epochs 1")
     assert code == Exit.USAGE
     assert "No space left on device" in err
     assert "--force" not in err
@@ -288,7 +290,7 @@ def test_ctrl_c_while_files_are_put_into_their_places(
 # --- secrets ------------------------------------------------------------------------------------
 
 
-def test_no_key_is_told_wherever_it_was_put(capsys: Captured) -> None:
+def test_no_key_is_reported_wherever_it_was_put(capsys: Captured) -> None:
     Path("e.toml").write_text(
         f'runs = 1\nepochs = 1\nsites = ["{KEY}"]\n[values]\nproject = "--token {KEY}"\n'
         f'[variables]\nWANDB_API_KEY = "{KEY}"\nnote = "{KEY}"\n'
@@ -300,7 +302,7 @@ def test_no_key_is_told_wherever_it_was_put(capsys: Captured) -> None:
         *("", f"--var note={KEY}9 --dry-run", f"--var note={KEY}9 --dry-run --json"),
         *(f"--sites '{KEY}\"'", f"--var 'a b {KEY}=1'", f"--sweep '{KEY}'", f"--seeds {KEY}"),
     ):
-        _, out, err = said(capsys, f"e.toml D {words}")
+        _, out, err = output_of(capsys, f"e.toml D {words}")
         assert KEY not in out, words
         assert KEY not in err, words
     assert KEY in Path("D/e.dag").read_text()
@@ -311,14 +313,14 @@ def test_keys_are_warned_of_wherever_they_are(capsys: Captured) -> None:
         f'runs = 1\nepochs = 1\n[values]\nproject = "{KEY}"\n[variables]\nWANDB_API_KEY = "{KEY}"\n'
         f'[region.late]\nvariables = {{ note = "{KEY}" }}\n'
     )
-    err = said(capsys, "e.toml D --dry-run")[2]
+    err = output_of(capsys, "e.toml D --dry-run")[2]
     for name in ("project", "WANDB_API_KEY", "note"):
         assert f"{name} looks like a secret, and all who can read the directory" in err
 
 
 def test_a_key_in_the_name_of_a_setting(capsys: Captured) -> None:
     Path("e.toml").write_text(f'"{KEY}" = 1\n')
-    code, out, err = said(capsys, "e.toml D")
+    code, out, err = output_of(capsys, "e.toml D")
     assert code == Exit.USAGE
     assert KEY not in out + err
 
@@ -336,29 +338,29 @@ epochs = 2
 
 def test_words_of_ones_own_stay_in_the_description(capsys: Captured) -> None:
     Path("e.toml").write_text(MINE)
-    assert said(capsys, "e.toml D")[0] == Exit.OK
+    assert output_of(capsys, "e.toml D")[0] == Exit.OK
     assert Path("e.toml").read_text() == MINE
     kept = Path("D/e.toml")
     machine = kept.read_text().partition("# What was written")[2]
     kept.write_text(MINE + "\n# What was written" + machine)
     before = kept.read_bytes()
-    assert "nothing differs" in said(capsys, "D")[1]
+    assert "nothing differs" in output_of(capsys, "D")[1]
     assert kept.read_bytes() == before
     kept.write_text(kept.read_text().replace("epochs = 2", "epochs = 3"))
-    assert said(capsys, "D")[0] == Exit.OK
+    assert output_of(capsys, "D")[0] == Exit.OK
     assert kept.read_text().startswith(MINE.replace("epochs = 2", "epochs = 3"))
     assert "run0-train_epoch2" in Path("D/e.dag").read_text()
     before = kept.read_bytes()
-    assert "nothing differs" in said(capsys, "D")[1]
+    assert "nothing differs" in output_of(capsys, "D")[1]
     assert kept.read_bytes() == before
 
 
-def test_it_is_told_when_options_replace_words_of_ones_own(capsys: Captured) -> None:
+def test_it_is_reported_when_options_replace_words_of_ones_own(capsys: Captured) -> None:
     Path("e.toml").write_text(MINE)
-    assert said(capsys, "e.toml D")[0] == Exit.OK
-    assert "without comments of yours" not in said(capsys, "D --epochs 3")[2]
+    assert output_of(capsys, "e.toml D")[0] == Exit.OK
+    assert "without comments of yours" not in output_of(capsys, "D --epochs 3")[2]
     Path("D/e.toml").write_text("# Mine.\n" + Path("D/e.toml").read_text())
-    code, _, err = said(capsys, "D --epochs 4")
+    code, _, err = output_of(capsys, "D --epochs 4")
     assert code == Exit.OK
     assert "D/e.toml: options say it otherwise" in err
     assert Path("e.toml").read_text() == MINE
@@ -366,11 +368,11 @@ def test_it_is_told_when_options_replace_words_of_ones_own(capsys: Captured) -> 
 
 def test_a_file_that_was_handed_in_is_not_written_over(capsys: Captured) -> None:
     Path("e.toml").write_text(MINE)
-    code, _, err = said(capsys, "e.toml .")
+    code, _, err = output_of(capsys, "e.toml .")
     assert code == Exit.USAGE
     assert "e.toml: is there already" in err
     assert Path("e.toml").read_text() == MINE
-    assert said(capsys, "e.toml . --force")[0] == Exit.OK
+    assert output_of(capsys, "e.toml . --force")[0] == Exit.OK
     assert Path("e.toml").read_text().startswith(MINE)
 
 
@@ -409,7 +411,7 @@ def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
         assert not [each for each in woven(make_plan(asked)).problems if each.error]
 
 
-def test_who_waits_at_a_terminal_is_told_so(
+def test_who_waits_at_a_terminal_is_reported_so(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_command._say_slow()

@@ -241,7 +241,7 @@ def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: s
     assert [each for each in found if each.startswith(sentence)], found
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     found = wrong(tmp_path, "runs = 'x'\nnam = 1\nepochs = 'y'\n")
     assert [each.split(":")[0] for each in found] == ["1", "2", "3"]
     with pytest.raises(DescriptionError, match=r"\(and 2 more\)"):

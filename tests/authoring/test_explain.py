@@ -102,7 +102,7 @@ def sweep_file(workflow: str = "", template: str = CHAIN) -> None:
     Path("t.subdag").write_text(template)
 
 
-def test_what_is_appended_is_told_as_such(capsys: Captured) -> None:
+def test_what_is_appended_is_reported_as_such(capsys: Captured) -> None:
     sweep_file("VARS g APPEND b=7 a=9\n", CHAIN + 'VARS ALL_NODES APPEND a="99"\n')
     (node,) = explanations(capsys, "s.dag --explain g0-train_epoch0")
     found = variables(node)
@@ -115,7 +115,7 @@ def test_what_is_appended_is_told_as_such(capsys: Captured) -> None:
     assert "s.dag:3, APPEND: before the submit file\n" in text
 
 
-def test_a_seed_is_told_by_what_gives_it(capsys: Captured) -> None:
+def test_a_seed_is_reported_by_what_gives_it(capsys: Captured) -> None:
     Path("e.toml").write_text('template = "own/nap.sub"\nruns = 2\n\nseeds = "7-8"\n')
     (node,) = explanations(capsys, "e.toml --explain run0-train_epoch0")
     assert variables(node)["random_seed"]["where"] == "e.toml:4: seeds"
@@ -141,7 +141,7 @@ def test_weak_parents_and_splices_are_neighbours(capsys: Captured) -> None:
     assert "  after     g0-train_epoch1 (weak: also if it fails), g1-" in text
 
 
-def test_all_that_the_dag_says_of_a_node_is_told(capsys: Captured) -> None:
+def test_all_that_the_dag_says_of_a_node_is_reported(capsys: Captured) -> None:
     sweep_file(
         "SCRIPT HOLD g0 h.sh\nSCRIPT DEBUG d ALL POST g0 p.sh\nRETRY g0 5 UNLESS-EXIT 3\n"
         "PRIORITY g0 7\nCATEGORY ALL_NODES c\n"
@@ -151,13 +151,13 @@ def test_all_that_the_dag_says_of_a_node_is_told(capsys: Captured) -> None:
     assert (node["retries"], node["unless_exit"]) == (5, 3)
     assert node["says"] == ["PRIORITY g0-train_epoch0 7", "CATEGORY ALL_NODES c"]
     text = new_text(capsys, "s.dag --explain g0-train_epoch0")
-    for said in (
+    for result in (
         "  HOLD      h.sh",
         "  POST      p.sh  (DEBUG d ALL)",
         "  retries   5, unless it exits with 3",
         "  says      PRIORITY g0-train_epoch0 7",
     ):
-        assert f"{said}\n" in text
+        assert f"{result}\n" in text
 
 
 def test_neighbours_script_and_submit_file(capsys: Captured) -> None:

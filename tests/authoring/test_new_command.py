@@ -56,7 +56,7 @@ def files_here() -> list[str]:
 # --- what is told before, and what is written ---------------------------------------------------
 
 
-def test_counts_picture_and_files_are_told_and_written(capsys: Captured, own: str) -> None:
+def test_counts_picture_and_files_are_reported_and_written(capsys: Captured, own: str) -> None:
     code, out, err = run_new(capsys, f"--template {own} --runs 3 --epochs 12 --no-gate")
     assert code == Exit.OK
     assert out.startswith("ensemble.dag in ensemble: 3 runs, 36 nodes, 36 jobs, chain, template ")
@@ -187,7 +187,7 @@ CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
         ),
     ],
 )
-def test_what_is_wrong_in_a_sweep_file_is_said_with_its_place(
+def test_what_is_wrong_in_a_sweep_file_is_reported_with_its_place(
     capsys: Captured, workflow: str, template: str, sentence: str
 ) -> None:
     Path("s.dag").write_text(workflow)
@@ -230,7 +230,7 @@ def test_a_byte_order_mark_is_no_word_of_a_sweep_file(capsys: Captured) -> None:
     assert new_json(capsys, "s.dag o --dry-run")["nodes"] == 4
 
 
-def test_a_value_that_a_region_gives_to_some_is_told_of_the_region(capsys: Captured) -> None:
+def test_a_value_that_a_region_gives_to_some_is_reported_of_the_region(capsys: Captured) -> None:
     Path("g.toml").write_text(
         "runs = 2\nepochs = 2\n\n[region.x]\nruns = ['run1']\n"
         "variables = { learning_rate = '0.1' }\n"
@@ -279,7 +279,7 @@ def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence
     assert files_here() == before
 
 
-def test_all_that_is_wrong_is_said(capsys: Captured) -> None:
+def test_all_that_is_wrong_is_reported(capsys: Captured) -> None:
     Path("bad.toml").write_text("runs = 'x'\nnam = 2\nepochs = 'x'\n")
     _, _, err = run_new(capsys, "bad.toml")
     assert [line.split(":")[2] for line in err.splitlines()] == ["1", "2", "3"]
@@ -288,7 +288,7 @@ def test_all_that_is_wrong_is_said(capsys: Captured) -> None:
 # --- a directory that holds one already -----------------------------------------------------------
 
 
-def test_what_differs_is_told(capsys: Captured, own: str) -> None:
+def test_what_differs_is_reported(capsys: Captured, own: str) -> None:
     run_new(capsys, f"--template {own} --runs 2 --epochs 2")
     before = listing(Path("ensemble"))
     code, out, _ = run_new(capsys, "ensemble")
@@ -296,8 +296,8 @@ def test_what_differs_is_told(capsys: Captured, own: str) -> None:
     assert out.endswith("\nnothing differs from what is there (not submitted yet)\n")
     assert listing(Path("ensemble")) == before
     _, out, _ = run_new(capsys, "ensemble --runs 3 --retries 5 --dry-run")
-    _, told_, changes = out.partition("\ndiffers from what is there (not submitted yet):\n")
-    assert told_
+    _, output_, changes = out.partition("\ndiffers from what is there (not submitted yet):\n")
+    assert output_
     assert changes == (
         "  + run run2\n"
         "  ~ 4 nodes: run0-train_epoch0 … run1-train_epoch1: retries from 3 to 5\n"
@@ -311,7 +311,7 @@ def test_what_differs_is_told(capsys: Captured, own: str) -> None:
     assert b"run2-train_epoch1" in Path("ensemble/ensemble.dag").read_bytes()
 
 
-def test_many_changes_are_told_in_few_lines(capsys: Captured, own: str) -> None:
+def test_many_changes_are_reported_in_few_lines(capsys: Captured, own: str) -> None:
     run_new(capsys, f"--template {own} --runs 3 --no-gate")
     _, out, _ = run_new(capsys, "ensemble --epochs 4 --dry-run")
     lines = out.partition("differs from what is there")[2].splitlines()

@@ -41,11 +41,11 @@ NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
 
 
 def a_plan(template: str = "trainer", **changes: Any) -> Plan:
-    told = {"directory": NOWHERE, "runs": 2, "epochs": 3, **changes}
-    return make_plan(Request(template=template, **told))
+    result = {"directory": NOWHERE, "runs": 2, "epochs": 3, **changes}
+    return make_plan(Request(template=template, **result))
 
 
-def said(plan: Plan, node: str) -> dict[str, str]:
+def output_of(plan: Plan, node: str) -> dict[str, str]:
     found = plan.graph.node(node)
     return {each.name: each.value for each in found.variables}
 
@@ -125,9 +125,9 @@ def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
         "SCRIPT POST run0-eval_epoch2 /bin/true",
         "SCRIPT POST run0-eval_epoch4 /bin/true",
     ]
-    told = said(plan, "run0-eval_epoch2")
-    assert told["epoch"] == "2"
-    assert told["continue_from_checkpoint"] == f"output/training_logs/{plan.runs[0].uuid}"
+    result = output_of(plan, "run0-eval_epoch2")
+    assert result["epoch"] == "2"
+    assert result["continue_from_checkpoint"] == f"output/training_logs/{plan.runs[0].uuid}"
     assert (plan.nodes, plan.jobs) == (6, 6)
 
 
@@ -152,7 +152,7 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
     ]
     assert lines(plan, "PRE_SKIP") == ["PRE_SKIP ALL_NODES 42"]
     assert all(line.split()[2] == "PREPEND" for line in lines(plan, "VARS"))
-    assert said(plan, "run0-train_epoch1")["node"] == "run0-train_epoch1"
+    assert output_of(plan, "run0-train_epoch1")["node"] == "run0-train_epoch1"
     assert json.loads(text_of(plan, "ensemble.gate.json")) == {
         "schema": 1,
         "dag": "ensemble",
@@ -184,8 +184,8 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
 )
 def test_the_gate_knows_which_values_are_good(rules: StopRules, goal: str) -> None:
     """A metric of which the most is best would stop the best runs."""
-    said = json.loads(text_of(a_plan(gate=rules), "ensemble.gate.json"))
-    assert said["rules"]["goal"] == goal
+    output = json.loads(text_of(a_plan(gate=rules), "ensemble.gate.json"))
+    assert output["rules"]["goal"] == goal
 
 
 def test_a_gated_job_goes_where_its_ad_says() -> None:
@@ -222,8 +222,8 @@ def test_a_sweep_has_a_chain_for_every_point() -> None:
     plan = a_sweep(RATE, BATCH, epochs=2)
     assert [run.name for run in plan.runs] == ["s0", "s1", "s2", "s3", "s4", "s5"]
     assert plan.nodes == 12
-    assert said(plan, "s4-train_epoch1")["learning_rate"] == "0.2"
-    assert said(plan, "s4-train_epoch1")["batch_size"] == "32"
+    assert output_of(plan, "s4-train_epoch1")["learning_rate"] == "0.2"
+    assert output_of(plan, "s4-train_epoch1")["batch_size"] == "32"
     assert where(plan, "s4-train_epoch1", "batch_size").where == "x.toml:4"
     text = text_of(plan, "ensemble.sub")
     assert "--learning-rate $(learning_rate)\n" in text
@@ -239,7 +239,8 @@ def test_numbers_of_runs_are_as_wide_as_the_widest() -> None:
 def test_every_point_is_trained_with_every_seed() -> None:
     plan = a_sweep(RATE, seeds=(7, 8, 9), epochs=1)
     found = [
-        (said(plan, f"{run.name}-train_epoch0")["learning_rate"], run.seed) for run in plan.runs
+        (output_of(plan, f"{run.name}-train_epoch0")["learning_rate"], run.seed)
+        for run in plan.runs
     ]
     assert found == [("0.1", 7), ("0.1", 8), ("0.1", 9), ("0.2", 7), ("0.2", 8), ("0.2", 9)]
     assert [run.seed for run in a_sweep(RATE, epochs=1).runs] == [1, 2]
@@ -261,10 +262,14 @@ def test_stages_count_their_epochs_on() -> None:
         ("run0-train_epoch1", "ensemble-pretrain.sub"),
         ("run0-train_epoch2", "ensemble-finetune.sub"),
     ]
-    told = said(plan, "run0-train_epoch2")
-    assert (told["stage"], told["stage_epoch"], told["stage_epochs"]) == ("finetune", "1", "1")
-    assert (told["epoch"], told["epochs"]) == ("3", "3")
-    assert told["continue_from_checkpoint"] == f"output/training_logs/{plan.runs[0].uuid}"
+    result = output_of(plan, "run0-train_epoch2")
+    assert (result["stage"], result["stage_epoch"], result["stage_epochs"]) == (
+        "finetune",
+        "1",
+        "1",
+    )
+    assert (result["epoch"], result["epochs"]) == ("3", "3")
+    assert result["continue_from_checkpoint"] == f"output/training_logs/{plan.runs[0].uuid}"
     assert "--schedule-from 2\n" in text_of(plan, "ensemble-finetune.sub")
     assert "--learning-rate 0.05\n" in text_of(plan, "ensemble-finetune.sub")
     assert "--schedule-from" not in text_of(plan, "ensemble-pretrain.sub")
@@ -290,7 +295,7 @@ def test_a_bag_has_shards_and_what_gathers_them() -> None:
         "gather",
     ]
     assert plan.graph.edges == tuple((f"shard00{i}", "gather") for i in range(3))
-    assert said(plan, "shard002") == {"shard": "2", "shards": "3", "ResourceName": "any"}
+    assert output_of(plan, "shard002") == {"shard": "2", "shards": "3", "ResourceName": "any"}
     assert plan.runs == ()
     assert (plan.nodes, plan.jobs) == (4, 4)
     alone = a_plan("infer", shape=EnsembleShape.BAG, shards=3)
@@ -299,7 +304,7 @@ def test_a_bag_has_shards_and_what_gathers_them() -> None:
 
 def test_shards_take_the_sites_in_turn() -> None:
     plan = a_plan("infer", shape=EnsembleShape.BAG, shards=3, sites=("A", "B"), policy=Policy.PIN)
-    found = [said(plan, f"shard00{i}")["ResourceName"] for i in range(3)]
+    found = [output_of(plan, f"shard00{i}")["ResourceName"] for i in range(3)]
     assert found == ["A", "B", "A"]
 
 
@@ -354,7 +359,7 @@ def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
         ("2", Precedence.REGION),
         ("1", Precedence.ALL),
     ]
-    assert said(plan, "s1-train_epoch1")["slow_factor"] == "1"
+    assert output_of(plan, "s1-train_epoch1")["slow_factor"] == "1"
     place = where(plan, "s1-train_epoch2", "ResourceName")
     assert (place.value, place.where) == ("Delta", "x.toml:9")
     assert [each.where for each in place.hidden] == ["the policy: any"]
@@ -380,8 +385,8 @@ def test_a_parameter_that_only_a_region_gives_has_its_value_elsewhere() -> None:
 
 
 def text(**node: Any) -> str:
-    told = {"name": "n", "submit": "n.sub", **node}
-    return dag_text(Graph((GraphNode(**told),)), "x", "one")
+    result = {"name": "n", "submit": "n.sub", **node}
+    return dag_text(Graph((GraphNode(**result),)), "x", "one")
 
 
 def given_(name: str, value: str) -> tuple[VariableValue, ...]:
@@ -438,7 +443,7 @@ def requests(draw: st.DrawFn) -> Request:
     sites = draw(SITES)
     bag, many = shape is EnsembleShape.BAG, shape is EnsembleShape.MULTI_NODE
     epochs = draw(st.integers(1, 4))
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "template": {EnsembleShape.BAG: "infer", EnsembleShape.MULTI_NODE: "multinode"}.get(
             shape, "trainer"
         ),
@@ -454,29 +459,29 @@ def requests(draw: st.DrawFn) -> Request:
     if shape is EnsembleShape.SWEEP:
         rates = SweptVariable("learning_rate", tuple(draw(RATES)), "x:1")
         sizes = SweptVariable("batch_size", tuple(draw(SIZES)), "x:2")
-        told["sweep"] = SweepRequest(draw(WORD), (rates, sizes), SweepMode.PRODUCT)
-        told["seeds"] = tuple(range(draw(st.integers(0, 2))))
+        result["sweep"] = SweepRequest(draw(WORD), (rates, sizes), SweepMode.PRODUCT)
+        result["seeds"] = tuple(range(draw(st.integers(0, 2))))
     if shape is EnsembleShape.STAGES:
         lengths = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-        told["stages"] = tuple(StageRequest(f"part{i}", n) for i, n in enumerate(lengths))
+        result["stages"] = tuple(StageRequest(f"part{i}", n) for i, n in enumerate(lengths))
         epochs = sum(lengths)
     if bag:
-        told |= {
+        result |= {
             "shards": draw(st.integers(1, 30)),
             "gather": draw(st.sampled_from([None, "gather"])),
         }
     else:
         every = draw(st.integers(1, epochs))
         evaluations = st.builds(Evaluation, every=st.just(every), gates=st.booleans())
-        told["evaluation"] = draw(st.none() | evaluations)
-        told["gate"] = draw(st.none() | st.just(StopRules(patience=3)))
+        result["evaluation"] = draw(st.none() | evaluations)
+        result["gate"] = draw(st.none() | st.just(StopRules(patience=3)))
     if many:
-        told["machines"] = draw(st.integers(2, 8))
+        result["machines"] = draw(st.integers(2, 8))
     if not bag and draw(st.booleans()):
         first = draw(st.integers(0, epochs - 1))
         region = Region("late", {"slow_factor": "3"}, (first, epochs - 1), (), "x:9")
-        told["regions"] = (region,)
-    return Request(**told)
+        result["regions"] = (region,)
+    return Request(**result)
 
 
 def counted(request: Request) -> tuple[int, int]:
@@ -523,9 +528,9 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
         assert set(TopologicalSorter(_parents(graph)).static_order()) <= {
             n.name for n in graph.nodes
         }
-    told = woven_nodes(flow)
+    result = woven_nodes(flow)
     for node in every:
-        found = told[node.name]
+        found = result[node.name]
         assert dict(found.vars) == {each.name: each.value for each in node.variables}
         assert found.kind is node.kind
         assert (found.pre.command if found.pre else None) == node.pre
@@ -541,7 +546,7 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
     assert make_plan(elsewhere).files == plan.files, "always the same bytes"
     assert make_plan(elsewhere).runs == plan.runs
     edges = {edge for graph in dags.values() for edge in graph.edges}
-    assert {(node.name, child) for node in told.values() for child in node.children} == edges
+    assert {(node.name, child) for node in result.values() for child in node.children} == edges
 
 
 def _parents(graph: Graph) -> Mapping[str, list[str]]:
@@ -572,8 +577,8 @@ def test_the_state_model_knows_runs_and_epochs_by_their_nodes(request: Request) 
 
 
 def read_node(node: GraphNode) -> Node:
-    told = {each.name: each.value for each in node.variables}
-    return Node(node.name, node.kind, "ensemble.dag", 1, vars=told)
+    result = {each.name: each.value for each in node.variables}
+    return Node(node.name, node.kind, "ensemble.dag", 1, vars=result)
 
 
 @settings(max_examples=25, deadline=None)

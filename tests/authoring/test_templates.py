@@ -66,7 +66,7 @@ def test_any_submit_description_is_a_template(tmp_path: Path) -> None:
         ("# ship: nap.sh\n# ship: nap.sh\n", "nap.sub:2: nap.sh is shipped twice"),
     ],
 )
-def test_a_bad_header_is_told_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_bad_header_is_reported_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     assert sentence in refusal(tmp_path, text)
 
 
@@ -118,12 +118,12 @@ def test_a_value_is_not_filled_in_again(tmp_path: Path) -> None:
     assert fill(template, {"a": "{b}", "b": r"\1 {a}"}) == "x = {b} \\1 {a}\n"
 
 
-def test_an_unknown_placeholder_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_unknown_placeholder_is_reported_with_its_line(tmp_path: Path) -> None:
     request = a_request(tmp_path, text="# template: x\n# {sed}\nlog = {name}.log\nx = {sed}\n")
     with pytest.raises(PlanError) as caught:
         make_plan(request)
-    said = str(caught.value)
-    assert "nap.sub:4: nothing is called {sed}; there are epochs, gpu_memory_mb, gpus," in said
+    message = str(caught.value)
+    assert "nap.sub:4: nothing is called {sed}; there are epochs, gpu_memory_mb, gpus," in message
 
 
 # --- those that come along ------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_a_name_that_there_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "fits", "misfits"),
+    ("output_of", "fits", "misfits"),
     [
         ("0..1", ["0", "1", "0.25", "1e-3"], ["1.01", "-0.1", "abc", "nan", "inf", ""]),
         ("0..", ["0", "12.5"], ["-1", "inf"]),
@@ -157,16 +157,16 @@ def test_a_name_that_there_is_not() -> None:
         ("python numpy torch", ["numpy"], ["jax", "python numpy", ""]),
     ],
 )
-def test_values_fit_or_not(said: str, fits: list[str], misfits: list[str]) -> None:
-    allowed = read_allowed(said)
+def test_values_fit_or_not(output_of: str, fits: list[str], misfits: list[str]) -> None:
+    allowed = read_allowed(output_of)
     assert [value for value in fits if allowed.expectation(value) is not None] == []
     assert [value for value in misfits if allowed.expectation(value) is None] == []
 
 
 def test_a_complaint_says_what_to_give(tmp_path: Path) -> None:
     request = Request("trainer", tmp_path / "new", values={"fail_rate": "7", "backend": "jax"})
-    said = {each.field: each.text for each in validate(request) if each.fatal}
-    assert said == {
+    result = {each.field: each.text for each in validate(request) if each.fatal}
+    assert result == {
         "values.fail_rate": "fail_rate is '7'; give a number from 0 to 1",
         "values.backend": "backend is 'jax'; give one of python, numpy, torch, auto",
     }

@@ -120,9 +120,9 @@ def test_what_is_there_to_the_byte_is_left_alone(tmp_path: Path, plan: Plan) -> 
 def test_a_dag_that_was_submitted_is_not_overwritten(plan: Plan, left: str) -> None:
     write_plan(plan)
     (plan.request.directory / left).write_text("")
-    said = refusal(plan, overwrite=True)
-    assert said.endswith("; choose another name or directory")
-    assert "a DAGMan runs this DAG" in said or left in said
+    result = refusal(plan, overwrite=True)
+    assert result.endswith("; choose another name or directory")
+    assert "a DAGMan runs this DAG" in result or left in result
     assert contents(plan) == planned(plan)
 
 

@@ -76,15 +76,15 @@ def inside(trials: Sequence[Prediction]) -> str:
 def one(name: str, tested: Backtest) -> None:
     """The line of one ensemble."""
     whole = {trial.share: trial for trial in tested.ensemble_predictions()}
-    told = ""
+    result = ""
     for at in SHARES:
         trial = whole.get(at)
         error = "-" if trial is None else share(trial.error, signed=True)
-        told += f"{error + ('' if trial is None or trial.covered else ' !'):>10}"
+        result += f"{error + ('' if trial is None or trial.covered else ' !'):>10}"
     runs = tested.run_predictions()
     naive = share(median_naive_error(tested.ensemble_predictions()))
-    told += f"{naive:>9}   {share(median_error(runs)):>6}{share(median_naive_error(runs)):>9}"
-    print(f"{name:20}{told}{inside(runs):>9}", flush=True)
+    result += f"{naive:>9}   {share(median_error(runs)):>6}{share(median_naive_error(runs)):>9}"
+    print(f"{name:20}{result}{inside(runs):>9}", flush=True)
 
 
 def all_of(name: str, tests: Sequence[Backtest]) -> None:
@@ -95,13 +95,13 @@ def all_of(name: str, tests: Sequence[Backtest]) -> None:
             every += (
                 tested.ensemble_predictions() if what == "ensembles" else tested.run_predictions()
             )
-        told = f"{share(median_error(every)):>7}{share(median_naive_error(every)):>9}"
+        result = f"{share(median_error(every)):>7}{share(median_naive_error(every)):>9}"
         held = sum(trial.covered for trial in every) / max(1, len(every))
-        told += f"{share(held):>9}   "
+        result += f"{share(held):>9}   "
         for at in SHARES:
             then = [trial for trial in every if trial.share == at]
-            told += f"{share(median_error(then)):>7}{inside(then):>9}"
-        print(f"{name:12}{what:10}{told}")
+            result += f"{share(median_error(then)):>7}{inside(then):>9}"
+        print(f"{name:12}{what:10}{result}")
 
 
 def recordings(further: Sequence[Path]) -> Iterator[tuple[str, Backtest]]:

@@ -267,8 +267,8 @@ def _change(reader: Any, now: datetime) -> Any:
     for job in reversed(list(reader.ensemble.jobs.values())):
         text = words.get(job.history().state)
         if text is not None:
-            said = text.format(job.cluster, now.isoformat(" ", "seconds"))
-            return Batch("metl.log", LogRole.USER, parse(said.encode()).events)
+            result = text.format(job.cluster, now.isoformat(" ", "seconds"))
+            return Batch("metl.log", LogRole.USER, parse(result.encode()).events)
     return None
 
 

@@ -121,8 +121,8 @@ def imports(directory: Path) -> str:
     with tempfile.TemporaryDirectory() as compiled:
         for _ in range(2):
             done = subprocess.run(argv, env=environment(compiled), capture_output=True, text=True)
-    told = re.findall(r"import time: +(\d+) \| +(\d+) \| +(\S+)", done.stderr)
-    rows = sorted(((int(own), int(total), name) for own, total, name in told), reverse=True)
+    result = re.findall(r"import time: +(\d+) \| +(\d+) \| +(\S+)", done.stderr)
+    rows = sorted(((int(own), int(total), name) for own, total, name in result), reverse=True)
     lines = [
         f"{len(rows)} modules, {sum(own for own, _, _ in rows) / 1000:.0f} ms (and the timing)"
     ]

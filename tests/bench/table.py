@@ -165,10 +165,10 @@ def machine() -> str:
 
 def _processor() -> str:
     try:
-        said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        said = ""
-    names = (line.partition(":")[2].strip() for line in said.splitlines() if "model name" in line)
+        text = ""
+    names = (line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line)
     return next(names, platform.machine())
 
 

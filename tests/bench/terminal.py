@@ -122,11 +122,11 @@ def inside(argv: Sequence[str]) -> int:
             while True:
                 line, _ = server.accept()
                 asked = line.recv(100).decode()
-                told = asyncio.run_coroutine_threadsafe(self.told(asked), loop)
-                line.sendall(json.dumps(told.result()).encode())
+                result = asyncio.run_coroutine_threadsafe(self.report_of(asked), loop)
+                line.sendall(json.dumps(result.result()).encode())
                 line.close()
 
-        async def told(self, asked: str) -> Any:
+        async def report_of(self, asked: str) -> Any:
             if asked == "rest":
                 self.watched.cancel()
             if asked == "cells":
@@ -235,11 +235,11 @@ class Watched:
                     raise SystemExit("it does not answer:\n" + "\n".join(self.text())) from None
                 time.sleep(0.005)
         line.sendall(what.encode())
-        told = b""
+        result = b""
         while piece := line.recv(1 << 20):
-            told += piece
+            result += piece
         line.close()
-        return json.loads(told)
+        return json.loads(result)
 
     def text(self) -> list[str]:
         return ["".join(each[0] for each in line).rstrip() for line in self.shown()]
@@ -352,8 +352,10 @@ def cost(seen: Watched, does: Callable[[], None], least: float = 0.0) -> Cost:
 
 def row(name: str, size: tuple[int, int], *cells: object) -> None:
     at = f"{size[0]}×{size[1]}"
-    told = "".join(f"{each:>10.1f}" if isinstance(each, float) else f"{each:>10}" for each in cells)
-    print(f"{name:34}{at:>8}{told}", flush=True)
+    result = "".join(
+        f"{each:>10.1f}" if isinstance(each, float) else f"{each:>10}" for each in cells
+    )
+    print(f"{name:34}{at:>8}{result}", flush=True)
 
 
 def head(*cells: str) -> None:

@@ -74,8 +74,8 @@ COMMANDS = pytest.mark.parametrize(
 
 @COMMANDS
 def test_a_missing_directory(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
-    said = a_sentence(capsys, *command, str(tmp_path / "nowhere"))
-    assert f"{tmp_path / 'nowhere'}: no such directory" in said
+    result = a_sentence(capsys, *command, str(tmp_path / "nowhere"))
+    assert f"{tmp_path / 'nowhere'}: no such directory" in result
 
 
 @COMMANDS
@@ -87,9 +87,9 @@ def test_a_directory_without_a_dag(capsys: Captured, tmp_path: Path, command: li
 def test_an_error_on_line_7(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
     lines = ["JOB A t.sub"] + ["# a comment"] * 5 + ["PARENT A CHILD nobody"]
     (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
-    said = a_sentence(capsys, *command, str(tmp_path))
-    assert "x.dag:7" in said
-    assert "nobody" in said
+    result = a_sentence(capsys, *command, str(tmp_path))
+    assert "x.dag:7" in result
+    assert "nobody" in result
 
 
 def test_a_file_that_is_no_dag(capsys: Captured, tmp_path: Path) -> None:
@@ -102,18 +102,20 @@ def test_a_file_that_is_no_dag(capsys: Captured, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["watch"], ["status"]])
-def test_an_event_log_is_told_as_one(capsys: Captured, dagdir: Dagdir, command: list[str]) -> None:
+def test_an_event_log_is_reported_as_one(
+    capsys: Captured, dagdir: Dagdir, command: list[str]
+) -> None:
     """And what to give instead: its directory, where that has a DAG."""
     dagdir.write("other.log", Log().submit(78, NODE).execute(78).data)
     log = dagdir.path / "other.log"
-    said = a_sentence(capsys, *command, str(log))
-    assert f"{log}: this is a job event log of HTCondor, not a DAG file" in said
-    assert said.rstrip().endswith(f"give the directory it lies in: {dagdir.path}")
+    result = a_sentence(capsys, *command, str(log))
+    assert f"{log}: this is a job event log of HTCondor, not a DAG file" in result
+    assert result.rstrip().endswith(f"give the directory it lies in: {dagdir.path}")
     alone = dagdir.path / "copy"
     alone.mkdir()
     log.rename(alone / "other.log")
-    said = a_sentence(capsys, *command, str(alone / "other.log"))
-    assert said.rstrip().endswith("give the directory of the DAG whose jobs it is about")
+    result = a_sentence(capsys, *command, str(alone / "other.log"))
+    assert result.rstrip().endswith("give the directory of the DAG whose jobs it is about")
 
 
 @pytest.mark.parametrize("given", [".", "..", "./", "../ensemble", "run.dag"])
@@ -171,8 +173,8 @@ def test_a_moment_outside_the_calendar(capsys: Captured, dagdir: Dagdir) -> None
 
 def test_settings_that_mean_nothing(capsys: Captured, dagdir: Dagdir) -> None:
     dagdir.write("metlmon.toml", 'zone = "UTC"\n')
-    said = a_sentence(capsys, "status", str(dagdir.path))
-    assert "metlmon.toml: no setting is called 'zone'" in said
+    result = a_sentence(capsys, "status", str(dagdir.path))
+    assert "metlmon.toml: no setting is called 'zone'" in result
 
 
 @pytest.mark.parametrize(
@@ -206,16 +208,16 @@ def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> Non
 
 
 def test_an_ambiguous_prefix_lists_the_candidates(capsys: Captured, two_runs: Path) -> None:
-    said = a_sentence(capsys, "run", "aa", str(two_runs))
-    assert "2 matches" in said
-    assert "aaaa1111" in said
-    assert "aabb2222" in said
+    result = a_sentence(capsys, "run", "aa", str(two_runs))
+    assert "2 matches" in result
+    assert "aaaa1111" in result
+    assert "aabb2222" in result
 
 
 def test_no_such_run_lists_what_there_is(capsys: Captured, two_runs: Path) -> None:
-    said = a_sentence(capsys, "run", "zz", str(two_runs))
-    assert "no such run" in said
-    assert "aaaa1111" in said
+    result = a_sentence(capsys, "run", "zz", str(two_runs))
+    assert "no such run" in result
+    assert "aaaa1111" in result
 
 
 @pytest.mark.parametrize(
@@ -241,15 +243,15 @@ def test_only_lists_these_runs(
 def test_only_without_a_match_names_the_runs(
     capsys: Captured, two_runs: Path, command: str, only: str
 ) -> None:
-    said = a_sentence(capsys, command, str(two_runs), "--only", only)
-    assert f"--only {only}: no such run; there are run0 (aaaa1111), run1 (aabb2222)" in said
+    result = a_sentence(capsys, command, str(two_runs), "--only", only)
+    assert f"--only {only}: no such run; there are run0 (aaaa1111), run1 (aabb2222)" in result
 
 
 def test_a_message_names_some_of_many_runs(capsys: Captured, tmp_path: Path) -> None:
     text = "".join(f"JOB run{n}-train_epoch0 t.sub\n" for n in range(500))
     path = str(Dagdir(tmp_path / "ensemble", text).path)
-    said = a_sentence(capsys, "status", path, "--only", "x")
-    assert said.endswith("run7, …\n")
+    result = a_sentence(capsys, "status", path, "--only", "x")
+    assert result.endswith("run7, …\n")
 
 
 # --- the JSON contract ----------------------------------------------------------------------
@@ -279,7 +281,7 @@ def test_sums_agree(capsys: Captured, shared: Callable[[str], Path]) -> None:
     assert sum(hours) == pytest.approx(status["gpu_hours"]["total"], abs=1e-3)
 
 
-def test_a_known_zone_is_said(capsys: Captured, dagdir: Dagdir) -> None:
+def test_a_known_zone_is_reported(capsys: Captured, dagdir: Dagdir) -> None:
     path = str(dagdir.path)
     _, out, _ = spoken(capsys, "status", path, "--json", "--tz", "America/Chicago")
     assert json.loads(out)["as_of"] == "2026-05-04T12:03:00-05:00"
@@ -302,19 +304,21 @@ def test_as_of_cuts(capsys: Captured, dagdir: Dagdir) -> None:
 
 def test_as_of_before_the_first_event_says_so(capsys: Captured, dagdir: Dagdir) -> None:
     early = (str(dagdir.path), "--as-of", "2026-05-04T09:00:00")
-    said = "nothing had been logged by 2026-05-04 09:00:00: the first event is of 2026-05-04 10:00"
+    result = (
+        "nothing had been logged by 2026-05-04 09:00:00: the first event is of 2026-05-04 10:00"
+    )
     _, out, _ = spoken(capsys, "status", *early, "--json")
-    told = [each for each in json.loads(out)["warnings"] if said in each["text"]]
-    assert [each["kind"] for each in told] == ["before-first-event"]
+    outcome = [each for each in json.loads(out)["warnings"] if result in each["text"]]
+    assert [each["kind"] for each in outcome] == ["before-first-event"]
     _, out, _ = spoken(capsys, "status", *early)
     assert "snapshot 4 May 2026 09:00, before anything was logged" in out
-    assert said in " ".join(out.split())
+    assert result in " ".join(out.split())
     for command in ("jobs", "nodes", "timeline", "sites", "run"):
         words = ("run0", *early) if command == "run" else early
-        assert said in spoken(capsys, command, *words)[2], command
+        assert result in spoken(capsys, command, *words)[2], command
     _, out, _ = spoken(capsys, "status", str(dagdir.path), "--as-of", "2026-05-04T10:00:00")
     assert "before anything" not in out
-    assert said not in out
+    assert result not in out
 
 
 # --- waiting --------------------------------------------------------------------------------
@@ -455,8 +459,8 @@ def test_exit_on_waits_until_it_is_so(
 def test_the_codes_are_what_the_help_says() -> None:
     from metlmon.cli.main import EPILOG
 
-    told = {int(code) for code in re.findall(r"^ *(\d+)  ", EPILOG, re.MULTILINE)}
-    assert told == {int(code) for code in Exit}
+    result = {int(code) for code in re.findall(r"^ *(\d+)  ", EPILOG, re.MULTILINE)}
+    assert result == {int(code) for code in Exit}
 
 
 # --- tables for people ----------------------------------------------------------------------

@@ -37,19 +37,19 @@ def _own(tmp_path: Path, user: Path) -> Path:
 spoken = partial(run_command, "config")
 
 
-def told(capsys: Captured, what: str, dagdir: Path) -> tuple[int, dict[str, Any]]:
+def report_of(capsys: Captured, what: str, dagdir: Path) -> tuple[int, dict[str, Any]]:
     code, out, err = spoken(capsys, what, dagdir, "--json")
     assert err == ""
     return code, json.loads(out)
 
 
 def test_without_files_everything_is_built_in(capsys: Captured, own: Path) -> None:
-    code, said = told(capsys, "show", own.parent)
+    code, result = report_of(capsys, "show", own.parent)
     assert code == Exit.OK
-    assert {entry["origin"] for entry in said["settings"]} == {"built-in"}
-    sites = [entry["value"] for entry in said["settings"] if entry["key"] == "site"]
+    assert {entry["origin"] for entry in result["settings"]} == {"built-in"}
+    sites = [entry["value"] for entry in result["settings"] if entry["key"] == "site"]
     assert sites == [{"host": host, "name": name} for host, name in BUILT_IN_SITES]
-    assert said["valid"] is True
+    assert result["valid"] is True
     code, out, _ = spoken(capsys, "validate", own.parent)
     assert code == Exit.OK
     assert "nothing to validate" in out
@@ -60,11 +60,11 @@ def test_show_says_which_file_and_line_a_setting_is_from(
 ) -> None:
     user.write_text('tz = "Europe/Berlin"\ncheckpoint_codes = [1]\nread_only = true\n')
     own.write_text('\ntz = "America/Chicago"\nread_only = false\n[gpu_aliases]\nA = "B"\n')
-    code, said = told(capsys, "show", own.parent)
+    code, result = report_of(capsys, "show", own.parent)
     assert code == Exit.OK
     from_files = {
         entry["key"]: (entry["value"], entry["origin"], entry["path"], entry["line"])
-        for entry in said["settings"]
+        for entry in result["settings"]
         if entry["origin"] != "built-in"
     }
     assert from_files == {
@@ -84,8 +84,8 @@ def test_show_has_the_rules_in_the_order_in_which_they_are_tried(
 ) -> None:
     user.write_text('[[site]]\nhost = "u"\nname = "1"\n')
     own.write_text('[[site]]\nhost = "d"\nname = "1"\n[[site]]\nhost = "e"\nname = "1"\n')
-    _, said = told(capsys, "show", own.parent)
-    sites = [entry for entry in said["settings"] if entry["key"] == "site"]
+    _, result = report_of(capsys, "show", own.parent)
+    sites = [entry for entry in result["settings"] if entry["key"] == "site"]
     assert [entry["value"]["host"] for entry in sites][:4] == ["d", "e", "u", BUILT_IN_SITES[0][0]]
     assert [entry["line"] for entry in sites][:4] == [1, 4, 1, None]
 
@@ -95,9 +95,9 @@ def test_path_names_the_files_that_are_looked_at(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     own.write_text("tz = ")
-    code, said = told(capsys, "path", own.parent)
+    code, result = report_of(capsys, "path", own.parent)
     assert code == Exit.OK, "who mends a file asks where it is"
-    assert said == {
+    assert result == {
         "schema": 1,
         "dagdir": str(own.parent),
         "files": [
@@ -128,10 +128,10 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
         f'{own}: metrics.goal is "min" or "max" (line 3)',
         "3 errors: no command will run before they are mended",
     ]
-    code, said = told(capsys, "validate", own.parent)
+    code, result = report_of(capsys, "validate", own.parent)
     assert code == Exit.USAGE
-    assert said["valid"] is False
-    assert said["errors"][2] == {
+    assert result["valid"] is False
+    assert result["errors"][2] == {
         "path": str(own),
         "line": 3,
         "key": "metrics.goal",
@@ -146,7 +146,9 @@ def test_a_valid_file_is_named(capsys: Captured, own: Path) -> None:
     assert out == f"{own}: no errors\n"
 
 
-def test_a_broken_file_is_said_on_standard_error_when_shown(capsys: Captured, own: Path) -> None:
+def test_a_broken_file_is_reported_on_standard_error_when_shown(
+    capsys: Captured, own: Path
+) -> None:
     own.write_text("tz = \n")
     code, out, err = spoken(capsys, "show", own.parent)
     assert code == Exit.USAGE
@@ -157,9 +159,9 @@ def test_a_broken_file_is_said_on_standard_error_when_shown(capsys: Captured, ow
 def test_a_dag_file_stands_for_its_directory(capsys: Captured, own: Path) -> None:
     own.write_text('tz = "UTC"\n')
     (own.parent / "a.dag").write_text("")
-    _, said = told(capsys, "show", own.parent / "a.dag")
-    assert said["dagdir"] == str(own.parent)
-    assert said["settings"][0]["value"] == "UTC"
+    _, result = report_of(capsys, "show", own.parent / "a.dag")
+    assert result["dagdir"] == str(own.parent)
+    assert result["settings"][0]["value"] == "UTC"
 
 
 # --- how settings reach the figures -------------------------------------------------------------
@@ -178,20 +180,20 @@ def _aliased(own: Path) -> Path:
 
 def figures(capsys: Captured, dagdir: Path) -> dict[str, set[str | None]]:
     """Sites and GPU models that every command names."""
-    said: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for command in (["status"], ["jobs"], ["run", "run0"]):
         assert main([*command, str(dagdir), "--json"]) == Exit.OK
-        said[command[0]] = json.loads(capsys.readouterr().out)
+        result[command[0]] = json.loads(capsys.readouterr().out)
     reader = DagdirReader(dagdir, load_settings(dagdir))
     reader.open()
     reader.read_all()
     ledger = reader.snapshot_builder().ledger()
     return {
-        "status sites": {row["site"] for row in said["status"]["sites"]},
-        "status gpus": {row["gpu"] for row in said["status"]["gpus"]},
-        "jobs sites": {e["site"] for j in said["jobs"]["jobs"] for e in j["executions"]},
-        "jobs gpus": {e["gpu"] for j in said["jobs"]["jobs"] for e in j["executions"]},
-        "run sites": {e["site"] for e in said["run"]["epochs"] if e["site"]},
+        "status sites": {row["site"] for row in result["status"]["sites"]},
+        "status gpus": {row["gpu"] for row in result["status"]["gpus"]},
+        "jobs sites": {e["site"] for j in result["jobs"]["jobs"] for e in j["executions"]},
+        "jobs gpus": {e["gpu"] for j in result["jobs"]["jobs"] for e in j["executions"]},
+        "run sites": {e["site"] for e in result["run"]["epochs"] if e["site"]},
         "ledger sites": {e.site for e in ledger.executions},
         "ledger gpus": {e.gpu for e in ledger.executions},
     }
@@ -225,9 +227,9 @@ def test_no_command_tells_a_name_that_has_an_alias(
         '[site_aliases]\n"SDSC-PRP-CE1" = "NRP"\n[gpu_aliases]\n"NVIDIA L40S" = "Ada"\n'
     )
     assert main([*command, str(aliased.parent), "--json"]) == Exit.OK
-    said = capsys.readouterr().out
-    assert "SDSC-PRP-CE1" not in said
-    assert "NVIDIA L40S" not in said
+    output = capsys.readouterr().out
+    assert "SDSC-PRP-CE1" not in output
+    assert "NVIDIA L40S" not in output
 
 
 def test_two_names_of_one_site_are_counted_as_one(capsys: Captured, aliased: Path) -> None:

@@ -20,9 +20,9 @@ printed = partial(text_output, "curves")
 
 
 def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
-    told = as_json(capsys, str(TRAINER))
-    assert (told["schema"], told["metric"], told["goal"]) == (1, "val_loss", "min")
-    runs = {each["run"]: each for each in told["runs"]}
+    output = as_json(capsys, str(TRAINER))
+    assert (output["schema"], output["metric"], output["goal"]) == (1, "val_loss", "min")
+    runs = {each["run"]: each for each in output["runs"]}
     assert list(runs) == [f"run{n}" for n in range(6)]
     last = runs["run4"]["last"]
     assert (last["epoch"], last["value"], last["odd"], last["version"]) == (4, None, "nan", 11)
@@ -30,12 +30,12 @@ def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
         "diverged", 3, [4])  # fmt: skip
     assert runs["run1"]["best"]["value"] == 0.23083655800909886
     assert runs["run1"]["best"]["odd"] is None
-    assert [level["n"] for level in told["band"]] == [6, 6, 6, 5, 5]
-    assert told["labels"] == []
-    assert told["problems"] == []
+    assert [level["n"] for level in output["band"]] == [6, 6, 6, 5, 5]
+    assert output["labels"] == []
+    assert output["problems"] == []
 
 
-def test_infinities_are_told_beside_their_null(tmp_path: Path, capsys: Captured) -> None:
+def test_infinities_are_reported_beside_their_null(tmp_path: Path, capsys: Captured) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77, 0).data)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val_loss\n0,inf\n1,-inf\n")
@@ -45,37 +45,37 @@ def test_infinities_are_told_beside_their_null(tmp_path: Path, capsys: Captured)
 
 
 def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
-    told = printed(capsys, str(TRAINER), "--ascii")
-    assert told.isascii()
-    lines = told.splitlines()
+    result = printed(capsys, str(TRAINER), "--ascii")
+    assert result.isascii()
+    lines = result.splitlines()
     assert lines[0] == (
         "5 of 6 runs were improving . best 0.2308 run1 epoch 5 . run4 diverged in epoch 4"
     )
-    assert "run4      5     NaN  0.2759" in told
-    assert "X diverged in epoch 4" in told
+    assert "run4      5     NaN  0.2759" in result
+    assert "X diverged in epoch 4" in result
 
 
 def test_another_metric(capsys: Captured) -> None:
     name = "test/pearson_total_score"
-    told = as_json(capsys, str(TRAINER), "--metric", name)
-    assert (told["metric"], told["goal"]) == (name, "max")
-    run = told["runs"][0]
+    output = as_json(capsys, str(TRAINER), "--metric", name)
+    assert (output["metric"], output["goal"]) == (name, "max")
+    run = output["runs"][0]
     assert [point["epoch"] for point in run["points"]] == [0, 1, 2, 3, 4]
     assert run["best"] == run["last"]
 
 
 def test_a_metric_that_there_is_not(capsys: Captured) -> None:
     assert main(["curves", str(TRAINER), "--metric", "val_los"]) == Exit.USAGE
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "--metric val_los: no run has it; there are: val_loss, val_loss_best," in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--metric val_los: no run has it; there are: val_loss, val_loss_best," in captured.err
 
 
 def test_where_nothing_was_written(tmp_path: Path, capsys: Captured) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
-    told = printed(capsys, str(dagdir.path))
-    assert "training_logs/{uuid}/version_<k>/metrics.csv" in told
+    result = printed(capsys, str(dagdir.path))
+    assert "training_logs/{uuid}/version_<k>/metrics.csv" in result
     empty = as_json(capsys, str(dagdir.path))
     assert empty["metrics"] == []
     assert [run["course"] for run in empty["runs"]] == ["none"]
@@ -85,7 +85,7 @@ def test_as_it_was(capsys: Captured) -> None:
     """Of a moment only the epochs that were completed by then."""
     moment = "2026-11-21T14:22:00"
     done = json_output("status", capsys, str(TRAINER), "--as-of", moment)
-    told = as_json(capsys, str(TRAINER), "--as-of", moment)
+    output = as_json(capsys, str(TRAINER), "--as-of", moment)
     epochs = {run["run"]: run["epochs_done"] for run in done["runs"]}
-    assert {run["run"]: len(run["points"]) for run in told["runs"]} == epochs
+    assert {run["run"]: len(run["points"]) for run in output["runs"]} == epochs
     assert 0 < sum(epochs.values()) < 30

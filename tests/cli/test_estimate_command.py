@@ -37,10 +37,10 @@ def test_an_ensemble_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
-    told = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
-    assert told["schema"] == 1
-    assert told["as_of"].startswith(MIDDLE)
-    estimate = told["estimate"]
+    output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
+    assert output["schema"] == 1
+    assert output["as_of"].startswith(MIDDLE)
+    estimate = output["estimate"]
     assert (estimate["epochs_done"], estimate["epochs_total"]) == (16, 36)
     remaining = estimate["remaining"]
     assert 0 < remaining["low"] <= remaining["middle"] <= remaining["high"]
@@ -54,8 +54,8 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_status_has_the_same_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     status = as_json(capsys, "status", DEMO, "--as-of", MIDDLE)
-    told = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
-    assert status["estimate"] == told["estimate"]
+    output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
+    assert status["estimate"] == output["estimate"]
     assert status["incidents"] == []
 
 
@@ -72,9 +72,13 @@ def test_status_tells_incidents(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    told = printed(capsys, "estimate", DEMO, "--backtest")
-    assert told.startswith("ensemble: off by ")
-    assert [line.split()[0] for line in told.splitlines() if " all " in line] == ["25", "50", "75"]
+    result = printed(capsys, "estimate", DEMO, "--backtest")
+    assert result.startswith("ensemble: off by ")
+    assert [line.split()[0] for line in result.splitlines() if " all " in line] == [
+        "25",
+        "50",
+        "75",
+    ]
     tested = as_json(capsys, "estimate", DEMO, "--backtest")["backtest"]
     assert tested["epochs"] == 34
     assert tested["ensemble"]["trials"] == 3

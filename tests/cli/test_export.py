@@ -52,8 +52,8 @@ def test_one_file_for_each_frame_beside_the_dagdir(capsys: Captured) -> None:
     assert listing(RESCUE) == before
 
 
-def _float(told: str) -> float:
-    return float(told or "nan")
+def _float(report_of: str) -> float:
+    return float(report_of or "nan")
 
 
 def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
@@ -80,12 +80,12 @@ def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
     assert code == Exit.OK
     assert out.splitlines() == ["x/runs.json", "x/jobs.json"]
     main(["jobs", str(RESCUE), "--json"])
-    told: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
+    output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
     records = json.loads(Path("x/jobs.json").read_text())
     assert [list(record) for record in records] == [[c.name for c in TABLES["jobs"].columns]] * 24
     shared = ("cluster", "proc", "dag", "node", "uuid", "epoch", "state", "submitted", "target")
     shared += ("bytes_sent", "bytes_received", "memory_mb", "request_memory_mb")
-    for job, record in zip(told, records, strict=True):
+    for job, record in zip(output, records, strict=True):
         assert {name: job[name] for name in shared} == {name: record[name] for name in shared}
     assert records[0]["label"] is None
 
@@ -140,8 +140,8 @@ def test_never_into_the_dagdir(
 def test_what_is_there_stays_unless_forced(capsys: Captured, tmp_path: Path) -> None:
     Path("x").mkdir()
     Path("x/jobs.csv").write_text("mine")
-    said = a_sentence(capsys, str(RESCUE), "--out", "x")
-    assert "x/jobs.csv: is there already; --force overwrites it" in said
+    result = a_sentence(capsys, str(RESCUE), "--out", "x")
+    assert "x/jobs.csv: is there already; --force overwrites it" in result
     assert os.listdir("x") == ["jobs.csv"]
     assert Path("x/jobs.csv").read_text() == "mine"
     assert spoken(capsys, str(RESCUE), "--out", "x", "--force")[0] == Exit.OK
@@ -172,15 +172,15 @@ def test_a_failure_leaves_no_half_file(capsys: Captured, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setitem(exporting.WRITERS, "csv", full)
-    said = a_sentence(capsys, str(RESCUE), "--out", "x")
-    assert "x/runs.csv: cannot be written: No space left on device" in said
+    result = a_sentence(capsys, str(RESCUE), "--out", "x")
+    assert "x/runs.csv: cannot be written: No space left on device" in result
     assert os.listdir("x") == []
 
 
 def test_frames_that_there_are_not(capsys: Captured) -> None:
-    said = a_sentence(capsys, str(RESCUE), "--only", "jobs,jobz")
-    assert "'jobz'" in said
-    assert "runs, epochs, jobs, executions, transfers, events" in said
+    result = a_sentence(capsys, str(RESCUE), "--only", "jobs,jobz")
+    assert "'jobz'" in result
+    assert "runs, epochs, jobs, executions, transfers, events" in result
     assert "nowhere" in a_sentence(capsys, "nowhere")
     assert os.listdir() == []
 
@@ -190,8 +190,8 @@ def test_frames_that_there_are_not(capsys: Captured) -> None:
 
 def test_parquet_without_its_package(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "find_spec", lambda name: None)
-    said = a_sentence(capsys, str(RESCUE), "--to", "parquet")
-    assert "pip install pyarrow" in said
+    result = a_sentence(capsys, str(RESCUE), "--to", "parquet")
+    assert "pip install pyarrow" in result
     assert os.listdir() == []
 
 
@@ -206,7 +206,7 @@ def test_parquet_is_the_frames(capsys: Captured) -> None:
 # --- help -------------------------------------------------------------------------------------
 
 
-def test_columns_are_told_without_a_directory(capsys: Captured) -> None:
+def test_columns_are_reported_without_a_directory(capsys: Captured) -> None:
     code, out, err = spoken(capsys, "--columns")
     assert (code, err) == (Exit.OK, "")
     for table in TABLES.values():

@@ -38,7 +38,7 @@ def _dagdir(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_nothing_is_told_twice_or_plainly_done(
+def test_nothing_is_reported_twice_or_plainly_done(
     dagdir: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", dagdir, "--no-live"]) == 0

@@ -49,8 +49,8 @@ def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     out = tmp_path / "out"
     out.mkdir()
     html, md = out / "report.html", out / "report.md"
-    code, said, err = spoken(capsys, str(dagdir.path), "--html", str(html), "--md", str(md))
-    assert (code, said) == (Exit.OK, "")
+    code, result, err = spoken(capsys, str(dagdir.path), "--html", str(html), "--md", str(md))
+    assert (code, result) == (Exit.OK, "")
     assert err.count("written") == 2
     assert html.read_text().startswith("<!DOCTYPE html>")
     assert "\n# Report of ensemble" in md.read_text()
@@ -88,8 +88,8 @@ def test_only_a_report_is_replaced_unasked(
     file = tmp_path / "thesis"
     for mine in (b"mine", b"\xff" * 5000, b"# Report of ensemble\n", b""):
         file.write_bytes(mine)
-        said = a_sentence(capsys, str(dagdir.path), form, str(file))
-        assert f"{file}: is there already; --force overwrites it" in said
+        result = a_sentence(capsys, str(dagdir.path), form, str(file))
+        assert f"{file}: is there already; --force overwrites it" in result
         assert file.read_bytes() == mine
     assert spoken(capsys, str(dagdir.path), form, str(file), "--force")[0] == Exit.OK
     assert len(file.read_bytes()) > 1000
@@ -143,8 +143,8 @@ def test_nothing_is_written_into_the_dagdir(capsys: Captured, dagdir: Dagdir, na
     (dagdir.path / "output").mkdir()
     (dagdir.path / "below").mkdir()
     before = {path: path.read_bytes() for path in dagdir.path.rglob("*") if path.is_file()}
-    said = a_sentence(capsys, str(dagdir.path), "--html", str(dagdir.path / name))
-    assert "this is in the dagdir" in said
+    result = a_sentence(capsys, str(dagdir.path), "--html", str(dagdir.path / name))
+    assert "this is in the dagdir" in result
     assert {p: p.read_bytes() for p in dagdir.path.rglob("*") if p.is_file()} == before
 
 
@@ -224,7 +224,7 @@ def test_the_months_of_the_first_round(capsys: Captured) -> None:
         return round(sum(pick(month) for month in months), 4)
 
     for key in ("good", "bad", "in_flight", "executions", "epochs", "bytes_to_jobs"):
-        assert summed(lambda told, key=key: told["totals"][key]) == pytest.approx(  # type: ignore[misc]
+        assert summed(lambda expected, key=key: expected["totals"][key]) == pytest.approx(  # type: ignore[misc]
             whole["totals"][key], abs=1e-4
         )
     assert whole["totals"]["epochs"] == 630
@@ -232,15 +232,15 @@ def test_the_months_of_the_first_round(capsys: Captured) -> None:
 
 
 def test_a_real_ensemble(capsys: Captured, shared: Callable[[str], Path]) -> None:
-    told = as_json(capsys, str(shared("examples/metl-aws")))
-    assert told["totals"]["runs"] == 5
-    assert told["headline"].startswith("42 of 150 epochs of 5 runs completed")
-    causes = {row["code"]: round(row["gpu_hours"], 2) for row in told["causes"]["rows"]}
+    output = as_json(capsys, str(shared("examples/metl-aws")))
+    assert output["totals"]["runs"] == 5
+    assert output["headline"].startswith("42 of 150 epochs of 5 runs completed")
+    causes = {row["code"]: round(row["gpu_hours"], 2) for row in output["causes"]["rows"]}
     assert causes["1023/0"] == 222.69
-    assert [round(part["gpu_hours"], 2) for part in _parts(told, "1007/0")] == [10.16, 4.12]
+    assert [round(part["gpu_hours"], 2) for part in _parts(output, "1007/0")] == [10.16, 4.12]
 
 
-def _parts(told: dict[str, Any], code: str) -> list[dict[str, Any]]:
-    row = next(row for row in told["causes"]["rows"] if row["code"] == code)
+def _parts(report_of_it: dict[str, Any], code: str) -> list[dict[str, Any]]:
+    row = next(row for row in report_of_it["causes"]["rows"] if row["code"] == code)
     parts: list[dict[str, Any]] = row["parts"]
     return parts

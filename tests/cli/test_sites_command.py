@@ -41,7 +41,7 @@ def _dagdir(tmp_path: Path) -> Path:
 
 
 spoken = partial(text_output, "sites")
-told = partial(json_output, "sites")
+report_of = partial(json_output, "sites")
 
 
 def test_the_tables(capsys: Captured, dagdir: Path) -> None:
@@ -57,13 +57,13 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
 
 
 def test_a_site_that_finished_nothing_is_named(capsys: Captured, dagdir: Path) -> None:
-    said = spoken(capsys, str(dagdir))
-    assert "far: 2.00 GPU-hours of badput (92 % of what has ended), no epoch completed." in said
-    assert "near: " not in said
+    result = spoken(capsys, str(dagdir))
+    assert "far: 2.00 GPU-hours of badput (92 % of what has ended), no epoch completed." in result
+    assert "near: " not in result
 
 
 def test_json(capsys: Captured, dagdir: Path) -> None:
-    read = told(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
+    read = report_of(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
     assert read["schema"] == 1
     assert read["window"] == {"since": None, "until": None}
     by_site = {site["site"]: site for site in read["sites"]}
@@ -82,7 +82,9 @@ def test_json(capsys: Captured, dagdir: Path) -> None:
 
 
 def test_a_window(capsys: Captured, dagdir: Path) -> None:
-    read = told(capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05")
+    read = report_of(
+        capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05"
+    )
     by_site = {site["site"]: site for site in read["sites"]}
     assert by_site["far"]["bad"] == 1, "the half hour that is in it, on two GPUs"
     assert by_site["far"]["executions"] == 1
@@ -100,13 +102,13 @@ def test_a_window_that_is_none(capsys: Captured, dagdir: Path) -> None:
 def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     assert "Nothing ran" in spoken(capsys, str(dagdir.path))
-    read = told(capsys, str(dagdir.path))
+    read = report_of(capsys, str(dagdir.path))
     assert read["sites"] == []
     assert read["total"]["success_rate"] is None
 
 
 def test_the_first_round_by_gpu(capsys: Captured) -> None:
-    read = told(capsys, str(FIRST_ROUND))
+    read = report_of(capsys, str(FIRST_ROUND))
     epochs = {
         gpu["gpu"].removeprefix("NVIDIA ").removeprefix("Tesla "): gpu["completed_epochs"]
         for gpu in read["gpus"]
@@ -126,6 +128,6 @@ def test_a_real_ensembles_lost_hours(capsys: Captured, shared: Callable[[str], P
         assert f"aws {hours}" in line
         assert f"L40S {hours}" in line
     assert "9 of 42 completed epochs" in out
-    read = told(capsys, directory)
+    read = report_of(capsys, directory)
     assert len(read["hidden_epochs"]) == 9
     assert sum(cause["bad"] for cause in read["causes"]) == pytest.approx(read["total"]["bad"])

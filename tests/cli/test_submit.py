@@ -81,20 +81,20 @@ def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
         "--memory", "4GB", "--gpu-memory", "40 GB", "--set", "seconds=a=b",
     )  # fmt: skip
     assert code == Exit.OK
-    told = json.loads(out)
+    output = json.loads(out)
     plan = make_plan(
         Request(own, Path("new"), runs=2, seeds=(5, 5), memory_mb=4096, gpu_memory_mb=40960,
                 values={"seconds": "a=b"}, gate=StopRules())
     )  # fmt: skip
-    assert {f["name"]: f["text"] for f in told["files"]} == {
+    assert {f["name"]: f["text"] for f in output["files"]} == {
         f.name: f.data.decode() for f in plan.files
     }
-    assert [(r["run"], r["uuid"], r["seed"], tuple(r["targets"])) for r in told["runs"]] == [
+    assert [(r["run"], r["uuid"], r["seed"], tuple(r["targets"])) for r in output["runs"]] == [
         (r.name, r.uuid, r.seed, r.targets) for r in plan.runs
     ]
-    assert (told["nodes"], told["jobs"], told["dag"]) == (6, 6, "ensemble.dag")
-    assert (told["schema"], told["written"], told["submitted"]) == (1, False, None)
-    assert [(c["field"], c["fatal"]) for c in told["complaints"]] == [("seeds", False)]
+    assert (output["nodes"], output["jobs"], output["dag"]) == (6, 6, "ensemble.dag")
+    assert (output["schema"], output["written"], output["submitted"]) == (1, False, None)
+    assert [(c["field"], c["fatal"]) for c in output["complaints"]] == [("seeds", False)]
     assert err.startswith("metlmon: warning: --seeds: 5 is there more than once")
 
 
@@ -149,7 +149,7 @@ def test_bad_arguments_end_in_a_sentence(
     assert pool.dags == []
 
 
-def test_all_that_is_wrong_is_said_at_once(capsys: Captured, own: str) -> None:
+def test_all_that_is_wrong_is_reported_at_once(capsys: Captured, own: str) -> None:
     code, _, err = spoken(capsys, "--template", own, "--runs", "0", "--gpus", "99", "--dry-run")
     assert code == Exit.USAGE
     assert [line.split(":")[1].strip() for line in err.splitlines()] == ["--runs", "--gpus"]
@@ -188,10 +188,10 @@ def test_yes_writes_submits_and_says_how_to_watch(
 def test_yes_as_json(capsys: Captured, own: str, pool: FakePool) -> None:
     pool.submitted = SubmitResult(78, "condor_submit_dag", "no condor_dagman is at hand")
     code, out, _ = spoken(capsys, "a dir", "--template", own, "--yes", "--json", "--name", "b")
-    told: dict[str, Any] = json.loads(out)
+    output: dict[str, Any] = json.loads(out)
     assert code == Exit.OK
-    assert told["written"] is True
-    assert told["submitted"] == {
+    assert output["written"] is True
+    assert output["submitted"] == {
         "cluster": 78, "way": "condor_submit_dag", "text": "no condor_dagman is at hand",
     }  # fmt: skip
     assert pool.dags == [Path.cwd() / "a dir" / "b.dag"]
@@ -234,7 +234,7 @@ def test_it_writes_what_new_writes(capsys: Captured, own: str, options: list[str
     assert ("gate.py" in one, b"gate.py" in one["ensemble.dag"]) == (not options, not options)
 
 
-def test_a_gate_that_could_not_run_is_told(
+def test_a_gate_that_could_not_run_is_reported(
     capsys: Captured, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -293,7 +293,7 @@ def test_a_read_only_setting(
 # --- on a terminal ----------------------------------------------------------------------------
 
 
-def test_a_terminal_opens_the_pane_with_what_was_said(
+def test_a_terminal_opens_the_pane_with_the_error(
     capsys: Captured, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafts: list[Request] = []

@@ -17,7 +17,7 @@ from tests.support.event_logs import Log
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"
 
-said = partial(json_output, "")
+output_of = partial(json_output, "")
 
 
 def printed(capsys: Captured, *arguments: str) -> list[str]:
@@ -29,7 +29,7 @@ def test_the_area_under_the_steps_is_what_jobs_executed(
     name: str, capsys: Captured, shared: Callable[[str], Path]
 ) -> None:
     dagdir = str(shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name)
-    timeline, jobs = said(capsys, "timeline", dagdir), said(capsys, "jobs", dagdir)
+    timeline, jobs = output_of(capsys, "timeline", dagdir), output_of(capsys, "jobs", dagdir)
     executions = [e for job in jobs["jobs"] for e in job["executions"]]
     steps = timeline["concurrency"]["steps"]
     edges = [datetime.fromisoformat(step["time"]) for step in steps]
@@ -53,7 +53,10 @@ def test_the_area_under_the_steps_is_what_jobs_executed(
 
 
 def test_spans_follow_each_other_and_sum_to_each_jobs_life(capsys: Captured) -> None:
-    timeline, jobs = said(capsys, "timeline", str(TRAINER)), said(capsys, "jobs", str(TRAINER))
+    timeline, jobs = (
+        output_of(capsys, "timeline", str(TRAINER)),
+        output_of(capsys, "jobs", str(TRAINER)),
+    )
     spent: dict[int, float] = {}
     for run in timeline["runs"]:
         for span in run["spans"]:
@@ -70,7 +73,7 @@ def test_what_is_not_over_has_no_end(tmp_path: Path, capsys: Captured) -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2, at="10:05:00")
     log.submit(78, "run0-train_epoch1", at="10:15:00")
     dagdir.write("metl.log", log.data)
-    value = said(capsys, "timeline", str(dagdir.path), "--no-live")
+    value = output_of(capsys, "timeline", str(dagdir.path), "--no-live")
     [run] = value["runs"]
     assert [(s["state"], s["end"] is None, s["seconds"]) for s in run["spans"]] == [
         ("idle", False, 300),
@@ -104,13 +107,13 @@ def test_it_says_what_stalled(capsys: Captured, shared: Callable[[str], Path]) -
 def test_before_anything_there_is_no_time_to_show(capsys: Captured) -> None:
     lines = printed(capsys, str(TRAINER), "--as-of", "2020-01-01")
     assert lines == ["No job has an event yet: there is no time to show."]
-    value = said(capsys, "timeline", str(TRAINER), "--as-of", "2020-01-01")
+    value = output_of(capsys, "timeline", str(TRAINER), "--as-of", "2020-01-01")
     assert value["first"] is None
     assert value["concurrency"]["steps"] == []
 
 
 def test_as_of_cuts_it_off(capsys: Captured) -> None:
-    value = said(capsys, "timeline", str(TRAINER), "--as-of", "2026-11-21T14:21:50")
+    value = output_of(capsys, "timeline", str(TRAINER), "--as-of", "2026-11-21T14:21:50")
     assert value["last"] == "2026-11-21T14:21:50"
     assert value["seconds"] == 20
     ends = [s["end"] for run in value["runs"] for s in run["spans"] if s["end"]]

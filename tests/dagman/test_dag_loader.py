@@ -8,7 +8,7 @@ import pytest
 
 from metlmon.dagman import load_workflow
 from metlmon.dagman.records import NodeKind
-from tests.support.dag_texts import HOME, edges, told, weave
+from tests.support.dag_texts import HOME, edges, report_of, weave
 
 PAIR = "JOB A x NOOP\nJOB B x NOOP\n"
 
@@ -96,7 +96,7 @@ def test_a_directory_goes_before_the_paths_of_a_splices_jobs():
         part__deep__a_sub="initialdir = run\nlog = a.log\noutput = /tmp/a.out\nqueue",
     )
     node = flow.nodes["S+A"]
-    assert told(flow) == []
+    assert report_of(flow) == []
     assert (node.dir, node.log, node.output) == ("part/deep", "part/deep/run/a.log", "/tmp/a.out")
     assert flow.files[-1] == HOME / "part/deep/a.sub"
 
@@ -131,9 +131,9 @@ def test_pins_that_do_not_fit_are_refused(outgoing, incoming, complaint):
 
 def test_the_nodes_of_an_include_exist_from_its_line_on():
     include = "JOB C x NOOP\nPARENT A CHILD C"
-    assert told(weave(PAIR + "INCLUDE i.dag\nPARENT C CHILD B", i_dag=include)) == []
+    assert report_of(weave(PAIR + "INCLUDE i.dag\nPARENT C CHILD B", i_dag=include)) == []
     early = weave(PAIR + "PARENT C CHILD B\nINCLUDE i.dag", i_dag=include)
-    assert told(early) == ["run.dag:3: unknown parent C"]
+    assert report_of(early) == ["run.dag:3: unknown parent C"]
     assert edges(early) == {("A", "C")}
 
 
@@ -141,7 +141,7 @@ def test_problems_name_the_file_they_are_in():
     flow = weave(
         "INCLUDE sub/i.dag\nSPLICE S sub/s.dag", sub__i_dag="\nRETRY A x", sub__s_dag="JOB A"
     )
-    assert [text.split(" ")[0] for text in told(flow)] == ["sub/s.dag:1:", "sub/i.dag:2:"]
+    assert [text.split(" ")[0] for text in report_of(flow)] == ["sub/s.dag:1:", "sub/i.dag:2:"]
 
 
 def test_external_sub_dags_are_workflows_of_their_own():
@@ -164,7 +164,9 @@ def test_external_sub_dags_are_workflows_of_their_own():
     assert inner.nodes["A"].log == "a.log"
     assert flow.subdags[two.subdag] is None
     assert flow.used
-    assert told(flow) == ["run.dag:2: sub-DAG gone.dag cannot be read: its nodes are not shown"]
+    assert report_of(flow) == [
+        "run.dag:2: sub-DAG gone.dag cannot be read: its nodes are not shown"
+    ]
     assert flow.references == {HOME / "part/inner.dag", HOME / "gone.dag"}
     assert inner.references == {HOME / "part/s.dag"}
 
@@ -191,7 +193,7 @@ def test_several_dags_on_one_command_line_number_their_nodes():
         "JOB A x NOOP\nRETRY A 2\nSPLICE S s.dag\nPARENT A CHILD S",
         s_dag="JOB A x NOOP",
     )
-    assert told(flow) == []
+    assert report_of(flow) == []
     assert edges(flow) == {("0.A", "0.B"), ("1.A", "1.S+1.A")}
     assert flow.nodes["1.A"].retries == 2
     assert flow.path == HOME / "run.dag"
@@ -241,22 +243,24 @@ def test_what_does_not_apply_to_a_node_is_passed_over_with_a_warning():
     assert (flow.nodes["F"].retries, flow.nodes["F"].done) == (0, False)
 
 
-def test_a_missing_dag_file_is_told_not_raised():
+def test_a_missing_dag_file_is_reported_not_raised():
     flow = load_workflow([HOME / "gone.dag"], _nothing)
-    assert told(flow) == ["gone.dag: the DAG file cannot be read"]
+    assert report_of(flow) == ["gone.dag: the DAG file cannot be read"]
     assert not flow.used
 
 
 def test_a_missing_submit_file_leaves_the_dag_usable():
     flow = weave("JOB A gone.sub\nJOB B gone.sub\nJOB C gone.sub NOOP")
-    assert told(flow) == ["run.dag:1: submit file gone.sub cannot be read: its log is not known"]
+    assert report_of(flow) == [
+        "run.dag:1: submit file gone.sub cannot be read: its log is not known"
+    ]
     assert flow.used
     assert (flow.nodes["A"].log, flow.nodes["A"].submit) == (None, "gone.sub")
 
 
-def test_a_submit_file_that_splices_of_one_directory_miss_is_told_once():
+def test_a_submit_file_that_splices_of_one_directory_miss_is_reported_once():
     flow = weave("SPLICE S s.dag\nSPLICE T t.dag", s_dag="JOB A gone.sub", t_dag="JOB A gone.sub")
-    assert told(flow) == ["s.dag:1: submit file gone.sub cannot be read: its log is not known"]
+    assert report_of(flow) == ["s.dag:1: submit file gone.sub cannot be read: its log is not known"]
 
 
 def test_nodes_share_what_is_the_same_in_them():
@@ -279,7 +283,7 @@ def test_files_are_found_beside_the_dag_when_it_was_copied_away():
         s_dag="JOB B x NOOP",
         d_dag="JOB C x NOOP",
     )
-    assert told(flow) == []
+    assert report_of(flow) == []
     assert flow.nodes["A"].log == "a.log"
     assert "S+B" in flow.nodes
     assert flow.subdags[0].path == HOME / "d.dag"

@@ -6,7 +6,7 @@ import pytest
 
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
-from tests.support.dag_texts import official_verdict, told, weave
+from tests.support.dag_texts import official_verdict, report_of, weave
 
 ONE = "JOB A a.sub NOOP\n"
 
@@ -191,7 +191,7 @@ def test_kinds_of_nodes():
         ("TOLERANCE A |", "Invalid tolerance value '|'"),
     ],
 )
-def test_a_bad_command_is_told_with_file_and_line_and_the_rest_is_used(line, complaint):
+def test_a_bad_command_is_reported_with_file_and_line_and_the_rest_is_used(line, complaint):
     flow = weave(f"# head\n{ONE}{line}")
     [problem] = flow.problems
     assert str(problem).startswith("run.dag:3: Failed to parse ")
@@ -230,7 +230,7 @@ def test_a_complaint_never_quotes_an_environment(line):
 
 
 def test_a_complaint_never_carries_a_terminal_escape():
-    assert "\x1b" not in told(weave("JOB A a.sub \x1b[31mred"))[0]
+    assert "\x1b" not in report_of(weave("JOB A a.sub \x1b[31mred"))[0]
 
 
 def test_the_verdict_is_about_the_text_alone():

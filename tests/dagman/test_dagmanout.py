@@ -21,12 +21,12 @@ NOON = datetime(2026, 11, 21, 12, 0, 0)
 STAMP = b"11/21/26 12:00:00 "
 
 
-def said_of(*messages: bytes, state: OutState | None = None) -> list[DagmanMessage]:
+def messages_of(*messages: bytes, state: OutState | None = None) -> list[DagmanMessage]:
     """What these messages say, written with the default header."""
     data = b"".join(STAMP + message + b"\n" for message in messages)
-    said, _, used = read_dagman_out(data, state or OutState())
+    result, _, used = read_dagman_out(data, state or OutState())
     assert used == len(data)
-    return said
+    return result
 
 
 def at_noon(kind: Kind, *fields: Any, **named: Any) -> DagmanMessage:
@@ -39,20 +39,20 @@ def _recorded(shared: Callable[[str], Path]) -> bytes:
 
 
 def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
-    said, state, used = read_dagman_out(recorded)
+    result, state, used = read_dagman_out(recorded)
 
     assert used == len(recorded)
     assert state == OutState()
-    words = Counter(s.kind for s in said)
+    words = Counter(s.kind for s in result)
     assert words[Kind.SUBMITTED] == 36
     assert words[Kind.STARTED] == words[Kind.EXITED] == words[Kind.TRUNCATED] == 1
     assert words[Kind.RETRYING] == words[Kind.POST_OK] == words[Kind.POST_STARTED] == 6
     assert (words[Kind.JOB_OK], words[Kind.JOB_FAILED]) == (28, 7)
-    submitted = [s for s in said if s.kind is Kind.SUBMITTED]
+    submitted = [s for s in result if s.kind is Kind.SUBMITTED]
     assert len({s.node for s in submitted}) == 30
     assert {(s.cluster, s.proc) for s in submitted} == {(n, 0) for n in range(2, 38)}
-    assert said[0].time == datetime(2026, 11, 21, 0, 12, 15)
-    by_word = {s.kind: s for s in said}
+    assert result[0].time == datetime(2026, 11, 21, 0, 12, 15)
+    by_word = {s.kind: s for s in result}
     assert by_word[Kind.DAG_FILE].text == "ens.dag"
     assert by_word[Kind.BATCH_ID].text == "1.0"
     assert by_word[Kind.PRE_COMPLETED].value == 0
@@ -194,7 +194,7 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else "",
 )
 def test_a_wording_and_what_it_means(message: bytes, expected: DagmanMessage) -> None:
-    assert said_of(message) == [expected]
+    assert messages_of(message) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_a_wording_and_what_it_means(message: bytes, expected: DagmanMessage) ->
     ],
 )
 def test_a_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
-    assert said_of(event) == [DagmanMessage(Kind.SUBMITTED, NOON, "A", 77, 1)]
+    assert messages_of(event) == [DagmanMessage(Kind.SUBMITTED, NOON, "A", 77, 1)]
 
 
 def test_other_events_and_jobs_of_others_are_no_submissions() -> None:
     assert (
-        said_of(
+        messages_of(
             b"Event: ULOG_EXECUTE for HTCondor Node A (77.0.0) {11/21/26 12:00:00}",
             b"Event: ULOG_SUBMIT for unknown Node (78.0.0) {11/21/26 12:00:00}: ignoring...",
         )
@@ -224,9 +224,9 @@ def test_other_events_and_jobs_of_others_are_no_submissions() -> None:
     )
 
 
-def test_a_submission_is_said_once_when_made_and_seen() -> None:
+def test_a_submission_is_reported_once_when_made_and_seen() -> None:
     """Dag::SubmitNodeJob and Dag::ProcessSuccessfulSubmit, then Dag::PrintEvent."""
-    said = said_of(
+    result = messages_of(
         b"Submitting HTCondor Node A job(s)...",
         b"Submitting node A from inline description using direct job submission",
         b"\tassigned HTCondor ID (77.0.0)",
@@ -235,23 +235,27 @@ def test_a_submission_is_said_once_when_made_and_seen() -> None:
         b"Event: ULOG_SUBMIT for HTCondor Node A (77.0.0) {11/21/26 11:59:59}",
         b"Event: ULOG_SUBMIT for HTCondor Node A (77.1.0) {11/21/26 11:59:59}",
     )
-    assert [(s.node, s.cluster, s.proc) for s in said] == [("A", 77, 0), ("B", 78, 0), ("A", 77, 1)]
-    assert said[2].time == datetime(2026, 11, 21, 11, 59, 59), "the event's own time"
+    assert [(s.node, s.cluster, s.proc) for s in result] == [
+        ("A", 77, 0),
+        ("B", 78, 0),
+        ("A", 77, 1),
+    ]
+    assert result[2].time == datetime(2026, 11, 21, 11, 59, 59), "the event's own time"
 
 
 def test_a_job_whose_submit_event_dagman_never_saw_is_still_its_nodes() -> None:
     """DAGMan was removed right after the submission."""
-    said = said_of(
+    result = messages_of(
         b"Submitting HTCondor Node A job(s)...",
         b"\tassigned HTCondor ID (77.0.0)",
         b"Received SIGUSR1",
     )
-    assert [s.kind for s in said] == [Kind.SUBMITTED, Kind.REMOVED]
+    assert [s.kind for s in result] == [Kind.SUBMITTED, Kind.REMOVED]
 
 
 def test_the_dag_files_of_the_command_line() -> None:
     # main_init
-    said = said_of(
+    result = messages_of(
         b'argv[0] == "condor_dagman"',
         b'argv[1] == "-Dag"',
         b'argv[2] == "a b.dag"',
@@ -259,12 +263,12 @@ def test_the_dag_files_of_the_command_line() -> None:
         b'argv[4] == "c.dag"',
         b'argv[5] == "-UseDagDir"',
     )
-    assert [s.text for s in said if s.kind is Kind.DAG_FILE] == ["a b.dag", "c.dag"]
+    assert [s.text for s in result if s.kind is Kind.DAG_FILE] == ["a b.dag", "c.dag"]
 
 
 def test_the_status_table_of_old_and_new() -> None:
     # print_status, of 25 and of 7 (no Futile)
-    new = said_of(
+    new = messages_of(
         b"Of 39 nodes total:",
         b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed   Futile",
         b"  ===     ===      ===     ===     ===        ===      ===      ===",
@@ -272,7 +276,7 @@ def test_the_status_table_of_old_and_new() -> None:
     )
     assert [dict(s.totals)["done"] for s in new] == [12345]
     assert dict(new[0].totals)["futile"] == 1
-    old = said_of(
+    old = messages_of(
         b"Of 4 nodes total:",
         b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed",
         b"  ===     ===      ===     ===     ===        ===      ===",
@@ -285,18 +289,18 @@ def test_the_status_table_of_old_and_new() -> None:
 
 
 def test_a_table_cut_short_by_a_restart_says_nothing() -> None:
-    said = said_of(
+    received = messages_of(
         b"Of 4 nodes total:",
         b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed",
         b"Received SIGUSR1",
         b"    1       0        1       0       0          2        0",
     )
-    assert [s.kind for s in said] == [Kind.REMOVED]
+    assert [s.kind for s in received] == [Kind.REMOVED]
 
 
-def test_halted_is_said_once_though_dagman_repeats_it() -> None:
+def test_halted_is_reported_once_though_dagman_repeats_it() -> None:
     # Dag::SubmitReadyNodes; command_halt and command_resume of 25
-    said = said_of(
+    result = messages_of(
         b"DAG is halted because halt file x.dag.halt exists",
         b"DAG is halted because halt file x.dag.halt exists",
         b"DAG going from halted to running state",
@@ -305,7 +309,7 @@ def test_halted_is_said_once_though_dagman_repeats_it() -> None:
         b"Resuming DAG progress...",
         b"Resuming DAG progress...",
     )
-    assert [s.kind for s in said] == [
+    assert [s.kind for s in result] == [
         Kind.HALTED,
         Kind.RESUMED,
         Kind.HALTED,
@@ -315,7 +319,7 @@ def test_halted_is_said_once_though_dagman_repeats_it() -> None:
 
 def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
     # condor_event_timer, Dag::PrintNodeList, Node::Dump
-    said = said_of(
+    result = messages_of(
         b"ERROR: the following job(s) failed:",
         b"---------------------- Job ----------------------",
         b"      Node Name: A",
@@ -327,7 +331,7 @@ def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
         b"Job Submit File: a.sub",
         b"---------------------------------------\t<END>",
     )
-    assert said == [
+    assert result == [
         DagmanMessage(
             Kind.NODE_FAILED,
             NOON,
@@ -359,20 +363,20 @@ def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
     ],
 )
 def test_the_message_is_found_behind_any_header(header: bytes, time: datetime | None) -> None:
-    said, _, _ = read_dagman_out(header + b"\tassigned HTCondor ID (1.0.0)\n")
-    assert said == []
-    said, _, _ = read_dagman_out(header + b"Retrying node A (retry #1 of 2)...\r\n")
-    assert said == [DagmanMessage(Kind.RETRYING, time, "A", value=1)]
+    result, _, _ = read_dagman_out(header + b"\tassigned HTCondor ID (1.0.0)\n")
+    assert result == []
+    result, _, _ = read_dagman_out(header + b"Retrying node A (retry #1 of 2)...\r\n")
+    assert result == [DagmanMessage(Kind.RETRYING, time, "A", value=1)]
 
 
 def test_what_stands_below_a_message_is_not_dagmans_word() -> None:
     """A hold reason can have lines of its own, and a job can write them."""
-    said, _, _ = read_dagman_out(
+    result, _, _ = read_dagman_out(
         STAMP
         + b"  Hold reason: no\nEvent: ULOG_SUBMIT for HTCondor Node A (1.0.0)\n"
         + b"Received SIGUSR1\n"
     )
-    assert said == []
+    assert result == []
 
 
 def test_a_line_of_any_length_is_passed_over() -> None:
@@ -393,13 +397,13 @@ def test_a_line_of_any_length_is_passed_over() -> None:
 )
 @given(cuts=st.lists(st.integers(min_value=0, max_value=160_000), max_size=12))
 def test_any_chunking_says_the_same(recorded: bytes, cuts: list[int]) -> None:
-    said: list[DagmanMessage] = []
+    received: list[DagmanMessage] = []
     state, offset = OutState(), 0
     for cut in [*sorted(min(cut, len(recorded)) for cut in cuts), len(recorded)]:
         new, state, used = read_dagman_out(recorded[offset:cut], state)
-        said += new
+        received += new
         offset += used
-    assert said == read_dagman_out(recorded)[0]
+    assert received == read_dagman_out(recorded)[0]
 
 
 MESSAGES = st.sampled_from(
@@ -475,7 +479,7 @@ def test_lines_that_are_passed_over_would_have_said_nothing(
     state, offset, stop = OutState(), 0, 0
     for line in data.splitlines(keepends=True):
         stop += len(line)
-        said, state, used = read_dagman_out(data[offset:stop], state)
-        each += said
+        text, state, used = read_dagman_out(data[offset:stop], state)
+        each += text
         offset += used
     assert read_dagman_out(data) == (each, state, offset)

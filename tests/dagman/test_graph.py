@@ -12,7 +12,7 @@ def flow_of(lines: str, names: str):
     return weave("".join(f"JOB {name} x NOOP\n" for name in names) + lines)
 
 
-def test_the_circle_is_told_and_what_hangs_on_it_is_not():
+def test_the_circle_is_reported_and_what_hangs_on_it_is_not():
     lines = "PARENT A CHILD B\nPARENT B CHILD C\nPARENT C CHILD B\nPARENT C CHILD D"
     nodes = flow_of(lines, "ABCD").nodes
     names = cycle(nodes)

@@ -32,23 +32,23 @@ LINES = b"""\
 
 def test_a_recorded_ensemble_agrees_with_its_own_story(shared: Callable[[str], Path]) -> None:
     data = shared("examples/pool-ensemble/ens.jobstate.log").read_bytes()
-    said, problems, used = read_jobstate(data)
+    result, problems, used = read_jobstate(data)
 
     assert problems == []
     assert used == len(data)
-    assert said[0] == JobstateLine(1795219935, None, "DAGMAN_STARTED", 1, 0, None, None)
-    assert said[-1] == JobstateLine(1795220261, None, "DAGMAN_FINISHED", None, None, 0, None)
-    events = Counter(line.event for line in said)
+    assert result[0] == JobstateLine(1795219935, None, "DAGMAN_STARTED", 1, 0, None, None)
+    assert result[-1] == JobstateLine(1795220261, None, "DAGMAN_FINISHED", None, None, 0, None)
+    events = Counter(line.event for line in result)
     assert events["SUBMIT"] == 36
-    assert len({line.node for line in said if line.node}) == 30
-    assert JobstateLine(1795219946, "run0-train_epoch0", "JOB_FAILURE", None, None, 3, 1) in said
-    assert JobstateLine(1795219948, "run0-train_epoch0", "SUBMIT", 8, 0, None, 7) in said
+    assert len({line.node for line in result if line.node}) == 30
+    assert JobstateLine(1795219946, "run0-train_epoch0", "JOB_FAILURE", None, None, 3, 1) in result
+    assert JobstateLine(1795219948, "run0-train_epoch0", "SUBMIT", 8, 0, None, 7) in result
 
 
 def test_each_kind_of_line() -> None:
-    said, problems, _ = read_jobstate(LINES)
+    result, problems, _ = read_jobstate(LINES)
     assert problems == []
-    assert [(s.node, s.event, s.cluster, s.proc, s.value, s.sequence) for s in said] == [
+    assert [(s.node, s.event, s.cluster, s.proc, s.value, s.sequence) for s in result] == [
         (None, "DAGMAN_STARTED", 12, 0, None, None),
         (None, "RECOVERY_STARTED", None, None, None, None),
         ("A", "PRE_SCRIPT_STARTED", None, None, None, 1),
@@ -65,19 +65,19 @@ def test_each_kind_of_line() -> None:
 
 def test_a_torn_last_line_waits_unless_nothing_follows() -> None:
     line = b"1795219936 A SUBMIT 2.0 - - 1\n1795219937 A SUBMIT 3.0 - - 12"
-    said, _, used = read_jobstate(line)
-    assert [s.cluster for s in said] == [2]
+    result, _, used = read_jobstate(line)
+    assert [s.cluster for s in result] == [2]
     assert line[used:].startswith(b"1795219937 A")
-    said, problems, used = read_jobstate(line[used:], final=True)
-    assert [s.cluster for s in said] == [3]
+    result, problems, used = read_jobstate(line[used:], final=True)
+    assert [s.cluster for s in result] == [3]
     assert problems == []
 
 
 def test_strange_lines_are_one_problem_with_file_and_line() -> None:
-    said, problems, _ = read_jobstate(
+    result, problems, _ = read_jobstate(
         b"\xff\xfe\n\n1795219936 A SUBMIT 2.0 - - 1\nx\n", file="ens.jobstate.log", line=10
     )
-    assert len(said) == 1
+    assert len(result) == 1
     assert len(problems) == 1
     assert str(problems[0]).startswith("ens.jobstate.log:10: ")
     assert "1 more" in problems[0].text
@@ -92,13 +92,13 @@ def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
 
 def in_chunks(data: bytes, cuts: list[int]) -> list[JobstateLine]:
     """What a follower reads when the file grows in steps."""
-    said: list[JobstateLine] = []
+    received: list[JobstateLine] = []
     offset = 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         new, _, used = read_jobstate(data[offset:cut])
-        said += new
+        received += new
         offset += used
-    return said
+    return received
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

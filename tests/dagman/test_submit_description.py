@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman.submit_description import parse_description, submission
-from tests.support.dag_texts import told, weave
+from tests.support.dag_texts import report_of, weave
 
 
 def says(text, before=None, **after):
@@ -146,7 +146,7 @@ def test_a_submit_file_may_include_another():
         sub__a_sub="include : common.sub\ninclude ifexist : gone.sub\noutput = $(name).out",
         sub__common_sub="name = shared\nlog = $(name).log\ninclude : common.sub",
     )
-    assert told(flow) == []
+    assert report_of(flow) == []
     assert (flow.nodes["A"].log, flow.nodes["A"].output) == ("shared.log", "shared.out")
 
 

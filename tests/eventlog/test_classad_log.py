@@ -80,7 +80,7 @@ def test_the_cut_end_of_a_dead_log(event: bytes) -> None:
 
 
 @FORMS
-def test_garbage_and_nuls_between_events_are_said(event: bytes) -> None:
+def test_garbage_and_nuls_between_events_are_reported(event: bytes) -> None:
     parsed = parse(event + b"oops\n" + event + b"\0\0\n" + event)
     assert len(whole(parsed)) == 3
     assert [warning.kind for warning in parsed.warnings] == ["garbage", "nul-bytes"]
@@ -112,7 +112,7 @@ def test_ids_that_are_left_out_are_below_zero() -> None:
     assert (event.cluster, event.proc, event.detail) == (-1, -1, Generic("Global JobLog:"))
 
 
-def test_an_object_that_is_no_event_is_said() -> None:
+def test_an_object_that_is_no_event_is_reported() -> None:
     parsed = parse(JSON + b'{"loss": 0.1}\n' + JSON)
     assert len(whole(parsed)) == 2
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 12)]

@@ -25,7 +25,7 @@ from tests.eventlog.test_log_prefixes import REAL, real
 from tests.eventlog.test_recovery import RELEASED
 
 Sums = dict[tuple[int, int, int], tuple[int, datetime, datetime, int | None]]
-Told = tuple[list[Event], Sums, list[LogWarning], Position]
+EnsembleReading = tuple[list[Event], Sums, list[LogWarning], Position]
 
 MEMORY = (
     b"006 (12714074.000.000) 2025-11-04 %02d:%02d:00 Image size of job updated: %d\n"
@@ -63,13 +63,13 @@ def divided(events: Iterable[Event]) -> tuple[list[Event], list[ImageSizes]]:
     return others, as_images(events)
 
 
-def carefully(data: bytes) -> Told:
+def carefully(data: bytes) -> EnsembleReading:
     parsed = parse(data, year_hint=2025)
     events, images = divided(parsed.events)
     return events, summed(images), list(parsed.warnings), parsed.after
 
 
-def quickly(data: bytes, cuts: Iterable[int] = ()) -> Told:
+def quickly(data: bytes, cuts: Iterable[int] = ()) -> EnsembleReading:
     """By a follower that sees the file end at each of ``cuts``."""
     at = Position()
     events: list[Event] = []
@@ -86,7 +86,7 @@ def quickly(data: bytes, cuts: Iterable[int] = ()) -> Told:
 
 
 @cache
-def bytes_of(name: str) -> tuple[bytes, Told]:
+def bytes_of(name: str) -> tuple[bytes, EnsembleReading]:
     data = real(name)
     return data, carefully(data)
 
@@ -186,7 +186,7 @@ def test_stamps_that_step_back() -> None:
     assert parse_fast(log).after.last == datetime(2025, 11, 4, 11)
 
 
-def test_reports_behind_a_moment_are_told_one_by_one() -> None:
+def test_reports_behind_a_moment_are_reported_one_by_one() -> None:
     log = b"".join(MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 10, 11))
     until = datetime(2025, 11, 4, 10)
     assert parse_fast(log, until=until).images == ()

@@ -77,9 +77,9 @@ def test_a_prefix_of_real_bytes_says_a_prefix(name: str) -> None:
     dice = random.Random(name)
     for _ in range(25):
         size = dice.randrange(len(data) + 1)
-        seen, said, after = at_once(data[:size])
+        seen, result, after = at_once(data[:size])
         assert seen == events[: len(seen)]
-        assert said == warnings[: len(said)]
+        assert result == warnings[: len(result)]
         assert after.offset <= size
 
 

@@ -136,7 +136,7 @@ def test_a_hold_reason_that_quotes_a_header(quoted: bytes, before: bytes, behind
     assert parsed.warnings == ()
 
 
-def test_a_reason_that_ends_in_a_header_is_a_quotation_and_said() -> None:
+def test_a_reason_that_ends_in_a_header_is_a_quotation_and_reported() -> None:
     parsed = parse(
         b"009 (001.000.000) 2025-11-13 05:09:55 Job was aborted.\n\tas of "
         + QUOTED_BARE
@@ -163,7 +163,7 @@ def test_an_attribute_that_is_cut_at_a_blank_or_quotation_mark(attribute: bytes)
     assert kinds(parsed) == ["glued-header"]
 
 
-def test_garbage_between_events_is_said_with_its_line() -> None:
+def test_garbage_between_events_is_reported_with_its_line() -> None:
     parsed = parse(EXECUTE + b"\nwhat is\x1b[31m this\n[bold]markup\n" + RELEASED)
     assert numbers(parsed) == [1, 13]
     assert not any(event.damaged for event in parsed.events)
@@ -187,7 +187,7 @@ def test_a_header_that_is_none(header: bytes) -> None:
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 5)]
 
 
-def test_nuls_before_a_header_are_said_and_cost_no_event() -> None:
+def test_nuls_before_a_header_are_reported_and_cost_no_event() -> None:
     parsed = parse(EXECUTE + b"\0" * 4096 + RELEASED)
     assert numbers(parsed) == [1, 13]
     assert not any(event.damaged for event in parsed.events)

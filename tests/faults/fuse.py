@@ -47,8 +47,8 @@ class Fuse:
         at.mkdir(exist_ok=True)
         self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         self._library = ctypes.CDLL(None, use_errno=True)
-        told = f"fd={self._device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
-        if self._library.mount(b"metlmon-test", os.fsencode(at), b"fuse", 0, told):
+        result = f"fd={self._device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+        if self._library.mount(b"metlmon-test", os.fsencode(at), b"fuse", 0, result):
             os.close(self._device)
             pytest.skip(f"nothing can be mounted here: {os.strerror(ctypes.get_errno())}")
         self._paths: dict[int, Path] = {1: below}
@@ -192,8 +192,8 @@ def _attributes(status: os.stat_result) -> bytes:
 def _entries(path: Path, offset: int, size: int) -> bytes:
     made = b""
     for at, name in enumerate(sorted(os.listdir(path))[offset:], start=offset + 1):
-        told, raw = os.lstat(path / name), os.fsencode(name)
-        entry = struct.pack("<QQII", told.st_ino, at, len(raw), stat.S_IFMT(told.st_mode) >> 12)
+        result, raw = os.lstat(path / name), os.fsencode(name)
+        entry = struct.pack("<QQII", result.st_ino, at, len(raw), stat.S_IFMT(result.st_mode) >> 12)
         entry += raw + bytes(-len(raw) % 8)
         if len(made) + len(entry) > size:
             break

@@ -27,7 +27,7 @@ from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.live.replay import ReplayPiece, replay_pieces
-from tests.support.recordings import FIXTURES, again, opened, told
+from tests.support.recordings import FIXTURES, again, opened, report_of
 
 RECORDINGS = ("rescue", "shared-log", "demo")
 SEEDS = int(os.environ.get("METLMON_CHAOS", "2"))
@@ -340,12 +340,12 @@ def test_whole_again(
     sessions.look()
     assert sessions.reader is not None
     history = "\n".join(sessions.history)
-    fresh = told(opened(disk.dagdir))
-    differs(told(sessions.reader), fresh, "the one that was there", history)
+    fresh = report_of(opened(disk.dagdir))
+    differs(report_of(sessions.reader), fresh, "the one that was there", history)
     restarted = sessions.new()
     restarted.open()
     restarted.read_all()
-    differs(told(restarted), fresh, "the one that begins with what was kept", history)
+    differs(report_of(restarted), fresh, "the one that begins with what was kept", history)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:

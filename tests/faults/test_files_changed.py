@@ -12,7 +12,7 @@ import pytest
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import log_reader
 from metlmon.live.errors import InputError
-from tests.support.recordings import FIXTURES, again, copied, opened, sentences, told
+from tests.support.recordings import FIXTURES, again, copied, opened, report_of, sentences
 
 
 @pytest.fixture(autouse=True)
@@ -145,10 +145,10 @@ def test_a_log_that_holds_something_else_is_read_anew(
     path = dagdir / name
     content = path.read_bytes()
     reader = opened(dagdir)
-    before = told(reader)
+    before = report_of(reader)
     for rewrite in REWRITES:
         rewrite(path, content)
-        assert again(reader) == told(opened(dagdir)), rewrite
+        assert again(reader) == report_of(opened(dagdir)), rewrite
         assert sentences(reader, "rewritten-log"), rewrite
         mended(path, content)
         assert again(reader) == before, rewrite
@@ -160,7 +160,7 @@ def test_what_stood_in_a_files_place_leaves_no_trace(tmp_path: Path, name: str) 
     path = dagdir / name
     content = path.read_bytes()
     reader = opened(dagdir)
-    before = told(reader)
+    before = report_of(reader)
     for replace in REPLACED:
         replace(path)
         again(reader)
@@ -182,7 +182,7 @@ def test_what_stood_in_a_files_place_leaves_no_trace(tmp_path: Path, name: str) 
 def test_the_dag_files_are_gone(tmp_path: Path, recording: str, who: str) -> None:
     dagdir = copied(recording, tmp_path / "dagdir")
     reader = opened(dagdir)
-    before = told(reader)
+    before = report_of(reader)
     for path in dagdir.glob("*.dag"):
         path.rename(tmp_path / path.name)
     gone = again(reader)
@@ -200,7 +200,7 @@ def test_the_dag_files_are_gone(tmp_path: Path, recording: str, who: str) -> Non
 def test_one_link_in_a_circle_hides_no_other_file(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     (dagdir / "circle.log").symlink_to("circle.log")
-    whole, plain = told(opened(dagdir)), told(opened(FIXTURES / "rescue"))
+    whole, plain = report_of(opened(dagdir)), report_of(opened(FIXTURES / "rescue"))
     assert whole["runs"] == plain["runs"]
     assert whole["logs"] == plain["logs"]
 
@@ -219,7 +219,7 @@ def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
         file.write(content[half:])
     after = again(reader)
     assert "stays until metlmon is started anew" in sentences(reader, "rewritten-log")[0]
-    plain = told(opened(FIXTURES / "rescue"))
+    plain = report_of(opened(FIXTURES / "rescue"))
     assert (after["runs"], after["jobs"]) == (plain["runs"], plain["jobs"])
 
 
@@ -236,7 +236,7 @@ def test_zeros_that_another_machine_has_not_written_yet_are_waited_for(
     in_place(path, content[: hole.start] + bytes(hole.stop - hole.start) + content[hole.stop :])
     again(reader)
     in_place(path, content)
-    assert again(reader) == told(opened(dagdir))
+    assert again(reader) == report_of(opened(dagdir))
     assert not sentences(reader, "rewritten-log")
 
 
@@ -251,14 +251,14 @@ def test_another_ensemble_in_the_directorys_place(tmp_path: Path) -> None:
     copied("shared-log", dagdir)
     after = again(reader)
     assert reader.error is None
-    assert after == told(opened(dagdir))
+    assert after == report_of(opened(dagdir))
     assert "another directory" in sentences(reader, "rewritten-log")[0]
 
 
 def test_a_directory_that_is_renamed_and_named_back(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     reader = opened(dagdir)
-    before = told(reader)
+    before = report_of(reader)
     dagdir.rename(tmp_path / "elsewhere")
     gone = again(reader)
     assert gone["runs"] == before["runs"]

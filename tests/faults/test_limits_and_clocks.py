@@ -24,7 +24,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
-from tests.support.recordings import FIXTURES, again, copied, opened, told
+from tests.support.recordings import FIXTURES, again, copied, opened, report_of
 
 DEADLINE = 30.0
 
@@ -71,7 +71,7 @@ def test_without_a_descriptor_it_watches_and_says_so(
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
     dagdir = copied("rescue", tmp_path / "dagdir")
     reader = opened(dagdir)
-    before = told(reader)
+    before = report_of(reader)
     with no_descriptor_left():
         session = Session(reader)
         session.start(lambda update: None)
@@ -182,13 +182,13 @@ def test_an_execution_over_a_change_of_clocks(
 
 
 def test_a_watcher_in_another_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = told(opened(copied("rescue", tmp_path / "dagdir")))
+    here = report_of(opened(copied("rescue", tmp_path / "dagdir")))
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     import time
 
     time.tzset()
     try:
-        assert told(opened(tmp_path / "dagdir")) == here
+        assert report_of(opened(tmp_path / "dagdir")) == here
     finally:
         monkeypatch.delenv("TZ")
         time.tzset()

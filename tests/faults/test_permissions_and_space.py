@@ -17,7 +17,7 @@ import pytest
 
 from metlmon.live import cache as cache_module
 from metlmon.live.cache import Cache
-from tests.support.recordings import FIXTURES, again, copied, opened, told
+from tests.support.recordings import FIXTURES, again, copied, opened, report_of
 
 NOBODY = 65534
 
@@ -63,7 +63,7 @@ def test_permission_is_taken_and_given_back(open_to_all: Path, name: str) -> Non
     mode = stat.S_IMODE(path.stat().st_mode) | 0o055
     path.chmod(mode)
     reader = opened(dagdir)
-    before = told(reader)
+    before = report_of(reader)
     path.chmod(0)
     if name:
         # It has grown as well: there is something to be read.
@@ -95,7 +95,7 @@ def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path
     except OSError as full:
         assert full.errno == errno.ENOSPC  # noqa: PT017
     reader = opened(small_disk)
-    half = told(reader)
+    half = report_of(reader)
     assert half["warnings"]
     ballast.unlink()
     # What did not fit is lost; the next event is whole.
@@ -103,7 +103,7 @@ def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path
     os.write(log, content[following:][: 16 << 10])
     os.close(log)
     after = again(reader)
-    assert after == told(opened(small_disk))
+    assert after == report_of(opened(small_disk))
     assert after["logs"][0]["events"] > half["logs"][0]["events"]
 
 

@@ -25,12 +25,12 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, calls_through
 from metlmon.snapshot.types import JobView
 from tests.faults.fuse import Fuse
-from tests.support.recordings import copied, opened, told
+from tests.support.recordings import copied, opened, report_of
 from tests.support.watched_session import DEADLINE, WatchedSession
 
 
 @pytest.fixture(autouse=True)
-def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "SPEAK_AFTER", 0.2)
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
 
@@ -101,7 +101,7 @@ def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
     while job is None and time.monotonic() < deadline:
         job = watched.session.job_view(9999, 0)
     assert job is not None
-    assert told(watched.reader)["jobs"] == told(opened(watched.below))["jobs"]
+    assert report_of(watched.reader)["jobs"] == report_of(opened(watched.below))["jobs"]
 
 
 def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
@@ -117,7 +117,9 @@ def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
 @pytest.mark.parametrize("op", ["stat", "open", "read"])
-def test_an_error_in_the_middle_is_told_and_passes(watched: Watched, op: str, number: int) -> None:
+def test_an_error_in_the_middle_is_reported_and_passes(
+    watched: Watched, op: str, number: int
+) -> None:
     watched.disk.fail("metl.log", op, number)
     appended(watched.below / "metl.log", SUBMITTED)
     update = watched.until(lambda update: update.error is not None)
@@ -146,9 +148,9 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
             [sys.executable, "-c", code, command, str(disk.at)], stderr=subprocess.PIPE
         ) as made:
             assert made.stderr is not None
-            told = made.stderr.readline().decode()
-            assert told.startswith("metlmon: no answer from the file system since ")
-            assert str(disk.at) in told
+            result = made.stderr.readline().decode()
+            assert result.startswith("metlmon: no answer from the file system since ")
+            assert str(disk.at) in result
             made.send_signal(number)
             ended = made.wait(DEADLINE)
         assert ended == (Exit.INTERRUPTED if number == signal.SIGINT else -signal.SIGTERM)
@@ -196,14 +198,14 @@ class Server:
 
 
 def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
-    heard, server = threading.Event(), Server()
-    with calls_through(FsExecutor(heard.set)):
+    received, server = threading.Event(), Server()
+    with calls_through(FsExecutor(received.set)):
         for _ in range(3):
             with pytest.raises(FsTimeout):
                 call_with_timeout(server.call, Path("/far/metl.log"))
         assert server.calls == [Path("/far/metl.log")]
         server.answers.set()
-        assert heard.wait(DEADLINE)
+        assert received.wait(DEADLINE)
         assert call_with_timeout(server.call, Path("/far/metl.log")) == "metl.log"
         assert len(server.calls) == 1
 
@@ -227,14 +229,14 @@ def test_who_asked_for_no_patience_has_none(tmp_path: Path) -> None:
 def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs_timeout, "PATIENCE", DEADLINE)
     server, asker = Server(), FsExecutor(lambda: None)
-    told_off = threading.Event()
+    reported_slow = threading.Event()
 
     def waits() -> None:
         with pytest.raises(FsTimeout):
             asker.call(server.call, Path("/far/metl.log"))
-        told_off.set()
+        reported_slow.set()
 
     threading.Thread(target=waits, daemon=True).start()
     asker.close()
-    assert told_off.wait(DEADLINE)
+    assert reported_slow.wait(DEADLINE)
     server.answers.set()

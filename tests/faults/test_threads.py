@@ -100,8 +100,8 @@ def test_it_fails_before_there_is_anything_to_show(
 def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DirectoryWatcher, "run", fails)
     watched.begin()
-    (told,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
-    assert told.startswith("watching for changes failed; files are checked every second: ")
+    (result,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
+    assert result.startswith("watching for changes failed; files are checked every second: ")
     watched.hears_of(9999)
 
 
@@ -112,8 +112,8 @@ def test_nothing_can_be_kept(
     monkeypatch.setattr(*where, fails)
     watched.begin()
     update = watched.until(lambda update: bool(of_mishaps(update)))
-    (told,) = of_mishaps(update)
-    assert told.startswith("what was read could not be kept for the next time: ZeroDivisionError")
+    (result,) = of_mishaps(update)
+    assert result.startswith("what was read could not be kept for the next time: ZeroDivisionError")
     assert update.error is None
     watched.hears_of(9999)
     monkeypatch.undo()
@@ -124,17 +124,19 @@ def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPat
     watched.begin()
     watched.until(lambda update: update.progress.fraction == 1)
     past = watched.session.historical(datetime(2026, 11, 21, 9, 43))
-    told: list[Snapshot] = []
+    received: list[Snapshot] = []
     ended = threading.Event()
 
     def take(update: Snapshot) -> None:
-        told.append(update)
+        received.append(update)
         ended.set()
 
     monkeypatch.setattr(DagdirReader, "step", fails)
     past.start(take)
     assert ended.wait(DEADLINE)
-    assert str(told[-1].error).startswith("reading what was then failed: ZeroDivisionError: odd")
+    assert str(received[-1].error).startswith(
+        "reading what was then failed: ZeroDivisionError: odd"
+    )
     past.stop()
 
 

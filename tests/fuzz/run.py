@@ -95,8 +95,8 @@ def _run(findings: Path, jobs: list[dict[str, Any]]) -> Iterator[int]:
     yield done.returncode and 1
     for job in jobs:
         name, scratch = job["name"], Path(job["scratch"])
-        told = scratch / "told"
-        found = told.read_text() if told.exists() else ""
+        result = scratch / "told"
+        found = result.read_text() if result.exists() else ""
         for path in scratch.iterdir():
             # What libFuzzer itself ends for: it is not made smaller.
             if path.name.startswith(("timeout-", "oom-", "crash-")):
@@ -153,17 +153,17 @@ def _fuzz(findings: Path) -> None:
 def _one_target(job: dict[str, Any], look: Callable[[bytes], None], findings: Path) -> NoReturn:
     import atheris
 
-    name, told = job["name"], Path(job["scratch"]) / "told"
+    name, output = job["name"], Path(job["scratch"]) / "told"
     known: set[str] = set()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     def one(data: bytes) -> None:
-        said = raised(look, data)
-        if said is not None and said not in known:
-            known.add(said)
-            place = save(name, shrunk(look, data, said), said, findings)
-            with open(told, "a") as file:
-                file.write(f"finding: {place.name}: {said}\n")
+        result = raised(look, data)
+        if result is not None and result not in known:
+            known.add(result)
+            place = save(name, shrunk(look, data, result), result, findings)
+            with open(output, "a") as file:
+                file.write(f"finding: {place.name}: {result}\n")
 
     atheris.Setup([sys.argv[0], *job["arguments"]], one)
     atheris.Fuzz()
@@ -185,7 +185,7 @@ def raised(look: Callable[[bytes], None], data: bytes) -> str | None:
     return None
 
 
-def shrunk(look: Callable[[bytes], None], data: bytes, said: str) -> bytes:
+def shrunk(look: Callable[[bytes], None], data: bytes, output_of: str) -> bytes:
     """A smaller input that raises the same: pieces are left out, the larger ones first."""
     until = time.monotonic() + SHRINK_SECONDS
     size = max(1, len(data) // 2)
@@ -193,7 +193,7 @@ def shrunk(look: Callable[[bytes], None], data: bytes, said: str) -> bytes:
         at, smaller = 0, False
         while at < len(data) and time.monotonic() < until:
             less = data[:at] + data[at + size :]
-            if raised(look, less) == said:
+            if raised(look, less) == output_of:
                 data, smaller = less, True
             else:
                 at += size
@@ -204,9 +204,9 @@ def shrunk(look: Callable[[bytes], None], data: bytes, said: str) -> bytes:
     return data
 
 
-def save(target: str, data: bytes, said: str, findings: Path) -> Path:
+def save(target: str, data: bytes, output_of: str, findings: Path) -> Path:
     """Put a finding where the tests read it again."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", said).strip("-").lower()[:40]
+    words = re.sub(r"[^A-Za-z0-9]+", "-", output_of).strip("-").lower()[:40]
     place = findings / target / f"{words}-{hashlib.sha1(data).hexdigest()[:6]}"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data)

@@ -73,28 +73,28 @@ def dice(data: bytes) -> random.Random:
     return random.Random(crc32(data))
 
 
-def check(holds: bool, said: str) -> None:
+def check(holds: bool, output_of: str) -> None:
     """As ``assert``, which atheris' instrumentation and ``-O`` both have their ways with."""
     if not holds:
-        raise AssertionError(said)
+        raise AssertionError(output_of)
 
 
 # --- event logs -----------------------------------------------------------------------------
 
-Told = tuple[list[Event], list[LogWarning], Position]
+EnsembleReading = tuple[list[Event], list[LogWarning], Position]
 
 
 def event_log(data: bytes) -> None:
     """At once, in pieces, a few at a time, and by patterns: the same events and warnings."""
     whole = parse(data, year_hint=2025)
-    told = list(whole.events), list(whole.warnings), whole.after
+    result = list(whole.events), list(whole.warnings), whole.after
     roll = dice(data)
     cuts = sorted(roll.randrange(len(data) + 1) for _ in range(roll.randrange(4)))
-    check(_in_pieces(data, cuts, None) == told, f"in pieces at {cuts} it tells something else")
-    check(_in_pieces(data, [], 1) == told, "one event at a time it tells something else")
-    fast, slow = _skimmed(data, cuts), _summed(told[0])
+    check(_in_pieces(data, cuts, None) == result, f"in pieces at {cuts} it tells something else")
+    check(_in_pieces(data, [], 1) == result, "one event at a time it tells something else")
+    fast, slow = _skimmed(data, cuts), _summed(result[0])
     check(fast[:2] == slow, "skimmed it tells something else")
-    check(fast[2:] == told[1:], "skimmed it warns of something else, or ends elsewhere")
+    check(fast[2:] == result[1:], "skimmed it warns of something else, or ends elsewhere")
     check(whole.after.offset <= len(data), "it goes beyond its end")
     dead = parse(data, year_hint=2025, final=True)
     # Bytes in which nothing begins have no form, and are left.
@@ -106,7 +106,7 @@ def event_log(data: bytes) -> None:
     _sound_sentences((w.text for w in dead.warnings), (w.line for w in dead.warnings), lines)
 
 
-def _in_pieces(data: bytes, cuts: Iterable[int], limit: int | None) -> Told:
+def _in_pieces(data: bytes, cuts: Iterable[int], limit: int | None) -> EnsembleReading:
     at, events, warnings = Position(), [], []
     for end in [*cuts, len(data)]:
         while True:
@@ -244,45 +244,45 @@ def _sound_workflow(flow: Workflow, size: int) -> None:
 def submit(data: bytes) -> None:
     """A submit description, an included file, and macros of nodes."""
     pieces = data.decode("utf-8", "replace").split(BETWEEN.decode())
-    description, included, told, *_ = [*pieces, "", ""]
+    description, included, output, *_ = [*pieces, "", ""]
     lines = included.split("\n")
     read = parse_description(description.split("\n"), lambda name: (name, lines))
-    pairs = dict(line.partition("=")[::2] for line in told.split("\n")[:20])
+    pairs = dict(line.partition("=")[::2] for line in output.split("\n")[:20])
     names = list(pairs)
     before = {name: pairs[name] for name in names[::2]}
     after = {name: pairs[name] for name in names[1::2]}
-    said = submission(read, before, after)
-    for text in (said.log, said.output, said.error):
+    result = submission(read, before, after)
+    for text in (result.log, result.output, result.error):
         check(text is None or len(text) <= 3 * 16_384 + len(data), "a path without bounds")
-    check(said.queue_count is None or said.queue_count >= 0, "fewer jobs than none")
+    check(result.queue_count is None or result.queue_count >= 0, "fewer jobs than none")
 
 
 # --- DAGMan's other files ---------------------------------------------------------------------
 
 
 def node_status(data: bytes) -> None:
-    said, problems = read_node_status(Path("run.dag.status"), data)
+    result, problems = read_node_status(Path("run.dag.status"), data)
     _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
-    if said is None:
+    if result is None:
         check(bool(problems), "no status file, and no word of it")
         return
-    check(all(0 <= node.status <= 7 for node in said.nodes.values()), "a status that is none")
-    for name, node in said.nodes.items():
+    check(all(0 <= node.status <= 7 for node in result.nodes.values()), "a status that is none")
+    for name, node in result.nodes.items():
         (name + node.details).encode()
 
 
 def rescue(data: bytes) -> None:
-    said, problems = read_rescue(Path("run.dag.rescue001"), data)
-    check(said.number == 1, "another number than its name has")
+    result, problems = read_rescue(Path("run.dag.rescue001"), data)
+    check(result.number == 1, "another number than its name has")
     _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
     # Each line by itself tells no more than all of them.
     cut = data.rfind(b"\n", 0, dice(data).randrange(len(data) + 1)) + 1
     before, _ = read_rescue(Path("run.dag.rescue001"), data[:cut])
-    check(before.done <= said.done, "the beginning names nodes that the whole does not")
+    check(before.done <= result.done, "the beginning names nodes that the whole does not")
 
 
 def jobstate(data: bytes) -> None:
-    said, _, used = read_jobstate(data)
+    result, _, used = read_jobstate(data)
     roll = dice(data)
     records, offset, line = [], 0, 1
     for end in [*sorted(roll.randrange(len(data) + 1) for _ in range(3)), len(data)]:
@@ -292,14 +292,14 @@ def jobstate(data: bytes) -> None:
         offset += passed
         records += some
     if max(map(len, data.split(b"\n"))) < 1 << 16:
-        check((records, offset) == (said, used), "in pieces it tells something else")
+        check((records, offset) == (result, used), "in pieces it tells something else")
     read_jobstate(data, final=True)
 
 
 def dagman_out(data: bytes) -> None:
     """Lines that mean nothing are passed over; one at a time each is looked at."""
     start = OutState()
-    said, state, used = read_dagman_out(data, start)
+    result, state, used = read_dagman_out(data, start)
     check(used <= len(data), "it goes beyond its end")
     slow, at, offset, end = [], start, 0, 0
     for line in re.findall(rb"[^\n]*\n|[^\n]+", data):
@@ -307,25 +307,26 @@ def dagman_out(data: bytes) -> None:
         some, at, passed = read_dagman_out(data[offset:end], at)
         slow += some
         offset += passed
-    check((slow, at, offset) == (said, state, used), "line by line it tells something else")
+    check((slow, at, offset) == (result, state, used), "line by line it tells something else")
     cut = dice(data).randrange(len(data) + 1)
     first, at, passed = read_dagman_out(data[:cut], start)
     second, at, more = read_dagman_out(data[passed:], at)
     check(
-        (first + second, at, passed + more) == (said, state, used), "in two pieces, something else"
+        (first + second, at, passed + more) == (result, state, used),
+        "in two pieces, something else",
     )
-    for one in said:
+    for one in result:
         check(one.time is None or one.time.tzinfo is None, "a time with a zone")
 
 
 def metrics(data: bytes) -> None:
     """``.metrics`` and ``.condor.sub``."""
-    said, problems = read_metrics(Path("run.dag.metrics"), data)
-    check((said is None) == bool(problems), "neither a word nor a problem")
-    if said is not None:
-        for when in (said.start, said.end):
+    result, problems = read_metrics(Path("run.dag.metrics"), data)
+    check((result is None) == bool(problems), "neither a word nor a problem")
+    if result is not None:
+        for when in (result.start, result.end):
             check(when is None or math.isfinite(when), "a time that is none")
-        repr(said).encode()
+        repr(result).encode()
     sub = read_condor_sub(data)
     check(len(sub.dag_files) <= len(data), "more DAG files than bytes")
     read_dagman_arguments(data.decode("utf-8", "replace"))
@@ -356,8 +357,8 @@ def small_files(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     for name, value in read_metrics_txt(text).items():
         check(bool(name) and isinstance(value, float), "a line that is none")
-    for name, said in read_args_txt(text).items():
-        check(len(name) <= 500 and len(said) <= 500, "an argument without bounds")
+    for name, result in read_args_txt(text).items():
+        check(len(name) <= 500 and len(result) <= 500, "an argument without bounds")
 
 
 def printed(data: bytes) -> None:
@@ -433,16 +434,16 @@ def dagdir(data: bytes) -> None:
                 (home / name).write_bytes(content)
         found = load_configuration(home).settings
         settings = replace(found, metrics=Settings().metrics)
-        told = _told_of(home, settings)
-        check(_told_of(home, settings) == told, "a second look tells something else")
+        result = _reported_of(home, settings)
+        check(_reported_of(home, settings) == result, "a second look tells something else")
         for cut in sorted(home.glob("*.log")):
             half = cut.read_bytes()
             cut.write_bytes(half[: len(half) // 2])
-        _told_of(home, settings)
+        _reported_of(home, settings)
         shutil.rmtree(cache_folder)
 
 
-def _told_of(home: Path, settings: Settings) -> str:
+def _reported_of(home: Path, settings: Settings) -> str:
     reader = DagdirReader(home, settings, live=False)
     try:
         reader.open()
@@ -451,35 +452,35 @@ def _told_of(home: Path, settings: Settings) -> str:
         return ""
     reader.read_all()
     painter = reader.snapshot_builder()
-    said = _sound_status(painter)
+    result = _sound_status(painter)
     writer = JsonWriter(painter.clock.with_offset)
     for row in painter.status().runs[:3]:
         view = painter.run_view(row.key)
         json.dumps(writer.run_view(view) if view else None, allow_nan=False)
     painter.problems()
     painter.ledger()
-    return said
+    return result
 
 
 def _sound_status(painter: SnapshotBuilder) -> str:
     status = painter.status()
-    told = JsonWriter(painter.clock.with_offset).status(status)
-    text = json.dumps(told, allow_nan=False)
+    result = JsonWriter(painter.clock.with_offset).status(status)
+    text = json.dumps(result, allow_nan=False)
     text.encode()
-    check(set(told["states"]["epochs"]) == {str(state) for state in State}, "a state is missing")
-    check(set(told["states"]["nodes"]) == {str(state) for state in State}, "a state is missing")
-    for each in told["dags"]:
+    check(set(result["states"]["epochs"]) == {str(state) for state in State}, "a state is missing")
+    check(set(result["states"]["nodes"]) == {str(state) for state in State}, "a state is missing")
+    for each in result["dags"]:
         check(each["state"] in {str(state) for state in DagState}, "a DAG's state that is none")
         check(each["nodes_total"] is None or each["nodes_total"] >= 0, "fewer nodes than none")
-    hours = [told["gpu_hours"], *(run["gpu_hours"] for run in told["runs"])]
+    hours = [result["gpu_hours"], *(run["gpu_hours"] for run in result["runs"])]
     for each in hours:
         good, bad, flying, total = (each[k] for k in ("good", "bad", "in_flight", "total"))
         check(min(good, bad, flying, total) >= 0, f"hours below zero: {each}")
         check(math.isclose(good + bad + flying, total, rel_tol=1e-6, abs_tol=1e-5), f"{each}")
-    for run in told["runs"]:
+    for run in result["runs"]:
         check(run["state"] in {str(state) for state in State}, "a run's state that is none")
         check(0 <= run["epochs_done"] <= run["epochs_total"], f"{run}")
-    for row in told["sites"] + told["gpus"]:
+    for row in result["sites"] + result["gpus"]:
         check(min(row["good"], row["bad"], row["in_flight"]) >= 0, f"hours below zero: {row}")
     return text
 

@@ -56,28 +56,28 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
 
 def sample(parsed: Any, groups: dict[int, list[Any]], repeats: int = 1) -> str:
     """A text that a parsed pattern matches, more or less."""
-    said = ""
+    result = ""
     for op, what in parsed:
         if op is sre.LITERAL:
-            said += chr(what)
+            result += chr(what)
         elif op is sre.NOT_LITERAL:
-            said += "a" if what != ord("a") else "b"
+            result += "a" if what != ord("a") else "b"
         elif op is sre.ANY:
-            said += "a"
+            result += "a"
         elif op is sre.IN:
-            said += member(what)
+            result += member(what)
         elif op is sre.BRANCH:
-            said += sample(what[1][0], groups)
+            result += sample(what[1][0], groups)
         elif op is sre.SUBPATTERN:
             groups[what[0]] = what[-1]
-            said += sample(what[-1], groups)
+            result += sample(what[-1], groups)
         elif op is sre.ATOMIC_GROUP:
-            said += sample(what, groups)
+            result += sample(what, groups)
         elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            said += sample(what[2], groups) * max(what[0], min(repeats, what[1]))
+            result += sample(what[2], groups) * max(what[0], min(repeats, what[1]))
         elif op is sre.GROUPREF and what in groups:
-            said += sample(groups[what], groups)
-    return said
+            result += sample(groups[what], groups)
+    return result
 
 
 CATEGORIES: Final = {

@@ -461,9 +461,9 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
     monkeypatch.setattr(dag_files, "_MAX_WORK", 10)
     nodes = numbered(200, "JOB n# x.sub\n")
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
-    told = load_workflow([HOME / "run.dag"], submits.__getitem__)
-    assert [problem.kind for problem in told.problems] == ["too-large"]
-    logs = [node.log for node in told.nodes.values()]
+    result = load_workflow([HOME / "run.dag"], submits.__getitem__)
+    assert [problem.kind for problem in result.problems] == ["too-large"]
+    logs = [node.log for node in result.nodes.values()]
     assert logs[:5] == ["a.loga.log"] * 5
     assert set(logs[5:]) == {None}
 

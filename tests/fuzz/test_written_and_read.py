@@ -55,20 +55,20 @@ def test_a_node_status_file_comes_back(nodes: dict[str, tuple[int, str]], retrie
         for name, (status, details) in nodes.items()
     ]
     text = "".join(f"[\n{ad}\n]\n" for ad in [*ads, 'Type = "StatusEnd";'])
-    said, problems = read_node_status(Path("s"), text.encode())
-    assert (problems, said.dag_files) == ([], ("run.dag",))
-    told = {name: (node.status, node.details) for name, node in said.nodes.items()}
-    assert told == nodes
-    assert {node.retry_count for node in said.nodes.values()} <= {retries}
+    result, problems = read_node_status(Path("s"), text.encode())
+    assert (problems, result.dag_files) == ([], ("run.dag",))
+    output = {name: (node.status, node.details) for name, node in result.nodes.items()}
+    assert output == nodes
+    assert {node.retry_count for node in result.nodes.values()} <= {retries}
 
 
 @given(st.sets(NAMES, max_size=5), st.dictionaries(NAMES, st.integers(0, 99), max_size=5))
 def test_a_rescue_file_comes_back(done: set[str], retries: dict[str, int]) -> None:
     lines = ["# Total number of Nodes: 9", *(f"DONE {name}" for name in sorted(done))]
     lines += [f"RETRY {name} {count}" for name, count in retries.items()]
-    said, problems = read_rescue(Path("run.dag.rescue003"), "\n".join([*lines, ""]).encode())
-    assert (said.number, said.total, problems) == (3, 9, [])
-    assert (said.done, said.retries) == (done, retries)
+    result, problems = read_rescue(Path("run.dag.rescue003"), "\n".join([*lines, ""]).encode())
+    assert (result.number, result.total, problems) == (3, 9, [])
+    assert (result.done, result.retries) == (done, retries)
 
 
 @given(
@@ -86,23 +86,23 @@ def test_a_jobstate_log_comes_back_in_any_pieces(
     cut = data.draw(st.integers(0, len(text)))
     first, _, used = read_jobstate(text[:cut])
     second, problems, _ = read_jobstate(text[used:])
-    told = [(said.node, said.cluster, said.sequence) for said in first + second]
-    assert (told, problems) == (jobs, [])
+    output = [(result.node, result.cluster, result.sequence) for result in first + second]
+    assert (output, problems) == (jobs, [])
 
 
 @given(st.dictionaries(NAMES, st.integers(-(2**70), 2**70) | st.floats() | TEXTS | st.none()))
 def test_metrics_of_any_content(content: dict[str, object]) -> None:
     content["exitcode"] = 1
-    said, problems = read_metrics(Path("m"), json.dumps(content).encode())
-    assert (said.exitcode, problems) == (1, [])
+    output, problems = read_metrics(Path("m"), json.dumps(content).encode())
+    assert (output.exitcode, problems) == (1, [])
 
 
 @given(st.lists(TEXTS.filter(str.strip), max_size=5))
 def test_arguments_come_back(files: list[str]) -> None:
     words = [word for file in files for word in ("-Dag", file)]
     spelled = " ".join("'" + word.replace("'", "''") + "'" for word in words).replace('"', '""')
-    said = read_condor_sub(f'arguments\t= "{spelled} -UseDagDir"  \r\n'.encode())
-    assert (said.dag_files, said.use_dag_dir) == (tuple(files), True)
+    result = read_condor_sub(f'arguments\t= "{spelled} -UseDagDir"  \r\n'.encode())
+    assert (result.dag_files, result.use_dag_dir) == (tuple(files), True)
 
 
 VALUES = st.floats() | st.just(math.inf) | st.integers(-(10**9), 10**9).map(float)
@@ -121,16 +121,16 @@ def test_a_table_of_metrics_comes_back(values: dict[int, float], windows: bool) 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_a_summary_comes_back(values: dict[str, float]) -> None:
-    told = read_metrics_txt("".join(f"{name},{value!r}\n" for name, value in values.items()))
-    assert repr(told) == repr(values)
+    result = read_metrics_txt("".join(f"{name},{value!r}\n" for name, value in values.items()))
+    assert repr(result) == repr(values)
 
 
 @given(st.lists(st.integers(0, 10**6).map(str), max_size=6), st.booleans())
 def test_arguments_of_a_training_come_back(values: list[str], one_line: bool) -> None:
-    said = (
+    result = (
         f"--lr={' '.join(values)}\n" if one_line else "--lr\n" + "".join(f"{v}\n" for v in values)
     )
-    assert read_args_txt(f"--wandb\n{said}") == {"wandb": "", "lr": " ".join(values)}
+    assert read_args_txt(f"--wandb\n{result}") == {"wandb": "", "lr": " ".join(values)}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(0, 99), TEXTS)
@@ -143,5 +143,5 @@ def test_a_progress_line_comes_back(done: int, total: int, epoch: int, noise: st
 
 @given(VALUES, st.sampled_from(["val_loss={}", "'val_loss': {}", "│ val_loss │ {} │"]))
 def test_a_printed_value_comes_back(value: float, form: str) -> None:
-    told = printed_values([form.format(repr(value))], "val_loss")
-    assert repr(told) == repr({None: value})
+    result = printed_values([form.format(repr(value))], "val_loss")
+    assert repr(result) == repr({None: value})

@@ -105,8 +105,8 @@ class Recount:
         for path in self.dagdir.glob("*.jobstate.log"):
             for line in path.read_text().splitlines():
                 when, node, what, *_ = line.split()
-                told = datetime.fromtimestamp(int(when), UTC).replace(tzinfo=None)
-                if what == "PRESKIP" and told <= self.now:
+                result = datetime.fromtimestamp(int(when), UTC).replace(tzinfo=None)
+                if what == "PRESKIP" and result <= self.now:
                     found.add(node)
         return found - set(self.completed())
 

@@ -81,8 +81,8 @@ class Ended(Dagdir):
         self.write(f"gate/e/{RUNS['run0']}.stopped", json.dumps(stopped))
         rules = {"metric": "val_loss", "patience": 1, "min_delta": 0.0}
         runs = {u: {"name": n, "metrics": f"output/training_logs/{u}"} for n, u in RUNS.items()}
-        said = {"schema": 1, "dag": "e", "rules": rules, "runs": runs}
-        self.write("e.gate.json", json.dumps(said))
+        result = {"schema": 1, "dag": "e", "rules": rules, "runs": runs}
+        self.write("e.gate.json", json.dumps(result))
 
     def trained(self, uuid: str, epoch: int) -> None:
         folder = f"output/training_logs/{uuid}"
@@ -106,10 +106,10 @@ def test_what_is_not_complete_goes_on_where_it_was(
     ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended.go_on() == 0
-    said = capsys.readouterr().out
-    assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in said
-    assert "stopped by patience before epoch 3" in said
-    assert "condor_submit_dag e-2.dag" in said
+    output = capsys.readouterr().out
+    assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in output
+    assert "stopped by patience before epoch 3" in output
+    assert "condor_submit_dag e-2.dag" in output
     jobs = re.findall(r"^JOB (\S+) (\S+)$", ended.second, re.MULTILINE)
     nodes = [f"{run}-train_epoch{epoch}" for run in ("run0", "run1") for epoch in (2, 3)]
     assert jobs == [(node, "e.sub") for node in nodes]
@@ -165,9 +165,9 @@ def test_its_gate_begins_anew(ended: Ended) -> None:
     words = gated.command(2, RUNS["run0"])
 
     def asks(rules: str, epoch: int) -> int:
-        said = [rules if word == "ensemble.gate.json" else word for word in words]
-        said[said.index("2")] = str(epoch)
-        return subprocess.run(said, cwd=ended.path).returncode
+        output = [rules if word == "ensemble.gate.json" else word for word in words]
+        output[output.index("2")] = str(epoch)
+        return subprocess.run(output, cwd=ended.path).returncode
 
     assert asks("e.gate.json", 2) == SKIP
     assert asks("e-2.gate.json", 2) == GO
@@ -252,7 +252,7 @@ def test_added_epochs_are_evaluated_as_often_as_the_others(tmp_path: Path) -> No
     ]
 
 
-def test_what_follows_no_pattern_is_told(
+def test_what_follows_no_pattern_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = Ended(tmp_path / "ensemble")
@@ -307,8 +307,8 @@ def test_a_run_without_a_checkpoint_is_named_and_left_out(
 ) -> None:
     shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints")
     assert ended.go_on() == 0
-    told = "run1 is left out: there is no checkpoint in output/training_logs/bbbb2222-0000"
-    assert told in capsys.readouterr().out
+    result = "run1 is left out: there is no checkpoint in output/training_logs/bbbb2222-0000"
+    assert result in capsys.readouterr().out
     assert "run1" not in re.sub(r"#.*", "", ended.second)
 
 
@@ -387,9 +387,9 @@ def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFi
 
 def test_a_dry_run_says_what_it_would_be(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.go_on("--dry-run") == 0
-    said = capsys.readouterr().out
-    assert said.startswith("e-2.dag goes on with 2 runs of e.dag: 4 nodes")
-    assert said.rstrip().endswith("failed"), "the last of the runs"
+    output = capsys.readouterr().out
+    assert output.startswith("e-2.dag goes on with 2 runs of e.dag: 4 nodes")
+    assert output.rstrip().endswith("failed"), "the last of the runs"
 
 
 def refused(ended: Ended, capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -443,9 +443,9 @@ def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: pytest.CaptureFix
     assert ended.go_on("--epochs", "5", "--dry-run") == 0
     second["rules"]["patience"] = 9
     ended.write("e-2.gate.json", json.dumps(second))
-    told = refused(ended, capsys, "--epochs", "5")
-    assert "the rules of e-2.gate.json and of e.gate.json are not the same" in told
-    assert "continue the runs one by one" in told
+    result = refused(ended, capsys, "--epochs", "5")
+    assert "the rules of e-2.gate.json and of e.gate.json are not the same" in result
+    assert "continue the runs one by one" in result
     assert ended.go_on("run0", "--epochs", "5") == 0
     rules = json.loads((ended.path / "e-3.gate.json").read_text())["rules"]
     assert rules["patience"] == 9, "those by which it went on last"
@@ -524,33 +524,33 @@ def test_a_third_time(ended: Ended) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "report_of"),
     [
         (("nobody",), "no such run"),
         (("--epochs", "0"), "at least one epoch"),
     ],
 )
 def test_what_nobody_can_mean(
-    ended: Ended, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+    ended: Ended, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], report_of: str
 ) -> None:
-    assert told in refused(ended, capsys, *words)
+    assert report_of in refused(ended, capsys, *words)
 
 
 def test_a_run_that_is_complete_needs_more_epochs(
     ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended.go_on("run2") == 0
-    said = capsys.readouterr().out
-    assert "No run continues" in said
-    assert "it has all its epochs; --epochs N gives it more" in said
+    output = capsys.readouterr().out
+    assert "No run continues" in output
+    assert "it has all its epochs; --epochs N gives it more" in output
 
 
-def test_fewer_epochs_than_a_run_has_are_told(
+def test_fewer_epochs_than_a_run_has_are_reported(
     ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended.go_on("run2", "--epochs", "2") == 0
-    said = capsys.readouterr().out
-    assert "run2 is left out: it has 4 epochs already, more than the 2 asked for" in said
+    output = capsys.readouterr().out
+    assert "run2 is left out: it has 4 epochs already, more than the 2 asked for" in output
     assert not (ended.path / "e-2.dag").exists()
     assert ended.go_on("run2", "--epochs", "4") == 0
     assert "it has all its epochs; --epochs N gives it more" in capsys.readouterr().out
@@ -582,7 +582,7 @@ def test_what_could_break_out_of_its_line_is_refused(
     assert "below the DAG's directory" in refused(ended, capsys)
 
 
-def told(ended: Ended, more: str) -> dict[str, dict[str, str]]:
+def report_of(ended: Ended, more: str) -> dict[str, dict[str, str]]:
     """VARS and attributes of each node that goes on, where the old ones have ``more``, too."""
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace('note="', f'{more} note="'))
@@ -592,9 +592,11 @@ def told(ended: Ended, more: str) -> dict[str, dict[str, str]]:
     return {each.node: dict(each.pairs) for each in vars_}
 
 
-def test_a_secret_goes_on_and_is_not_told(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_secret_goes_on_and_is_not_reported(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
     key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
-    found = told(ended, f'api_key="{key}"')
+    found = report_of(ended, f'api_key="{key}"')
     assert {values["api_key"] for values in found.values()} == {key}
     assert key not in "".join(capsys.readouterr())
 
@@ -611,13 +613,13 @@ def test_a_secret_of_an_included_file_goes_on(
 
 
 def test_attributes_of_jobs_stay_attributes(ended: Ended) -> None:
-    for values in told(ended, '+WantX="true" My.Foo="\\"a b\\""').values():
+    for values in report_of(ended, '+WantX="true" My.Foo="\\"a b\\""').values():
         assert values["My.WantX"] == "true"
         assert values["My.Foo"] == '"a b"'
 
 
 def test_quotes_and_backslashes_stay(ended: Ended) -> None:
-    for values in told(ended, 'x="C:\\\\dir\\\\" y="a\'b"').values():
+    for values in report_of(ended, 'x="C:\\\\dir\\\\" y="a\'b"').values():
         assert (values["x"], values["y"]) == ("C:\\dir\\", "a'b")
 
 
@@ -664,8 +666,8 @@ def test_a_recorded_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for lock in folder.glob("*.lock"):
         lock.unlink()
     assert main(["continue", str(folder), "--epochs", "9"]) == 0
-    said = capsys.readouterr().out
-    assert " goes on with " in said
+    output = capsys.readouterr().out
+    assert " goes on with " in output
     (written,) = folder.glob("*-2.dag")
     reader = DagdirReader(folder)
     reader.open()

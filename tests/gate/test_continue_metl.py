@@ -110,9 +110,9 @@ def test_a_flag_is_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     metl = Metl(tmp_path / "metl")
     metl.trained()
     assert metl.go_on("--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["left_out"] == []
-    assert [(run["checkpoint"], run["first"], run["last"]) for run in said["runs"]] == [
+    output = json.loads(capsys.readouterr().out)
+    assert output["left_out"] == []
+    assert [(run["checkpoint"], run["first"], run["last"]) for run in output["runs"]] == [
         (f"output/training_logs/{uuid}", 2, 3) for uuid in RUNS.values()
     ]
     assert main(["check", str(metl.path / "metl-2.dag")]) == 0
@@ -219,8 +219,8 @@ def test_the_dag_of_the_experiment(
         folder.mkdir(parents=True)
         (folder / "last.ckpt").write_bytes(b"a checkpoint")
     assert main(["continue", str(tmp_path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["left_out"] == []
+    output = json.loads(capsys.readouterr().out)
+    assert output["left_out"] == []
     # metl.log: 10, 8, 9, 6 and 9 epochs ended with return value 0.
-    assert [run["first"] for run in said["runs"]] == [10, 8, 9, 6, 9]
-    assert said["nodes"] == 5 * 30 - 42
+    assert [run["first"] for run in output["runs"]] == [10, 8, 9, 6, 9]
+    assert output["nodes"] == 5 * 30 - 42

@@ -58,12 +58,12 @@ def test_a_stop_file_ends_the_run_and_says_so_once(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("stop", "it overfits\nand more\n")
     assert dagdir.asks(4) == SKIP
-    said = dagdir.stopped()
-    assert {name: said[name] for name in ("schema", "run", "uuid", "node", "epoch", "rule")} == {
+    result = dagdir.stopped()
+    assert {name: result[name] for name in ("schema", "run", "uuid", "node", "epoch", "rule")} == {
         **{"schema": 1, "run": "run0", "uuid": UUID},
         **{"node": "run0-train_epoch4", "epoch": 4, "rule": "file"},
     }
-    assert said["reason"] == "asked to stop: it overfits"
+    assert result["reason"] == "asked to stop: it overfits"
     before = dagdir.file("stopped").read_bytes()
     assert dagdir.asks(5) == SKIP
     assert dagdir.file("stopped").read_bytes() == before
@@ -181,9 +181,9 @@ def test_patience_counts_epochs_without_an_improvement_of_more_than_min_delta(
     dagdir.trained([0.9, 0.5, 0.4213, 0.4212, 0.44, 0.4209])
     assert dagdir.asks(5) == GO
     assert dagdir.asks(6) == SKIP
-    said = dagdir.stopped()
-    assert (said["rule"], said["epoch"]) == ("patience", 6)
-    assert said["reason"] == (
+    result = dagdir.stopped()
+    assert (result["rule"], result["epoch"]) == ("patience", 6)
+    assert result["reason"] == (
         "val_loss has not improved by more than 0.001 for 3 epochs; best 0.4209 at epoch 6"
     )
 
@@ -267,8 +267,8 @@ def test_a_metric_diverges_below_its_best_divided_by_the_factor(
     dagdir.trained(values)
     assert dagdir.asks(2) == code
     if code == SKIP:
-        told = f"val_loss is {values[1]} at epoch 2, below its best (0.6 at epoch 1) divided by 3"
-        assert dagdir.stopped()["reason"] == told
+        result = f"val_loss is {values[1]} at epoch 2, below its best (0.6 at epoch 1) divided by 3"
+        assert dagdir.stopped()["reason"] == result
 
 
 def test_the_median_of_a_metric_whose_greatest_value_is_best(tmp_path: Path) -> None:
@@ -375,7 +375,9 @@ def a_pipe(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [a_folder, a_link, a_pipe])
 @pytest.mark.parametrize("kind", ["stop", "stopped", "pause", "target"])
-def test_what_is_no_file_is_told_and_the_epoch_trains(tmp_path: Path, kind: str, make: Any) -> None:
+def test_what_is_no_file_is_reported_and_the_epoch_trains(
+    tmp_path: Path, kind: str, make: Any
+) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.state.mkdir(parents=True)
     make(dagdir.file(kind))

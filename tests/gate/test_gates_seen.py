@@ -127,8 +127,8 @@ def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) 
     nodes.raw(34, (0, 0), "PRE_SKIP node", "    DAG Node: run0-train_epoch3\n", "11:00:09")
     dagdir.write("e.dag.nodes.log", nodes.data)
     row = rows(dagdir.reader(live=True))["run0"]
-    told = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.gpu_hours.in_flight)
-    assert told == (2, 2, 4, 0.0)
+    result = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.gpu_hours.in_flight)
+    assert result == (2, 2, 4, 0.0)
     assert gate_symbol(row) is STOPPED
     assert row.latest is not None
     assert row.latest.epoch == 1
@@ -316,7 +316,7 @@ NOW = datetime(2026, 5, 4, 11)
 
 
 @pytest.mark.parametrize(
-    ("gate", "state", "told"),
+    ("gate", "state", "report_of"),
     [
         (GateStatus(), State.RUNNING, []),
         (GateStatus(NOW), State.RUNNING, ["stops before epoch 3, when epoch 2 has ended"]),
@@ -336,8 +336,8 @@ NOW = datetime(2026, 5, 4, 11)
         (GateStatus(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
     ],
 )
-def test_sentences(gate: GateStatus, state: State, told: list[str]) -> None:
-    assert gate_sentences(row_of(gate, state)) == told
+def test_sentences(gate: GateStatus, state: State, report_of: list[str]) -> None:
+    assert gate_sentences(row_of(gate, state)) == report_of
 
 
 def test_signs() -> None:
@@ -440,15 +440,15 @@ def test_what_was_asked_stands_beside_the_state() -> None:
 @pytest.mark.parametrize("cells", [80, 200])
 def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
-    told = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
-    text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
+    result = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
+    text = " ".join("".join(piece for piece, _ in each).strip() for each in result)
     assert text.startswith("□ run0 stopped by the median before epoch 3 at 4 May 2026 11:00")
     assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
-    assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
+    assert max(sum(len(piece) for piece, _ in each) for each in result) <= cells
     assert cursor_detail(row_of(GateStatus()), set(), 200) == [()]
 
 
-def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
+def test_what_was_seen_before_the_file_system_fell_silent_is_reported_later(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = dagdir.reader(live=True)
@@ -471,7 +471,7 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
     assert row.gate.pause_requested is not None
 
 
-def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> None:
+def test_a_stopped_run_is_reported_apart_in_estimates_and_lanes(dagdir: Dagdir) -> None:
     log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
     dagdir.write("metl.log", log.data)
     say(dagdir, "stopped", {**STOPPING, "epoch": 1})
@@ -489,14 +489,14 @@ def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> N
 def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
     states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
 
-    def told(paused: int) -> str:
+    def report_of(paused: int) -> str:
         return "".join(text for text, _ in overview_header.state_counts(states, 80, paused))
 
-    assert "◔ 3 pre script" in told(0)
-    assert "◔ 1 pre script" in told(2)
-    assert "◧ 2 paused" in told(2)
-    assert "pre script" not in told(3)
-    assert "◧ 3 paused" in told(5)
+    assert "◔ 3 pre script" in report_of(0)
+    assert "◔ 1 pre script" in report_of(2)
+    assert "◧ 2 paused" in report_of(2)
+    assert "pre script" not in report_of(3)
+    assert "◧ 3 paused" in report_of(5)
 
 
 def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
@@ -520,8 +520,8 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
-    told = text(epochs_table.detail_line(view.epochs[2], 60, view.row))
-    assert told == "waits at the gate since 4 May 2026 11:00"
+    result = text(epochs_table.detail_line(view.epochs[2], 60, view.row))
+    assert result == "waits at the gate since 4 May 2026 11:00"
     assert epochs_table.has_detail_line(view.epochs[2], view.row)
     assert not epochs_table.has_detail_line(view.epochs[3], view.row)
     assert main(["run", "run0", str(dagdir.path)]) == 0

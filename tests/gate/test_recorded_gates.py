@@ -30,10 +30,10 @@ FIRST, SECOND = "gated", "gated-2"
 STANDS_STILL, AT_ONCE, WAITED, WENT_ON, DIVERGED = (f"run{n}" for n in range(5))
 
 
-def said(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> dict[str, Any]:
+def output_of(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> dict[str, Any]:
     assert main([command, *words, "--json", "--no-live"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return output
 
 
 @cache
@@ -68,7 +68,7 @@ def test_hours_and_executions(
     dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counted = Recount(dagdir, then)
-    status = said(capsys, "status", str(dagdir), *at(then))
+    status = output_of(capsys, "status", str(dagdir), *at(then))
     for kind in ("good", "bad", "in_flight"):
         seconds = 3600 * status["gpu_hours"][kind]
         assert seconds == pytest.approx(counted.gpu_seconds[kind], abs=0.01), kind
@@ -88,7 +88,7 @@ def test_hours_and_executions(
 def test_epochs(dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]) -> None:
     counted = Recount(dagdir, then)
     done, skipped = set(counted.completed()), counted.skipped()
-    for run in said(capsys, "status", str(dagdir), *at(then))["runs"]:
+    for run in output_of(capsys, "status", str(dagdir), *at(then))["runs"]:
         own = counted.epochs_of(run["uuid"])
         assert run["epochs_total"] == len(own)
         assert run["epochs_done"] == len(own & done), run["run"]
@@ -106,15 +106,15 @@ def test_who_was_stopped_by_then(
     if dagdir != GATED or (then is not None and then >= begin_of_second()):
         return
     stops = {each["run"]: each for each in Recount(GATED).stops(FIRST)}
-    for run in said(capsys, "status", str(GATED), *at(then))["runs"]:
-        told, stop = run["gate"]["stopped"], stops.get(run["run"])
+    for run in output_of(capsys, "status", str(GATED), *at(then))["runs"]:
+        result, stop = run["gate"]["stopped"], stops.get(run["run"])
         if then is None:
             continue
         if stop is None or datetime.fromisoformat(stop["time"]) > then:
-            assert told is None, run["run"]
+            assert result is None, run["run"]
         else:
             expected = {key: stop[key] for key in ("rule", "epoch", "reason", "time")}
-            assert told == expected | {"epoch_number": stop["epoch"] + 1}
+            assert result == expected | {"epoch_number": stop["epoch"] + 1}
 
 
 @cache
@@ -141,12 +141,12 @@ def test_nothing_trains_after_a_stop(dag: str) -> None:
 
 
 def test_each_run_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {}
-    for run in said(capsys, "status", str(GATED))["runs"]:
+    result = {}
+    for run in output_of(capsys, "status", str(GATED))["runs"]:
         stopped = run["gate"]["stopped"]
         rule = stopped["rule"] if stopped is not None else None
-        told[run["run"]] = run["epochs_done"], run["epochs_skipped"], rule
-    assert told == {
+        result[run["run"]] = run["epochs_done"], run["epochs_skipped"], rule
+    assert result == {
         STANDS_STILL: (3, 1, "patience"),
         AT_ONCE: (1, 3, "file"),
         WAITED: (4, 0, None),
@@ -159,7 +159,7 @@ def test_a_run_that_was_stopped_twice_tells_of_the_last_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (last,) = Recount(GATED).stops(SECOND)
-    runs = said(capsys, "status", str(GATED))["runs"]
+    runs = output_of(capsys, "status", str(GATED))["runs"]
     (gate,) = (run["gate"] for run in runs if run["run"] == AT_ONCE)
     assert last["run"] == AT_ONCE
     assert gate["stopped"]["time"] == last["time"]
@@ -170,7 +170,7 @@ def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: pytest.CaptureFixtur
     cut = [job for job in counted.jobs.values() if job.over == "removed"]
     assert {job.node for job in cut} == {f"{AT_ONCE}-train_epoch1"}
     spent = sum(ran.spent(counted.now) for job in cut for ran in job.ran)
-    causes = {each["cause"]: each for each in said(capsys, "status", str(GATED))["causes"]}
+    causes = {each["cause"]: each for each in output_of(capsys, "status", str(GATED))["causes"]}
     removed = causes["via metlmon (by a user)"]
     assert removed["executions"] == len(cut) == 2
     assert removed["bad"] * 3600 == pytest.approx(spent, abs=0.01)
@@ -193,7 +193,7 @@ def test_a_removal_says_why_the_eviction_before_it_was() -> None:
 
 
 def test_dagman_counts_what_was_skipped_as_done(capsys: pytest.CaptureFixture[str]) -> None:
-    dags = {dag["file"]: dag for dag in said(capsys, "status", str(GATED))["dags"]}
+    dags = {dag["file"]: dag for dag in output_of(capsys, "status", str(GATED))["dags"]}
     for name in (FIRST, SECOND):
         totals = json.loads((GATED / f"{name}.dag.metrics").read_bytes())
         dag = dags[f"{name}.dag"]
@@ -244,7 +244,7 @@ def test_evaluations_are_no_epochs_and_their_hours_count_once(
     counted = Recount(GATED)
     evaluations = [job for job in counted.jobs.values() if "eval_epoch" in job.node]
     assert {job.over for job in evaluations} == {"good", "failed"}
-    report = said(capsys, "report", str(GATED))
+    report = output_of(capsys, "report", str(GATED))
     totals = report["totals"]
     trained = {n: rans for n, rans in counted.completed().items() if "train_epoch" in n}
     assert totals["epochs"] == len(trained)
@@ -261,7 +261,7 @@ def test_evaluations_are_no_epochs_and_their_hours_count_once(
 
 
 def test_a_report_counts_what_was_skipped_as_skipped(capsys: pytest.CaptureFixture[str]) -> None:
-    report = said(capsys, "report", str(GATED))
+    report = output_of(capsys, "report", str(GATED))
     totals = report["totals"]
     assert (totals["runs"], totals["runs_completed"], totals["runs_stopped"]) == (5, 2, 3)
     assert (totals["epochs"], totals["epochs_skipped"]) == (14, 6)
@@ -272,10 +272,10 @@ def test_a_report_counts_what_was_skipped_as_skipped(capsys: pytest.CaptureFixtu
 
 
 def test_windows_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    whole = said(capsys, "report", str(GATED))["totals"]
+    whole = output_of(capsys, "report", str(GATED))["totals"]
     middle = moments(GATED)[len(moments(GATED)) // 2].isoformat()
     parts = [
-        said(capsys, "report", str(GATED), word, middle)["totals"]
+        output_of(capsys, "report", str(GATED), word, middle)["totals"]
         for word in ("--until", "--since")
     ]
     for key in ("epochs", "executions", "good", "bad", "gpu_hours"):
@@ -292,9 +292,9 @@ def test_a_copy_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for path in copy.rglob("*"):
         os.utime(path, (2e9, 2e9))
     for words in ((), at(moments(GATED)[len(moments(GATED)) // 2])):
-        here, there = (said(capsys, "status", str(path), *words) for path in (GATED, copy))
+        here, there = (output_of(capsys, "status", str(path), *words) for path in (GATED, copy))
         assert {**there, "dagdir": here["dagdir"]} == here
-    status = said(capsys, "status", str(copy))
+    status = output_of(capsys, "status", str(copy))
     (gate,) = (run["gate"] for run in status["runs"] if run["run"] == AT_ONCE)
     asked = (copy / "gate" / SECOND / f"{_uuid(status, AT_ONCE)}.stop").read_text().splitlines()
     assert gate["stop_asked"] == asked[-1].removesuffix("Z")
@@ -307,11 +307,11 @@ def test_a_request_written_by_hand_is_not_younger_than_its_answer(
 ) -> None:
     copy = tmp_path / "copied"
     shutil.copytree(GATED, copy)
-    uuid = _uuid(said(capsys, "status", str(copy)), AT_ONCE)
+    uuid = _uuid(output_of(capsys, "status", str(copy)), AT_ONCE)
     stop = copy / "gate" / SECOND / f"{uuid}.stop"
     stop.write_text("enough\n")
     os.utime(stop, (2e9, 2e9))
-    runs = said(capsys, "status", str(copy))["runs"]
+    runs = output_of(capsys, "status", str(copy))["runs"]
     (gate,) = (run["gate"] for run in runs if run["run"] == AT_ONCE)
     assert gate["stop_asked"] == gate["stopped"]["time"]
 
@@ -342,16 +342,16 @@ def test_an_epoch_is_completed_when_both_its_jobs_have_ended(
         before = ends[-1] - timedelta(seconds=1)
         number = int(node.rpartition("epoch")[2])
         for then, state in ((before, "running"), (ends[-1], "completed")):
-            (run,) = said(capsys, "status", str(MACHINES), *at(then))["runs"]
-            epochs = said(capsys, "run", run["uuid"], str(MACHINES), *at(then))["epochs"]
+            (run,) = output_of(capsys, "status", str(MACHINES), *at(then))["runs"]
+            epochs = output_of(capsys, "run", run["uuid"], str(MACHINES), *at(then))["epochs"]
             (epoch,) = (each for each in epochs if each["epoch"] == number)
             assert epoch["state"] == state, (node, then)
 
 
 def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
     counted = Recount(MACHINES)
-    (run,) = said(capsys, "status", str(MACHINES))["runs"]
-    epochs = said(capsys, "run", run["uuid"], str(MACHINES))["epochs"]
+    (run,) = output_of(capsys, "status", str(MACHINES))["runs"]
+    epochs = output_of(capsys, "run", run["uuid"], str(MACHINES))["epochs"]
     first = [job for job in counted.jobs.values() if job.node == "run0-train_epoch0"]
     assert [len(epoch["jobs"]) for epoch in epochs] == [4, 2]
     assert sum(len(job.ran) for job in first) == 4
@@ -401,8 +401,10 @@ def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
     resubmitted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(capsys, "status", str(resubmitted))["states"]["epochs"]["skipped"] == 6
-    run = next(r for r in said(capsys, "status", str(resubmitted))["runs"] if r["run"] == AT_ONCE)
+    assert output_of(capsys, "status", str(resubmitted))["states"]["epochs"]["skipped"] == 6
+    run = next(
+        r for r in output_of(capsys, "status", str(resubmitted))["runs"] if r["run"] == AT_ONCE
+    )
     assert (run["epochs_done"], run["epochs_skipped"]) == (1, 3)
     kept = resubmitted / "output" / "training_logs" / run["uuid"] / "checkpoints"
     kept.mkdir()

@@ -92,18 +92,18 @@ def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
     """What HTCondor logged up to a moment (None: all of it). ``held``: shards of which each
     attempt under way then was held in that moment."""
     until = lived.over if until is None else until
-    told: list[tuple[int, int, str, Attempt | None]] = [
+    received: list[tuple[int, int, str, Attempt | None]] = [
         (at, shard, "submit", None) for shard, at in enumerate(lived.submitted) if at <= until
     ]
     for each in lived.attempts:
         if each.start <= until:
-            told.append((each.start, each.shard, "start", each))
+            received.append((each.start, each.shard, "start", each))
         if each.end <= until:
-            told.append((each.end, each.shard, each.how, each))
+            received.append((each.end, each.shard, each.how, each))
         elif each.start <= until and each.shard in held:
-            told.append((until, each.shard, "held", each))
+            received.append((until, each.shard, "held", each))
     log = Log("bag.log")
-    for at, shard, what, attempt in sorted(told, key=lambda e: (e[0], e[2] == "start")):
+    for at, shard, what, attempt in sorted(received, key=lambda e: (e[0], e[2] == "start")):
         job, when = 1000 + shard, str(BEGUN + timedelta(seconds=at))
         if what == "submit":
             log.submit(job, name_of(shard, lived.shards), at=when)

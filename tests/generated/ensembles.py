@@ -583,27 +583,27 @@ def _run(
             if life.end is not None and now >= life.end:
                 life = next(lives)
                 now = life.start + rng.randint(2, 40)
-            told = Telling(Job(dag, run, epoch, now), rng, memory_every)
-            trained = _tries(told, acts, trained, final[(run, epoch)])
-            if life.end is not None and told.job.last >= life.end:
-                _cut(told.job, life.end)
+            result = Telling(Job(dag, run, epoch, now), rng, memory_every)
+            trained = _tries(result, acts, trained, final[(run, epoch)])
+            if life.end is not None and result.job.last >= life.end:
+                _cut(result.job, life.end)
                 # What had trained it may be lost with the DAG: it trains again.
                 trained = False
-            completed = told.job.completed
-            yield told.job
-            now = told.now + rng.randint(5, 12)
+            completed = result.job.completed
+            yield result.job
+            now = result.now + rng.randint(5, 12)
 
 
-def _tries(told: Telling, acts: list[tuple[Act, Place]], trained: bool, final: Place) -> bool:
+def _tries(report_of: Telling, acts: list[tuple[Act, Place]], trained: bool, final: Place) -> bool:
     """One job of an epoch: what goes wrong, until the job is over or has succeeded. Returns
     whether the epoch has been trained by then."""
     while acts:
         act, place = acts.pop(0)
-        act(told, place)
+        act(report_of, place)
         trained = trained or act in SHORT
         if act in OVER:
             return trained
-    _succeeds(told, final, trained)
+    _succeeds(report_of, final, trained)
     return True
 
 

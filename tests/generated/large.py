@@ -218,11 +218,11 @@ class _Stamps:
 
     def __call__(self, when: int) -> bytes:
         day, second = divmod(when, DAY)
-        said = self._days.get(day)
-        if said is None:
-            said = f"{datetime.fromtimestamp(when, UTC):%Y-%m-%d} ".encode()
-            self._days[day] = said
-        return said + self._clock[second]
+        result = self._days.get(day)
+        if result is None:
+            result = f"{datetime.fromtimestamp(when, UTC):%Y-%m-%d} ".encode()
+            self._days[day] = result
+        return result + self._clock[second]
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,7 +547,7 @@ class Large:
         self._completions: list[int] = []
         self._lines: list[tuple[int, int, int, bytes]] = []
         self._said: list[tuple[int, int, bytes]] = []
-        self._said_count = 0
+        self._message_count = 0
         self._open: list[Job] = []
         self._written = 0
         self._sums = _Sums()
@@ -626,9 +626,9 @@ class Large:
         if len(streams) > 1:
             streams[1].write(b"".join([line for line in lines if line[:3] in IN_NODES_LOG]))
             self._said.sort()
-            heard = bisect_right(self._said, until, key=lambda line: line[0])
-            streams[2].write(b"".join([line[2] for line in self._said[:heard]]))
-            del self._said[:heard]
+            received_2 = bisect_right(self._said, until, key=lambda line: line[0])
+            streams[2].write(b"".join([line[2] for line in self._said[:received_2]]))
+            del self._said[:received_2]
         self._settle(until, all_of_them=False)
 
     def _settle(self, until: float, all_of_them: bool) -> None:
@@ -682,9 +682,9 @@ class Large:
     def says(self, when: int, *texts: str) -> None:
         """Lines of ``.dagman.out``."""
         at = datetime.fromtimestamp(when, UTC).strftime("%m/%d/%y %H:%M:%S")
-        self._said_count += 1
+        self._message_count += 1
         lines = "".join(f"{at} {text}\n" for text in texts)
-        self._said.append((when, self._said_count, lines.encode()))
+        self._said.append((when, self._message_count, lines.encode()))
 
     def dagman_hears(
         self, when: int, node: str, cluster: int, event: str, more: tuple[str, ...]

@@ -58,7 +58,7 @@ def reached(index: int) -> int:
 def event_log(points: int) -> Log:
     """What HTCondor logged of it up to :data:`AS_OF`."""
     log, job = Log(), 500
-    told: list[tuple[datetime, str, tuple[int, str]]] = []
+    received: list[tuple[datetime, str, tuple[int, str]]] = []
     for index in range(points):
         at = BEGUN + timedelta(minutes=7 * index)
         for epoch in range(reached(index) + 1):
@@ -66,17 +66,19 @@ def event_log(points: int) -> Log:
                 break
             job += 1
             node = f"run{index:02}-train_epoch{epoch}"
-            told.append((at, "submit", (job, node)))
+            received.append((at, "submit", (job, node)))
             if epoch == reached(index) and index % 4 == 1:
                 continue
-            told.append((at + timedelta(minutes=5), "execute", (job, SITES[(index + epoch) % 4])))
+            received.append(
+                (at + timedelta(minutes=5), "execute", (job, SITES[(index + epoch) % 4]))
+            )
             if epoch == reached(index):
                 if index % 7 == 6:
-                    told.append((at + timedelta(minutes=9), "hold", (job, "memory exceeded")))
+                    received.append((at + timedelta(minutes=9), "hold", (job, "memory exceeded")))
                 continue
             at += timedelta(minutes=65 + index % 9)
-            told.append((at, "terminate", (job, "")))
-    for at, what, (job, text) in sorted(told, key=lambda each: (each[0], each[2][0])):
+            received.append((at, "terminate", (job, "")))
+    for at, what, (job, text) in sorted(received, key=lambda each: (each[0], each[2][0])):
         if what == "submit":
             log.submit(job, text, at=str(at))
         elif what == "execute":

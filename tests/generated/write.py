@@ -141,13 +141,13 @@ def _dag(plan: DagPlan, lived: Lived) -> str:
 def _beside(plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]]) -> dict[str, str]:
     """What DAGMan leaves beside the DAG file, over all its lives."""
     files: dict[str, str] = {}
-    said: list[str] = []
+    received: list[str] = []
     own: list[Line] = []
     for number, (cluster, life) in enumerate(dagmans):
         mine = [j for j in jobs if life.start <= j.submitted and _before(j, dagmans, number)]
         end = life.end or max(job.last for job in mine) + 6
         own += _dagman_events(cluster, life, end)
-        said += _dagman_out(plan, cluster, number, life, end, mine)
+        received += _dagman_out(plan, cluster, number, life, end, mine)
         if life.end is not None:
             files[f"{plan.file}.rescue{number + 1:03d}"] = _rescue(plan, jobs, life.end)
         else:
@@ -155,7 +155,7 @@ def _beside(plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]]) -> 
             files[f"{plan.file}.nodes.log"] = _log(lines)
             files[f"{plan.file}.metrics"] = _metrics(cluster, life, end, number, plan)
     files[f"{plan.file}.dagman.log"] = _log(own)
-    files[f"{plan.file}.dagman.out"] = "\n".join(said) + "\n"
+    files[f"{plan.file}.dagman.out"] = "\n".join(received) + "\n"
     return files
 
 
@@ -242,7 +242,7 @@ def _rescue(plan: DagPlan, jobs: list[Job], when: int) -> str:
 
 def _metrics(cluster: int, life: Life, end: int, rescue: int, plan: DagPlan) -> str:
     nodes = len(plan.runs) * plan.epochs
-    said: dict[str, Any] = {
+    result: dict[str, Any] = {
         "client": "condor_dagman",
         "version": "25.3.1",
         "type": "metrics",
@@ -263,7 +263,7 @@ def _metrics(cluster: int, life: Life, end: int, rescue: int, plan: DagPlan) -> 
         "total_jobs_run": nodes,
         "DagStatus": 0,
     }
-    return json.dumps(said, indent=4) + "\n"
+    return json.dumps(result, indent=4) + "\n"
 
 
 # --- what is true -----------------------------------------------------------------------------

@@ -94,8 +94,8 @@ def test_json_and_text_say_which_sub_dag(
     same_names: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["shards", str(same_names), "--no-live", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["bags"]
-    assert [(each["dag"], each["in_dag"]) for each in told] == [
+    output = json.loads(capsys.readouterr().out)["bags"]
+    assert [(each["dag"], each["in_dag"]) for each in output] == [
         ("top.dag", "x.dag"),
         ("top.dag", "y.dag"),
     ]
@@ -402,7 +402,7 @@ def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
     assert bag.remaining.median == pytest.approx(60 * (20 * left / 4), rel=0.1)
 
 
-def test_the_end_is_told_by_the_clock_that_will_be_on_the_wall(tmp_path: Path) -> None:
+def test_the_end_is_reported_by_the_clock_that_will_be_on_the_wall(tmp_path: Path) -> None:
     """At 23:00 a shard that takes four hours is begun anew: when it is done the clock, set back at
     two, will say 02:00."""
     log = Log("bag.log")

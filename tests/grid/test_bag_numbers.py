@@ -26,7 +26,7 @@ from metlmon.stats.shards import Bag, bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shards as shards_table
 from tests.generated import bags as generated
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir, stats_input
 
 UNTIL = 4 * 3600
@@ -265,7 +265,7 @@ def test_shards_that_take_no_time_are_over_at_once() -> None:
     )
 
 
-def test_before_the_first_is_done_nothing_is_said(tmp_path: Path) -> None:
+def test_before_the_first_is_done_nothing_is_reported(tmp_path: Path) -> None:
     generated.write(tmp_path, generated.live(20, 4, 1), until=600)
     (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=600))
     assert (found.remaining, found.durations) == (None, None)
@@ -290,7 +290,7 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     assert shards_table.remaining_text(found, live=False).startswith("done since 4 May 2026")
 
 
-def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
+def test_what_is_held_is_left_out_and_reported(bag: Bag) -> None:
     assert bag.excluded == 2
     assert "excludes 2 held or failed" in shards_table.remaining_text(bag, live=True)
 
@@ -299,7 +299,7 @@ def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
 
 
 def stems(dag: str) -> list[tuple[str, int]]:
-    nodes = describe_dags(tell({"/a/run.dag": dag}, Log()).painter()).nodes
+    nodes = describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).painter()).nodes
     return [(each.name_pattern, len(each.nodes)) for each in find_bags(nodes)]
 
 
@@ -361,15 +361,17 @@ def test_json_has_all_that_the_figures_have(
     dagdir: Path, bag: Bag, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--json"]) == Exit.OK
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    (told,) = said["bags"]
-    assert (told["shards_total"], told["shards_done"]) == (bag.total, bag.done)
-    assert told["states"] == {str(state): n for state, n in bag.states.items()}
-    assert told["seconds"]["median"] == bag.durations.median  # type: ignore[union-attr]
-    assert told["remaining"]["low"] <= told["remaining"]["middle"] <= told["remaining"]["high"]
-    assert [each["node"] for each in told["stragglers"]] == [s.node for s in bag.stragglers]
-    assert len(told["shards"]) == 240
-    assert told["gpu_hours"]["total"] == pytest.approx(bag.totals.gpu_hours.total)
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    (result,) = output["bags"]
+    assert (result["shards_total"], result["shards_done"]) == (bag.total, bag.done)
+    assert result["states"] == {str(state): n for state, n in bag.states.items()}
+    assert result["seconds"]["median"] == bag.durations.median  # type: ignore[union-attr]
+    assert (
+        result["remaining"]["low"] <= result["remaining"]["middle"] <= result["remaining"]["high"]
+    )
+    assert [each["node"] for each in result["stragglers"]] == [s.node for s in bag.stragglers]
+    assert len(result["shards"]) == 240
+    assert result["gpu_hours"]["total"] == pytest.approx(bag.totals.gpu_hours.total)
 
 
 def test_the_table_says_it_in_lines(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:

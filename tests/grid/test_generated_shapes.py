@@ -58,16 +58,16 @@ def test_a_sweep_is_found_again(how: SweepMode, template: str, tmp_path: Path) -
 
 
 def test_a_bag_is_found_again(template: str, tmp_path: Path) -> None:
-    told = written(
+    result = written(
         Request(template, tmp_path / "dag", name="infer", shape=EnsembleShape.BAG, shards=12)
     )
-    (found,) = find_bags(told.nodes)
+    (found,) = find_bags(result.nodes)
     assert (found.name_pattern, found.dag) == ("shard*", "infer.dag")
     assert [each.node.vars["shard"] for each in found.nodes] == [str(n) for n in range(12)]
-    assert find_sweep(told.nodes).axes == ()
+    assert find_sweep(result.nodes).axes == ()
 
 
 def test_a_chain_is_neither(template: str, tmp_path: Path) -> None:
-    told = written(Request(template, tmp_path / "dag", runs=6, epochs=5))
-    assert find_sweep(told.nodes).axes == ()
-    assert find_bags(told.nodes) == ()
+    result = written(Request(template, tmp_path / "dag", runs=6, epochs=5))
+    assert find_sweep(result.nodes).axes == ()
+    assert find_bags(result.nodes) == ()

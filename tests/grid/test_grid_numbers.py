@@ -111,24 +111,24 @@ def test_what_ran_away_is_marked(found: Grid) -> None:
 
 
 def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
-    told = curves(basis)
-    assert told.best is not None
+    result = curves(basis)
+    assert result.best is not None
     assert found.best is not None
     assert found.best.best is not None
-    assert found.best.best.entry.run == told.best.run
+    assert found.best.best.entry.run == result.best.run
 
 
 def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
-    told = sweep_progress(found)
+    result = sweep_progress(found)
     assert (
-        told.points
-        == told.finished + told.active + told.idle + told.needs_action + told.waiting
+        result.points
+        == result.finished + result.active + result.idle + result.needs_action + result.waiting
         == 30
     )
-    assert told.total == 180
-    assert told.done == sum(sweeps.reached(n) for n in range(30))
-    assert told.done == sum(run.epochs_done for run in basis.status.runs)
-    assert told.needs_action == sum(str(run.state) == "held" for run in basis.status.runs)
+    assert result.total == 180
+    assert result.done == sum(sweeps.reached(n) for n in range(30))
+    assert result.done == sum(run.epochs_done for run in basis.status.runs)
+    assert result.needs_action == sum(str(run.state) == "held" for run in basis.status.runs)
 
 
 def test_a_metric_that_wants_to_be_high(basis: StatsInput) -> None:
@@ -158,18 +158,18 @@ def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
     assert "stopped" in sweep_table.cell_state_text(cell)
 
 
-def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: StatsInput) -> None:
+def test_what_gates_ended_or_keep_waiting_is_reported_of_how_far_it_is(basis: StatsInput) -> None:
     before = sweep_progress(grid(basis, GridChoice()))
     stopped = GateStatus(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
     paused = GateStatus(paused=datetime(2026, 5, 4, 12))
     gates = {"run00": stopped, "run01": stopped, "run27": stopped, "run10": paused}
     rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.status.runs)
     found = grid(replace(basis, status=replace(basis.status, runs=rows)), GridChoice())
-    told = sweep_progress(found)
+    result = sweep_progress(found)
     over = [cell.runs[0].entry.run_name for cell in found.cells.values() if cell.is_finished]
-    assert told.stopped == len({"run00", "run01"}.intersection(over)) == 2
+    assert result.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
-    assert (told.finished, told.waiting, told.paused) == (before.finished, before.waiting, 1)
+    assert (result.finished, result.waiting, result.paused) == (before.finished, before.waiting, 1)
     words = sweep_table.sweep_headline(found)
     assert words.points == f"{before.finished} of 30 points done, 2 stopped"
     assert "1 paused" in words.active
@@ -252,7 +252,7 @@ def test_every_pair_has_its_turn(three: StatsInput) -> None:
 # --- the command -------------------------------------------------------------------------------
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["grid", *arguments, "--json"]) == Exit.OK
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -261,17 +261,17 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 def test_json_has_all_that_the_figures_have(
     dagdir: Path, found: Grid, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = told(capsys, str(dagdir), "--live")
-    assert said["schema"] == 1
-    assert [each["name"] for each in said["variables"]] == ["lr", "width"]
-    assert said["best"]["at"] == {"lr": "0.003", "width": "256"}
-    assert len(said["cells"]) == len(found.cells)
-    for cell, known in zip(said["cells"], found.cells.values(), strict=True):
+    result = report_of(capsys, str(dagdir), "--live")
+    assert result["schema"] == 1
+    assert [each["name"] for each in result["variables"]] == ["lr", "width"]
+    assert result["best"]["at"] == {"lr": "0.003", "width": "256"}
+    assert len(result["cells"]) == len(found.cells)
+    for cell, known in zip(result["cells"], found.cells.values(), strict=True):
         assert cell["rank"] == known.rank
         assert [run["run"] for run in cell["runs"]] == [run.entry.run_name for run in known.runs]
-    assert sum(said["points"][each] for each in said["points"] if each != "total") == 30
-    assert len(said["row_best"]) == 6
-    assert len(said["column_best"]) == 5
+    assert sum(result["points"][each] for each in result["points"] if each != "total") == 30
+    assert len(result["row_best"]) == 6
+    assert len(result["column_best"]) == 5
 
 
 @pytest.mark.parametrize("columns", [50, 80, 200])
@@ -300,8 +300,8 @@ def test_rows_and_columns_are_chosen(dagdir: Path, capsys: pytest.CaptureFixture
         ("--columns", "lr"),
         ("--rows", "width", "--columns", "lr"),
     ):
-        said = told(capsys, str(dagdir), *options)
-        assert (said["rows"]["names"], said["columns"]["names"]) == (["width"], ["lr"])
+        result = report_of(capsys, str(dagdir), *options)
+        assert (result["rows"]["names"], result["columns"]["names"]) == (["width"], ["lr"])
 
 
 @pytest.mark.parametrize(
@@ -334,15 +334,15 @@ def test_what_is_held_fixed_is_neither_rows_nor_columns(
     cube: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where it would be by itself."""
-    said = told(capsys, str(cube), "--where", "a=2")
-    assert (said["rows"]["names"], said["columns"]["names"]) == (["b"], ["c"])
-    assert (said["fixed"], said["runs_elsewhere"]) == ({"a": "2"}, 8)
-    assert [cell["value"] for cell in said["cells"]] == [2.17, 2.18, 2.27, 2.28]
-    said = told(capsys, str(cube), "--where", "a=2", "--rows", "c")
-    assert (said["rows"]["names"], said["columns"]["names"]) == (["c"], ["b"])
-    said = told(capsys, str(cube), "--where", "a=2", "--where", "c=8")
-    assert (said["rows"]["names"], said["columns"]) == (["b"], None)
-    assert [cell["value"] for cell in said["cells"]] == [2.18, 2.28]
+    result = report_of(capsys, str(cube), "--where", "a=2")
+    assert (result["rows"]["names"], result["columns"]["names"]) == (["b"], ["c"])
+    assert (result["fixed"], result["runs_elsewhere"]) == ({"a": "2"}, 8)
+    assert [cell["value"] for cell in result["cells"]] == [2.17, 2.18, 2.27, 2.28]
+    result = report_of(capsys, str(cube), "--where", "a=2", "--rows", "c")
+    assert (result["rows"]["names"], result["columns"]["names"]) == (["c"], ["b"])
+    result = report_of(capsys, str(cube), "--where", "a=2", "--where", "c=8")
+    assert (result["rows"]["names"], result["columns"]) == (["b"], None)
+    assert [cell["value"] for cell in result["cells"]] == [2.18, 2.28]
 
 
 def test_where_nothing_is_left_for_the_rows_it_says_so(
@@ -359,15 +359,15 @@ def test_what_has_no_value_is_asked_for_as_it_is_shown(
     points = [{"a": a, "b": b} for a in "12" for b in "12"] + [{"a": "9"}]
     write_points(tmp_path, points, ["1", "2", "3", "4", "0.5"])
     for dash in ("–", "-"):
-        said = told(capsys, str(tmp_path), "--where", f"b={dash}")
-        assert said["fixed"] == {"b": None}
-        assert [(cell["at"], cell["value"]) for cell in said["cells"]] == [({"a": "9"}, 0.5)]
+        result = report_of(capsys, str(tmp_path), "--where", f"b={dash}")
+        assert result["fixed"] == {"b": None}
+        assert [(cell["at"], cell["value"]) for cell in result["cells"]] == [({"a": "9"}, 0.5)]
 
 
 # --- values that are long, wide, or no numbers --------------------------------------------------
 
 
-def test_long_values_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_values_are_reported_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By what they differ in; whole where the answer is."""
     where = "/a/very/long/path/to/a/config/file"
     points = [{"opt": o, "path": f"{where}/{p}.yaml"} for o in "xy" for p in ("one", "two")]

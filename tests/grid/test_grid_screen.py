@@ -139,7 +139,7 @@ async def test_keys_that_would_do_nothing_are_not_offered(show: Show) -> None:
         assert "fix" not in seen.lines[-1]
 
 
-async def test_what_cannot_be_chosen_is_said(show: Show) -> None:
+async def test_what_cannot_be_chosen_is_reported(show: Show) -> None:
     async with show(DagdirFeed(sweep())) as seen:
         await opened(seen)
         await seen.press("v")
@@ -189,7 +189,7 @@ async def test_before_anything_was_read(show: Show) -> None:
         assert "A sweep appears" in seen.text
 
 
-async def test_long_values_are_told_apart_and_whole_below(show: Show, tmp_path: Path) -> None:
+async def test_long_values_are_reported_apart_and_whole_below(show: Show, tmp_path: Path) -> None:
     where, lines = "/a/very/long/path/to/a/config/file", []
     for n, (opt, file) in enumerate((opt, file) for opt in "xy" for file in ("one", "two")):
         lines.append(f"JOB r{n}-train_epoch0 t.sub")
@@ -227,9 +227,9 @@ async def test_lines_fit_their_room(show: Show, room: int) -> None:
         assert of is not None
         assert all(width(line) <= room for line in sweep_cells.head(of, room))
         for at in of.cells:
-            told = sweep_cells.details(of, at, room)
-            assert len(told) == sweep_cells.DETAILS
-            assert all(width(line) <= room for line in told)
+            result = sweep_cells.details(of, at, room)
+            assert len(result) == sweep_cells.DETAILS
+            assert all(width(line) <= room for line in result)
         drawn = sweep_cells.layout(of, room, 40)
         assert isinstance(drawn, MatrixLayout)
         for row, column in of.cells:

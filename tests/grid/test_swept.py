@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir
 
 
 def sweep_of(dag: str) -> SweepVariables:
-    return find_sweep(describe_dags(tell({"/a/run.dag": dag}, Log()).painter()).nodes)
+    return find_sweep(describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).painter()).nodes)
 
 
 def dag_of(runs: list[list[dict[str, str]]]) -> str:
@@ -25,8 +25,8 @@ def dag_of(runs: list[list[dict[str, str]]]) -> str:
         for epoch, values in enumerate(epochs):
             name = f"r{number}-train_epoch{epoch}"
             lines.append(f"JOB {name} train.sub")
-            told = " ".join(f'{key}="{value}"' for key, value in values.items())
-            lines += [f"VARS {name} {told}"] if told else []
+            text = " ".join(f'{key}="{value}"' for key, value in values.items())
+            lines += [f"VARS {name} {text}"] if text else []
     return "\n".join(lines) + "\n"
 
 

@@ -126,7 +126,7 @@ def test_what_a_file_can_make_us_keep_is_bounded() -> None:
     assert "more than" in table.problems[0]
 
 
-def test_a_field_without_end_is_told() -> None:
+def test_a_field_without_end_is_reported() -> None:
     table = read('epoch,val_loss\n0,0.5\n1,"' + "x" * 200_000 + "\n")
     assert table.values["val_loss"] == {0: 0.5}
     assert "not read to its end" in table.problems[0]

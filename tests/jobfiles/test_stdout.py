@@ -68,11 +68,11 @@ def test_a_line_cut_off_at_both_ends() -> None:
 def test_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) -> None:
     found = newest_progress(f"begun\n{line}")
     assert found is not None
-    told = (found.fraction, found.done, found.total, found.rate, found.remaining, found.epoch)
-    assert told == pytest.approx(meant)
+    result = (found.fraction, found.done, found.total, found.rate, found.remaining, found.epoch)
+    assert result == pytest.approx(meant)
 
 
-def test_a_loss_that_is_no_number_is_told() -> None:
+def test_a_loss_that_is_no_number_is_reported() -> None:
     found = newest_progress(METL.replace("loss=48", "loss=nan"))
     assert found is not None
     assert found.loss is not None

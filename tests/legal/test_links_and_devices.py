@@ -160,18 +160,19 @@ def test_an_include_of_a_strangers_file_shows_nothing_of_it(tmp_path: Path) -> N
     dagdir.write("other.dag", f"INCLUDE {tmp_path}/passwd\nJOB z {tmp_path}/passwd\n")
     for ending in ("metrics", "rescue001", "nodes.log", "dagman.log", "dagman.out"):
         (dagdir.path / f"run.dag.{ending}").symlink_to(tmp_path / "passwd")
-    told = repr(dagdir.reader().snapshot_builder().status())
-    assert "planted-secret" not in told
+    result = repr(dagdir.reader().snapshot_builder().status())
+    assert "planted-secret" not in result
 
 
 # --- others may write it --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("mode", "group", "said"), [(0o666, 0, 1), (0o664, 0, 0), (0o664, 4242, 1), (0o644, 4242, 0)]
+    ("mode", "group", "output_of"),
+    [(0o666, 0, 1), (0o664, 0, 0), (0o664, 4242, 1), (0o644, 4242, 0)],
 )
-def test_a_log_that_others_may_write_is_told_once(
-    tmp_path: Path, mode: int, group: int, said: int
+def test_a_log_that_others_may_write_is_reported_once(
+    tmp_path: Path, mode: int, group: int, output_of: int
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives files to other groups")
@@ -181,6 +182,6 @@ def test_a_log_that_others_may_write_is_told_once(
         os.chmod(path, mode)
         os.chown(path, 0, group)
     found = [text for kind, text in warnings(dagdir.reader()) if kind == "shared-log"]
-    assert len(found) == said
-    if said:
+    assert len(found) == output_of
+    if output_of:
         assert "others than its owner may write this log (and 2 more)" in found[0]

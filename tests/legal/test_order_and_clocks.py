@@ -19,7 +19,7 @@ from tests.support.event_logs import Log, Out
 OTHER = "run0-train_epoch1"
 
 
-def told(reader: DagdirReader) -> object:
+def report_of(reader: DagdirReader) -> object:
     """All but how the logs themselves stand."""
     status = reader.snapshot_builder().status()
     jobs = [
@@ -48,7 +48,7 @@ def _once(tmp_path: Path) -> object:
     reader = dagdir.reader()
     hours = reader.snapshot_builder().status().gpu_hours
     assert (hours.good, hours.bad) == (2.0, 1.5)
-    return told(reader)
+    return report_of(reader)
 
 
 # --- told twice -----------------------------------------------------------------------------
@@ -56,12 +56,12 @@ def _once(tmp_path: Path) -> object:
 
 def test_a_log_that_holds_itself_twice(dagdir: Dagdir, once: object) -> None:
     dagdir.write("metl.log", a_life().data * 2)
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 def test_each_event_twice(dagdir: Dagdir, once: object) -> None:
     dagdir.write("metl.log", b"".join(event * 2 for event in a_life().events))
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 def test_a_log_that_was_rotated(dagdir: Dagdir, once: object) -> None:
@@ -70,7 +70,7 @@ def test_a_log_that_was_rotated(dagdir: Dagdir, once: object) -> None:
     dagdir.write("metl.log", b"".join(events[4:]))
     dagdir.write("metl.1.log", b"".join(events[:5]))
     dagdir.write("EventLog.old.log", a_life().data)
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 ROTATED = ["metl.log.old", "metl.log.1", "metl.log.12", "metl.log-20251101"]
@@ -81,13 +81,13 @@ def test_an_older_part_beside_the_log_is_counted(dagdir: Dagdir, once: object, n
     events = a_life().events
     dagdir.write("metl.log", b"".join(events[4:]))
     dagdir.write(name, b"".join(events[:4]))
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
     # Whatever both have is one.
     dagdir.write(name, b"".join(events[:6]))
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
     (dagdir.path / "metl.log").unlink()
     dagdir.write(name, b"".join(events))
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 def test_older_parts_of_a_log_elsewhere_are_counted(tmp_path: Path, once: object) -> None:
@@ -100,7 +100,7 @@ def test_older_parts_of_a_log_elsewhere_are_counted(tmp_path: Path, once: object
         first = end
     (place / "others.events.1").write_bytes(Log().submit(9, NODE).execute(9).data)
     dagdir = Dagdir(tmp_path / "ens", DAG.replace("metl.log", str(place / "jobs.events")))
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 def test_what_is_no_older_part_of_a_log_is_not_read(dagdir: Dagdir, once: object) -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_older_part_of_a_log_is_not_read(dagdir: Dagdir, once: object
     for name in ("metl.log.bak", "metl.log.old~", "run.dag.nodes.log.old", "run.dag.dagman.log.1"):
         dagdir.write(name, other)
     dagdir.write("metl.log.old", "notes of mine\n")
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 @pytest.mark.parametrize("name", ["metl.old.log", *ROTATED])
@@ -127,14 +127,14 @@ def test_a_log_that_is_rotated_while_it_is_watched(
     dagdir.write("metl.log", b"".join(events[5:]))
     reader.check()
     reader.read_all()
-    assert told(reader) == once
+    assert report_of(reader) == once
     # What was kept before the rotation, and what is kept behind it.
     for _ in range(2):
         again = DagdirReader(dagdir.path, cache=cache, live=False)
         again.open()
         assert again.cached_bytes
         again.read_all()
-        assert told(again) == once
+        assert report_of(again) == once
 
 
 def test_a_job_of_an_older_part_is_of_the_dag_that_names_the_log(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_job_of_an_older_part_is_of_the_dag_that_names_the_log(tmp_path: Path)
 def test_both_logs_tell_the_same(dagdir: Dagdir, once: object) -> None:
     for name in ("metl.log", "run.dag.nodes.log"):
         dagdir.write(name, a_life().data)
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 # --- in another order -----------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object,
     while ours or theirs:
         mixed.append((ours if ours and (not theirs or rng.random() < 0.5) else theirs).pop(0))
     dagdir.write("metl.log", b"".join(mixed))
-    assert told(dagdir.reader()) == once
+    assert report_of(dagdir.reader()) == once
 
 
 def test_events_of_the_superseded_after_the_new(dagdir: Dagdir) -> None:

@@ -83,12 +83,12 @@ def ran(
         "LC_ALL": "C.UTF-8",
         **environment,
     }
-    told = []
+    received = []
     for command in commands:
         words = [word.format(dir=place / "ensemble") for word in command]
         done = run_program(words, place / "work", env, user)
-        told.append((done.returncode, done.stdout.decode(), done.stderr.decode()))
-    return told
+        received.append((done.returncode, done.stdout.decode(), done.stderr.decode()))
+    return received
 
 
 def need_root() -> None:
@@ -98,8 +98,8 @@ def need_root() -> None:
 
 def test_no_command_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
     with Watched(dagdir):
-        told = ran(place, COMMANDS)
-    failed = [(c[0], err) for c, (code, _, err) in zip(COMMANDS, told, strict=True) if code]
+        result = ran(place, COMMANDS)
+    failed = [(c[0], err) for c, (code, _, err) in zip(COMMANDS, result, strict=True) if code]
     assert not [each for each in failed if each[0] != "check"], "check may find something"
     assert (place / "work/ensemble-export/runs.csv").exists()
     assert (place / "work/report.html").exists()
@@ -117,8 +117,8 @@ def test_export_where_one_stands_is_not_into_the_dagdir(place: Path, dagdir: Pat
 
 def test_a_cache_that_would_lie_in_the_dagdir_is_none(place: Path, dagdir: Path) -> None:
     with Watched(dagdir):
-        told = ran(place, COMMANDS[:3], XDG_CACHE_HOME=str(dagdir), HOME=str(dagdir))
-    assert [code for code, _, _ in told] == [0, 0, 0]
+        result = ran(place, COMMANDS[:3], XDG_CACHE_HOME=str(dagdir), HOME=str(dagdir))
+    assert [code for code, _, _ in result] == [0, 0, 0]
 
 
 def test_a_dagdir_that_is_somebody_elses_and_closed(place: Path, dagdir: Path) -> None:
@@ -143,10 +143,10 @@ def test_a_file_system_that_is_mounted_read_only(place: Path, dagdir: Path) -> N
         subprocess.run(["mount", "-o", "remount,ro,bind", str(dagdir)], check=True)
         with pytest.raises(OSError, match="Read-only"):
             (dagdir / "x").touch()
-        told = ran(place, COMMANDS[:3])
+        result = ran(place, COMMANDS[:3])
     finally:
         subprocess.run(["umount", str(dagdir)], check=True)
-    assert [code for code, _, _ in told] == [0, 0, 0]
+    assert [code for code, _, _ in result] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,11 @@ def test_a_file_that_may_not_be_read(place: Path, dagdir: Path, name: str) -> No
     (dagdir / name).chmod(0)
     ((code, out, _),) = ran(place, [["status", "--json", "{dir}"]], NOBODY)
     assert code == 0
-    told = json.loads(out)
-    assert len(told["runs"]) == 4
-    said = [each for each in told["warnings"] if name in str(each["file"])]
+    output = json.loads(out)
+    assert len(output["runs"]) == 4
+    result = [each for each in output["warnings"] if name in str(each["file"])]
     if name != "ens.dag.condor.sub":
-        assert any("cannot be read" in each["text"] for each in said), told["warnings"]
+        assert any("cannot be read" in each["text"] for each in result), output["warnings"]
 
 
 def test_a_dag_file_that_may_not_be_read(place: Path, dagdir: Path) -> None:

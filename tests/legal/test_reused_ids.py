@@ -151,7 +151,7 @@ def test_one_submission_in_many_copies_is_one_job(tmp_path: Path) -> None:
     assert gpu_hours(reader) == (2.0, 1.0)
 
 
-def test_a_submission_that_is_told_in_another_zone_is_the_same(tmp_path: Path) -> None:
+def test_a_submission_that_is_reported_in_another_zone_is_the_same(tmp_path: Path) -> None:
     """One log in local time and one in UTC, as EVENT_LOG_USE_XML or the job's own may be."""
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
     dagdir.write("metl.log", Log().submit(5, FIRST, at="10:00:00").execute(5).data)
@@ -160,7 +160,7 @@ def test_a_submission_that_is_told_in_another_zone_is_the_same(tmp_path: Path) -
     assert len(reader.ensemble.jobs) == 1
 
 
-def test_events_after_the_second_begins_are_told_apart_by_their_time(tmp_path: Path) -> None:
+def test_events_after_the_second_begins_are_reported_apart_by_their_time(tmp_path: Path) -> None:
     """A late event of the old job, in a log that is read later, is no event of the new one."""
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
     old = Log().submit(5, FIRST, at="2022-03-01 10:00:00").execute(5, at="2022-03-01 10:05:00")

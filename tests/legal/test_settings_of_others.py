@@ -93,7 +93,7 @@ def test_a_pipe_a_directory_and_a_gigabyte(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output_of"),
     [
         ("x = " + "[" * 50_000, "too deep to read"),
         ("a." * 50_000 + "a = 1", "more than 500 dots in one line (line 1)"),
@@ -115,11 +115,11 @@ def test_a_pipe_a_directory_and_a_gigabyte(dagdir: Dagdir) -> None:
     ],
     ids=lambda each: each[:20].encode("unicode_escape").decode(),
 )
-def test_what_is_refused(dagdir: Dagdir, text: str, said: str) -> None:
+def test_what_is_refused(dagdir: Dagdir, text: str, output_of: str) -> None:
     dagdir.write("metlmon.toml", text)
-    told = refused(dagdir)
-    assert said in told
-    assert len(told) < 1000
+    result = refused(dagdir)
+    assert output_of in result
+    assert len(result) < 1000
 
 
 def test_the_user_is_judged_alike(dagdir: Dagdir) -> None:
@@ -140,16 +140,16 @@ def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
 
 def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
     """A file of DAGMan's states the access point's time and UTC: 08:15 is 13:15 UTC."""
-    told = {}
+    output = {}
     for zone in ("America/Chicago", "Asia/Tokyo"):
         dagdir.write("metlmon.toml", f'tz = "{zone}"\n')
         reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
         reader.ensemble.clock.observe(datetime(2026, 5, 4, 8, 15), 1777900500.0)
         warnings = reader.snapshot_builder().status().warnings
-        told[zone] = [each.text for each in warnings if each.kind == "time-zone"]
-    assert told["America/Chicago"] == []
-    (said,) = told["Asia/Tokyo"]
-    assert said == (
+        output[zone] = [each.text for each in warnings if each.kind == "time-zone"]
+    assert output["America/Chicago"] == []
+    (result,) = output["Asia/Tokyo"]
+    assert result == (
         "the zone Asia/Tokyo does not fit: DAGMan's files state UTC-05:00 on 2026-05-04; "
         "mend tz, or --tz"
     )
@@ -164,16 +164,16 @@ def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
         pytest.skip("only root gives files to others")
     os.chown(dagdir.write("metlmon.toml", text), 4242, 4242)
     reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
-    told = reader.snapshot_builder().status().warnings
-    return [(each.line, each.text) for each in told if each.kind == "settings"]
+    result = reader.snapshot_builder().status().warnings
+    return [(each.line, each.text) for each in result if each.kind == "settings"]
 
 
-def test_that_somebody_elses_settings_hold_is_said(dagdir: Dagdir) -> None:
-    (told,) = given_away(dagdir, 'tz = "Asia/Tokyo"\n[[label]]\nname = "x"\nruns = ["y"]\n')
-    assert told == (None, "somebody else's settings hold here: label, tz; see metlmon config")
+def test_that_somebody_elses_settings_hold_is_reported(dagdir: Dagdir) -> None:
+    (result,) = given_away(dagdir, 'tz = "Asia/Tokyo"\n[[label]]\nname = "x"\nruns = ["y"]\n')
+    assert result == (None, "somebody else's settings hold here: label, tz; see metlmon config")
 
 
-def test_what_is_wrong_in_somebody_elses_is_left_out_and_said(dagdir: Dagdir) -> None:
+def test_what_is_wrong_in_somebody_elses_is_left_out_and_reported(dagdir: Dagdir) -> None:
     held, wrong = given_away(dagdir, "checkpoint_codes = [85]\ntrain_node = '(a{999}){999}'\n")
     assert "checkpoint_codes" in held[1]
     assert wrong[0] == 2

@@ -93,20 +93,20 @@ def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why
         for command in ON_A_DAGDIR + AS_OUTPUT
     ]
     for command, (code, out, err) in zip(commands, run(place, commands), strict=True):
-        told = [word[:60] for word in command]
-        assert "report this" not in err, told
+        result = [word[:60] for word in command]
+        assert "report this" not in err, result
         if command[0] == "config" and name == "closed":
             # It tells of every file that it looks for.
             assert path in out + err
             continue
-        assert (code, out) == (2, ""), (told, err[:400])
+        assert (code, out) == (2, ""), (result, err[:400])
         lines = err.splitlines()
         # What is wrong with an ensemble to be written is told all at once.
-        assert len(lines) == 1 or command[0] == "submit", told
-        assert all(line.startswith("metlmon: ") and path[:60] in line for line in lines), told
-        assert len(err) < 600, told
+        assert len(lines) == 1 or command[0] == "submit", result
+        assert all(line.startswith("metlmon: ") and path[:60] in line for line in lines), result
+        assert len(err) < 600, result
         if command in commands[: len(ON_A_DAGDIR)] and command[0] not in ("new", "submit"):
-            assert why in err, (told, err[:400])
+            assert why in err, (result, err[:400])
     assert not list((place / "work").iterdir()), "nothing is written"
 
 

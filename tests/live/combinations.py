@@ -62,11 +62,11 @@ def _second_life_ended(text: bytes) -> bytes:
 
 def _older_metrics(data: bytes) -> bytes:
     """Those of the second life: it began and ended when ``.dagman.out`` says, in UTC."""
-    said = json.loads(data)
-    said |= {"start_time": 1795254203.0, "end_time": 1795254242.0, "duration": 39.0}
-    said |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
-    said |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
-    return json.dumps(said, indent=4).encode()
+    output = json.loads(data)
+    output |= {"start_time": 1795254203.0, "end_time": 1795254242.0, "duration": 39.0}
+    output |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
+    output |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
+    return json.dumps(output, indent=4).encode()
 
 
 def _older_status(data: bytes) -> bytes:
@@ -158,7 +158,7 @@ def pairs() -> list[Combination]:
 
 
 @dataclass
-class Said:
+class Claims:
     """What is said of one combination: states by name, and what of it is contradicted."""
 
     refused: str | None = None
@@ -177,18 +177,18 @@ class Said:
         return [] if self.warned else self.contradicted
 
 
-def said_of(folder: Path, as_of: datetime | None = None) -> Said:
+def messages_of(folder: Path, as_of: datetime | None = None) -> Claims:
     """What metlmon says of a directory."""
     reader = DagdirReader(folder, as_of=as_of)
     try:
         reader.open()
     except InputError as error:
-        return Said(refused=str(error))
+        return Claims(refused=str(error))
     reader.read_all()
     painter = reader.snapshot_builder()
     status = painter.status()
     (dag,) = status.dags
-    return Said(
+    return Claims(
         None,
         _moment(status),
         dag.state,
@@ -209,23 +209,23 @@ def _moment(status: Status) -> datetime | None:
 
 
 @cache
-def truth(moment: datetime | None, whole: Path = OURS) -> Said:
+def truth(moment: datetime | None, whole: Path = OURS) -> Claims:
     """What the whole directory says of this moment."""
-    return said_of(whole, moment.replace(microsecond=0) if moment is not None else None)
+    return messages_of(whole, moment.replace(microsecond=0) if moment is not None else None)
 
 
-def judged(combination: Combination, folder: Path) -> Said:
+def judged(combination: Combination, folder: Path) -> Claims:
     """Lay a combination out, and hold what is said of it against the truth."""
     for each in folder.iterdir():
         each.unlink()
     for part, kind in zip(PARTS, combination, strict=True):
         part.lay(kind, folder)
-    said = said_of(folder)
-    if said.refused is None and not _same_to_anybody(combination):
+    result = messages_of(folder)
+    if result.refused is None and not _same_to_anybody(combination):
         # Which DAG is asked for, its file says.
         whole = OTHER if combination[0] == FOREIGN else OURS
-        said.contradicted = list(_contradicted(said, truth(said.moment, whole)))
-    return said
+        result.contradicted = list(_contradicted(result, truth(result.moment, whole)))
+    return result
 
 
 def _same_to_anybody(combination: Combination) -> bool:
@@ -237,10 +237,10 @@ def _same_to_anybody(combination: Combination) -> bool:
     )
 
 
-def _contradicted(said: Said, true: Said) -> Iterator[str]:
-    if said.dag is not true.dag and said.dag is not DagState.UNKNOWN:
-        yield f"DAG {said.dag}, not {true.dag}"
-    for name, (state, inferred) in said.nodes.items():
+def _contradicted(output_of: Claims, true: Claims) -> Iterator[str]:
+    if output_of.dag is not true.dag and output_of.dag is not DagState.UNKNOWN:
+        yield f"DAG {output_of.dag}, not {true.dag}"
+    for name, (state, inferred) in output_of.nodes.items():
         if inferred or state is State.UNKNOWN:
             continue
         if name not in true.nodes and state in TO_COME:
@@ -250,15 +250,15 @@ def _contradicted(said: Said, true: Said) -> Iterator[str]:
             yield f"node {name} {state}, there is none"
         elif state is not true.nodes[name][0]:
             yield f"node {name} {state}, not {true.nodes[name][0]}"
-    unsure = any(inferred or state is State.UNKNOWN for state, inferred in said.nodes.values())
-    of_another = said.counts[1] != true.counts[1]
-    right = said.counts[0] <= true.counts[0] if of_another else said.counts == true.counts
-    if not right and not said.at_least and not unsure:
-        yield f"{said.counts} nodes done, not {true.counts}"
-    for run, state in said.runs.items():
+    unsure = any(inferred or state is State.UNKNOWN for state, inferred in output_of.nodes.values())
+    of_another = output_of.counts[1] != true.counts[1]
+    right = output_of.counts[0] <= true.counts[0] if of_another else output_of.counts == true.counts
+    if not right and not output_of.at_least and not unsure:
+        yield f"{output_of.counts} nodes done, not {true.counts}"
+    for run, state in output_of.runs.items():
         unsure = any(
             inferred or found is State.UNKNOWN
-            for name, (found, inferred) in said.nodes.items()
+            for name, (found, inferred) in output_of.nodes.items()
             if name.startswith(f"{run}-")
         )
         right = state is true.runs.get(run) or (run not in true.runs and state in TO_COME)
@@ -269,7 +269,7 @@ def _contradicted(said: Said, true: Said) -> Iterator[str]:
 # --- all of them ------------------------------------------------------------------------------
 
 
-def judge_all(wanted: Iterable[Combination]) -> dict[Combination, Said]:
+def judge_all(wanted: Iterable[Combination]) -> dict[Combination, Claims]:
     """What is said of each combination."""
     found = {}
     with tempfile.TemporaryDirectory() as made:

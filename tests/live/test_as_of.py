@@ -173,7 +173,7 @@ def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
     present.open()
     present.read_all()
     past = Session(present).historical(datetime(2026, 11, 21, 9, 43, 40))
-    told: list[Any] = []
-    past.start(told.append)
+    received: list[Any] = []
+    past.start(received.append)
     past._thread.join(20.0)  # type: ignore[union-attr]
-    assert told[-1].status.dags[0].rescue == 1
+    assert received[-1].status.dags[0].rescue == 1

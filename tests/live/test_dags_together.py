@@ -99,7 +99,7 @@ def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
 DAGMAN = "{number:03d} ({cluster:03d}.000.000) {at} Job {what} host: <127.0.0.1:9618>\n{node}...\n"
 
 
-def told(number: int, cluster: int, at: str, node: str = "") -> str:
+def report_of(number: int, cluster: int, at: str, node: str = "") -> str:
     what = "submitted from" if number == 0 else "executing on"
     note = f"    DAG Node: {node}\n" if node else ""
     return DAGMAN.format(
@@ -125,13 +125,13 @@ def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> N
         return run.dag, reader.ensemble.dags["sub.dag"].top
 
     reader = DagdirReader(tmp_path)
-    append("aa.dag.dagman.log", told(0, 10, "21:00:00"), told(1, 10, "21:00:00"))
-    append("aa.dag.nodes.log", told(0, 11, "21:00:05", "X"), told(1, 11, "21:00:05"))
-    append("sub.dag.dagman.log", told(0, 11, "21:00:05", "X"), told(1, 11, "21:00:05"))
+    append("aa.dag.dagman.log", report_of(0, 10, "21:00:00"), report_of(1, 10, "21:00:00"))
+    append("aa.dag.nodes.log", report_of(0, 11, "21:00:05", "X"), report_of(1, 11, "21:00:05"))
+    append("sub.dag.dagman.log", report_of(0, 11, "21:00:05", "X"), report_of(1, 11, "21:00:05"))
     assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("aa.dag", "aa.dag")
-    append("zz.dag.dagman.log", told(0, 20, "22:00:00"), told(1, 20, "22:00:00"))
-    append("zz.dag.nodes.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
-    append("sub.dag.dagman.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
+    append("zz.dag.dagman.log", report_of(0, 20, "22:00:00"), report_of(1, 20, "22:00:00"))
+    append("zz.dag.nodes.log", report_of(0, 21, "22:00:05", "X"), report_of(1, 21, "22:00:05"))
+    append("sub.dag.dagman.log", report_of(0, 21, "22:00:05", "X"), report_of(1, 21, "22:00:05"))
     assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("zz.dag", "zz.dag")
     states = {dag.file: dag.state for dag in reader.snapshot_builder().status().dags}
     assert states == {"aa.dag": DagState.RUNNING, "zz.dag": DagState.RUNNING}

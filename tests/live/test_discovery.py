@@ -251,12 +251,12 @@ def test_one_file_under_two_names_is_read_once(dagdir: Dagdir) -> None:
     assert len(logs(dagdir)) == 1
 
 
-def test_a_nodes_log_of_a_dag_that_is_gone_is_told(dagdir: Dagdir) -> None:
+def test_a_nodes_log_of_a_dag_that_is_gone_is_reported(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\n")
     dagdir.write("gone.dag.nodes.log", log_of(77, node="B"))
     reader = dagdir.reader()
-    told = [(n.kind, n.file) for n in reader.snapshot_builder().status().warnings]
-    assert ("missing-dag", "gone.dag.nodes.log") in told
+    result = [(n.kind, n.file) for n in reader.snapshot_builder().status().warnings]
+    assert ("missing-dag", "gone.dag.nodes.log") in result
     assert jobs(reader)[77].node is None
 
 

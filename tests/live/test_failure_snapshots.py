@@ -83,15 +83,15 @@ def fields(name: str) -> list[Field]:
     ids = {int(each) for path in directory.rglob("*.dagman.out") for each in ids_of(path)}
     ours = {job["cluster"] for job in jobs["jobs"] if job["dag"] is not None}
     found.append(("jobs of ours", sorted(ids), sorted(ours)))
-    said = {node["node"]: node["state"] for node in nodes["nodes"]}
+    result = {node["node"]: node["state"] for node in nodes["nodes"]}
     for path in directory.glob("*.status"):
         for node, number in NODE.findall(path.read_text()):
             words = sorted(word for status, word in NODE_WORDS if status == int(number))
             if state == "held" and number == "3":
                 words.append("completed")
-            fits = said[node] if said[node] in words else " or ".join(words)
+            fits = result[node] if result[node] in words else " or ".join(words)
             found.append(
-                (node, f"NodeStatus {number}: {fits}", f"NodeStatus {number}: {said[node]}")
+                (node, f"NodeStatus {number}: {fits}", f"NodeStatus {number}: {result[node]}")
             )
     return [Field(name, *each) for each in found]
 

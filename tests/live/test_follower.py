@@ -135,7 +135,7 @@ def test_a_torn_tail_says_nothing_until_it_is_whole(dagdir: Dagdir) -> None:
     assert states(reader) == {77: State.RUNNING}
 
 
-def test_a_log_that_ends_torn_and_lives_no_more_is_told(dagdir: Dagdir) -> None:
+def test_a_log_that_ends_torn_and_lives_no_more_is_reported(dagdir: Dagdir) -> None:
     data = Log().submit(77, NODE).execute(77).data
     dagdir.write("metl.log", data[:-20])
     reader = dagdir.reader(live=False)
@@ -168,7 +168,7 @@ def test_a_log_that_is_replaced_is_read_anew(dagdir: Dagdir) -> None:
     assert set(states(reader)) >= {88, 89}
 
 
-def test_a_log_that_cannot_be_read_is_told_and_the_rest_is_used(dagdir: Dagdir) -> None:
+def test_a_log_that_cannot_be_read_is_reported_and_the_rest_is_used(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log_of(77))
     os.symlink(dagdir.path / "nowhere", dagdir.path / "other.log")
     (dagdir.path / "a.log").mkdir()
@@ -177,7 +177,7 @@ def test_a_log_that_cannot_be_read_is_told_and_the_rest_is_used(dagdir: Dagdir) 
     assert states(reader) == {77: State.IDLE}
 
 
-def test_a_log_that_vanishes_is_told_and_its_jobs_stay(dagdir: Dagdir) -> None:
+def test_a_log_that_vanishes_is_reported_and_its_jobs_stay(dagdir: Dagdir) -> None:
     path = dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()
     path.unlink()
@@ -186,7 +186,7 @@ def test_a_log_that_vanishes_is_told_and_its_jobs_stay(dagdir: Dagdir) -> None:
     assert [(n.kind, n.file) for n in status.warnings] == [("unreadable", "metl.log")]
 
 
-def test_bytes_and_events_of_a_log_are_told(dagdir: Dagdir) -> None:
+def test_bytes_and_events_of_a_log_are_reported(dagdir: Dagdir) -> None:
     log = (
         Log().submit(77, NODE, at="10:00:00").execute(77).image(77, 5).terminate(77, at="12:00:00")
     )
@@ -234,13 +234,13 @@ def test_a_large_directory_is_listed_at_most_once_in_ten_seconds(
     clock = [100.0]
     monkeypatch.setattr(follower, "monotonic", lambda: clock[0])
     watch, now = DirectoryMtimes(), time.time() + 60
-    told = []
+    received = []
     for second in range(30):
         clock[0] = 100.0 + second
         (tmp_path / f"out.{second}").touch()
         os.utime(tmp_path, (second, second))
-        told.append(watch.changed([tmp_path], now))
-    assert [second for second, changed in enumerate(told) if changed] == [0, 10, 20]
+        received.append(watch.changed([tmp_path], now))
+    assert [second for second, changed in enumerate(received) if changed] == [0, 10, 20]
     clock[0] = 200.0
     assert watch.changed([tmp_path], now), "the last arrivals, too"
     assert not watch.changed([tmp_path], now)

@@ -28,7 +28,7 @@ from metlmon.live.session import Session
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import DAG, NODE, Dagdir, log_of
 from tests.support.event_logs import Log, Out
-from tests.support.recordings import told
+from tests.support.recordings import report_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NEXT = "run0-train_epoch1"
@@ -72,7 +72,7 @@ def log_bytes(path: Path) -> int:
 
 def assert_same(reader: DagdirReader, settings: Settings | None = None) -> None:
     """It says what a reader of the whole files says."""
-    fresh, cached = told(read(Path(reader.path_given), None, settings)), told(reader)
+    fresh, cached = report_of(read(Path(reader.path_given), None, settings)), report_of(reader)
     assert cached == fresh
 
 
@@ -391,7 +391,7 @@ def test_a_malformed_entry_is_made_anew(dagdir: Dagdir, cache: Cache) -> None:
     ):
         assert cache.write(entry_name(entry.path), wrong)
         reader = read(dagdir.path, cache)
-        fresh, got = told(read(dagdir.path)), told(reader)
+        fresh, got = report_of(read(dagdir.path)), report_of(reader)
         assert {**got, "warnings": ()} == {**fresh, "warnings": ()}
         read(dagdir.path, cache)
         assert entry_of(dagdir, cache).fragments == [fragment]

@@ -40,9 +40,9 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     past = session.historical(moment)
     assert isinstance(past, HistoricalSession)
     assert past.latest is None
-    told: queue.Queue[Snapshot] = queue.Queue()
-    past.start(told.put)
-    update = told.get(timeout=PATIENCE)
+    received: queue.Queue[Snapshot] = queue.Queue()
+    past.start(received.put)
+    update = received.get(timeout=PATIENCE)
     assert update.progress.fraction == 1.0
     assert update.status.as_of == moment
     assert update.status.runs[0].state == "idle"
@@ -56,7 +56,7 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     assert past.settings == session.settings
 
 
-def test_a_failure_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
+def test_a_failure_that_nobody_foresaw_is_reported(tmp_path: Path) -> None:
     class Broken(DagdirReader):
         def step(self, seconds: float = 0.05) -> ReadStep:
             raise ValueError("something odd")
@@ -64,9 +64,9 @@ def test_a_failure_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
     reader = Broken(written(tmp_path).path, as_of=THEN)
     reader.open()
     past = HistoricalSession(reader)
-    told: queue.Queue[Snapshot] = queue.Queue()
-    past.start(told.put)
-    update = told.get(timeout=PATIENCE)
+    received: queue.Queue[Snapshot] = queue.Queue()
+    past.start(received.put)
+    update = received.get(timeout=PATIENCE)
     past.stop()
     assert update.error is not None
     assert "something odd" in update.error

@@ -223,7 +223,7 @@ def test_as_of_is_not_live(dagdir: Dagdir) -> None:
     assert status.runs[0].state == "idle"
 
 
-def test_live_can_be_said(dagdir: Dagdir) -> None:
+def test_live_can_be_reported(dagdir: Dagdir) -> None:
     running(dagdir)
     forced = dagdir.reader(live=True, now="2026-12-24 10:00:00").snapshot_builder().status()
     assert (forced.live, forced.as_of) == (True, datetime(2026, 12, 24, 10))

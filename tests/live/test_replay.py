@@ -91,7 +91,7 @@ def test_its_thread_writes_the_whole_story_and_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not RECORDINGS, reason="no recordings in fixtures/")
-def test_it_stops_when_it_is_told(tmp_path: Path) -> None:
+def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     replay = Replay(RECORDINGS[0], tmp_path, speed=1e-6)
     replay.start()
     replay.stop()

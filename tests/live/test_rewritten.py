@@ -131,7 +131,7 @@ def test_what_a_log_that_is_gone_left_in_the_queue_is_beside_what_is_submitted_a
     assert "by their logs, 70, 77:" in notice.text
 
 
-def test_a_file_that_could_not_be_read_is_told_of_again(tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_read_is_reported_of_again(tmp_path: Path) -> None:
     path = tmp_path / "metl.log"
     path.write_bytes(b"one")
     follower = Follower(path)
@@ -181,7 +181,7 @@ def status_file(*nodes: str) -> str:
     return head + "".join(ads) + '[\n  Type = "StatusEnd";\n]\n'
 
 
-def test_half_a_status_file_does_not_take_back_what_a_whole_one_said(dagdir: Dagdir) -> None:
+def test_half_a_status_file_does_not_take_back_what_a_whole_one_had(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", DAG + "NODE_STATUS_FILE said/run.status\n")
     reader = dagdir.reader()
     whole = status_file(NODE, NEXT)
@@ -207,7 +207,7 @@ def test_what_the_jobstate_log_told_outlives_a_new_dagman_out(dagdir: Dagdir) ->
     assert jobs(reader)[77].dag == jobs(dagdir.reader())[77].dag == "first.dag"
 
 
-def test_strange_lines_of_a_jobstate_log_are_told_by_file_and_line(dagdir: Dagdir) -> None:
+def test_strange_lines_of_a_jobstate_log_are_reported_by_file_and_line(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
     line = f"1777900000 {NODE} SUBMIT 77.0 - 1\n"
     dagdir.write("run.jobstate", line * 3)

@@ -100,7 +100,7 @@ def test_views_are_asked_from_any_thread(watched: Watched, dagdir: Dagdir) -> No
     assert watched.session.job_view(1, 0) is None
 
 
-def test_it_ends_when_it_is_told(dagdir: Dagdir) -> None:
+def test_it_ends_when_it_is_asked_to(dagdir: Dagdir) -> None:
     watched = Watched(dagdir)
     watched.until(State.IDLE)
     watched.session.stop()
@@ -119,7 +119,9 @@ def test_it_may_be_told_before_it_began(dagdir: Dagdir) -> None:
     assert session.latest is None
 
 
-def test_a_dagdir_that_goes_is_told_and_the_picture_stays(watched: Watched, dagdir: Dagdir) -> None:
+def test_a_dagdir_that_goes_is_reported_and_the_picture_stays(
+    watched: Watched, dagdir: Dagdir
+) -> None:
     watched.until(State.IDLE)
     dagdir.path.rename(dagdir.path.with_name("elsewhere"))
     while True:
@@ -150,7 +152,7 @@ def test_a_dead_ensembles_clock_does_not(watched: Watched) -> None:
         watched.pictures.get(timeout=1.5)
 
 
-def test_a_failure_that_nobody_foresaw_is_said_and_reading_goes_on(
+def test_a_failure_that_nobody_foresaw_is_reported_and_reading_goes_on(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("metlmon.live.session.FAILURE_PAUSE_SECONDS", 0.01)

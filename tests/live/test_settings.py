@@ -96,9 +96,9 @@ def test_everything_that_can_be_set(dagdir: Path) -> None:
     assert (metrics.files, metrics.primary, metrics.goal) == (("logs/{uuid}",), "spearman", "max")
     (pattern,) = metrics.patterns
     assert (pattern.metric, pattern.file) == ("spearman", "out")
-    said = pattern.pattern.search("epoch 3: rho=0.91")
-    assert said is not None
-    assert said.groupdict() == {"epoch": "3", "value": "0.91"}
+    result = pattern.pattern.search("epoch 3: rho=0.91")
+    assert result is not None
+    assert result.groupdict() == {"epoch": "3", "value": "0.91"}
 
 
 def test_the_documented_example_sets_every_key_there_is(dagdir: Path) -> None:
@@ -186,10 +186,10 @@ def test_a_sentence_for_every_mistake(dagdir: Path, text: str, sentence: str) ->
     (dagdir / "metlmon.toml").write_text(text)
     with pytest.raises(InputError) as caught:
         load_settings(dagdir)
-    said = str(caught.value)
-    assert sentence in said
-    assert "\n" not in said
-    assert str(dagdir / "metlmon.toml") in said
+    message = str(caught.value)
+    assert sentence in message
+    assert "\n" not in message
+    assert str(dagdir / "metlmon.toml") in message
 
 
 def test_a_file_that_cannot_be_read(dagdir: Path) -> None:
@@ -208,14 +208,14 @@ def test_the_dagdir_may_not_be_there(tmp_path: Path, user: Path) -> None:
     assert load_settings(tmp_path / "a_file").zone is None
 
 
-def test_every_mistake_is_said_with_its_line_and_key(dagdir: Path) -> None:
+def test_every_mistake_is_reported_with_its_line_and_key(dagdir: Path) -> None:
     (dagdir / "metlmon.toml").write_text(
         "# mine\ntz = 5\n\n[[site]]\nhost = '*.edu'\nname = 'edu'\n\n"
         "[[site]]\nhost = '*.org'\nnam = 'org'\n\n"
         "[metrics]\ngoal = 'least'\n\n[gpu_aliases]\n'RTX \"A\"' = 1\n"
     )
-    said = [(each.line, each.key) for each in load_configuration(dagdir).problems]
-    assert said == [
+    result = [(each.line, each.key) for each in load_configuration(dagdir).problems]
+    assert result == [
         (2, "tz"),
         (8, "site"),
         (10, "site.nam"),

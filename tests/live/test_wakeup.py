@@ -19,24 +19,24 @@ DEADLINE = 20.0
 @contextmanager
 def woken(folder: Path) -> Iterator[threading.Event]:
     """Set whenever something in ``folder`` changed."""
-    told, wakeup = threading.Event(), DirectoryWatcher()
-    thread = threading.Thread(target=wakeup.run, args=([folder], told.set))
+    result, wakeup = threading.Event(), DirectoryWatcher()
+    thread = threading.Thread(target=wakeup.run, args=([folder], result.set))
     thread.start()
     try:
-        yield told
+        yield result
     finally:
         wakeup.stop()
         thread.join(DEADLINE)
         assert not thread.is_alive()
 
 
-def until_told(told: threading.Event, log: Path) -> bool:
+def until_set(report_of: threading.Event, log: Path) -> bool:
     """Whether a change is told of: the first may come before anybody listens."""
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         with log.open("ab") as file:
             file.write(b"...\n")
-        if told.wait(0.2):
+        if report_of.wait(0.2):
             return True
     return False
 
@@ -47,26 +47,26 @@ def test_what_is_appended_wakes(
 ) -> None:
     if not kernel:
         monkeypatch.delattr(ctypes, "CDLL")
-    with woken(tmp_path) as told:
-        assert until_told(told, tmp_path / "metl.log")
+    with woken(tmp_path) as result:
+        assert until_set(result, tmp_path / "metl.log")
 
 
 def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
     """Jobs write their output there, all the time."""
     deeper = tmp_path / "output"
     deeper.mkdir()
-    with woken(tmp_path) as told:
-        assert until_told(told, tmp_path / "metl.log")
-        while told.wait(0.1):
-            told.clear()
+    with woken(tmp_path) as result:
+        assert until_set(result, tmp_path / "metl.log")
+        while result.wait(0.1):
+            result.clear()
         (deeper / "0.out").write_bytes(b"epoch 1")
-        assert not told.wait(0.1)
+        assert not result.wait(0.1)
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     """Nobody can tell of it: looking every second is left."""
-    with woken(tmp_path / "gone") as told:
-        assert not told.wait(0.1)
+    with woken(tmp_path / "gone") as result:
+        assert not result.wait(0.1)
 
 
 def test_the_end_before_the_beginning(tmp_path: Path) -> None:

@@ -136,13 +136,13 @@ def test_folders_as_the_settings_name_them(dagdir: Dagdir) -> None:
     assert Look(dagdir, settings).values() == {0: 0.7}
 
 
-def test_damage_is_told_with_the_files_name(dagdir: Dagdir) -> None:
+def test_damage_is_reported_with_the_files_name(dagdir: Dagdir) -> None:
     dagdir.write(f"{LOGS}/version_0/metrics.csv", "step,val_loss\n1,2\n")
     (problem,) = Look(dagdir).training().problems
     assert problem == f"{LOGS}/version_0/metrics.csv has no column called epoch"
 
 
-def test_a_file_too_large_is_told(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_too_large_is_reported(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_files, "LARGEST_CSV", 10)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     assert "larger than" in Look(dagdir).training().problems[0]
@@ -274,7 +274,7 @@ def test_a_pattern_for_files(dagdir: Dagdir) -> None:
 # --- as it was ----------------------------------------------------------------------------------
 
 
-def test_of_the_past_only_completed_epochs_are_told(dagdir: Dagdir) -> None:
+def test_of_the_past_only_completed_epochs_are_reported(dagdir: Dagdir) -> None:
     """A file does not say when its lines were written; the ledger says what was done by then."""
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     dagdir.write(f"{LOGS}/version_0/args.txt", "--a\n1\n")
@@ -351,13 +351,13 @@ def test_recorded_trainings_have_as_many_epochs_as_the_schedd_saw_done() -> None
     done = {job["node"] for job in truth["jobs"] if job["state"] == "completed"}
     look = Look(TRAINER)
     names = {run.run: run.run_name for run in look.reader.snapshot_builder().ledger().runs}
-    told = {
+    result = {
         f"{names[run]}-train_epoch{point.epoch}"
         for run, training in look.trainings().items()
         for point in training.metrics["val_loss"]
     }
-    assert told == {node for node in done if "train" in node}
-    assert len(told) == truth["totals"]["done"]
+    assert result == {node for node in done if "train" in node}
+    assert len(result) == truth["totals"]["done"]
 
 
 def test_what_jobs_printed_agrees_with_their_files() -> None:

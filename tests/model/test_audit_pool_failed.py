@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.model.states import State
-from tests.support.event_logs import Log, Out, tell
+from tests.support.event_logs import Log, Out, read_ensemble
 
 DAG = "JOB run0-train_epoch0 t.sub\nJOB run1-train_epoch0 t.sub\nJOB run2-train_epoch0 t.sub\n"
 
@@ -18,7 +18,9 @@ SWEPT = (
 
 
 def failed(log: Log, live: bool = False, dag: str = DAG) -> int:
-    (row,) = tell(dag, log, out=Out().start(at="09:59:00")).painter(live=live).status().dags
+    (row,) = (
+        read_ensemble(dag, log, out=Out().start(at="09:59:00")).painter(live=live).status().dags
+    )
     return row.nodes_failed
 
 
@@ -46,5 +48,5 @@ def test_jobs_that_leave_with_their_dag_are_no_failures(reason: str) -> None:
 @pytest.mark.parametrize("reason", SWEPT)
 def test_a_job_that_leaves_with_its_dag_is_not_tried_again(reason: str) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, reason=reason)
-    told = tell(DAG + "RETRY ALL_NODES 1\n", log, out=Out().start(at="09:59:00"))
-    assert told.node("run0-train_epoch0", live=True) is State.REMOVED
+    result = read_ensemble(DAG + "RETRY ALL_NODES 1\n", log, out=Out().start(at="09:59:00"))
+    assert result.node("run0-train_epoch0", live=True) is State.REMOVED

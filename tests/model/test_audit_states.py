@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from metlmon.model.states import Outcome, State
 from tests.model.test_node_state import CHAIN, EPOCH0, status_file
-from tests.support.event_logs import Log, Out, of_one_job, tell
+from tests.support.event_logs import Log, Out, of_one_job, read_ensemble
 
 NODE = "run0-train_epoch0"
 
@@ -16,8 +16,8 @@ def test_a_removed_dagmans_error_is_no_verdict_on_a_job_that_succeeded() -> None
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, at="11:00:00")
     error = status_file(6, "11:02:00")
     swept = error.replace(b'StatusDetails = ""', b'StatusDetails = "Was STATUS_SUBMITTED"')
-    assert tell(CHAIN, log, status=swept).node(EPOCH0) is State.COMPLETED
-    assert tell(CHAIN, log, status=error).node(EPOCH0) is State.FAILED
+    assert read_ensemble(CHAIN, log, status=swept).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(CHAIN, log, status=error).node(EPOCH0) is State.FAILED
 
 
 def test_a_pre_script_that_runs_again_is_seen_behind_the_post_script_that_failed() -> None:
@@ -26,9 +26,9 @@ def test_a_pre_script_that_runs_again_is_seen_behind_the_post_script_that_failed
     log.post(77, NODE, 1, at="10:05:00")
     out = Out().start(at="09:59:00").submitted(NODE, 77, at="10:00:00")
     out.say(f"Running PRE script of Node {NODE}...", at="09:59:30")
-    assert tell(dag, log, out=out).node(NODE, live=True) is State.RETRYING
+    assert read_ensemble(dag, log, out=out).node(NODE, live=True) is State.RETRYING
     out.say(f"Running PRE script of Node {NODE}...", at="10:05:03")
-    assert tell(dag, log, out=out).node(NODE, live=True) is State.PRE
+    assert read_ensemble(dag, log, out=out).node(NODE, live=True) is State.PRE
 
 
 def test_a_new_attempt_begins_the_time_in_its_state_anew() -> None:
@@ -61,43 +61,43 @@ def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
     }
     log = Log().submit(77, NODE).execute(77).terminate(77)
     log.submit(78, "again-train_epoch1").execute(78).submit(79, check)
-    told = tell(dags, log)
-    assert [told.job(job).run for job in (77, 78, 79)] == ["again"] * 3
-    assert [row.run for row in told.painter().status().runs] == ["again"]
+    result = read_ensemble(dags, log)
+    assert [result.job(job).run for job in (77, 78, 79)] == ["again"] * 3
+    assert [row.run for row in result.painter().status().runs] == ["again"]
 
 
 def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> None:
     dag = f"JOB {NODE} train.sub DONE\nJOB run1-train_epoch0 train.sub\n"
-    run = tell(dag, Log().submit(77, "run1-train_epoch0")).run("run0")
+    run = read_ensemble(dag, Log().submit(77, "run1-train_epoch0")).run("run0")
     assert (run.state, run.epochs_done, run.latest) == (State.COMPLETED, 1, None)
 
 
 def test_a_variable_that_is_set_to_nothing_is_not_known() -> None:
     dag = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="" ResourceName="" checkpoint=""\n'
-    told = tell(dag, Log().submit(77, NODE))
-    assert (told.job(77).target, told.job(77).uuid, told.job(77).run) == (None, None, "run0")
+    result = read_ensemble(dag, Log().submit(77, NODE))
+    assert (result.job(77).target, result.job(77).uuid, result.job(77).run) == (None, None, "run0")
 
 
 def test_dagman_knows_the_end_of_a_job_whose_log_lost_it() -> None:
     """The log of a full disk, or one that lags: DAGMan's word is fresher than the 001."""
     log = Log().submit(77, EPOCH0).execute(77, at="10:05:00")
-    for said, state in (
+    for result, state in (
         ("completed successfully.", State.COMPLETED),
         ("failed with status 3.", State.FAILED),
     ):
         out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
         earlier = Out().start(at="09:59:00")
-        out.say(f"Node {EPOCH0} job proc (77.0.0) {said}", at="11:00:00")
-        earlier.say(f"Node {EPOCH0} job proc (76.0.0) {said}", at="10:00:00")
-        assert tell(CHAIN, log, out=out).node(EPOCH0) is state
-        assert tell(CHAIN, log, out=earlier).node(EPOCH0) is State.RUNNING
+        out.say(f"Node {EPOCH0} job proc (77.0.0) {result}", at="11:00:00")
+        earlier.say(f"Node {EPOCH0} job proc (76.0.0) {result}", at="10:00:00")
+        assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is state
+        assert read_ensemble(CHAIN, log, out=earlier).node(EPOCH0) is State.RUNNING
 
 
 def test_one_proc_that_ended_is_not_the_end_of_a_node_of_two() -> None:
     log = Log().submit((77, 0), EPOCH0).submit((77, 1), EPOCH0).execute((77, 0)).execute((77, 1))
     out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
     out.say(f"Node {EPOCH0} job proc (77.0.0) completed successfully.", at="11:00:00")
-    assert tell(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
+    assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
 
 
 def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -> None:
@@ -107,7 +107,7 @@ def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -
     out.say(begun.format(1, 80, "10:31:00"), at="10:31:03")
     out.say("Node run0-train_epoch1 job proc (80.0.0) completed successfully.", at="10:50:00")
     out.say(begun.format(2, 81, "10:51:00"), at="10:51:03")
-    status = tell(CHAIN, log, out=out).painter(live=True).status()
+    status = read_ensemble(CHAIN, log, out=out).painter(live=True).status()
     (run,) = status.runs
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.latest.state) == (2, 81, State.IDLE)
@@ -120,8 +120,8 @@ def test_a_resubmission_that_only_dagman_tells_of() -> None:
     submitted = "Event: ULOG_SUBMIT for HTCondor Node run0-train_epoch0 ({}.0.0) {{05/04/26 {}}}"
     # Heard of only after the job had ended: it was submitted before.
     out.say(submitted.format(77, "10:01:00"), at="10:30:05")
-    assert tell(CHAIN, log, out=out).node(EPOCH0, live=True) is State.FAILED
+    assert read_ensemble(CHAIN, log, out=out).node(EPOCH0, live=True) is State.FAILED
     out.say(submitted.format(80, "10:30:08"), at="10:30:10")
-    latest = tell(CHAIN, log, out=out).painter(live=True).status().runs[0].latest
+    latest = read_ensemble(CHAIN, log, out=out).painter(live=True).status().runs[0].latest
     assert latest is not None
     assert (latest.state, latest.cluster) == (State.IDLE, 80)

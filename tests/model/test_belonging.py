@@ -12,7 +12,7 @@ from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.model.states import DagState, State
 from tests.support.dag_texts import weave
-from tests.support.event_logs import Log, Out, Told, read_logs, tell
+from tests.support.event_logs import EnsembleReading, Log, Out, read_ensemble, read_logs
 
 NODE = "run0-train_epoch0"
 A_DAG = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="aaaa1111"\n'
@@ -33,96 +33,96 @@ def dagman_log(dag: str, cluster: int, begin: str, end: str = "") -> Log:
     return log.terminate(cluster, 1, at=end) if end else log
 
 
-def belongs(told: Told, cluster: int = 77) -> str | None:
-    return told.job(cluster).dag
+def belongs(report_of: EnsembleReading, cluster: int = 77) -> str | None:
+    return report_of.job(cluster).dag
 
 
 # --- evidence, strongest first ------------------------------------------------------------
 
 
-def test_without_evidence_it_is_ambiguous_and_said() -> None:
-    told = tell(BOTH, plain_log())
-    job = told.job(77)
+def test_without_evidence_it_is_ambiguous_and_reported() -> None:
+    result = read_ensemble(BOTH, plain_log())
+    job = result.job(77)
     assert (job.dag, job.node, job.run) == (None, None, None)
     assert job.ambiguous == ("a.dag", "b.dag")
-    (notice,) = told.painter().notices()
+    (notice,) = result.painter().notices()
     assert notice.kind == "ambiguous-dag"
     assert "77.0" in notice.text
     assert "a.dag, b.dag" in notice.text
     # Nothing is guessed: no node of either is anything but waiting.
-    counts = told.painter().status().node_states
+    counts = result.painter().status().node_states
     assert (counts[State.WAITING], sum(counts.values())) == (2, 2)
 
 
 def test_its_cost_is_counted_all_the_same() -> None:
     log = plain_log().execute(77, gpus=1, at="11:00:00").terminate(77, at="12:00:00")
-    status = tell(BOTH, log).painter().status()
+    status = read_ensemble(BOTH, log).painter().status()
     assert status.gpu_hours.good == 1.0
     assert [run.gpu_hours.total for run in status.runs] == [0.0, 0.0]
 
 
 def test_dagman_out_names_every_submission() -> None:
-    told = tell(BOTH, plain_log(), out={"b.dag": Out().start().submitted(NODE, 77)})
-    assert belongs(told) == "b.dag"
-    assert told.node(NODE, "b.dag") is State.IDLE
-    assert told.node(NODE, "a.dag") is State.WAITING
-    assert not list(told.painter().notices())
+    result = read_ensemble(BOTH, plain_log(), out={"b.dag": Out().start().submitted(NODE, 77)})
+    assert belongs(result) == "b.dag"
+    assert result.node(NODE, "b.dag") is State.IDLE
+    assert result.node(NODE, "a.dag") is State.WAITING
+    assert not list(result.painter().notices())
 
 
 def test_a_dagman_that_tells_of_every_submission_but_this_did_not_make_it() -> None:
     silent = Out().start(at="09:00:00").submitted(NODE, 70, at="09:01:00").exit(0, at="11:00:00")
-    assert belongs(tell(BOTH, plain_log(), out={"a.dag": silent})) == "b.dag"
+    assert belongs(read_ensemble(BOTH, plain_log(), out={"a.dag": silent})) == "b.dag"
     # Before its first life and after its last line it can say nothing.
     later = Out().start(at="10:30:00").submitted(NODE, 70, at="10:31:00").exit(0, at="11:00:00")
-    assert belongs(tell(BOTH, plain_log(), out={"a.dag": later})) is None
+    assert belongs(read_ensemble(BOTH, plain_log(), out={"a.dag": later})) is None
     behind = Out().start(at="09:00:00").submitted(NODE, 70, at="09:01:00")
-    assert belongs(tell(BOTH, plain_log(), out={"a.dag": behind})) is None
+    assert belongs(read_ensemble(BOTH, plain_log(), out={"a.dag": behind})) is None
 
 
 def test_the_jobstate_log_names_them_too() -> None:
     line = f"1777903200 {NODE} SUBMIT 77.0 - - 1\n".encode()
-    assert belongs(tell(BOTH, plain_log(), jobstate=line)) == "a.dag"
+    assert belongs(read_ensemble(BOTH, plain_log(), jobstate=line)) == "a.dag"
 
 
 def test_its_nodes_log_has_the_job() -> None:
     nodes_log = Log("b.dag.nodes.log", LogRole.NODES, "b.dag")
     nodes_log.submit(77, NODE, at="10:00:00", older=True)
-    assert belongs(tell(BOTH, plain_log(), nodes_log)) == "b.dag"
+    assert belongs(read_ensemble(BOTH, plain_log(), nodes_log)) == "b.dag"
 
 
 def test_dagman_out_is_stronger_than_a_nodes_log() -> None:
     nodes_log = Log("b.dag.nodes.log", LogRole.NODES, "b.dag")
     nodes_log.submit(77, NODE, at="10:00:00", older=True)
     out = {"a.dag": Out().start().submitted(NODE, 77)}
-    assert belongs(tell(BOTH, plain_log(), nodes_log, out=out)) == "a.dag"
+    assert belongs(read_ensemble(BOTH, plain_log(), nodes_log, out=out)) == "a.dag"
 
 
 def test_only_one_dag_was_alive_at_its_submission() -> None:
     a = dagman_log("a.dag", 900, "08:00:00", end="09:30:00")
     b = dagman_log("b.dag", 901, "09:45:00")
-    assert belongs(tell(BOTH, plain_log(), a, b)) == "b.dag"
+    assert belongs(read_ensemble(BOTH, plain_log(), a, b)) == "b.dag"
 
 
 def test_both_were_alive() -> None:
     a = dagman_log("a.dag", 900, "08:00:00")
     b = dagman_log("b.dag", 901, "09:45:00")
-    assert belongs(tell(BOTH, plain_log(), a, b)) is None
+    assert belongs(read_ensemble(BOTH, plain_log(), a, b)) is None
 
 
 def test_the_batch_name_names_the_dagman() -> None:
     a, b = dagman_log("a.dag", 900, "08:00:00"), dagman_log("b.dag", 901, "08:00:00")
     log = Log()
     log.batch_name = "a.dag+900"
-    assert belongs(tell(BOTH, log.submit(77, NODE), a, b)) == "a.dag"
+    assert belongs(read_ensemble(BOTH, log.submit(77, NODE), a, b)) == "a.dag"
     log = Log()
     log.batch_name = "the user's own words"
-    assert belongs(tell(BOTH, log.submit(77, NODE), a, b)) is None
+    assert belongs(read_ensemble(BOTH, log.submit(77, NODE), a, b)) is None
 
 
 def test_the_removal_names_the_dagman() -> None:
     a, b = dagman_log("a.dag", 900, "08:00:00"), dagman_log("b.dag", 901, "08:00:00")
     reason = "The job attribute OtherJobRemoveRequirements expression 'DAGManJobId =?= 901' is TRUE"
-    assert belongs(tell(BOTH, plain_log().remove(77, reason), a, b)) == "b.dag"
+    assert belongs(read_ensemble(BOTH, plain_log().remove(77, reason), a, b)) == "b.dag"
 
 
 def test_each_dag_has_a_log_of_its_own() -> None:
@@ -131,28 +131,28 @@ def test_each_dag_has_a_log_of_its_own() -> None:
         for name, text in BOTH.items()
     }
     log = Log("b.log").submit(77, NODE, older=True)
-    assert belongs(tell(dags, log)) == "b.dag"
+    assert belongs(read_ensemble(dags, log)) == "b.dag"
 
 
 def test_a_node_that_only_one_dag_has() -> None:
     dags = {"a.dag": A_DAG, "b.dag": B_DAG.replace("run0", "run7")}
-    assert belongs(tell(dags, plain_log())) == "a.dag"
+    assert belongs(read_ensemble(dags, plain_log())) == "a.dag"
 
 
 def test_a_nodes_log_of_a_dag_that_is_not_here_has_it() -> None:
     gone = Log("gone.dag.nodes.log", LogRole.NODES, "gone.dag").submit(77, NODE, at="10:00:00")
-    told = tell(A_DAG, plain_log(), gone)
-    assert belongs(told) is None
-    assert told.node(NODE) is State.WAITING
+    result = read_ensemble(A_DAG, plain_log(), gone)
+    assert belongs(result) is None
+    assert result.node(NODE) is State.WAITING
 
 
 def test_a_job_of_no_dag_is_listed() -> None:
     log = Log().submit(5).execute(5, gpus=1, at="11:00:00").terminate(5, at="12:00:00")
-    told = tell(A_DAG, log.submit(6, "a_node_of_another_dag"))
-    jobs = {j.cluster: j for j in told.painter().job_rows()}
+    result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
+    jobs = {j.cluster: j for j in result.painter().job_rows()}
     assert [(j.dag, j.node, j.run, j.ambiguous) for j in jobs.values()] == [(None,) * 3 + ((),)] * 2
-    assert told.painter().status().gpu_hours.good == 1.0
-    assert not list(told.painter().notices())
+    assert result.painter().status().gpu_hours.good == 1.0
+    assert not list(result.painter().notices())
 
 
 def test_late_materialisation_names_the_node_once() -> None:
@@ -161,16 +161,16 @@ def test_late_materialisation_names_the_node_once() -> None:
     host = "Cluster submitted from host: <128.105.68.62:9618?alias=ap40>"
     log.raw(35, (77, -1), host, f'    [ DAGNodeName = "{NODE}" ]\n')
     log.submit((77, 0)).submit((77, 1))
-    told = tell(A_DAG, log)
-    assert {job.node for job in told.painter().job_rows()} == {NODE}
-    assert len(told.painter().job_rows()) == 2
+    result = read_ensemble(A_DAG, log)
+    assert {job.node for job in result.painter().job_rows()} == {NODE}
+    assert len(result.painter().job_rows()) == 2
 
 
 def test_transfer_shadows_are_no_jobs() -> None:
     log = Log().submit(77, NODE).raw(40, (77, -1000), "Started transferring input files")
-    told = tell(A_DAG, log)
-    assert told.node(NODE) is State.IDLE
-    assert len(told.painter().job_rows()) == 1
+    result = read_ensemble(A_DAG, log)
+    assert result.node(NODE) is State.IDLE
+    assert len(result.painter().job_rows()) == 1
 
 
 def test_the_dag_file_may_come_after_its_jobs() -> None:
@@ -181,11 +181,11 @@ def test_the_dag_file_may_come_after_its_jobs() -> None:
         Log("b.dag.nodes.log", LogRole.NODES, "b.dag").submit(77, NODE).execute(77).terminate(77, 1)
     )
     read_logs(ensemble, [log.post(77, NODE, 0)])
-    assert Told(ensemble).job(77).dag is None
+    assert EnsembleReading(ensemble).job(77).dag is None
     ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
-    told = Told(ensemble)
-    assert told.job(77).dag == "b.dag"
-    assert told.node(NODE, "b.dag") is State.COMPLETED
+    result = EnsembleReading(ensemble)
+    assert result.job(77).dag == "b.dag"
+    assert result.node(NODE, "b.dag") is State.COMPLETED
 
 
 def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
@@ -193,14 +193,14 @@ def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
     ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
     read_logs(ensemble, [Log("b.dag.nodes.log", LogRole.NODES, "b.dag").pre_skip(NODE)])
     ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
-    assert Told(ensemble).node(NODE, "b.dag") is State.SKIPPED
+    assert EnsembleReading(ensemble).node(NODE, "b.dag") is State.SKIPPED
 
 
 # --- what changed -------------------------------------------------------------------------
 
 
 def test_apply_says_what_changed() -> None:
-    ensemble = tell(A_DAG).ensemble
+    ensemble = read_ensemble(A_DAG).ensemble
     log = Log().submit(77, NODE)
     batch = Batch("metl.log", LogRole.USER, parse(log.data).events)
     assert ensemble.apply(batch)
@@ -227,13 +227,13 @@ def two_logs() -> list[Log]:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
 def test_each_event_counts_once(order: tuple[int, ...]) -> None:
     logs = two_logs()
-    told = tell(A_DAG, *(logs[i] for i in order))
-    job = told.job(77)
+    result = read_ensemble(A_DAG, *(logs[i] for i in order))
+    job = result.job(77)
     assert [e.gpu_hours for e in job.executions] == [(2 * (2 * 3600 - 121)) / 3600, 1.0]
     assert (job.bytes_sent, job.bytes_received) == (12, 14)
     assert [t.outcome for t in job.transfers] == ["ok"]
-    assert told.life(77).contradictions == 0
-    view = told.painter().job_view(77, 0)
+    assert result.life(77).contradictions == 0
+    view = result.painter().job_view(77, 0)
     assert view is not None
     assert [e.number for e in view.events] == [0, 40, 40, 1, 22, 23, 4, 1, 5]
 
@@ -242,27 +242,27 @@ def test_each_event_counts_once(order: tuple[int, ...]) -> None:
 def test_one_log_may_be_ahead_of_the_other(order: tuple[int, ...]) -> None:
     own, nodes = two_logs()
     own.events = own.events[:4]
-    told = tell(A_DAG, *((own, nodes)[i] for i in order))
-    assert told.node(NODE) is State.COMPLETED
-    assert told.executions(77) == ["evicted", "good"]
+    result = read_ensemble(A_DAG, *((own, nodes)[i] for i in order))
+    assert result.node(NODE) is State.COMPLETED
+    assert result.executions(77) == ["evicted", "good"]
 
 
 def test_the_same_event_with_and_without_a_fraction_is_one() -> None:
     own, nodes = two_logs()
     own.events = [e.replace(b":00 ", b":00.123 ", 1) for e in own.events]
-    told = tell(A_DAG, own, nodes)
-    assert told.executions(77) == ["evicted", "good"]
-    assert told.life(77).contradictions == 0
+    result = read_ensemble(A_DAG, own, nodes)
+    assert result.executions(77) == ["evicted", "good"]
+    assert result.life(77).contradictions == 0
 
 
 def test_a_truncated_nodes_log_takes_nothing_back() -> None:
     """DAGMan empties it at every start; the shared job log goes on."""
     own, nodes = two_logs()
-    told = tell(A_DAG, own, nodes)
+    result = read_ensemble(A_DAG, own, nodes)
     again = Log("run.dag.nodes.log", LogRole.NODES, "run.dag").submit(90, NODE, at="15:00:00")
-    read_logs(told.ensemble, [again])
-    assert told.executions(77) == ["evicted", "good"]
-    assert told.node(NODE) is State.IDLE
+    read_logs(result.ensemble, [again])
+    assert result.executions(77) == ["evicted", "good"]
+    assert result.node(NODE) is State.IDLE
 
 
 # --- sub-DAGs and several lives -----------------------------------------------------------
@@ -277,7 +277,7 @@ def test_lifetimes_of_a_dag_submitted_again_after_another() -> None:
     a.submit(900, at="09:00:00").terminate(900, 1, at="11:00:00")
     a.submit(902, at="13:00:00")
     b = dagman_log("b.dag", 901, "11:30:00", end="12:30:00")
-    told = tell(BOTH, log, a, b)
-    assert [belongs(told, cluster) for cluster in (77, 78, 79)] == ["a.dag", "b.dag", "a.dag"]
-    states = {row.file: row.state for row in told.painter().status().dags}
+    result = read_ensemble(BOTH, log, a, b)
+    assert [belongs(result, cluster) for cluster in (77, 78, 79)] == ["a.dag", "b.dag", "a.dag"]
+    states = {row.file: row.state for row in result.painter().status().dags}
     assert states == {"a.dag": DagState.RUNNING, "b.dag": DagState.FAILED}

@@ -15,7 +15,7 @@ from metlmon.dagman import read_jobstate
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState
-from tests.support.event_logs import Log, Out, moment, of_one_job, read_logs, tell
+from tests.support.event_logs import Log, Out, moment, of_one_job, read_ensemble, read_logs
 
 CHICAGO = ZoneInfo("America/Chicago")
 IN_CHICAGO = Settings(zone=CHICAGO)
@@ -71,14 +71,14 @@ def test_stamps_are_shown_as_they_were_logged() -> None:
 def test_a_log_that_says_utc() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=1, at="10:00:00").terminate(77, at="12:00:00")
     log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
-    told = of_one_job(log)
-    assert told.painter().status().gpu_hours.good == 2.0
+    result = of_one_job(log)
+    assert result.painter().status().gpu_hours.good == 2.0
     assert (
-        told.ensemble.clock.with_offset(moment("10:00:00")).isoformat()
+        result.ensemble.clock.with_offset(moment("10:00:00")).isoformat()
         == "2026-05-04T10:00:00+00:00"
     )
-    told = of_one_job(log, settings=IN_CHICAGO)
-    assert told.job(77).executions[0].start == moment("05:00:00")
+    result = of_one_job(log, settings=IN_CHICAGO)
+    assert result.job(77).executions[0].start == moment("05:00:00")
 
 
 # --- inferred offsets ---------------------------------------------------------------------
@@ -118,8 +118,10 @@ def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
         f'{{"client": "condor_dagman", "version": "25.14.1", "metrics_version": 2, '
         f'"start_time": {begun}, "end_time": {begun + 3600}, "exitcode": 0, "DagStatus": 0}}'
     )
-    told = tell(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode())
-    assert told.ensemble.clock.to_local(begun) == moment("09:00:00")
+    result = read_ensemble(
+        f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode()
+    )
+    assert result.ensemble.clock.to_local(begun) == moment("09:00:00")
 
 
 def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None:
@@ -129,9 +131,9 @@ def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None
         f'"end_time": {begun + 1136}, "exitcode": 2, "DagStatus": 4}}'
     )
     out = Out().start("09:00:00").exit(2, "09:18:56").start("09:18:57")
-    told = tell(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
-    assert told.ensemble.clock.to_local(begun) == moment("09:00:00")
-    assert told.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
+    result = read_ensemble(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
+    assert result.ensemble.clock.to_local(begun) == moment("09:00:00")
+    assert result.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
 
 
 def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None:
@@ -142,8 +144,8 @@ def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None
         "# Rescue DAG version: 2.0.1 (partial)\n"
     )
     out = Out().start("09:00:00").say("Writing Rescue DAG to run.dag.rescue001...", "09:30:00")
-    told = tell(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
-    assert told.ensemble.clock.to_local(written.timestamp()) == moment("09:30:00")
+    result = read_ensemble(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
+    assert result.ensemble.clock.to_local(written.timestamp()) == moment("09:30:00")
 
 
 def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -> None:
@@ -157,15 +159,15 @@ def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900, at="09:00:00")
     log.execute(900, at="09:07:00").execute(900, at="10:20:07")
     dag = f"JOB {NODE} t.sub\n"
-    unended = tell(dag, log, metrics=metrics)
+    unended = read_ensemble(dag, log, metrics=metrics)
     assert not unended.ensemble.clock.has_offset
     log.terminate(900, at="10:30:07")
     for cut in (None, "08:00:00"):
-        assert tell(dag, log, metrics=metrics, cut=cut).ensemble.clock.to_local(begun) == moment(
-            "10:20:07"
-        )
+        assert read_ensemble(dag, log, metrics=metrics, cut=cut).ensemble.clock.to_local(
+            begun
+        ) == moment("10:20:07")
     others = metrics.replace(b'"900"', b'"899"')
-    assert not tell(dag, log, metrics=others).ensemble.clock.has_offset
+    assert not read_ensemble(dag, log, metrics=others).ensemble.clock.has_offset
 
 
 def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> None:
@@ -175,7 +177,7 @@ def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> No
         log.submit(cluster, NODE, at=at)
         epoch = int(moment(at).replace(tzinfo=CHICAGO).timestamp())
         lines += f"{epoch} {NODE} SUBMIT {cluster}.0 - - 1\n".encode()
-    clock = tell(f"JOB {NODE} t.sub\n", log, jobstate=lines).ensemble.clock
+    clock = read_ensemble(f"JOB {NODE} t.sub\n", log, jobstate=lines).ensemble.clock
     assert clock.seconds(moment(times[0]), moment(times[1])) == 25 * 3600
 
 
@@ -206,11 +208,11 @@ def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:
 
 def test_two_events_that_say_their_job_ended_in_utc_tell_the_offset() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, NODE, at="10:00:00")
-    one = tell(f"JOB {NODE} t.sub\n", ended(log, 77, "11:00:00", CHICAGO))
+    one = read_ensemble(f"JOB {NODE} t.sub\n", ended(log, 77, "11:00:00", CHICAGO))
     assert not one.ensemble.clock.has_offset
-    told = tell(f"JOB {NODE} t.sub\n", ended(log, 78, "12:00:00", CHICAGO))
+    result = read_ensemble(f"JOB {NODE} t.sub\n", ended(log, 78, "12:00:00", CHICAGO))
     noon = moment("12:00:00")
-    assert told.ensemble.clock.to_local(noon.replace(tzinfo=CHICAGO).timestamp()) == noon
+    assert result.ensemble.clock.to_local(noon.replace(tzinfo=CHICAGO).timestamp()) == noon
 
 
 def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None:
@@ -218,7 +220,7 @@ def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None
     for job in (77, 78, 79):
         log.submit(job, NODE, at="10:00:00")
         ended(log, job, "12:00:00", CHICAGO, late=1200)
-    assert not tell(f"JOB {NODE} t.sub\n", log).ensemble.clock.has_offset
+    assert not read_ensemble(f"JOB {NODE} t.sub\n", log).ensemble.clock.has_offset
 
 
 @pytest.mark.parametrize("jobstate_first", [True, False])
@@ -227,14 +229,14 @@ def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
 ) -> None:
     epoch = int(moment("10:00:00").replace(tzinfo=CHICAGO).timestamp())
     line = f"{epoch} {NODE} SUBMIT 77.0 - - 1\n".encode()
-    told = tell(f"JOB {NODE} t.sub\n")
+    result = read_ensemble(f"JOB {NODE} t.sub\n")
     log = Log().submit(77, NODE, at="10:00:00")
     if not jobstate_first:
-        read_logs(told.ensemble, [log])
-    told.ensemble.apply_jobstate("run.dag", read_jobstate(line)[0])
+        read_logs(result.ensemble, [log])
+    result.ensemble.apply_jobstate("run.dag", read_jobstate(line)[0])
     if jobstate_first:
-        read_logs(told.ensemble, [log])
-    assert told.ensemble.clock.to_local(epoch) == moment("10:00:00")
+        read_logs(result.ensemble, [log])
+    assert result.ensemble.clock.to_local(epoch) == moment("10:00:00")
 
 
 def test_knowing_the_offset_takes_nothing_from_sub_second_stamps() -> None:
@@ -256,9 +258,9 @@ def test_a_stamp_that_no_calendar_has_elsewhere_ends_nothing(
     log.terminate(77, at="11:00:00").submit(78, NODE, at="9999-12-31 23:59:59")
     for stamp in (b"0001-01-01 00:00:00", b"9999-12-31 23:59:59"):
         log.events = [e.replace(stamp, stamp + form.encode()) for e in log.events]
-    told = of_one_job(log, settings=Settings(zone=zone))
-    assert told.painter().status().gpu_hours.good == 1.0
-    assert [job.cluster for job in told.painter().job_rows()] == [77, 78]
+    result = of_one_job(log, settings=Settings(zone=zone))
+    assert result.painter().status().gpu_hours.good == 1.0
+    assert [job.cluster for job in result.painter().job_rows()] == [77, 78]
 
 
 @pytest.mark.parametrize("epoch", [1e18, -1e18, 253402300799.0, float("inf")])
@@ -323,7 +325,7 @@ def test_a_difference_at_the_ends_of_the_calendar() -> None:
 def test_what_happened_later_than_as_of_is_not_looked_at() -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=1, at="11:00:00")
     log.terminate(77, at="15:00:00").submit(78, NODE, at="16:00:00")
-    told = tell(f"JOB {NODE} t.sub\n", log, cut="13:00:00")
-    hours = told.painter("13:00:00").status().gpu_hours
+    result = read_ensemble(f"JOB {NODE} t.sub\n", log, cut="13:00:00")
+    hours = result.painter("13:00:00").status().gpu_hours
     assert (hours.good, hours.in_flight) == (0.0, 2.0)
-    assert [job.cluster for job in told.painter().job_rows()] == [77]
+    assert [job.cluster for job in result.painter().job_rows()] == [77]

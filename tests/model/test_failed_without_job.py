@@ -16,7 +16,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.row_text import state_reason
-from tests.support.event_logs import Log, Out, tell
+from tests.support.event_logs import Log, Out, read_ensemble
 
 STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}
 
@@ -52,18 +52,18 @@ def _failures(shared: Callable[[str], Path]) -> Path:
 
 def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
     path = failures / "m.dag.status"
-    said, _ = read_node_status(path, path.read_bytes())
-    assert said is not None
+    result, _ = read_node_status(path, path.read_bytes())
+    assert result is not None
     painter = painted(failures)
-    for name, node in said.nodes.items():
+    for name, node in result.nodes.items():
         row = painter.node_row(("m.dag", name))
         assert row is not None
         assert row.state is STATUSES.get(node.status, State.RUNNING), name
         if node.status == 6:
             assert row.reason == node.details
     (dag,) = painter.status().dags
-    assert dag.nodes_failed == said.totals["NodesFailed"]
-    assert painter.status().node_states[State.FUTILE] == said.totals["NodesFutile"]
+    assert dag.nodes_failed == result.totals["NodesFailed"]
+    assert painter.status().node_states[State.FUTILE] == result.totals["NodesFutile"]
 
 
 def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     rows = {row.run: row for row in painted(failures).status().runs}
     assert rows["run0"].state is State.RUNNING
     assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
-    told = [rows[name].failed for name in ("run1", "run2")]
-    assert [(at.epoch, at.part, at.reason) for at in told if at is not None] == [
+    result = [rows[name].failed for name in ("run1", "run2")]
+    assert [(at.epoch, at.part, at.reason) for at in result if at is not None] == [
         (1, "pre", "PRE Script failed with status 9"),
         (1, "submit", "Job submit failed"),
     ]
@@ -112,14 +112,14 @@ def test_the_report_tells_them(failures: Path, capsys: pytest.CaptureFixture[str
 
 
 def states(out: Out, dag: str = CHAIN, *logs: Log, live: bool = True) -> list[State]:
-    told = tell(dag, *logs, out=out)
-    return [told.node(name, live=live) for name in told.ensemble.dags["run.dag"].workflow.nodes]
+    result = read_ensemble(dag, *logs, out=out)
+    return [result.node(name, live=live) for name in result.ensemble.dags["run.dag"].workflow.nodes]
 
 
 def test_a_run_whose_first_node_failed_in_its_pre_script_has_failed() -> None:
     out = Out().start().say(FAILED_PRE.format(E0))
-    told = tell(CHAIN, out=out)
-    (run,) = told.painter(live=True).status().runs
+    result = read_ensemble(CHAIN, out=out)
+    (run,) = result.painter(live=True).status().runs
     assert (run.state, run.latest, run.epochs_done) == (State.FAILED, None, 0)
     assert run.failed is not None
     assert (run.failed.epoch, run.failed.reason) == (0, "PRE Script failed with status 9")
@@ -140,7 +140,7 @@ def test_a_failed_submission_is_not_tried_again_whatever_retry_says() -> None:
     out = Out().start().say("Job submit failed after 6 tries.")
     out.say(f"Shortcutting node {E0} retries because of submit failure(s)")
     assert states(out, dag) == [State.FAILED, State.FUTILE, State.FUTILE]
-    row = tell(dag, out=out).painter(live=True).node_row(("run.dag", E0))
+    row = read_ensemble(dag, out=out).painter(live=True).node_row(("run.dag", E0))
     assert row is not None
     assert (row.reason, row.retries_left) == ("Job submit failed", 0)
 
@@ -165,11 +165,11 @@ def test_a_node_behind_two_is_futile_by_the_one_that_failed_first() -> None:
     dag = "".join(f"JOB {name} t.sub\n" for name in "ABCD")
     dag += "PARENT A B CHILD C\nPARENT C CHILD D\n"
     out = Out().start().say(FAILED_PRE.format("B")).say(FAILED_PRE.format("A"))
-    told = tell(dag, out=out)
+    result = read_ensemble(dag, out=out)
     for name in "CD":
-        state = told.node_state(name, live=True)
+        state = result.node_state(name, live=True)
         assert (state.state, state.failed_ancestor) == (State.FUTILE, "B")
-    row = told.painter(live=True).node_row(("run.dag", "D"))
+    row = result.painter(live=True).node_row(("run.dag", "D"))
     assert row is not None
     assert row.failed_ancestor == "B"
 
@@ -193,16 +193,16 @@ def test_what_is_futile_is_kept_up_line_by_line() -> None:
     dag = CHAIN + f"JOB X t.sub\nJOB Y t.sub\nJOB Z t.sub\nPARENT {E2} X CHILD Y Z\n"
     out = Out().start(at="10:00:00").say(FAILED_PRE.format(E1)).say(FAILED_PRE.format("X"))
     out.exit(1).start(at="11:00:00").say(FAILED_PRE.format(E0)).exit(1).start(at="12:00:00")
-    steady = tell(dag)
+    steady = read_ensemble(dag)
     state = OutState()
     seen = set()
     for at, line in enumerate(out.lines, start=1):
-        said, state, _ = read_dagman_out(line, state)
-        steady.ensemble.apply_dagman_messages("run.dag", said)
+        text, state, _ = read_dagman_out(line, state)
+        steady.ensemble.apply_dagman_messages("run.dag", text)
         part = Out()
         part.lines = out.lines[:at]
         now = steady.ensemble.node_states("run.dag", True)
-        assert now == tell(dag, out=part).ensemble.node_states("run.dag", True)
+        assert now == read_ensemble(dag, out=part).ensemble.node_states("run.dag", True)
         seen.update(each.state for each in now.values())
     assert seen == {State.WAITING, State.FAILED, State.FUTILE}
 
@@ -213,8 +213,8 @@ def test_a_failure_at_the_head_of_a_long_chain_costs_its_length_once() -> None:
     dag = "".join(f"JOB {name} t.sub\n" for name in names)
     dag += "".join(f"PARENT {a} CHILD {b}\n" for a, b in pairwise(names))
     dag += "JOB other t.sub\n"
-    told = tell(dag, out=Out().start())
-    ensemble = told.ensemble
+    result = read_ensemble(dag, out=Out().start())
+    ensemble = result.ensemble
     ensemble.node_states("run.dag", True)
     out = Out().say(FAILED_PRE.format(names[0]), at="10:05:00")
     ensemble.apply_dagman_messages("run.dag", read_dagman_out(out.data, OutState())[0])
@@ -237,12 +237,15 @@ def test_the_node_that_aborts_its_dag_is_failed_while_the_final_node_runs() -> N
     """``Node::DoRetry``: never for the ABORT-DAG-ON value."""
     log = Log().submit(77, E0).execute(77).terminate(77, 3).submit(90, "last").execute(90)
     out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
-    for told in (tell(ABORTING, log, out=out), tell(ABORTING, log, out=out.say(ABORTS))):
-        row = told.painter(live=True).node_row(("run.dag", E0))
+    for result in (
+        read_ensemble(ABORTING, log, out=out),
+        read_ensemble(ABORTING, log, out=out.say(ABORTS)),
+    ):
+        row = result.painter(live=True).node_row(("run.dag", E0))
         assert row is not None
         assert (row.state, row.retries_left) == (State.FAILED, 0)
-        assert told.node(E1, live=True) is State.FUTILE
-        assert told.painter(live=True).status().dags[0].nodes_failed == 1
+        assert result.node(E1, live=True) is State.FUTILE
+        assert result.painter(live=True).status().dags[0].nodes_failed == 1
 
 
 def test_what_else_fails_in_an_aborted_dag_is_not_tried_again() -> None:
@@ -253,18 +256,18 @@ def test_what_else_fails_in_an_aborted_dag_is_not_tried_again() -> None:
     log.submit(90, "last").execute(90)
     out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
     out.submitted("other", 78, at="10:01:00").say(ABORTS, at="10:06:00")
-    told = tell(dag, log, out=out)
-    assert told.node("other", live=True) is State.REMOVED
-    assert told.painter(live=True).status().dags[0].nodes_failed == 2
+    result = read_ensemble(dag, log, out=out)
+    assert result.node("other", live=True) is State.REMOVED
+    assert result.painter(live=True).status().dags[0].nodes_failed == 2
 
 
 def test_the_return_value_of_a_post_script_may_abort_the_dag() -> None:
     dag = ABORTING + f"SCRIPT POST {E0} post.sh\n"
     log = Log().submit(77, E0).execute(77).terminate(77, 1).post(77, E0, 3)
     out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
-    assert tell(dag, log, out=out).node(E0, live=True) is State.FAILED
+    assert read_ensemble(dag, log, out=out).node(E0, live=True) is State.FAILED
     log = Log().submit(77, E0).execute(77).terminate(77, 3).post(77, E0, 1)
-    assert tell(dag, log, out=out).node(E0, live=True) is State.RETRYING
+    assert read_ensemble(dag, log, out=out).node(E0, live=True) is State.RETRYING
 
 
 # --- without the user log -----------------------------------------------------------------------
@@ -276,7 +279,7 @@ def test_tries_that_only_dagmans_log_tells_of_are_counted() -> None:
     out.say(f"Node {E0} job proc (77.0.0) failed with status 3.")
     out.say(f"Retrying node {E0} (retry #1 of 1)...").submitted(E0, 78)
     out.say(f"Node {E0} job proc (78.0.0) failed with status 3.")
-    row = tell(dag, out=out).painter(live=True).node_row(("run.dag", E0))
+    row = read_ensemble(dag, out=out).painter(live=True).node_row(("run.dag", E0))
     assert row is not None
     assert (row.state, row.submissions, row.retries_left) == (State.FAILED, 2, 0)
     assert state_reason(row) == "Job failed with status 3, after 2 tries, no retries left"

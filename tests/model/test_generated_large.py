@@ -136,9 +136,9 @@ def test_one_event_less_is_noticed(ensembles: Ensembles, number: bytes, tmp_path
     """The figures hang on every event: the comparison is none that always agrees."""
     changed = copied(ensembles["mix"], tmp_path / "changed")
     log = changed / "metl.log"
-    said = log.read_bytes().split(b"...\n")
-    said.remove(next(event for event in said if event.startswith(number)))
-    log.write_bytes(b"...\n".join(said))
-    told = [line.split()[1] for line in differences(opened(changed), truth_of(changed))]
+    result = log.read_bytes().split(b"...\n")
+    result.remove(next(event for event in result if event.startswith(number)))
+    log.write_bytes(b"...\n".join(result))
+    output = [line.split()[1] for line in differences(opened(changed), truth_of(changed))]
     own = {"log_bytes"} if number == b"006" else {"log_bytes", "log_events"}
-    assert set(told) - own, "nothing but the log's own size tells of it"
+    assert set(output) - own, "nothing but the log's own size tells of it"

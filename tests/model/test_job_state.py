@@ -84,35 +84,35 @@ def test_other_events_leave_the_state_alone(
     before: type[Log], number: int, text: str, body: str
 ) -> None:
     quiet, spoken = before(), before().raw(number, 77, text, body)
-    told = of_one_job(spoken)
-    assert told.job(77).state is state(quiet)
-    assert told.executions(77) == of_one_job(quiet).executions(77)
+    result = of_one_job(spoken)
+    assert result.job(77).state is state(quiet)
+    assert result.executions(77) == of_one_job(quiet).executions(77)
     if number != 6:
-        view = told.painter().job_view(77, 0)
+        view = result.painter().job_view(77, 0)
         assert view is not None
         assert view.events[-1].number == number
 
 
 def test_a_release_of_a_job_that_is_not_held_changes_nothing() -> None:
-    told = of_one_job(running().release(77))
-    assert told.job(77).state is State.RUNNING
-    assert told.executions(77) == ["in-flight"]
+    result = of_one_job(running().release(77))
+    assert result.job(77).state is State.RUNNING
+    assert result.executions(77) == ["in-flight"]
 
 
 def test_an_eviction_of_a_held_job_leaves_it_held() -> None:
     """012 before 004, in the same second."""
-    told = of_one_job(running().hold(77, at="12:00:00").evict(77, at="12:00:00"))
-    assert told.job(77).state is State.HELD
-    assert told.executions(77) == ["held"]
+    result = of_one_job(running().hold(77, at="12:00:00").evict(77, at="12:00:00"))
+    assert result.job(77).state is State.HELD
+    assert result.executions(77) == ["held"]
 
 
 def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
     """The log was begun later than the job: 001 without 000, 009 as the first event."""
     log = Log().execute(77).remove(78)
-    told = of_one_job(log)
-    assert told.job(77).state is State.RUNNING
-    assert told.job(77).submitted is None
-    assert told.job(78).state is State.REMOVED
+    result = of_one_job(log)
+    assert result.job(77).state is State.RUNNING
+    assert result.job(77).submitted is None
+    assert result.job(78).state is State.REMOVED
 
 
 def test_since_is_when_the_state_began_not_the_last_event() -> None:
@@ -136,10 +136,10 @@ def test_since_is_when_the_state_began_not_the_last_event() -> None:
 def test_terminal_states_are_sticky(ending, stays: State) -> None:  # type: ignore[no-untyped-def]
     log = ending(running())
     log.evict(77).hold(77).release(77).execute(77).terminate(77, 0).remove(77).submit(77, NODE)
-    told = of_one_job(log)
-    assert told.job(77).state is stays
-    assert len(told.job(77).executions) == 1
-    assert told.life(77).contradictions == 7
+    result = of_one_job(log)
+    assert result.job(77).state is stays
+    assert len(result.job(77).executions) == 1
+    assert result.life(77).contradictions == 7
 
 
 def test_two_terminates_count_once() -> None:
@@ -148,9 +148,9 @@ def test_two_terminates_count_once() -> None:
         .terminate(77, 0, run=(1, 2), total=(3, 4))
         .terminate(77, 1, run=(100, 200), total=(300, 400))
     )
-    told = of_one_job(log)
-    assert told.job(77).state is State.COMPLETED
-    assert (told.job(77).bytes_sent, told.job(77).bytes_received) == (3, 4)
+    result = of_one_job(log)
+    assert result.job(77).state is State.COMPLETED
+    assert (result.job(77).bytes_sent, result.job(77).bytes_received) == (3, 4)
 
 
 # --- executions ---------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def test_two_terminates_count_once() -> None:
 )
 def test_the_first_event_that_ends_an_execution_says_how(log: Log, outcome: str) -> None:
     ended = log.clock
-    told = of_one_job(log)
-    assert told.executions(77) == [outcome]
-    last = told.last_execution(77)
+    result = of_one_job(log)
+    assert result.executions(77) == [outcome]
+    last = result.last_execution(77)
     assert last.start == moment("10:02:00")
     assert last.end == (None if outcome == "in-flight" else ended)
 
@@ -195,20 +195,20 @@ def test_a_hold_without_an_eviction_ends_the_execution() -> None:
     log = submitted().execute(77, gpus=2, at="05-04 10:00:00")
     log.hold(77, 47, "job exceeded allowed time", at="05-06 02:00:00")
     log.release(77, at="05-20 02:00:00").remove(77, at="05-20 02:00:01")
-    told = of_one_job(log)
-    assert told.executions(77) == ["held"]
-    assert told.last_execution(77).gpu_hours == 40 * 2
-    assert told.painter().status().gpu_hours.bad == 80
+    result = of_one_job(log)
+    assert result.executions(77) == ["held"]
+    assert result.last_execution(77).gpu_hours == 40 * 2
+    assert result.painter().status().gpu_hours.bad == 80
 
 
 def test_what_comes_after_the_end_does_not_move_it() -> None:
     """004, 012, and 009 thirty days later: held time is never execution time."""
     log = submitted().execute(77, gpus=4, at="05-04 10:00:00").evict(77, None, at="05-04 11:00:00")
     log.hold(77, 34, "memory", at="05-04 11:00:00").remove(77, at="06-03 11:00:00")
-    told = of_one_job(log)
-    assert told.executions(77) == ["evicted"]
-    assert told.painter().status().gpu_hours.total == 4.0
-    assert told.job(77).state is State.REMOVED
+    result = of_one_job(log)
+    assert result.executions(77) == ["evicted"]
+    assert result.painter().status().gpu_hours.total == 4.0
+    assert result.job(77).state is State.REMOVED
 
 
 def test_the_hold_explains_the_eviction_it_caused() -> None:
@@ -222,16 +222,16 @@ def test_the_hold_explains_the_eviction_it_caused() -> None:
 def test_an_eviction_without_an_execute_was_no_execution() -> None:
     """Its input transfer failed: code 1007 or 13."""
     log = submitted().transfer(77, "started input").transfer(77, "finished input")
-    told = of_one_job(log.evict(77, 1007, "Transfer input files failure"))
-    assert told.executions(77) == []
-    assert told.job(77).state is State.IDLE
-    assert told.painter().status().gpu_hours.total == 0
+    result = of_one_job(log.evict(77, 1007, "Transfer input files failure"))
+    assert result.executions(77) == []
+    assert result.job(77).state is State.IDLE
+    assert result.painter().status().gpu_hours.total == 0
 
 
 def test_a_requeue_is_not_terminal() -> None:
-    told = of_one_job(running().requeue(77, 1))
-    assert told.job(77).state is State.IDLE
-    last = told.last_execution(77)
+    result = of_one_job(running().requeue(77, 1))
+    assert result.job(77).state is State.IDLE
+    last = result.last_execution(77)
     assert (last.outcome, last.return_value) == (Outcome.EVICTED, 1)
 
 
@@ -240,23 +240,23 @@ def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
     log = submitted().execute(77, gpus=2, gpu="NVIDIA A100-SXM4-40GB", at="10:00:00")
     log.evict(77, at="13:00:00").execute(77, gpus=1, gpu="NVIDIA A40", at="14:00:00")
     log.terminate(77, 0, at="19:00:00")
-    told = of_one_job(log)
-    assert [(e.gpu, e.gpus, e.gpu_hours) for e in told.job(77).executions] == [
+    result = of_one_job(log)
+    assert [(e.gpu, e.gpus, e.gpu_hours) for e in result.job(77).executions] == [
         ("NVIDIA A100-SXM4-40GB", 2, 6.0),
         ("NVIDIA A40", 1, 5.0),
     ]
-    hours = told.painter().status().gpu_hours
+    hours = result.painter().status().gpu_hours
     assert (hours.good, hours.bad, hours.in_flight) == (5.0, 6.0, 0.0)
 
 
 def test_more_gpus_than_were_asked_for_are_counted_as_allocated() -> None:
-    told = of_one_job(submitted().execute(77, gpus=4, at="10:00:00").terminate(77, at="11:00:00"))
-    assert told.painter().status().gpu_hours.good == 4.0
+    result = of_one_job(submitted().execute(77, gpus=4, at="10:00:00").terminate(77, at="11:00:00"))
+    assert result.painter().status().gpu_hours.good == 4.0
 
 
 def test_an_execute_with_resources_and_no_gpu_costs_nothing() -> None:
-    told = of_one_job(submitted().execute(77, gpus=None).terminate(77))
-    last = told.last_execution(77)
+    result = of_one_job(submitted().execute(77, gpus=None).terminate(77))
+    last = result.last_execution(77)
     assert (last.gpus, last.gpu_hours) == (0, 0.0)
 
 
@@ -269,8 +269,8 @@ def test_an_execute_that_lists_nothing_leaves_gpus_unknown() -> None:
 
 
 def test_in_flight_runs_up_to_as_of_and_is_never_good() -> None:
-    told = of_one_job(submitted().execute(77, gpus=2, at="10:00:00"))
-    hours = told.painter("16:30:00").status().gpu_hours
+    result = of_one_job(submitted().execute(77, gpus=2, at="10:00:00"))
+    hours = result.painter("16:30:00").status().gpu_hours
     assert (hours.good, hours.bad, hours.in_flight) == (0.0, 0.0, 13.0)
 
 
@@ -285,19 +285,19 @@ def test_a_suspended_job_keeps_its_gpus() -> None:
 def test_a_reconnect_keeps_the_start() -> None:
     log = submitted().execute(77, gpus=1, at="10:00:00").disconnect(77, at="11:00:00")
     log.reconnect(77, at="11:20:00").terminate(77, 0, at="12:00:00")
-    told = of_one_job(log)
-    assert told.executions(77) == ["good"]
-    assert told.last_execution(77).gpu_hours == 2.0
+    result = of_one_job(log)
+    assert result.executions(77) == ["good"]
+    assert result.last_execution(77).gpu_hours == 2.0
 
 
 def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> None:
     """024, then 004 (1008/0) ten seconds later."""
     log = submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
     log.reconnect_failed(77, at="11:40:00").evict(77, 1008, "reconnect failed", at="11:40:10")
-    told = of_one_job(log)
-    assert told.executions(77) == ["reconnect-failed"]
-    assert told.last_execution(77).end == moment("11:40:00")
-    assert told.job(77).state is State.IDLE
+    result = of_one_job(log)
+    assert result.executions(77) == ["reconnect-failed"]
+    assert result.last_execution(77).end == moment("11:40:00")
+    assert result.job(77).state is State.IDLE
 
 
 @pytest.mark.parametrize("sign", ["image", "remote", "output"])
@@ -318,29 +318,29 @@ def test_an_image_size_before_the_disconnect_clears_nothing() -> None:
     assert state(running().image(77, 9).disconnect(77)) is State.DISCONNECTED
 
 
-def test_the_end_that_was_lost_is_uncertain_and_said() -> None:
+def test_the_end_that_was_lost_is_uncertain_and_reported() -> None:
     """001, and hours later only 009: the quota was full in between."""
     log = submitted().execute(77, at="10:00:00").remove(77, at="22:00:00")
-    told = of_one_job(log)
-    assert told.last_execution(77).uncertain
-    assert [n.kind for n in told.painter().notices()] == ["log-gap"]
-    notice = next(iter(told.painter().notices()))
+    result = of_one_job(log)
+    assert result.last_execution(77).uncertain
+    assert [n.kind for n in result.painter().notices()] == ["log-gap"]
+    notice = next(iter(result.painter().notices()))
     assert notice.file == "metl.log"
     assert notice.line == log.data.count(b"\n", 0, log.data.index(b"\n009 (")) + 2
 
 
 def test_a_removal_in_the_middle_of_a_lively_execution_is_certain() -> None:
     log = submitted().execute(77, at="10:00:00").image(77, 4, at="21:59:00")
-    told = of_one_job(log.remove(77, at="22:00:00"))
-    assert not told.last_execution(77).uncertain
-    assert not list(told.painter().notices())
+    result = of_one_job(log.remove(77, at="22:00:00"))
+    assert not result.last_execution(77).uncertain
+    assert not list(result.painter().notices())
 
 
 def test_a_second_execute_ends_the_first() -> None:
     log = submitted().execute(77, at="10:00:00").execute(77, at="15:00:00").terminate(77, 0)
-    told = of_one_job(log)
-    assert told.executions(77) == ["evicted", "good"]
-    first = told.job(77).executions[0]
+    result = of_one_job(log)
+    assert result.executions(77) == ["evicted", "good"]
+    first = result.job(77).executions[0]
     assert (first.end, first.uncertain) == (moment("15:00:00"), True)
 
 
@@ -397,8 +397,8 @@ def test_a_transfer_that_never_finished(end: str) -> None:
 
 def test_a_transfer_that_goes_on_claims_nothing() -> None:
     log = submitted().transfer(77, "started input", at="10:10:00")
-    told = of_one_job(log)
-    assert [t.outcome for t in told.transfers(77)] == ["in-flight"]
+    result = of_one_job(log)
+    assert [t.outcome for t in result.transfers(77)] == ["in-flight"]
     finished = of_one_job(log.transfer(77, "finished input", at="10:12:00"))
     assert [t.outcome for t in finished.transfers(77)] == ["in-flight"]
     totals = finished.painter().status().transfers
@@ -408,10 +408,10 @@ def test_a_transfer_that_goes_on_claims_nothing() -> None:
 def test_a_checkpoint_upload_in_mid_run_ends_nothing() -> None:
     log = submitted().execute(77, gpus=1, at="10:00:00")
     log.transfer(77, "started output", at="11:00:00").transfer(77, "finished output", at="11:05:00")
-    told = of_one_job(log.terminate(77, 0, at="12:00:00"))
-    assert told.executions(77) == ["good"]
-    assert told.last_execution(77).gpu_hours == 2.0
-    assert [(t.direction, t.outcome, t.seconds) for t in told.transfers(77)] == [
+    result = of_one_job(log.terminate(77, 0, at="12:00:00"))
+    assert result.executions(77) == ["good"]
+    assert result.last_execution(77).gpu_hours == 2.0
+    assert [(t.direction, t.outcome, t.seconds) for t in result.transfers(77)] == [
         ("output", "ok", 300)
     ]
 
@@ -456,9 +456,9 @@ def test_bytes_of_a_job_that_has_not_ended_are_not_known() -> None:
 
 def test_memory_is_the_peak() -> None:
     log = running().image(77, 120_000).image(77, 90_000).image(77, 30)
-    told = of_one_job(log)
-    assert told.job(77).memory_mb == 120_000
-    view = told.painter().job_view(77, 0)
+    result = of_one_job(log)
+    assert result.job(77).memory_mb == 120_000
+    view = result.painter().job_view(77, 0)
     assert view is not None
     assert view.memory_updates == 3
     assert 6 not in [event.number for event in view.events]
@@ -470,8 +470,11 @@ def test_no_value_of_an_environment_is_kept() -> None:
     change = 'Changing job attribute Environment from "KEY=s3cret" to "KEY=0ther"'
     body = 'Environment = "KEY=s3cret"\nJobStatus = 2\nenv = "KEY=0ther"\n'
     job = Job(7, 0)
-    for number, text, told in ((33, change, ""), (28, "Job ad information event triggered.", body)):
-        event = Event(number, 7, 0, 0, when, text, told, None, 1)
+    for number, text, result in (
+        (33, change, ""),
+        (28, "Job ad information event triggered.", body),
+    ):
+        event = Event(number, 7, 0, 0, when, text, result, None, 1)
         assert job.add(event, Stream(0, "metl.log"))
     kept = repr(job.events())
     assert "s3cret" not in kept

@@ -11,7 +11,7 @@ from metlmon.eventlog import Event, parse
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.totals import RunningMedian
-from tests.support.event_logs import Log, Told, tell
+from tests.support.event_logs import EnsembleReading, Log, read_ensemble
 
 DAG = """\
 JOB run0-train_epoch0 train.sub
@@ -76,8 +76,8 @@ def facts(painter: SnapshotBuilder) -> tuple[object, ...]:
     )
 
 
-def both(kept: Told, log: Log, events: list[Event], live: bool) -> tuple[object, object]:
-    anew = tell(DAG)
+def both(kept: EnsembleReading, log: Log, events: list[Event], live: bool) -> tuple[object, object]:
+    anew = read_ensemble(DAG)
     anew.ensemble.apply(Batch(log.file, LogRole.USER, events))
     as_of = "2026-05-20 10:00:00"
     return facts(kept.painter(as_of, live)), facts(anew.painter(as_of, live))
@@ -87,7 +87,7 @@ def both(kept: Told, log: Log, events: list[Event], live: bool) -> tuple[object,
 def test_a_picture_after_each_piece_is_that_of_all_pieces_at_once(seed: int) -> None:
     dice = random.Random(seed)
     log, live = history(dice), bool(seed % 2)
-    kept, so_far = tell(DAG), list[Event]()
+    kept, so_far = read_ensemble(DAG), list[Event]()
     for piece in pieces(log, dice):
         kept.ensemble.apply(Batch(log.file, LogRole.USER, piece))
         so_far += piece
@@ -99,7 +99,7 @@ def test_sums_are_the_same_in_whatever_order_jobs_are_added() -> None:
     dice = random.Random(1)
     log = history(dice)
     events = list(parse(log.data).events)
-    kept = tell(DAG)
+    kept = read_ensemble(DAG)
     kept.ensemble.apply(Batch(log.file, LogRole.USER, events))
     before = kept.painter().status()
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
     log = Log()
     for at, node in enumerate(NODES):
         log.submit(70 + at, node).execute(70 + at)
-    kept = tell(DAG, log)
+    kept = read_ensemble(DAG, log)
     kept.painter()
     seen = kept.ensemble.states.table("run.dag")
     kept.ensemble.apply(

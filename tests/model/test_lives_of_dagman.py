@@ -14,7 +14,7 @@ from metlmon.cli.main import main
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import DagRow
-from tests.support.event_logs import Log, Out, Told, moment, read_logs, tell
+from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble, read_logs
 
 DAG = """\
 JOB run0-train_epoch0 train.sub
@@ -54,13 +54,13 @@ class NamedOut(Out):
         return self
 
 
-def row(told: Told, live: bool = False) -> DagRow:
-    (dag,) = told.painter(live=live).status().dags
+def row(report_of: EnsembleReading, live: bool = False) -> DagRow:
+    (dag,) = report_of.painter(live=live).status().dags
     return dag
 
 
-def exits(told: Told, on: str) -> Exit | None:
-    return exit_condition(on)(told.painter(live=True).status())
+def exits(report_of: EnsembleReading, on: str) -> Exit | None:
+    return exit_condition(on)(report_of.painter(live=True).status())
 
 
 # --- lives that overlap -------------------------------------------------------------------
@@ -70,14 +70,14 @@ def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
     nodes = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     nodes.submit(101, EPOCH0, at="09:00:05").execute(101, at="09:00:20")
-    told = tell(DAG, log, nodes)
-    dag = row(told)
+    result = read_ensemble(DAG, log, nodes)
+    dag = row(result)
     assert (dag.state, dag.cluster, dag.ended) == (DagState.RUNNING, 100, None)
     assert (dag.dagmans, dag.submitted, dag.refused) == (1, 1, 1)
     assert dag.submissions == (moment("09:00:00"),)
-    assert told.aggregates.is_unfinished()
-    assert told.node(EPOCH0) is State.RUNNING
-    assert exits(told, "failed") is exits(told, "all") is None
+    assert result.aggregates.is_unfinished()
+    assert result.node(EPOCH0) is State.RUNNING
+    assert exits(result, "failed") is exits(result, "all") is None
 
 
 def test_dagman_says_itself_that_another_one_runs() -> None:
@@ -87,11 +87,11 @@ def test_dagman_says_itself_that_another_one_runs() -> None:
     out.submitted(EPOCH0, 101, at="09:12:00")
     out.say(ANOTHER_RUNS, "09:15:00")
     out.exits(102, 1, "09:15:00")
-    dag = row(tell(DAG, log, out=out))
+    dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
     out.say("Received SIGUSR1", "10:00:00").exits(100, 2, "10:00:01")  # type: ignore[attr-defined]
     log.remove(100, at="10:00:01")
-    dag = row(tell(DAG, log, out=out))
+    dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.ended, dag.dagmans) == (DagState.REMOVED, moment("10:00:01"), 1)
 
 
@@ -99,7 +99,7 @@ def test_without_a_log_of_its_job_dagmans_output_tells_lives_apart() -> None:
     out = NamedOut().starts(100, "09:00:01").starts(102, "09:10:01", done=None)
     out.say(ANOTHER_RUNS, "09:10:01")
     out.exits(102, 1, "09:10:01")
-    dag = row(tell(DAG, out=out))
+    dag = row(read_ensemble(DAG, out=out))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
 
 
@@ -110,33 +110,33 @@ def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
         log.remove(100, at="10:00:03")
     else:
         log.terminate(100, 1, at="10:00:03")
-    told = tell(DAG, log)
-    dag = row(told)
+    result = read_ensemble(DAG, log)
+    dag = row(result)
     assert (dag.state, dag.cluster, dag.dagmans) == (DagState.RUNNING, 102, 2)
-    assert exits(told, "failed") is None
+    assert exits(result, "failed") is None
     log.terminate(102, 0, at="11:00:00")
-    dag = row(tell(DAG, log))
+    dag = row(read_ensemble(DAG, log))
     assert (dag.state, dag.ended) == (DagState.DONE, moment("11:00:00"))
 
 
 def test_a_life_whose_end_was_lost_ended_when_the_next_one_ran() -> None:
     log = begun(102, "10:00:00", begun(100, "09:00:00")).terminate(102, 1, at="12:00:00")
-    dag = row(tell(DAG, log))
+    dag = row(read_ensemble(DAG, log))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.FAILED, 102, 2, 0)
 
 
 def test_one_that_fails_at_once_when_no_other_runs_was_not_refused() -> None:
     log = begun(100, "09:00:00").remove(100, at="09:30:00")
     begun(102, "10:00:00", log).terminate(102, 1, at="10:00:01")
-    dag = row(tell(DAG, log))
+    dag = row(read_ensemble(DAG, log))
     assert (dag.state, dag.dagmans, dag.refused) == (DagState.FAILED, 2, 0)
 
 
 def test_a_submission_that_left_the_queue_before_it_ran_changes_nothing() -> None:
     log = begun(100, "09:00:00").submit(102, at="09:10:00").remove(102, at="09:11:00")
-    assert row(tell(DAG, log)).state is DagState.RUNNING
+    assert row(read_ensemble(DAG, log)).state is DagState.RUNNING
     log.terminate(100, 0, at="10:00:00").submit(104, at="10:10:00")
-    dag = row(tell(DAG, log))
+    dag = row(read_ensemble(DAG, log))
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 104), "it waits in the queue"
 
 
@@ -146,24 +146,26 @@ def test_submissions_are_counted_by_clusters() -> None:
     out.recovery()
     out.starts(100, "10:00:00").recovery()  # type: ignore[attr-defined]
     out.exits(100, 1, "10:30:00").starts(102, "11:00:00")  # type: ignore[attr-defined]
-    dag = row(tell(DAG, out=out))
+    dag = row(read_ensemble(DAG, out=out))
     assert (dag.dagmans, dag.submitted, dag.recoveries) == (2, 2, 2)
     assert dag.submissions == (moment("09:00:01"), moment("11:00:00"))
 
 
 def test_lives_come_to_the_same_whatever_is_read_first() -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
-    whole = row(tell(DAG, log))
-    told = tell(DAG)
+    whole = row(read_ensemble(DAG, log))
+    result = read_ensemble(DAG)
     for event in log.events:
         piece = dagman_log()
         piece.events.append(event)
-        read_logs(told.ensemble, [piece])
-        row(told)
-    assert row(told) == whole
+        read_logs(result.ensemble, [piece])
+        row(result)
+    assert row(result) == whole
 
 
-def test_a_refused_submission_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_submission_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
     (tmp_path / "run.dag").write_text(DAG)
     (tmp_path / "run.dag.dagman.log").write_bytes(log.data)
@@ -181,24 +183,24 @@ def test_a_refused_submission_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_held_dagman_is_alive_and_says_why() -> None:
     log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, reason="via condor_hold")
     out = NamedOut().starts(100, "09:00:01").exits(100, 3, "10:00:00")
-    told = tell(DAG, log, out=out)
-    dag = row(told)
+    result = read_ensemble(DAG, log, out=out)
+    dag = row(result)
     assert dag.state is DagState.HELD
     assert dag.hold is not None
     assert dag.hold.reason == "via condor_hold"
-    assert (dag.ended, told.aggregates.is_unfinished()) == (None, True)
-    assert exits(told, "failed") is exits(told, "all") is None
-    assert exits(told, "held") is Exit.HELD
+    assert (dag.ended, result.aggregates.is_unfinished()) == (None, True)
+    assert exits(result, "failed") is exits(result, "all") is None
+    assert exits(result, "held") is Exit.HELD
     log.release(100, at="11:00:00")
-    assert row(tell(DAG, log, out=out)).state is DagState.RESTARTING
+    assert row(read_ensemble(DAG, log, out=out)).state is DagState.RESTARTING
     log.execute(100, gpus=None, at="11:00:00")
-    dag = row(tell(DAG, log, out=out))
+    dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.hold, dag.dagmans) == (DagState.RUNNING, None, 1)
 
 
 def test_a_held_dagman_that_is_removed_is_over() -> None:
     log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, at="10:00:00")
-    dag = row(tell(DAG, log.remove(100, at="11:00:00")))
+    dag = row(read_ensemble(DAG, log.remove(100, at="11:00:00")))
     assert (dag.state, dag.ended, dag.hold) == (DagState.REMOVED, moment("11:00:00"), None)
 
 
@@ -208,26 +210,26 @@ def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     out = NamedOut().starts(100, "09:00:01").exits(100, 3, "10:00:00")
     if logged:
         log.evict(100, at="10:00:00")
-    told = tell(DAG, log, out=out)
-    dag = row(told)
+    result = read_ensemble(DAG, log, out=out)
+    dag = row(result)
     assert (dag.state, dag.ended) == (DagState.RESTARTING, None)
-    assert exits(told, "failed") is exits(told, "held") is None
-    assert told.aggregates.is_unfinished()
+    assert exits(result, "failed") is exits(result, "held") is None
+    assert result.aggregates.is_unfinished()
     log.execute(100, gpus=None, at="10:20:00")
-    assert row(tell(DAG, log, out=out)).state is DagState.RUNNING
+    assert row(read_ensemble(DAG, log, out=out)).state is DagState.RUNNING
     out.starts(100, "10:20:01").recovery()
-    dag = row(tell(DAG, out=out))
+    dag = row(read_ensemble(DAG, out=out))
     assert (dag.state, dag.dagmans, dag.recoveries) == (DagState.RUNNING, 1, 1)
 
 
 def test_the_jobstate_log_knows_a_restart_as_well() -> None:
     written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
     written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 3 ***\n"
-    assert row(tell(DAG, jobstate=written)).state is DagState.RUNNING
+    assert row(read_ensemble(DAG, jobstate=written)).state is DagState.RUNNING
     written += b"1777888900 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
-    assert row(tell(DAG, jobstate=written)).dagmans == 1
+    assert row(read_ensemble(DAG, jobstate=written)).dagmans == 1
     written += b"1777889900 INTERNAL *** DAGMAN_FINISHED 0 ***\n"
-    assert row(tell(DAG, jobstate=written)).state is DagState.DONE
+    assert row(read_ensemble(DAG, jobstate=written)).state is DagState.DONE
 
 
 # --- ABORT-DAG-ON with a FINAL node -------------------------------------------------------
@@ -266,8 +268,8 @@ def test_a_dag_that_was_aborted_and_can_go_on_is_not_done(
     status: int, rescue: str, expected: DagState
 ) -> None:
     log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
-    told = tell(DAG, log, metrics=metrics(status), rescue=rescue)
-    assert row(told).state is expected
+    result = read_ensemble(DAG, log, metrics=metrics(status), rescue=rescue)
+    assert row(result).state is expected
 
 
 @pytest.mark.parametrize("rescue", [RESCUE, ""])
@@ -277,13 +279,13 @@ def test_dagmans_output_tells_of_the_abort_as_well(rescue: str) -> None:
     out.say("Aborting DAG because we got the ABORT exit value from a job", "09:59:00")
     out.exits(100, 0, "10:00:00")
     expected = DagState.FAILED if rescue else DagState.DONE
-    assert row(tell(DAG, log, out=out, rescue=rescue)).state is expected
+    assert row(read_ensemble(DAG, log, out=out, rescue=rescue)).state is expected
 
 
 def test_the_metrics_of_an_older_life_say_nothing_of_the_next() -> None:
     log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
     begun(102, "10:30:00", log).terminate(102, 0, at="10:40:00")
-    assert row(tell(DAG, log, metrics=metrics(3), rescue=RESCUE)).state is DagState.DONE
+    assert row(read_ensemble(DAG, log, metrics=metrics(3), rescue=RESCUE)).state is DagState.DONE
 
 
 # --- a real one ---------------------------------------------------------------------------
@@ -295,11 +297,11 @@ def test_a_real_dagman_that_was_held(
     """condor_q said 138.0 H, "via condor_hold (by user researcher)", and both jobs went on."""
     path = shared("examples/pool-failures/c1-dagman-held")
     assert main(["status", str(path), "--json", "--live"]) == Exit.OK
-    told = json.loads(capsys.readouterr().out)
-    (dag,) = told["dags"]
+    output = json.loads(capsys.readouterr().out)
+    (dag,) = output["dags"]
     assert (dag["state"], dag["cluster"], dag["dagmans"]) == ("held", 138, 1)
     assert dag["hold_reason"] == "via condor_hold (by user researcher)"
-    assert (dag["hold_code"], dag["ended"], told["live"]) == (1, None, True)
+    assert (dag["hold_code"], dag["ended"], output["live"]) == (1, None, True)
     assert main(["status", str(path)]) == Exit.OK
     text = capsys.readouterr().out
     assert "DAGMan held" in text
@@ -315,7 +317,7 @@ def test_a_released_dagman_whose_001_comes_before_its_013_runs() -> None:
     log.execute(64, gpus=None, at="09:00:05").release(64, at="09:00:05")
     out = NamedOut().starts(64, "09:00:00")
     out.exits(64, 3, "09:00:02").starts(64, "09:00:05")
-    assert row(tell(DAG, log, out=out), live=True).state is DagState.RUNNING
+    assert row(read_ensemble(DAG, log, out=out), live=True).state is DagState.RUNNING
 
 
 def test_a_second_dagman_that_recovers_and_ends_at_once_leaves_the_first_running() -> None:
@@ -330,7 +332,7 @@ def test_a_second_dagman_that_recovers_and_ends_at_once_leaves_the_first_running
     jobstate = b"1777885200 INTERNAL *** DAGMAN_STARTED 38.0 ***\n"
     jobstate += b"1777885800 INTERNAL *** DAGMAN_STARTED 40.0 ***\n"
     jobstate += b"1777885801 INTERNAL *** DAGMAN_FINISHED 1 ***\n"
-    told = tell(DAG, log, out=out, jobstate=jobstate)
-    dag = row(told, live=True)
+    result = read_ensemble(DAG, log, out=out, jobstate=jobstate)
+    dag = row(result, live=True)
     assert (dag.state, dag.refused, dag.recoveries) == (DagState.RUNNING, 1, 0)
-    assert not [notice for notice in told.painter(live=True).notices() if lost in notice.text]
+    assert not [notice for notice in result.painter(live=True).notices() if lost in notice.text]

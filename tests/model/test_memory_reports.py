@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
-from tests.support.event_logs import ONE_NODE, Log, Told, of_one_job, tell
+from tests.support.event_logs import ONE_NODE, EnsembleReading, Log, of_one_job, read_ensemble
 from tests.support.json_writer import JsonWriter
 
 NODE = "run0-train_epoch0"
@@ -64,7 +64,7 @@ def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Eve
 
 
 def says(ensemble: Ensemble) -> dict[str, object]:
-    painter = Told(ensemble).painter()
+    painter = EnsembleReading(ensemble).painter()
     writer = JsonWriter(painter.clock.with_offset)
     views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
     return {
@@ -84,7 +84,7 @@ def test_added_up_or_one_by_one_in_any_pieces(seed: int) -> None:
         some_log(dice, Log("metl.log")),
         some_log(dice, Log("run.dag.nodes.log", LogRole.NODES, "run.dag")),
     ]
-    one_by_one, together = tell(ONE_NODE).ensemble, tell(ONE_NODE).ensemble
+    one_by_one, together = read_ensemble(ONE_NODE).ensemble, read_ensemble(ONE_NODE).ensemble
     for log in logs:
         events = parse(log.data).events
         for piece in in_pieces(events, dice):
@@ -101,20 +101,20 @@ def test_a_dagman_whose_log_begins_with_its_memory_reports_was_in_the_queue() ->
     log.image(5, 10, at="10:00:00").image(5, 11).terminate(5)
     log.submit(6, at="11:00:00").execute(6).image(6, 12)
     events = parse(log.data).events
-    told = tell(ONE_NODE)
-    told.ensemble.apply(added_up(events, log))
+    result = read_ensemble(ONE_NODE)
+    result.ensemble.apply(added_up(events, log))
     assert (
-        told.ensemble.dags["run.dag"].logs.jobs
-        == tell(ONE_NODE, log).ensemble.dags["run.dag"].logs.jobs
+        result.ensemble.dags["run.dag"].logs.jobs
+        == read_ensemble(ONE_NODE, log).ensemble.dags["run.dag"].logs.jobs
     )
-    assert [t.cluster for t in told.ensemble.dags["run.dag"].logs.jobs] == [5, 6]
+    assert [t.cluster for t in result.ensemble.dags["run.dag"].logs.jobs] == [5, 6]
 
 
 def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
     log = Log().image(7, 100).image(7, 300).image(7, 200)
-    told = of_one_job()
-    assert told.ensemble.apply(added_up(parse(log.data).events, log))
-    assert told.ensemble.changed_jobs == {(7, 0, 0)}
-    view = Told(told.ensemble).painter().job_view(7, 0)
+    result = of_one_job()
+    assert result.ensemble.apply(added_up(parse(log.data).events, log))
+    assert result.ensemble.changed_jobs == {(7, 0, 0)}
+    view = EnsembleReading(result.ensemble).painter().job_view(7, 0)
     assert view is not None
     assert (view.memory_updates, view.row.memory_mb) == (3, 300)

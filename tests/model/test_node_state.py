@@ -12,7 +12,7 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
-from tests.support.event_logs import Log, Out, Told, moment, tell
+from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 
 EPOCH0, EPOCH1, EPOCH2 = (f"run0-train_epoch{n}" for n in range(3))
 
@@ -43,22 +43,22 @@ def rescued(*nodes: str) -> str:
     return RESCUE.format(count=len(nodes), done=done)
 
 
-def states(told: Told, live: bool = False) -> list[State]:
-    return [told.node(name, live=live) for name in (EPOCH0, EPOCH1, EPOCH2)]
+def states(report_of: EnsembleReading, live: bool = False) -> list[State]:
+    return [report_of.node(name, live=live) for name in (EPOCH0, EPOCH1, EPOCH2)]
 
 
 # --- by its jobs --------------------------------------------------------------------------
 
 
 def test_a_node_that_was_never_submitted_waits() -> None:
-    assert states(tell(CHAIN)) == [State.WAITING] * 3
+    assert states(read_ensemble(CHAIN)) == [State.WAITING] * 3
 
 
 def test_a_node_is_what_its_last_job_is() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, EPOCH0)
-    told = tell(CHAIN, log)
-    assert told.node(EPOCH0) is State.IDLE
-    state = told.node_state(EPOCH0)
+    result = read_ensemble(CHAIN, log)
+    assert result.node(EPOCH0) is State.IDLE
+    state = result.node_state(EPOCH0)
     assert state.job is not None
     assert state.job.id == (78, 0)
 
@@ -67,10 +67,10 @@ def test_late_events_of_a_superseded_job_change_nothing() -> None:
     """040, 004 and 009 of the job before arrive after its successor's 000."""
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH0).execute(78)
     log.transfer(77, "started output").evict(77).remove(77)
-    told = tell(CHAIN, log)
-    assert told.node(EPOCH0) is State.RUNNING
-    assert told.job(77).state is State.REMOVED
-    assert told.painter().status().node_states[State.RUNNING] == 1
+    result = read_ensemble(CHAIN, log)
+    assert result.node(EPOCH0) is State.RUNNING
+    assert result.job(77).state is State.REMOVED
+    assert result.painter().status().node_states[State.RUNNING] == 1
 
 
 @pytest.mark.parametrize(
@@ -99,70 +99,70 @@ def test_of_several_procs_the_worst_open_one_counts(ends: list[str], expected: S
             log.terminate(job, 0 if end == "terminate" else 1)
         elif end in ("hold", "remove"):
             getattr(log, end)(job)
-    assert tell(CHAIN, log).node(EPOCH0) is expected
+    assert read_ensemble(CHAIN, log).node(EPOCH0) is expected
 
 
 def test_both_forms_of_the_nodes_name() -> None:
     log = Log().submit(77, EPOCH0, older=True).submit(78, EPOCH1)
-    assert states(tell(CHAIN, log))[1] is State.IDLE
-    assert tell(CHAIN, log).job(77).node == EPOCH0
+    assert states(read_ensemble(CHAIN, log))[1] is State.IDLE
+    assert read_ensemble(CHAIN, log).job(77).node == EPOCH0
 
 
 # --- DONE ---------------------------------------------------------------------------------
 
 
 def test_done_in_the_dag_file() -> None:
-    told = tell(CHAIN.replace(f"JOB {EPOCH0} train.sub", f"JOB {EPOCH0} train.sub DONE"))
-    assert states(told) == [State.COMPLETED, State.WAITING, State.WAITING]
-    assert not told.node_state(EPOCH0).inferred
+    result = read_ensemble(CHAIN.replace(f"JOB {EPOCH0} train.sub", f"JOB {EPOCH0} train.sub DONE"))
+    assert states(result) == [State.COMPLETED, State.WAITING, State.WAITING]
+    assert not result.node_state(EPOCH0).inferred
 
 
 def test_done_in_a_rescue_file() -> None:
-    told = tell(CHAIN, rescue=rescued(EPOCH0, EPOCH1))
-    assert states(told) == [State.COMPLETED, State.COMPLETED, State.UNKNOWN]
-    (dag,) = told.painter().status().dags
+    result = read_ensemble(CHAIN, rescue=rescued(EPOCH0, EPOCH1))
+    assert states(result) == [State.COMPLETED, State.COMPLETED, State.UNKNOWN]
+    (dag,) = result.painter().status().dags
     assert (dag.rescue, dag.nodes_done) == (1, 2)
 
 
 def test_done_wins_over_a_job_that_failed() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1)
-    assert tell(CHAIN, log, rescue=rescued(EPOCH0)).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(CHAIN, log, rescue=rescued(EPOCH0)).node(EPOCH0) is State.COMPLETED
 
 
 def test_a_node_before_a_submitted_one_must_be_done() -> None:
-    told = tell(CHAIN, Log().submit(99, EPOCH2))
-    assert states(told) == [State.COMPLETED, State.COMPLETED, State.IDLE]
-    assert told.node_state(EPOCH0).inferred
-    assert told.node_state(EPOCH1).inferred
-    run = told.run("run0")
+    result = read_ensemble(CHAIN, Log().submit(99, EPOCH2))
+    assert states(result) == [State.COMPLETED, State.COMPLETED, State.IDLE]
+    assert result.node_state(EPOCH0).inferred
+    assert result.node_state(EPOCH1).inferred
+    run = result.run("run0")
     assert (run.epochs_done, run.epochs_inferred, run.epochs_total) == (2, 2, 3)
-    (dag,) = told.painter().status().dags
+    (dag,) = result.painter().status().dags
     assert dag.nodes_done == 2
 
 
 def test_a_lost_end_is_inferred_from_the_child() -> None:
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH1)
-    told = tell(CHAIN, log)
-    state = told.node_state(EPOCH0)
+    result = read_ensemble(CHAIN, log)
+    state = result.node_state(EPOCH0)
     assert (state.state, state.inferred) == (State.COMPLETED, True)
-    assert told.job(77).state is State.RUNNING
+    assert result.job(77).state is State.RUNNING
 
 
 def test_a_weak_parent_is_not_inferred() -> None:
     """A child behind WEAK PARENT starts whatever became of it."""
     dag = f"JOB {EPOCH0} t.sub\nJOB report r.sub\nWEAK PARENT {EPOCH0} CHILD report\n"
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, "report")
-    assert tell(dag, log).node(EPOCH0) is State.FAILED
-    assert tell(dag.replace("WEAK ", ""), log).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(dag, log).node(EPOCH0) is State.FAILED
+    assert read_ensemble(dag.replace("WEAK ", ""), log).node(EPOCH0) is State.COMPLETED
 
 
 def test_a_node_submitted_before_its_parent_was_again_is_superseded() -> None:
     """The user removed the DAG and began from the first epoch anew."""
     log = Log().submit(77, EPOCH0).execute(77).terminate(77).submit(78, EPOCH1).execute(78)
     log.terminate(78).submit(90, EPOCH0).execute(90)
-    told = tell(CHAIN, log)
-    assert states(told) == [State.RUNNING, State.WAITING, State.WAITING]
-    run = told.run("run0")
+    result = read_ensemble(CHAIN, log)
+    assert states(result) == [State.RUNNING, State.WAITING, State.WAITING]
+    run = result.run("run0")
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.epochs_done) == (0, 90, 0)
     # What it cost stays what it cost.
@@ -178,11 +178,11 @@ def test_a_join_node_is_done_with_its_parents() -> None:
     log = Log()
     for cluster, name in enumerate(parents, start=1):
         log.submit(cluster, name).execute(cluster).terminate(cluster)
-    told = tell(dag, log)
-    joins = [n for n in told.ensemble.dags["run.dag"].workflow.nodes if "join" in n]
+    result = read_ensemble(dag, log)
+    joins = [n for n in result.ensemble.dags["run.dag"].workflow.nodes if "join" in n]
     assert joins
-    assert [told.node(name) for name in joins] == [State.COMPLETED]
-    assert told.painter().status().dags[0].nodes_done == 5
+    assert [result.node(name) for name in joins] == [State.COMPLETED]
+    assert result.painter().status().dags[0].nodes_done == 5
 
 
 # --- PRE, POST, PRE_SKIP ------------------------------------------------------------------
@@ -207,17 +207,17 @@ def test_the_post_script_decides_whatever_the_job_returned(
     job_code: int, post_code: int, expected: State
 ) -> None:
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, job_code)
-    told = tell(SCRIPTED, log.post(77, EPOCH0, post_code))
-    assert told.node(EPOCH0) is expected
+    result = read_ensemble(SCRIPTED, log.post(77, EPOCH0, post_code))
+    assert result.node(EPOCH0) is expected
     job_state = State.COMPLETED if job_code == 0 else State.FAILED
-    assert told.job(77).state is job_state
+    assert result.job(77).state is job_state
 
 
 def test_a_post_script_of_the_submission_before_decides_nothing() -> None:
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, 1).post(77, EPOCH0, 1)
-    assert tell(SCRIPTED, log.submit(78, EPOCH0).execute(78)).node(EPOCH0) is State.RUNNING
+    assert read_ensemble(SCRIPTED, log.submit(78, EPOCH0).execute(78)).node(EPOCH0) is State.RUNNING
     log.terminate(78, 0)
-    assert tell(SCRIPTED, log).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.COMPLETED
 
 
 def test_a_post_script_of_a_job_that_could_not_be_submitted() -> None:
@@ -230,34 +230,36 @@ def test_a_post_script_of_a_job_that_could_not_be_submitted() -> None:
         f"\t(1) Normal termination (return value 4)\n    DAG Node: {EPOCH0}\n",
     )
     assert log.data.startswith(b"016 (-01.000.000)")
-    told = tell(SCRIPTED, log)
-    assert told.node(EPOCH0) is State.FAILED
-    assert told.painter().job_rows() == []
+    result = read_ensemble(SCRIPTED, log)
+    assert result.node(EPOCH0) is State.FAILED
+    assert result.painter().job_rows() == []
 
 
 def test_pre_skip_ends_a_node_that_trained_nothing() -> None:
-    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0))
-    assert told.node(EPOCH0) is State.SKIPPED
-    run = told.run("run0")
+    result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0))
+    assert result.node(EPOCH0) is State.SKIPPED
+    run = result.run("run0")
     assert (run.epochs_done, run.epochs_skipped) == (0, 1)
-    (dag,) = told.painter().status().dags
+    (dag,) = result.painter().status().dags
     assert dag.nodes_done == 1
-    assert told.painter().job_rows() == []
+    assert result.painter().job_rows() == []
 
 
 def test_pre_skip_in_the_jobstate_log() -> None:
-    told = tell(SCRIPTED, jobstate=b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n")
-    assert told.node(EPOCH0) is State.SKIPPED
+    result = read_ensemble(
+        SCRIPTED, jobstate=b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n"
+    )
+    assert result.node(EPOCH0) is State.SKIPPED
 
 
 def test_a_skip_before_a_submission_is_over() -> None:
     log = Log(*NODES_LOG).pre_skip(EPOCH0).submit(77, EPOCH0).execute(77)
-    assert tell(SCRIPTED, log).node(EPOCH0) is State.RUNNING
+    assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.RUNNING
 
 
 def test_a_rescue_file_calls_a_skipped_node_done_and_it_stays_skipped() -> None:
-    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0), rescue=rescued(EPOCH0))
-    assert told.node(EPOCH0) is State.SKIPPED
+    result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0), rescue=rescued(EPOCH0))
+    assert result.node(EPOCH0) is State.SKIPPED
 
 
 def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
@@ -271,20 +273,20 @@ def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
         )
     )
     out.say(f"Running PRE script of Node {EPOCH0}...", at="10:30:00")
-    told = tell(SCRIPTED, out=out, rescue=rescued(EPOCH0))
-    state = told.node_state(EPOCH0)
+    result = read_ensemble(SCRIPTED, out=out, rescue=rescued(EPOCH0))
+    state = result.node_state(EPOCH0)
     assert (state.state, state.since) == (State.SKIPPED, moment("10:00:00"))
 
 
-@pytest.mark.parametrize("told_by", ["out", "jobstate"])
-def test_a_job_cut_off_before_the_skip_does_not_complete_the_node(told_by: str) -> None:
+@pytest.mark.parametrize("reported_by", ["out", "jobstate"])
+def test_a_job_cut_off_before_the_skip_does_not_complete_the_node(reported_by: str) -> None:
     """``stop-now``: the job is removed, the gate skips its retry; then the DAG is removed and
     submitted again. DAGMan truncates nodes.log, and its rescue file says DONE."""
     skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
     log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).remove(77, at="10:20:00")
     out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:00:00")
     jobstate = b""
-    if told_by == "out":
+    if reported_by == "out":
         out.say(f"Retrying node {EPOCH0} (retry #1 of 2)...", at="10:20:05")
         out.say(f"PRE Script of Job {EPOCH0} failed with status 2", at="10:20:06")
         out.say(skips, at="10:20:06")
@@ -296,36 +298,36 @@ def test_a_job_cut_off_before_the_skip_does_not_complete_the_node(told_by: str) 
         )
     out.say("Received SIGUSR1", at="10:30:00").exit(2)
     out.start(at="10:40:00", done=1)
-    told = tell(SCRIPTED, log, out=out, rescue=rescued(EPOCH0), jobstate=jobstate)
-    assert told.node_state(EPOCH0, live=True).state is State.SKIPPED
-    run = told.run("run0")
+    result = read_ensemble(SCRIPTED, log, out=out, rescue=rescued(EPOCH0), jobstate=jobstate)
+    assert result.node_state(EPOCH0, live=True).state is State.SKIPPED
+    run = result.run("run0")
     assert (run.epochs_done, run.epochs_skipped) == (0, 1)
     out.submitted(EPOCH1, 80, at="10:41:00")
-    told = tell(SCRIPTED, log, out=out, rescue=rescued(EPOCH0), jobstate=jobstate)
-    assert told.node(EPOCH0, live=True) is State.SKIPPED
+    result = read_ensemble(SCRIPTED, log, out=out, rescue=rescued(EPOCH0), jobstate=jobstate)
+    assert result.node(EPOCH0, live=True) is State.SKIPPED
 
 
 def test_a_skip_of_an_older_life_is_none_where_the_node_is_not_done() -> None:
     skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
     out = Out().start(at="09:59:00").say(skips, at="10:20:06").exit(1).start(at="10:40:00")
-    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
-    assert told.node(EPOCH0, live=True) is State.WAITING
+    result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
+    assert result.node(EPOCH0, live=True) is State.WAITING
     out.say(f"Running PRE script of Node {EPOCH0}...", at="10:41:00")
-    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
-    assert told.node(EPOCH0, live=True) is State.PRE
+    result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
+    assert result.node(EPOCH0, live=True) is State.PRE
 
 
 def test_scripts_that_run_now() -> None:
     out = Out().start().say(f"Running PRE script of Node {EPOCH0}...")
-    assert tell(SCRIPTED, out=out).node(EPOCH0) is State.PRE
+    assert read_ensemble(SCRIPTED, out=out).node(EPOCH0) is State.PRE
     out.say(f"PRE Script of Node {EPOCH0} completed successfully.")
     out.submitted(EPOCH0, 77, at="10:10:00")
     log = Log(*NODES_LOG).submit(77, EPOCH0, at="10:09:00").execute(77).terminate(77, at="10:30:00")
-    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.POST, "the script comes next"
+    assert read_ensemble(SCRIPTED, log, out=out).node(EPOCH0) is State.POST, "the script comes next"
     out.say(f"Running POST script of Node {EPOCH0}...", at="10:30:00")
-    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.POST
+    assert read_ensemble(SCRIPTED, log, out=out).node(EPOCH0) is State.POST
     log.post(77, EPOCH0, 0, at="10:31:00")
-    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(SCRIPTED, log, out=out).node(EPOCH0) is State.COMPLETED
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -333,21 +335,23 @@ def test_before_its_post_script_a_node_is_neither_done_nor_failed(code: int) -> 
     dag = SCRIPTED + f"RETRY {EPOCH0} 2\n"
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, code, at="10:30:00")
     out = Out().start().submitted(EPOCH0, 77, at="09:59:00")
-    state = tell(dag, log, out=out).node_state(EPOCH0)
+    state = read_ensemble(dag, log, out=out).node_state(EPOCH0)
     assert (state.state, state.since) == (State.POST, moment("10:30:00"))
-    assert tell(dag, log).node(EPOCH0) is not State.POST, "no DAGMan is heard"
+    assert read_ensemble(dag, log).node(EPOCH0) is not State.POST, "no DAGMan is heard"
     out.exit(1, at="10:40:00")
-    assert tell(dag, log, out=out).node(EPOCH0) is not State.POST, "nobody runs it any more"
+    assert read_ensemble(dag, log, out=out).node(EPOCH0) is not State.POST, (
+        "nobody runs it any more"
+    )
 
 
 def test_a_script_of_a_dagman_that_is_gone_runs_no_more() -> None:
     out = Out().start().say(f"Running PRE script of Node {EPOCH0}...").exit(1)
-    assert tell(SCRIPTED, out=out).node(EPOCH0) is State.WAITING
+    assert read_ensemble(SCRIPTED, out=out).node(EPOCH0) is State.WAITING
 
 
 def test_a_pre_script_that_failed() -> None:
     out = Out().start().say(f"PRE Script of Node {EPOCH0} failed with status 9")
-    assert tell(SCRIPTED, out=out).node(EPOCH0) is State.FAILED
+    assert read_ensemble(SCRIPTED, out=out).node(EPOCH0) is State.FAILED
 
 
 # --- RETRY --------------------------------------------------------------------------------
@@ -364,26 +368,26 @@ def failed(times: int, code: int = 1) -> Log:
 
 def test_retrying_needs_retries_left() -> None:
     alive = Out().start(at="09:00:00")
-    assert tell(RETRIED, failed(1), out=alive).node(EPOCH0) is State.RETRYING
-    assert tell(RETRIED, failed(2), out=alive).node(EPOCH0) is State.RETRYING
-    assert tell(RETRIED, failed(3), out=alive).node(EPOCH0) is State.FAILED
+    assert read_ensemble(RETRIED, failed(1), out=alive).node(EPOCH0) is State.RETRYING
+    assert read_ensemble(RETRIED, failed(2), out=alive).node(EPOCH0) is State.RETRYING
+    assert read_ensemble(RETRIED, failed(3), out=alive).node(EPOCH0) is State.FAILED
 
 
 def test_retrying_needs_a_dag_that_is_alive() -> None:
-    assert tell(RETRIED, failed(1)).node(EPOCH0) is State.FAILED
-    assert tell(RETRIED, failed(1)).node(EPOCH0, live=True) is State.RETRYING
+    assert read_ensemble(RETRIED, failed(1)).node(EPOCH0) is State.FAILED
+    assert read_ensemble(RETRIED, failed(1)).node(EPOCH0, live=True) is State.RETRYING
     dead = Out().start(at="09:00:00").exit(1, at="23:00:00")
-    assert tell(RETRIED, failed(1), out=dead).node(EPOCH0) is State.FAILED
+    assert read_ensemble(RETRIED, failed(1), out=dead).node(EPOCH0) is State.FAILED
 
 
 def test_a_node_without_retry_has_failed() -> None:
     alive = Out().start(at="09:00:00")
-    assert tell(CHAIN, failed(1), out=alive).node(EPOCH0) is State.FAILED
+    assert read_ensemble(CHAIN, failed(1), out=alive).node(EPOCH0) is State.FAILED
 
 
 def test_unless_exit_ends_the_retries() -> None:
     alive = Out().start(at="09:00:00")
-    assert tell(RETRIED, failed(1, code=42), out=alive).node(EPOCH0) is State.FAILED
+    assert read_ensemble(RETRIED, failed(1, code=42), out=alive).node(EPOCH0) is State.FAILED
 
 
 def test_a_new_life_counts_its_own_retries() -> None:
@@ -391,21 +395,21 @@ def test_a_new_life_counts_its_own_retries() -> None:
     out = Out().start(at="09:00:00").exit(1, at="12:00:00").start(at="13:00:00")
     log = failed(3)
     log.submit(90, EPOCH0, at="13:01:00").execute(90).terminate(90, 1)
-    assert tell(RETRIED, log, out=out).node(EPOCH0) is State.RETRYING
+    assert read_ensemble(RETRIED, log, out=out).node(EPOCH0) is State.RETRYING
 
 
 def test_a_removed_job_of_a_live_dag_is_tried_again() -> None:
     alive = Out().start(at="09:00:00")
     log = Log().submit(77, EPOCH0).execute(77).remove(77)
-    assert tell(RETRIED, log, out=alive).node(EPOCH0) is State.RETRYING
-    assert tell(RETRIED, log).node(EPOCH0) is State.REMOVED
+    assert read_ensemble(RETRIED, log, out=alive).node(EPOCH0) is State.RETRYING
+    assert read_ensemble(RETRIED, log).node(EPOCH0) is State.REMOVED
 
 
 def test_a_job_removed_with_its_dagman_is_not_tried_again() -> None:
     alive = Out().start(at="09:00:00")
     log = Log().submit(77, EPOCH0).execute(77)
     log.remove(77, "removed because DAGManJobId =?= 900 by the schedd")
-    assert tell(RETRIED, log, out=alive).node(EPOCH0) is State.REMOVED
+    assert read_ensemble(RETRIED, log, out=alive).node(EPOCH0) is State.REMOVED
 
 
 def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
@@ -418,9 +422,9 @@ def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
     once = f"JOB {EPOCH0} train.sub\nRETRY {EPOCH0} 1\n"
     out = Out().start(at="09:00:00").submitted(EPOCH0, 77, at="10:00:00")
     out.say(f"Retrying node {EPOCH0} (retry #1 of 1)...", at="11:00:00")
-    assert tell(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.RETRYING
+    assert read_ensemble(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.RETRYING
     log.submit(78, EPOCH0).execute(78).terminate(78, 1)
-    assert tell(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.FAILED
+    assert read_ensemble(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.FAILED
 
 
 def test_a_pre_script_that_fails_as_often_as_it_may() -> None:
@@ -428,11 +432,11 @@ def test_a_pre_script_that_fails_as_often_as_it_may() -> None:
     once = f"JOB {EPOCH0} train.sub\nSCRIPT PRE {EPOCH0} pre.sh\nRETRY {EPOCH0} 1\n"
     out = Out().start(at="09:00:00").say(f"PRE Script of Node {EPOCH0} failed with status 9")
     out.say(f"Retrying node {EPOCH0} (retry #1 of 1)...")
-    assert tell(once, out=out).node(EPOCH0) is State.RETRYING
+    assert read_ensemble(once, out=out).node(EPOCH0) is State.RETRYING
     out.say(f"Running PRE script of Node {EPOCH0}...")
-    assert tell(once, out=out).node(EPOCH0) is State.PRE
+    assert read_ensemble(once, out=out).node(EPOCH0) is State.PRE
     out.say(f"PRE Script of Node {EPOCH0} failed with status 9")
-    assert tell(once, out=out).node(EPOCH0) is State.FAILED
+    assert read_ensemble(once, out=out).node(EPOCH0) is State.FAILED
 
 
 @pytest.mark.parametrize("jobstate_first", [True, False])
@@ -446,14 +450,14 @@ def test_two_words_of_one_second_are_weighed_alike_whichever_is_read_first(
         f"{begun + 3601:.0f} {EPOCH0} PRE_SCRIPT_STARTED - - - 2\n"
     ).encode()
     out = Out().start(at="09:00:00").say(f"Retrying node {EPOCH0} (retry #1 of 2)...", "11:00:01")
-    ensemble = tell(RETRIED, log).ensemble
+    ensemble = read_ensemble(RETRIED, log).ensemble
     readings = [
         lambda: ensemble.apply_jobstate("run.dag", read_jobstate(jobstate)[0]),
         lambda: ensemble.apply_dagman_messages("run.dag", read_dagman_out(out.data, OutState())[0]),
     ]
     for reading in readings if jobstate_first else reversed(readings):
         reading()
-    assert Told(ensemble).node(EPOCH0) is State.PRE
+    assert EnsembleReading(ensemble).node(EPOCH0) is State.PRE
 
 
 # --- DAGMan's word ------------------------------------------------------------------------
@@ -484,22 +488,22 @@ def status_file(node_status: int, when: str, dag_status: int = 3) -> bytes:
 def test_the_node_status_file_where_it_is_fresher() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1, at="11:00:00")
     older, newer = status_file(5, "10:30:00"), status_file(5, "11:00:30")
-    assert tell(CHAIN, log, status=older).node(EPOCH0) is State.FAILED
-    assert tell(CHAIN, log, status=newer).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(CHAIN, log, status=older).node(EPOCH0) is State.FAILED
+    assert read_ensemble(CHAIN, log, status=newer).node(EPOCH0) is State.COMPLETED
 
 
 def test_a_status_file_that_says_done_where_no_log_lies() -> None:
-    assert tell(CHAIN, status=status_file(5, "11:00:00")).node(EPOCH0) is State.COMPLETED
-    assert tell(CHAIN, status=status_file(6, "11:00:00")).node(EPOCH0) is State.FAILED
-    assert tell(CHAIN, status=status_file(2, "11:00:00")).node(EPOCH0) is State.PRE
-    assert tell(CHAIN, status=status_file(1, "11:00:00")).node(EPOCH0) is State.WAITING
+    assert read_ensemble(CHAIN, status=status_file(5, "11:00:00")).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(CHAIN, status=status_file(6, "11:00:00")).node(EPOCH0) is State.FAILED
+    assert read_ensemble(CHAIN, status=status_file(2, "11:00:00")).node(EPOCH0) is State.PRE
+    assert read_ensemble(CHAIN, status=status_file(1, "11:00:00")).node(EPOCH0) is State.WAITING
 
 
 def test_a_running_node_is_no_error_because_dagman_was_removed() -> None:
     """At removal DAGMan writes its running nodes as ERROR; their jobs know better."""
     log = Log().submit(77, EPOCH0).execute(77).remove(77, at="11:00:00")
-    told = tell(CHAIN, log, status=status_file(6, "11:00:01", dag_status=6))
-    assert told.node(EPOCH0) is State.REMOVED
+    result = read_ensemble(CHAIN, log, status=status_file(6, "11:00:01", dag_status=6))
+    assert result.node(EPOCH0) is State.REMOVED
 
 
 def test_the_jobstate_log_tells_of_nodes_the_job_log_lost() -> None:
@@ -509,7 +513,7 @@ def test_the_jobstate_log_tells_of_nodes_the_job_log_lost() -> None:
         b"1777904260 run0-train_epoch0 JOB_TERMINATED 77.0 - - 1\n"
         b"1777904260 run0-train_epoch0 JOB_SUCCESS 0 - - 1\n"
     )
-    assert tell(CHAIN, jobstate=lines).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(CHAIN, jobstate=lines).node(EPOCH0) is State.COMPLETED
 
 
 # --- lives of a DAG -----------------------------------------------------------------------
@@ -520,9 +524,9 @@ def test_a_fresh_start_makes_old_failures_void() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 0, at="10:30:00")
     log.submit(78, EPOCH1).execute(78).terminate(78, 1, at="11:00:00")
     out = Out().start(at="09:00:00").exit(1, at="11:00:10").start(at="12:00:00", done=1)
-    told = tell(CHAIN, log, out=out, rescue=rescued(EPOCH0))
-    assert states(told) == [State.COMPLETED, State.WAITING, State.WAITING]
-    (dag,) = told.painter().status().dags
+    result = read_ensemble(CHAIN, log, out=out, rescue=rescued(EPOCH0))
+    assert states(result) == [State.COMPLETED, State.WAITING, State.WAITING]
+    (dag,) = result.painter().status().dags
     assert (dag.state, dag.dagmans) == (DagState.RUNNING, 2)
     assert dag.submissions == (moment("09:00:00"), moment("12:00:00"))
 
@@ -530,7 +534,7 @@ def test_a_fresh_start_makes_old_failures_void() -> None:
 def test_a_recovery_makes_nothing_void() -> None:
     log = Log().submit(77, EPOCH0).execute(77)
     out = Out().start(at="09:00:00").start(at="12:00:00").recovery()
-    assert tell(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
+    assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -547,11 +551,11 @@ def test_a_recovery_makes_nothing_void() -> None:
 )
 def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) -> None:  # type: ignore[no-untyped-def]
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900).execute(900, gpus=None)
-    told = tell(CHAIN, ending(log))
-    (dag,) = told.painter().status().dags
+    result = read_ensemble(CHAIN, ending(log))
+    (dag,) = result.painter().status().dags
     assert dag.state is expected
-    assert told.painter().job_rows() == []
-    assert told.painter().status().gpu_hours.total == 0
+    assert result.painter().job_rows() == []
+    assert result.painter().status().gpu_hours.total == 0
 
 
 def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
@@ -559,7 +563,7 @@ def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
     log.remove(900, at="10:00:00").submit(901, at="10:00:00")
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
-    (dag,) = tell(CHAIN, log, out=out).painter().status().dags
+    (dag,) = read_ensemble(CHAIN, log, out=out).painter().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
@@ -577,8 +581,8 @@ def test_what_the_jobstate_log_says_of_an_end_is_not_the_next_dagmans(zone: tzin
         f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
         f"{ended} INTERNAL *** DAGMAN_FINISHED 1 ***\n"
     ).encode()
-    told = tell(CHAIN, log, out=out, jobstate=written, settings=Settings(zone=zone))
-    (dag,) = told.painter().status().dags
+    result = read_ensemble(CHAIN, log, out=out, jobstate=written, settings=Settings(zone=zone))
+    (dag,) = result.painter().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
@@ -589,28 +593,28 @@ def test_before_its_first_dagman_a_dag_was_not_submitted() -> None:
     out = Out().start(at="09:00:00")
     given = Settings(zone=UTC)
     for cut, expected in (("08:59:59", DagState.NOT_SUBMITTED), ("09:00:00", DagState.RUNNING)):
-        told = tell(CHAIN, out=out, jobstate=written, cut=cut, settings=given)
-        (dag,) = told.painter().status().dags
+        result = read_ensemble(CHAIN, out=out, jobstate=written, cut=cut, settings=given)
+        (dag,) = result.painter().status().dags
         assert (dag.state, len(dag.submissions)) == (expected, expected is DagState.RUNNING)
 
 
 def test_a_dag_of_which_nothing_is_known() -> None:
-    (dag,) = tell(CHAIN).painter().status().dags
+    (dag,) = read_ensemble(CHAIN).painter().status().dags
     assert (dag.state, dag.dagmans, dag.submissions) == (DagState.NOT_SUBMITTED, None, ())
-    (dag,) = tell(CHAIN, Log().submit(77, EPOCH0)).painter().status().dags
+    (dag,) = read_ensemble(CHAIN, Log().submit(77, EPOCH0)).painter().status().dags
     assert (dag.state, dag.dagmans) == (DagState.UNKNOWN, None)
     log = Log()
     for cluster, name in enumerate((EPOCH0, EPOCH1, EPOCH2), start=1):
         log.submit(cluster, name).execute(cluster).terminate(cluster)
-    (dag,) = tell(CHAIN, log).painter().status().dags
+    (dag,) = read_ensemble(CHAIN, log).painter().status().dags
     assert dag.state is DagState.DONE
 
 
 def test_a_dagman_that_refused_its_dag_says_why() -> None:
     out = Out().say("** condor_dagman (CONDOR_DAGMAN) STARTING UP", "09:36:49")
     out.say("ERROR: job 0.ALL_NODES not found!", "09:36:49").exit(1, "09:36:49")
-    told = tell("JOB run0-train_epoch0 t.sub\n", out=out)
-    (notice,) = told.painter().notices()
+    result = read_ensemble("JOB run0-train_epoch0 t.sub\n", out=out)
+    (notice,) = result.painter().notices()
     assert (notice.kind, notice.file) == ("dagman-error", "run.dag.dagman.out")
     assert "job 0.ALL_NODES not found!" in notice.text
 
@@ -618,26 +622,28 @@ def test_a_dagman_that_refused_its_dag_says_why() -> None:
 def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
     text = "ERROR: log file run.dag.nodes.log has been deleted. Aborting."
     again = Out().start("09:00:00").say(text, "09:30:00").start("09:30:01")
-    (notice,) = tell(CHAIN, out=again).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, out=again).painter(live=True).notices()
     assert (notice.kind, notice.text) == ("dagman-error", f"DAGMan: {text[7:]}")
     other = Out().start("09:00:00").say("ERROR: a PRE script", "09:30:00").start("09:30:01")
-    assert not list(tell(CHAIN, out=other).painter(live=True).notices())
+    assert not list(read_ensemble(CHAIN, out=other).painter(live=True).notices())
 
 
-def test_jobs_of_two_submissions_of_a_node_are_told_while_both_are_in_the_queue() -> None:
+def test_jobs_of_two_submissions_of_a_node_are_reported_while_both_are_in_the_queue() -> None:
     log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     log.submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
-    (notice,) = tell(CHAIN, log).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, log).painter(live=True).notices()
     assert notice.kind == "doubled-node"
     assert f"{EPOCH0} has jobs of 2 submissions in the queue by their logs, 7, 9:" in notice.text
-    assert not list(tell(CHAIN, log).painter().notices()), "nobody can do anything any more"
+    assert not list(read_ensemble(CHAIN, log).painter().notices()), (
+        "nobody can do anything any more"
+    )
     log.terminate(7)
-    assert not list(tell(CHAIN, log).painter(live=True).notices())
+    assert not list(read_ensemble(CHAIN, log).painter(live=True).notices())
     several = Log().submit((7, 0), EPOCH0).submit((7, 1), EPOCH0)
-    assert not list(tell(CHAIN, several).painter(live=True).notices()), "of one submission"
+    assert not list(read_ensemble(CHAIN, several).painter(live=True).notices()), "of one submission"
 
 
 def test_a_list_of_failed_nodes_is_no_complaint() -> None:
     out = Out().start("09:00:00").say("ERROR: the following job(s) failed:", "10:00:00")
-    told = tell("JOB run0-train_epoch0 t.sub\n", out=out.exit(1, "10:00:00"))
-    assert not list(told.painter().notices())
+    result = read_ensemble("JOB run0-train_epoch0 t.sub\n", out=out.exit(1, "10:00:00"))
+    assert not list(result.painter().notices())

@@ -10,7 +10,7 @@ from metlmon.eventlog import parse
 from metlmon.model.model_state import Batch
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
 from metlmon.model.states import Outcome
-from tests.support.event_logs import Log, of_one_job, tell
+from tests.support.event_logs import Log, of_one_job, read_ensemble
 
 NODE = "run0-train_epoch0"
 
@@ -79,14 +79,14 @@ def test_the_access_points_alias_is_no_execute_host() -> None:
 def test_a_target_is_never_a_site() -> None:
     dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
     log = Log().submit(77, NODE).execute(77, slot="slot1@localhost")
-    job = tell(dag, log).job(77)
+    job = read_ensemble(dag, log).job(77)
     assert (job.target, job.site) == ("Delta-GPU", None)
 
 
 def test_targets_are_listed_with_the_site_that_served_them() -> None:
     dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
     log = Log().submit(77, NODE).execute(77, gpus=2, site="Expanse-GPU", at="10:00:00")
-    status = tell(dag, log.terminate(77, at="13:00:00")).painter().status()
+    status = read_ensemble(dag, log.terminate(77, at="13:00:00")).painter().status()
     (only,) = status.sites
     assert (only.site, only.target, only.executions, only.completed_epochs) == (
         "Expanse-GPU",
@@ -107,7 +107,7 @@ def test_the_median_is_of_good_executions_alone() -> None:
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
 
 
-def test_two_models_in_one_job_are_said_together() -> None:
+def test_two_models_in_one_job_are_reported_together() -> None:
     log = Log().submit(77, NODE)
     lines = (
         "\tSlotName: slot1@gpu2003.chtc.wisc.edu\n\tGPUs = 2\n"
@@ -136,7 +136,7 @@ def test_two_models_in_one_job_are_said_together() -> None:
 def test_off_target(target: str, where: str, off: bool) -> None:
     dag = f"JOB {NODE} t.sub\nJOB run1-train_epoch0 t.sub\n"
     dag += f'VARS {NODE} ResourceName="{target}"\nVARS run1-train_epoch0 ResourceName="expanse"\n'
-    run = tell(dag, Log().submit(77, NODE).execute(77, site=where)).run("run0")
+    run = read_ensemble(dag, Log().submit(77, NODE).execute(77, site=where)).run("run0")
     assert run.latest is not None
     assert run.latest.off_target is off
 
@@ -147,10 +147,10 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
     log = Log().submit(77, NODE).execute(77, site="Expanse-GPU")
 
     def off(*dags: str) -> set[bool]:
-        told = tell({f"{n}.dag": text for n, text in enumerate(dags)}, log)
-        latest = told.run("run0").latest
+        result = read_ensemble({f"{n}.dag": text for n, text in enumerate(dags)}, log)
+        latest = result.run("run0").latest
         assert latest is not None
-        return {latest.off_target, told.job(77).off_target}
+        return {latest.off_target, result.job(77).off_target}
 
     assert off(pool + site) == {True}
     assert off(pool, site) == {False}
@@ -159,7 +159,7 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
 
 def test_nobody_is_off_target_who_has_not_run() -> None:
     dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="expanse"\n'
-    run = tell(dag, Log().submit(77, NODE)).run("run0")
+    run = read_ensemble(dag, Log().submit(77, NODE)).run("run0")
     assert run.latest is not None
     assert (run.latest.site, run.latest.off_target) == (None, False)
 
@@ -233,7 +233,7 @@ def test_causes_group_bad_hours() -> None:
         (Outcome.HELD, 34, None, None, None, "held, no reason given"),
     ],
 )
-def test_a_cause_is_said_where_no_reason_was_given(
+def test_a_cause_is_reported_where_no_reason_was_given(
     outcome: Outcome, code: int, reason: str, value: int, signal: int, cause: str
 ) -> None:
     assert cause_of(outcome, code, reason, value, signal) == cause
@@ -245,12 +245,12 @@ def test_a_cause_is_said_where_no_reason_was_given(
 def test_a_held_job_whose_hold_has_no_readable_detail_is_a_problem_now() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=1).raw(12, 77, "Job was held.")
     held = replace(parse(log.data).events[-1], detail=None)
-    told = of_one_job(Log().submit(77, NODE).execute(77, gpus=1))
-    told.ensemble.apply(Batch(log.file, log.role, [held]))
-    (problem,) = told.painter().problems()
+    result = of_one_job(Log().submit(77, NODE).execute(77, gpus=1))
+    result.ensemble.apply(Batch(log.file, log.role, [held]))
+    (problem,) = result.painter().problems()
     assert (problem.cause, problem.now, problem.times) == ("held, no reason given", 1, 1)
-    told.ensemble.apply(Batch(log.file, log.role, parse(log.release(77).data).events[-1:]))
-    (problem,) = told.painter().problems()
+    result.ensemble.apply(Batch(log.file, log.role, parse(log.release(77).data).events[-1:]))
+    (problem,) = result.painter().problems()
     assert (problem.now, problem.times) == (0, 1), "released: it was held once"
 
 
@@ -270,15 +270,15 @@ def test_problems_put_what_is_in_trouble_now_first() -> None:
 
 def test_a_stalled_input_transfer_is_a_problem() -> None:
     log = Log().submit(1, NODE).transfer(1, "started input", at="10:00:00")
-    told = of_one_job(log)
-    assert told.painter("10:29:00").problems() == ()
-    (group,) = told.painter("12:00:00").problems()
+    result = of_one_job(log)
+    assert result.painter("10:29:00").problems() == ()
+    (group,) = result.painter("12:00:00").problems()
     assert (group.kind, group.now) == ("stalled", 1)
 
 
 def test_a_lost_host_is_a_problem_after_a_while() -> None:
     log = Log().submit(1, NODE).execute(1).disconnect(1, at="10:10:00")
-    told = of_one_job(log)
-    assert told.painter("10:15:00").problems() == ()
-    (group,) = told.painter("10:40:00").problems()
+    result = of_one_job(log)
+    assert result.painter("10:15:00").problems() == ()
+    (group,) = result.painter("10:40:00").problems()
     assert (group.kind, group.now) == ("stalled", 1)

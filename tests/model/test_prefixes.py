@@ -100,9 +100,9 @@ class Model:
             self._read_log(name, data, end, limit)
         elif name in self.files.outs:
             state, at = self.at.get(name, (OutState(), 0))
-            said, state, used = read_dagman_out(data[at:end], state)
+            result, state, used = read_dagman_out(data[at:end], state)
             self.at[name] = state, at + used
-            self.ensemble.apply_dagman_messages(self.files.outs[name], said)
+            self.ensemble.apply_dagman_messages(self.files.outs[name], result)
         else:
             at = self.at.get(name, 0)
             entries, _, used = read_jobstate(data[at:end])
@@ -375,10 +375,10 @@ def read_whole(dagdir: Path) -> Facts:
     reader = DagdirReader(dagdir, live=False)
     reader.open()
     reader.read_all()
-    return told(reader)
+    return report_of(reader)
 
 
-def told(reader: DagdirReader) -> Facts:
+def report_of(reader: DagdirReader) -> Facts:
     painter = reader.snapshot_builder()
     writer = JsonWriter(painter.clock.with_offset)
     jobs = writer.jobs(painter, painter.job_rows())["jobs"]
@@ -407,7 +407,7 @@ def test_a_reader_that_follows_says_what_one_that_comes_late_says(
                 written[name] = end
         reader.check()
         reader.read_all()
-        assert differences(told(reader), read_whole(tmp_path)) == [], f"after part {part}"
+        assert differences(report_of(reader), read_whole(tmp_path)) == [], f"after part {part}"
 
 
 # --- a log that two directories write ----------------------------------------------------------

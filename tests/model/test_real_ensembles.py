@@ -83,13 +83,13 @@ def test_aws_transfers(aws: Status) -> None:
     assert moved.bytes_received == 2_302_770_316_569
 
 
-def test_aws_damage_is_told(aws: Status, shared: Callable[[str], Path]) -> None:
+def test_aws_damage_is_reported(aws: Status, shared: Callable[[str], Path]) -> None:
     """Two places: a header glued behind a cut line, and what the same gap swallowed."""
     lines = shared("examples/metl-aws/metl.log").read_bytes().split(b"\n")
     glued = next(i for i, line in enumerate(lines, 1) if b"Run Local Usa013 (" in line)
-    told = [(n.kind, n.file, n.line) for n in aws.warnings]
-    assert ("glued-header", "metl.log", glued) in told
-    assert {kind for kind, _, _ in told} == {"glued-header", "log-gap"}
+    result = [(n.kind, n.file, n.line) for n in aws.warnings]
+    assert ("glued-header", "metl.log", glued) in result
+    assert {kind for kind, _, _ in result} == {"glued-header", "log-gap"}
     assert all(n.file and n.line and n.text for n in aws.warnings)
 
 
@@ -132,10 +132,10 @@ NODE_STATUS = {"5": {State.COMPLETED, State.SKIPPED}, "6": {State.FAILED, State.
 def test_nodes_equal_the_node_status_file(dagdir: Path, stem: str) -> None:
     file = "nodes.dag.status" if stem == "ens" else f"{stem}.status"
     text = (here(dagdir) / file).read_text()
-    said = dict(re.findall(r'Node = "([^"]+)";\s*NodeStatus = (\d)', text))
-    assert said
+    result = dict(re.findall(r'Node = "([^"]+)";\s*NodeStatus = (\d)', text))
+    assert result
     painter = painted(dagdir)
-    for node, status in said.items():
+    for node, status in result.items():
         state = painter.states[(f"{stem}.dag", node)].state
         expected = NODE_STATUS.get(status, set(State) - {State.COMPLETED, State.SKIPPED})
         assert state in expected, (node, status, state)

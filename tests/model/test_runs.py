@@ -13,7 +13,7 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from tests.support.event_logs import Log, Out, tell
+from tests.support.event_logs import Log, Out, read_ensemble
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
 
@@ -62,7 +62,7 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
 
 def test_both_numbers_of_an_epoch_are_kept() -> None:
     log = trained(Log(), 77, "run3-train_epoch0").submit(78, "run3-train_epoch1")
-    run = tell(chain("run3", UUID, range(5)), log).run("run3")
+    run = read_ensemble(chain("run3", UUID, range(5)), log).run("run3")
     assert (run.run, run.uuid, run.key) == ("run3", UUID, UUID)
     assert (run.epochs_total, run.epochs_done, run.state) == (5, 1, State.IDLE)
     assert run.latest is not None
@@ -73,33 +73,33 @@ def test_both_numbers_of_an_epoch_are_kept() -> None:
 
 def test_side_nodes_are_no_epochs() -> None:
     log = trained(Log(), 77, "run3-train_epoch0").submit(78, "run3-eval_epoch0")
-    told = tell(chain("run3", UUID, range(2)), log)
-    run = told.run("run3")
+    result = read_ensemble(chain("run3", UUID, range(2)), log)
+    run = result.run("run3")
     assert (run.epochs_total, run.epochs_done) == (2, 1)
     assert run.latest is not None
     assert run.latest.node == "run3-train_epoch0"
-    view = told.painter().run_view(run.key)
+    view = result.painter().run_view(run.key)
     assert view is not None
     assert [row.node for row in view.epochs] == ["run3-train_epoch0", "run3-train_epoch1"]
     assert [row.node for row in view.side] == ["run3-eval_epoch0", "run3-eval_epoch1"]
-    status = told.painter().status()
+    status = result.painter().status()
     assert sum(status.epoch_states.values()) == 2
     assert sum(status.node_states.values()) == 4
 
 
 def test_epochs_are_ordered_as_numbers() -> None:
-    told = tell(chain("run0", UUID, range(12)), Log().submit(77, "run0-train_epoch10"))
-    view = told.painter().run_view(UUID)
+    result = read_ensemble(chain("run0", UUID, range(12)), Log().submit(77, "run0-train_epoch10"))
+    view = result.painter().run_view(UUID)
     assert view is not None
     assert [row.epoch for row in view.epochs] == list(range(12))
-    run = told.run("run0")
+    run = result.run("run0")
     assert run.latest is not None
     assert run.latest.epoch == 10
 
 
 def test_a_run_without_a_uuid_is_its_name_in_its_dag() -> None:
     dags = {"a.dag": chain("run0", None, range(2)), "b.dag": chain("run0", None, range(2))}
-    status = tell(dags).painter().status()
+    status = read_ensemble(dags).painter().status()
     assert [(run.run, run.uuid, run.dag) for run in status.runs] == [
         ("run0", None, "a.dag"),
         ("run0", None, "b.dag"),
@@ -117,8 +117,8 @@ def test_one_run_continued_by_a_second_dag() -> None:
     for n in range(3):
         trained(log, 70 + n, f"run0-train_epoch{n}")
     log.submit(80, "again0-train_epoch3").execute(80, gpus=2)
-    told = tell(dags, log)
-    (run,) = told.painter().status().runs
+    result = read_ensemble(dags, log)
+    (run,) = result.painter().status().runs
     assert (run.epochs_total, run.epochs_done, run.dag) == (6, 3, "second.dag")
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.target, run.latest.gpus) == (3, "Delta-GPU", 2)
@@ -137,12 +137,12 @@ def test_the_same_epochs_in_two_dags_count_once() -> None:
         "first.dag": Out().start().submitted("run0-train_epoch0", 70),
         "second.dag": Out().start().submitted("run0-train_epoch1", 80),
     }
-    told = tell(dags, log, out=out)
-    (run,) = told.painter().status().runs
+    result = read_ensemble(dags, log, out=out)
+    (run,) = result.painter().status().runs
     assert (run.epochs_total, run.epochs_done, run.dag) == (3, 1, "second.dag")
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster) == (1, 80)
-    view = told.painter().run_view(UUID)
+    view = result.painter().run_view(UUID)
     assert view is not None
     # What was trained in the first DAG stays in the run's history, with its hours.
     assert {(row.epoch, row.dag, row.jobs) for row in view.epochs if row.jobs} == {
@@ -155,21 +155,21 @@ def test_a_run_that_is_done_shows_its_last_epoch() -> None:
     log = Log()
     for n in range(3):
         trained(log, 70 + n, f"run0-train_epoch{n}")
-    run = tell(chain("run0", UUID, range(3)), log).run("run0")
+    run = read_ensemble(chain("run0", UUID, range(3)), log).run("run0")
     assert run.state is State.COMPLETED
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.state) == (2, State.COMPLETED)
 
 
 def test_a_run_of_which_nothing_was_submitted() -> None:
-    run = tell(chain("run0", UUID, range(3))).run("run0")
+    run = read_ensemble(chain("run0", UUID, range(3))).run("run0")
     assert (run.state, run.latest) == (State.WAITING, None)
 
 
 def test_attempts_are_the_nodes_executions_over_all_its_jobs() -> None:
     log = Log().submit(77, "run0-train_epoch0").execute(77).evict(77).execute(77).terminate(77, 1)
     log.submit(78, "run0-train_epoch0").execute(78)
-    run = tell(chain("run0", UUID, range(2)), log).run("run0")
+    run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
     assert run.latest is not None
     assert (run.latest.attempt, run.latest.cluster) == (3, 78)
 
@@ -177,22 +177,22 @@ def test_attempts_are_the_nodes_executions_over_all_its_jobs() -> None:
 def test_why_it_is_held() -> None:
     log = Log().submit(77, "run0-train_epoch0").execute(77)
     log.hold(77, 34, "memory usage exceeded request_memory")
-    run = tell(chain("run0", UUID, range(2)), log).run("run0")
+    run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
     assert run.latest is not None
     assert (run.latest.hold_code, run.latest.hold_reason) == (
         34,
         "memory usage exceeded request_memory",
     )
-    run = tell(chain("run0", UUID, range(2)), log.release(77)).run("run0")
+    run = read_ensemble(chain("run0", UUID, range(2)), log.release(77)).run("run0")
     assert run.latest is not None
     assert run.latest.hold_reason is run.latest.hold_code is None
 
 
 def test_the_names_of_nodes_are_a_setting() -> None:
     dag = "JOB fold3_step07 t.sub\nJOB fold3_step08 t.sub\nPARENT fold3_step07 CHILD fold3_step08\n"
-    assert tell(dag).painter().status().runs == ()
+    assert read_ensemble(dag).painter().status().runs == ()
     settings = Settings(train_node=re.compile(r"^(?P<run>fold\d+)_step(?P<epoch>\d+)$"))
-    (run,) = tell(dag, settings=settings).painter().status().runs
+    (run,) = read_ensemble(dag, settings=settings).painter().status().runs
     assert (run.run, run.epochs_total) == ("fold3", 2)
 
 
@@ -211,30 +211,30 @@ def test_the_names_of_nodes_are_a_setting() -> None:
 )
 def test_a_run_is_found_by_a_piece_of_its_uuid_or_its_name(wanted: str, found: list[str]) -> None:
     dag = chain("run0", "aaaa1111-0000", range(1)) + chain("run1", "abbb2222-0000", range(1))
-    assert [run.run for run in tell(dag).painter().find_runs(wanted)] == found
+    assert [run.run for run in read_ensemble(dag).painter().find_runs(wanted)] == found
 
 
 def test_phases_of_an_epoch() -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00")
     log.transfer(77, "started input", at="10:20:00").transfer(77, "finished input", at="10:25:00")
     log.execute(77, at="10:25:00").terminate(77, at="12:25:00")
-    view = tell(chain("run0", UUID, range(1)), log).painter().run_view(UUID)
+    view = read_ensemble(chain("run0", UUID, range(1)), log).painter().run_view(UUID)
     assert view is not None
     (row,) = view.epochs
     assert (row.queue_wait, row.transfer, row.execution) == (1200, 300, 7200)
 
 
-def test_hidden_compute_is_said() -> None:
+def test_hidden_compute_is_reported() -> None:
     """It trains at one site, exits with a code, and a short second job succeeds elsewhere."""
     log = Log().submit(77, "run0-train_epoch0", at="05-04 10:00:00")
     log.execute(77, site="Expanse-GPU", at="05-04 10:00:00").terminate(77, 85, at="05-05 10:00:00")
     log.submit(78, "run0-train_epoch0").execute(78, site="Delta-GPU")
-    told = tell(chain("run0", UUID, range(1)), log.terminate(78, 0))
-    view = told.painter().run_view(UUID)
+    result = read_ensemble(chain("run0", UUID, range(1)), log.terminate(78, 0))
+    view = result.painter().run_view(UUID)
     assert view is not None
     (row,) = view.epochs
     assert (row.site, row.trained_on) == ("Delta-GPU", "Expanse-GPU")
-    sites = {site.site: site.completed_epochs for site in told.painter().status().sites}
+    sites = {site.site: site.completed_epochs for site in result.painter().status().sites}
     assert sites == {"Expanse-GPU": 0, "Delta-GPU": 1}
 
 
@@ -243,7 +243,7 @@ def test_totals_of_runs_and_of_the_whole_agree() -> None:
     log = Log().submit(1, "run0-train_epoch0").execute(1, gpus=2, at="10:00:00")
     log.terminate(1, 0, at="11:00:00").submit(2, "run1-train_epoch0")
     log.execute(2, gpus=1, at="11:00:00").evict(2, at="14:00:00").execute(2, gpus=4, at="15:00:00")
-    status = tell(dag, log).painter("16:00:00").status()
+    status = read_ensemble(dag, log).painter("16:00:00").status()
     assert [(r.gpu_hours.good, r.gpu_hours.bad, r.gpu_hours.in_flight) for r in status.runs] == [
         (2.0, 0.0, 0.0),
         (0.0, 3.0, 4.0),

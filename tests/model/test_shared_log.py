@@ -13,7 +13,7 @@ from metlmon.dagman import OutState, read_dagman_out
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from tests.support.event_logs import Log, Out, Told, moment, tell
+from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 from tests.support.records import read_dagdir
 
 NODE = "run0-train_epoch0"
@@ -40,12 +40,12 @@ def nodes_log() -> Log:
     return log.submit(OURS, NODE, at="10:00:00", older=True).execute(OURS, at="10:30:00")
 
 
-def kinds(told: Told, live: bool = False) -> list[str]:
-    return sorted(notice.kind for notice in told.painter(live=live).notices())
+def kinds(report_of: EnsembleReading, live: bool = False) -> list[str]:
+    return sorted(notice.kind for notice in report_of.painter(live=live).notices())
 
 
-def clusters(told: Told) -> list[int]:
-    return [job.cluster for job in told.painter().job_rows()]
+def clusters(report_of: EnsembleReading) -> list[int]:
+    return [job.cluster for job in report_of.painter().job_rows()]
 
 
 def out_of(*submitted: tuple[str, int, str]) -> Out:
@@ -58,10 +58,10 @@ def out_of(*submitted: tuple[str, int, str]) -> Out:
     return out
 
 
-def hear(told: Told, *submitted: tuple[str, int, str]) -> None:
+def hear(report_of: EnsembleReading, *submitted: tuple[str, int, str]) -> None:
     """DAGMan goes on writing."""
     lines = b"".join(out_of(*submitted).lines[2:])
-    told.ensemble.apply_dagman_messages("run.dag", read_dagman_out(lines, OutState())[0])
+    report_of.ensemble.apply_dagman_messages("run.dag", read_dagman_out(lines, OutState())[0])
 
 
 MINE = (NODE, OURS, "10:00:01")
@@ -101,8 +101,8 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
         assert {row.cluster for row in rows if not row.node} <= {251, 252}
         assert all(row.ambiguous == ("one.dag",) for row in rows if not row.node)
         assert "shared-log" in {warning.kind for warning in status.warnings}
-        told = " ".join(warning.text for warning in status.warnings)
-        assert "condor_rm" not in told
+        result = " ".join(warning.text for warning in status.warnings)
+        assert "condor_rm" not in result
     second = painted(dagdirs[1]).status().runs
     assert [(run.run, run.state, run.epochs_done) for run in second] == [
         ("run0", State.HELD, 0),
@@ -118,7 +118,7 @@ def test_what_dagmans_own_logs_tell_is_enough(dagdirs: tuple[Path, Path]) -> Non
     assert nodes == jobs_in(dagdirs[1] / "one.dag.nodes.log")
 
 
-def test_without_dagmans_files_it_is_told_as_the_log_tells_it(
+def test_without_dagmans_files_it_is_reported_as_the_log_tells_it(
     dagdirs: tuple[Path, Path],
 ) -> None:
     for file in dagdirs[0].glob("one.dag.*"):
@@ -139,10 +139,10 @@ def one_after_another() -> Log:
 
 
 def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
-    told = tell(CHAIN, one_after_another(), out=out_of(MINE))
-    assert clusters(told) == [OURS, THEIRS], "nothing is told of the time after it yet"
-    hear(told, LATER)
-    for each in (told, tell(CHAIN, one_after_another(), out=out_of(MINE, LATER))):
+    result = read_ensemble(CHAIN, one_after_another(), out=out_of(MINE))
+    assert clusters(result) == [OURS, THEIRS], "nothing is told of the time after it yet"
+    hear(result, LATER)
+    for each in (result, read_ensemble(CHAIN, one_after_another(), out=out_of(MINE, LATER))):
         assert clusters(each) == [OURS]
         assert each.node_state(NODE).job is each.ensemble.jobs[OURS, 0, 0]
         assert kinds(each, live=True) == ["shared-log"]
@@ -150,18 +150,20 @@ def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
 
 def test_it_adds_nothing() -> None:
     log = shared().execute(THEIRS, gpus=2, at="10:10:00").terminate(THEIRS, at="11:10:00")
-    assert tell(CHAIN, log).painter().status().gpu_hours.total == 2
-    told = tell(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
-    status = told.painter().status()
+    assert read_ensemble(CHAIN, log).painter().status().gpu_hours.total == 2
+    result = read_ensemble(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
+    status = result.painter().status()
     assert status.gpu_hours.total == 1.5, "our own"
     assert [site.executions for site in status.sites] == [1]
-    assert {entry.job for entry in told.painter().ledger().executions} == {(OURS, 0)}
-    assert [job.job for job in told.painter().ledger().jobs] == [(OURS, 0)]
+    assert {entry.job for entry in result.painter().ledger().executions} == {(OURS, 0)}
+    assert [job.job for job in result.painter().ledger().jobs] == [(OURS, 0)]
 
 
 def test_a_nodes_log_that_lacks_it() -> None:
-    assert clusters(tell(CHAIN, shared(), nodes_log())) == [OURS]
-    assert clusters(tell(CHAIN, nodes_log(), shared())) == [OURS], "whichever is read first"
+    assert clusters(read_ensemble(CHAIN, shared(), nodes_log())) == [OURS]
+    assert clusters(read_ensemble(CHAIN, nodes_log(), shared())) == [OURS], (
+        "whichever is read first"
+    )
 
 
 def test_a_jobstate_log_that_lacks_it() -> None:
@@ -171,7 +173,7 @@ def test_a_jobstate_log_that_lacks_it() -> None:
         b"1777888800 run0-train_epoch0 SUBMIT 70.0 - - 1\n"
         b"1777890000 run0-train_epoch0 EXECUTE 70.0 - - 1\n"
     )
-    assert clusters(tell(CHAIN, shared(), jobstate=jobstate)) == [OURS]
+    assert clusters(read_ensemble(CHAIN, shared(), jobstate=jobstate)) == [OURS]
 
 
 def test_a_node_status_file_in_which_its_node_is_not_ready() -> None:
@@ -182,8 +184,10 @@ def test_a_node_status_file_in_which_its_node_is_not_ready() -> None:
     )
     log = Log().submit(THEIRS, "run0-train_epoch1", at="10:05:00", older=True)
     out = Out().start("09:59:00")
-    assert clusters(tell(CHAIN, log, out=out, status=status)) == []
-    assert clusters(tell(CHAIN, log, status=status)) == [THEIRS], "of another life, perhaps"
+    assert clusters(read_ensemble(CHAIN, log, out=out, status=status)) == []
+    assert clusters(read_ensemble(CHAIN, log, status=status)) == [THEIRS], (
+        "of another life, perhaps"
+    )
 
 
 @pytest.mark.parametrize("older", [901, 899])
@@ -193,27 +197,32 @@ def test_it_names_another_dagman(older: int) -> None:
         shared().remove(THEIRS, reason, at="10:20:00"),
         shared().raw(28, THEIRS, "Job ad information event triggered.", f"DAGManJobId = {older}\n"),
     ):
-        told = tell(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
-        assert clusters(told) == [OURS]
-        assert not told.ensemble.attributions[OURS, 0, 0].proven
+        result = read_ensemble(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
+        assert clusters(result) == [OURS]
+        assert not result.ensemble.attributions[OURS, 0, 0].proven
 
 
 def test_its_batch_name_names_another_dagman() -> None:
     log = shared("run.dag+899")
-    told = tell(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
-    assert clusters(told) == []
+    result = read_ensemble(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
+    assert clusters(result) == []
     # A name that the user chose, and one that a later DAGMan of ours may have.
-    assert clusters(tell(CHAIN, shared("5+5b"), dagman_log(900, "09:00:00"))) == [OURS, THEIRS]
-    told = tell(CHAIN, shared("run.dag+901"), dagman_log(900, "09:00:00"))
-    assert clusters(told) == [OURS, THEIRS]
+    assert clusters(read_ensemble(CHAIN, shared("5+5b"), dagman_log(900, "09:00:00"))) == [
+        OURS,
+        THEIRS,
+    ]
+    result = read_ensemble(CHAIN, shared("run.dag+901"), dagman_log(900, "09:00:00"))
+    assert clusters(result) == [OURS, THEIRS]
 
 
 def test_it_was_submitted_between_two_lives() -> None:
     lives = dagman_log(900, "09:00:00", end="10:02:00")
     lives.submit(901, at="11:00:00")
-    assert clusters(tell(CHAIN, shared(), lives)) == [OURS]
+    assert clusters(read_ensemble(CHAIN, shared(), lives)) == [OURS]
     # The log of DAGMan's own job may be older than the other.
-    assert clusters(tell(CHAIN, shared(), dagman_log(900, "09:00:00", end="10:02:00"))) == [
+    assert clusters(
+        read_ensemble(CHAIN, shared(), dagman_log(900, "09:00:00", end="10:02:00"))
+    ) == [
         OURS,
         THEIRS,
     ]
@@ -224,35 +233,35 @@ def test_it_was_submitted_between_two_lives() -> None:
 
 def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
     log = one_after_another().submit(80, NODE, at="10:30:00", older=True)
-    told = tell(CHAIN, log, out=out_of(MINE, LATER))
-    assert clusters(told) == [OURS, 80]
-    job = told.job(80)
+    result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
+    assert clusters(result) == [OURS, 80]
+    job = result.job(80)
     assert (job.dag, job.ambiguous) == (None, ("run.dag",))
-    notices = {notice.kind: notice.text for notice in told.painter().notices()}
+    notices = {notice.kind: notice.text for notice in result.painter().notices()}
     assert notices["ambiguous-dag"].startswith("1 job (80.0) may belong to run.dag, or to the DAG")
     # DAGMan's file goes on, and names it or not.
-    hear(told, (NODE, 80, "10:30:01"))
-    assert told.job(80).dag == "run.dag"
-    told = tell(CHAIN, log, out=out_of(MINE, LATER))
-    hear(told, (NODE, 81, "10:40:00"))
-    assert clusters(told) == [OURS]
+    hear(result, (NODE, 80, "10:30:01"))
+    assert result.job(80).dag == "run.dag"
+    result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
+    hear(result, (NODE, 81, "10:40:00"))
+    assert clusters(result) == [OURS]
 
 
 def test_a_log_is_no_longer_shared_when_its_jobs_were_ours_after_all() -> None:
     log = one_after_another().terminate(THEIRS, 1, at="10:29:00")
     log.submit(80, NODE, at="10:30:00", older=True)
-    told = tell(CHAIN, log, out=out_of(MINE, LATER))
-    hear(told, (NODE, THEIRS, "10:08:00"))
-    assert [told.job(cluster).dag for cluster in (OURS, THEIRS, 80)] == ["run.dag"] * 3
+    result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
+    hear(result, (NODE, THEIRS, "10:08:00"))
+    assert [result.job(cluster).dag for cluster in (OURS, THEIRS, 80)] == ["run.dag"] * 3
 
 
 def test_the_advice_to_remove_doubled_jobs_names_proven_ones_alone() -> None:
-    (notice,) = tell(CHAIN, shared()).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, shared()).painter(live=True).notices()
     assert notice.kind == "doubled-node"
     assert "condor_rm" not in notice.text
     assert str(THEIRS) not in notice.text
     both = nodes_log().submit(THEIRS, NODE, at="10:31:00", older=True)
-    (notice,) = tell(CHAIN, both).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, both).painter(live=True).notices()
     assert f"{OURS}, {THEIRS}: DAGMan heeds the newest alone" in notice.text
     assert "condor_rm them" in notice.text
 
@@ -260,8 +269,8 @@ def test_the_advice_to_remove_doubled_jobs_names_proven_ones_alone() -> None:
 def test_a_post_scripts_result_of_another_directory_is_none_of_ours() -> None:
     log = shared().terminate(THEIRS, at="10:20:00").post(THEIRS, NODE, 1, at="10:20:01")
     dag = CHAIN + f"SCRIPT POST {NODE} check.sh\n"
-    told = tell(dag, log, nodes_log())
-    assert told.node(NODE) is State.RUNNING
+    result = read_ensemble(dag, log, nodes_log())
+    assert result.node(NODE) is State.RUNNING
 
 
 def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> None:
@@ -269,10 +278,12 @@ def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> 
     log.file = "../other/metl.log"
     out = out_of((NODE, THEIRS, "10:05:00"))
     out.lines = [line.replace(b"09:59:00", b"10:02:00") for line in out.lines]
-    told = tell(CHAIN, log, out=out)
-    assert clusters(told) == [THEIRS]
+    result = read_ensemble(CHAIN, log, out=out)
+    assert clusters(result) == [THEIRS]
     here = shared()
-    assert clusters(tell(CHAIN, here, out=out)) == [OURS, THEIRS], "perhaps of an older life"
+    assert clusters(read_ensemble(CHAIN, here, out=out)) == [OURS, THEIRS], (
+        "perhaps of an older life"
+    )
 
 
 # --- before DAGMan's files tell of later moments -------------------------------------------
@@ -292,15 +303,15 @@ def test_dagman_has_one_job_of_a_node_at_a_time(ours_first: bool) -> None:
     log = Log().submit(OURS, NODE, at=at, older=True).submit(THEIRS, NODE, at=at, older=True)
     log.submit(79, "run0-train_epoch1", at="10:09:00", older=True)
     logs = [quiet((NODE, OURS, at)), log] if ours_first else [log, quiet((NODE, OURS, at))]
-    told = tell(CHAIN, *logs)
-    assert clusters(told) == [OURS], "theirs, and a child of a node that still runs, are not ours"
+    result = read_ensemble(CHAIN, *logs)
+    assert clusters(result) == [OURS], "theirs, and a child of a node that still runs, are not ours"
 
 
 def test_a_retry_is_ours_though_nothing_proves_it_yet() -> None:
     at = "10:00:00"
     log = Log().submit(OURS, NODE, at=at, older=True).execute(OURS, at="10:01:00")
     log.terminate(OURS, 1, at="10:30:00").submit(80, NODE, at="10:31:00", older=True)
-    assert clusters(tell(CHAIN, quiet((NODE, OURS, at)), log)) == [OURS, 80]
+    assert clusters(read_ensemble(CHAIN, quiet((NODE, OURS, at)), log)) == [OURS, 80]
 
 
 def pieces_that_show_an_end() -> list[Log]:
@@ -340,6 +351,6 @@ def test_a_job_has_the_same_dag_in_any_order_of_reading(
     pieces: Callable[[], list[Log]], expected: tuple[str | None, tuple[str, ...]]
 ) -> None:
     for logs in itertools.permutations(pieces()):
-        attribution = tell(CHAIN, *logs).ensemble.attributions[80, 0, 0]
+        attribution = read_ensemble(CHAIN, *logs).ensemble.attributions[80, 0, 0]
         order = [(log.file, len(log.events)) for log in logs]
         assert (attribution.dag, attribution.candidates) == expected, order

@@ -10,7 +10,7 @@ from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.spans import text
 from screens.timeline.lines import lane_state_line
-from tests.support.event_logs import Log, Told, tell
+from tests.support.event_logs import EnsembleReading, Log, read_ensemble
 
 NODE = "run0-train_epoch0"
 SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'
@@ -21,7 +21,7 @@ SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'
 
 def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> None:
     dag = SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="bbbb"\n'
-    painter = tell(dag, Log().submit(5, "fetch")).painter()
+    painter = read_ensemble(dag, Log().submit(5, "fetch")).painter()
     assert [run.uuid for run in painter.status().runs] == ["aaaa"]
     row = painter.node_row(("run.dag", "fetch"))
     assert row is not None
@@ -31,7 +31,7 @@ def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> N
 
 
 def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
-    painter = tell(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
+    painter = read_ensemble(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
     (run,) = painter.status().runs
     assert (run.run, run.epochs_total) == ("run0", 1)
     view = painter.run_view(run.key)
@@ -42,10 +42,10 @@ def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
 # --- tries --------------------------------------------------------------------------------
 
 
-def attempts(told: Told) -> tuple[int, int, list[int]]:
+def attempts(report_of: EnsembleReading) -> tuple[int, int, list[int]]:
     """As the run, the node and the ledger tell it."""
-    painter = told.painter()
-    latest, node = told.run("run0").latest, painter.node_row(("run.dag", NODE))
+    painter = report_of.painter()
+    latest, node = report_of.run("run0").latest, painter.node_row(("run.dag", NODE))
     assert latest is not None
     assert node is not None
     entries = sorted(painter.ledger().executions, key=lambda e: (e.job, e.start))
@@ -56,19 +56,19 @@ def attempts(told: Told) -> tuple[int, int, list[int]]:
 def test_two_procs_of_a_node_are_one_try_on_two_machines() -> None:
     log = Log().submit((7, 0), NODE).submit((7, 1), NODE)
     log.execute((7, 0)).execute((7, 1))
-    assert attempts(tell(SITE, log)) == (1, 1, [1, 1])
+    assert attempts(read_ensemble(SITE, log)) == (1, 1, [1, 1])
     log.evict((7, 1)).execute((7, 1))
-    assert attempts(tell(SITE, log)) == (2, 2, [1, 1, 2])
+    assert attempts(read_ensemble(SITE, log)) == (2, 2, [1, 1, 2])
     log.terminate((7, 0), 1).remove((7, 1))
     log.submit((8, 0), NODE).submit((8, 1), NODE).execute((8, 1)).execute((8, 0))
-    assert attempts(tell(SITE, log)) == (3, 3, [1, 1, 2, 3, 3])
+    assert attempts(read_ensemble(SITE, log)) == (3, 3, [1, 1, 2, 3, 3])
 
 
 # --- where --------------------------------------------------------------------------------
 
 
 def latest(log: Log, dag: str = SITE) -> Latest:
-    found = tell(dag, log).run("run0").latest
+    found = read_ensemble(dag, log).run("run0").latest
     assert found is not None
     return found
 
@@ -102,24 +102,24 @@ def test_without_a_target_it_says_where_the_job_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rescue", "said"),
+    ("rescue", "output_of"),
     [(1, "done by the rescue file"), (None, "done, and no log here has a job of it")],
 )
 def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
-    rescue: int | None, said: str
+    rescue: int | None, output_of: str
 ) -> None:
     from metlmon.stats.timeline import build_timeline
 
     other = "JOB run1-train_epoch0 t.sub\n"
     log = Log().submit(7, "run1-train_epoch0").execute(7)
     if rescue is None:
-        told = tell(SITE.replace("t.sub", "t.sub DONE") + other, log)
+        result = read_ensemble(SITE.replace("t.sub", "t.sub DONE") + other, log)
     else:
-        told = tell(SITE + other, log, rescue=f"DONE {NODE}\n")
-    made = build_timeline(told.painter().ledger())
+        result = read_ensemble(SITE + other, log, rescue=f"DONE {NODE}\n")
+    made = build_timeline(result.painter().ledger())
     lane = next(lane for lane in made.lanes if lane.name == "run0")
-    (dag,) = told.painter().status().dags
+    (dag,) = result.painter().status().dags
     assert dag.rescue == rescue
     drawn = lane_state_line(made, lane, made.length, False, 80, dag.rescue)
-    assert said in "".join(piece for piece, _ in drawn)
-    assert formatting.done_without_job(rescue) == said
+    assert output_of in "".join(piece for piece, _ in drawn)
+    assert formatting.done_without_job(rescue) == output_of

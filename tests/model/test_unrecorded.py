@@ -69,8 +69,8 @@ def test_roots_that_nothing_held_back_were_done(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, SUB, NODES_LOG).status()
     done = (4, 4, State.COMPLETED)
     # Of run2 the last two were trained in this life.
-    told = {"run0": done, "run1": done, "run2": (4, 2, State.COMPLETED), "run3": done}
-    assert epochs(status) == told
+    result = {"run0": done, "run1": done, "run2": (4, 2, State.COMPLETED), "run3": done}
+    assert epochs(status) == result
     assert status.epoch_states[State.WAITING] == status.epoch_states[State.UNKNOWN] == 0
     missing = notice(status, "missing-rescue")
     assert missing.file == "ens.dag.rescueNNN"
@@ -109,8 +109,8 @@ def test_a_category_or_a_pre_script_may_have_held_them_back(tmp_path: Path) -> N
 def test_without_its_command_line_nothing_follows(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, NODES_LOG).status()
     unknown = (0, 0, State.UNKNOWN)
-    told = {"run0": unknown, "run1": unknown, "run2": (4, 2, State.COMPLETED), "run3": unknown}
-    assert epochs(status) == told
+    result = {"run0": unknown, "run1": unknown, "run2": (4, 2, State.COMPLETED), "run3": unknown}
+    assert epochs(status) == result
     (dag,) = status.dags
     assert (dag.nodes_done, dag.nodes_unknown, dag.nodes_total) == (4, 12, 16)
     assert "of 12 nodes nothing is known" in notice(status, "missing-rescue").text
@@ -178,10 +178,10 @@ def test_metrics_alone_have_the_counts(tmp_path: Path) -> None:
 
 def failed_metrics() -> bytes:
     """Those that the second life would have left: it ended with 14 nodes done, one failed."""
-    said = json.loads((RECORDED / METRICS).read_bytes())
-    said |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
-    said |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
-    return json.dumps(said).encode()
+    output = json.loads((RECORDED / METRICS).read_bytes())
+    output |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
+    output |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
+    return json.dumps(output).encode()
 
 
 def test_metrics_alone_of_a_dag_that_failed(tmp_path: Path) -> None:
@@ -255,9 +255,9 @@ def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "? 12 unknown" in text
     assert "≥0/4" in text
     assert "ETA unknown: which epochs are done" in text
-    said = json.loads(shown(tmp_path, capsys, "status", "--json"))
-    assert said["dags"][0]["nodes_unknown"] == said["states"]["epochs"]["unknown"] == 12
-    assert [run["epochs_unknown"] for run in said["runs"]] == [4, 4, 0, 4]
+    output = json.loads(shown(tmp_path, capsys, "status", "--json"))
+    assert output["dags"][0]["nodes_unknown"] == output["states"]["epochs"]["unknown"] == 12
+    assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]
 
 
 def test_text_says_what_is_inferred(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,8 +271,8 @@ def test_text_says_when_dagman_ended(tmp_path: Path, capsys: pytest.CaptureFixtu
     ended = "nothing was logged; DAGMan ended 21 Nov 2026 09:44 UTC"
     assert ended in shown(tmp_path, capsys, "status")
     assert ended in shown(tmp_path, capsys, "report")
-    said = json.loads(shown(tmp_path, capsys, "status", "--json"))
-    assert said["dags"][0]["ended"] == "2026-11-21T09:44:18.794000+00:00"
+    output = json.loads(shown(tmp_path, capsys, "status", "--json"))
+    assert output["dags"][0]["ended"] == "2026-11-21T09:44:18.794000+00:00"
     (copy.path / METRICS).unlink()
     shutil.copy(RECORDED / OUT, tmp_path / OUT)
     assert "DAGMan ended 21 Nov 2026 09:44\n" in shown(tmp_path, capsys, "status")

@@ -32,7 +32,7 @@ def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "output_of"),
     [
         (None, "–"),
         (0, "0s"),
@@ -45,13 +45,13 @@ def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:
         (-90, "-1m30s"),
     ],
 )
-def test_durations_read_one_way_only(seconds: float | None, said: str) -> None:
-    assert formatting.duration(seconds) == said
+def test_durations_read_one_way_only(seconds: float | None, output_of: str) -> None:
+    assert formatting.duration(seconds) == output_of
 
 
 def test_ages_have_one_unit() -> None:
-    told = [formatting.age(s) for s in (None, 3, 2500, 5 * 3600 + 1, 12 * 86400, -4)]
-    assert told == ["–", "3s", "41m", "5h", "12d", "0s"]
+    result = [formatting.age(s) for s in (None, 3, 2500, 5 * 3600 + 1, 12 * 86400, -4)]
+    assert result == ["–", "3s", "41m", "5h", "12d", "0s"]
 
 
 def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
@@ -65,12 +65,12 @@ def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
 
 def test_hours_keep_decimals_while_they_tell() -> None:
     values = (None, 0, 0.001, 0.31, 0.999, 4.24, 99.94, 564.77, 3902.4)
-    told = [to_ascii(formatting.hours(h)) for h in values]
-    assert told == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
+    result = [to_ascii(formatting.hours(h)) for h in values]
+    assert result == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "report_of"),
     [
         ((564.77, 401.01, 45.53), (("564.8", "401.0", "45.5"), "1,011.3")),
         ((0.3118, 0.1041, 0.0), (("0.312", "0.104", "0"), "0.416")),
@@ -82,10 +82,10 @@ def test_hours_keep_decimals_while_they_tell() -> None:
     ],
 )
 def test_hours_told_together_have_the_same_decimals(
-    parts: tuple[float, ...], told: tuple[tuple[str, ...], str]
+    parts: tuple[float, ...], report_of: tuple[tuple[str, ...], str]
 ) -> None:
     shown, total = formatting.hours_added(parts)
-    assert (tuple(map(to_ascii, shown)), to_ascii(total)) == told
+    assert (tuple(map(to_ascii, shown)), to_ascii(total)) == report_of
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=4))
@@ -119,8 +119,8 @@ def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
 
 
 def test_sizes_in_decimal_units() -> None:
-    told = [formatting.size(b) for b in (None, 512, 131493599880, 2302770316569, 999_950)]
-    assert told == ["–", "512 B", "131 GB", "2.30 TB", "1.00 MB"]
+    result = [formatting.size(b) for b in (None, 512, 131493599880, 2302770316569, 999_950)]
+    assert result == ["–", "512 B", "131 GB", "2.30 TB", "1.00 MB"]
 
 
 def test_moments_say_utc_only_where_the_log_did() -> None:
@@ -133,7 +133,7 @@ def test_moments_say_utc_only_where_the_log_did() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "said"),
+    ("device", "output_of"),
     [
         ("NVIDIA A100-SXM4-40GB", "A100-40"),
         ("NVIDIA A100-SXM4-80GB", "A100-80"),
@@ -151,8 +151,8 @@ def test_moments_say_utc_only_where_the_log_did() -> None:
         (None, "–"),
     ],
 )
-def test_gpu_names_are_short(device: str | None, said: str) -> None:
-    assert formatting.gpu_short(device) == said
+def test_gpu_names_are_short(device: str | None, output_of: str) -> None:
+    assert formatting.gpu_short(device) == output_of
 
 
 def test_gpus_with_their_number() -> None:

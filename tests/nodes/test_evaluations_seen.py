@@ -12,7 +12,7 @@ from metlmon.snapshot.types import RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.incidents import headline
 from metlmon.stats.inputs import StatsInput
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log
 from tests.support.screen_view import NARROW, WIDE, Show
@@ -21,7 +21,7 @@ KEY = "0aaa1111"
 
 
 def view_of(dag: str, log: Log) -> RunView:
-    view = tell({"run.dag": dag}, log).painter().run_view(KEY)
+    view = read_ensemble({"run.dag": dag}, log).painter().run_view(KEY)
     assert view is not None
     return view
 
@@ -55,8 +55,8 @@ def test_a_join_between_does_not_part_them() -> None:
     assert paired == [["run0-eval_epoch1"], ["run0-eval_epoch2"]]
 
 
-def test_a_failed_evaluation_that_fails_nothing_is_told_as_what_it_is() -> None:
-    painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
+def test_a_failed_evaluation_that_fails_nothing_is_reported_as_what_it_is() -> None:
+    painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
     view = painter.run_view(KEY)
     assert view is not None
     failed = view.epochs[1].evaluations[0]
@@ -69,14 +69,14 @@ def test_a_failed_evaluation_that_fails_nothing_is_told_as_what_it_is() -> None:
     side = painter.status().side_nodes
     assert (side.total, side.done, side.failed, side.overruled) == (8, 2, 0, 1)
     assert painter.status().dags[0].nodes_failed == 0
-    told = JsonWriter(lambda when: when).run_view(view)
-    assert told["epochs"][1]["evaluations"] == ["run0-eval_epoch2"]
-    assert told["side_nodes"][1]["job_state"] == "failed"
-    assert told["side_nodes"][1]["state"] == "completed"
+    result = JsonWriter(lambda when: when).run_view(view)
+    assert result["epochs"][1]["evaluations"] == ["run0-eval_epoch2"]
+    assert result["side_nodes"][1]["job_state"] == "failed"
+    assert result["side_nodes"][1]["state"] == "completed"
 
 
 def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    painter = tell({"run.dag": dag}, log).painter()
+    painter = read_ensemble({"run.dag": dag}, log).painter()
     status = painter.status()
     print_status(status, headline(StatsInput(status, painter.ledger())))
     return capsys.readouterr().out.splitlines()
@@ -95,33 +95,33 @@ def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
     assert "Other nodes:  ▶ 1 running  ■ 1 held" in lines
     # What is told by name is told once.
     lines = printed(evaluated(), evaluated_log().submit(22, "run0-eval_epoch3"), capsys)
-    [told] = [line for line in lines if line.startswith("Other nodes:")]
-    assert "PROVISIONER machines ▶ running" in told
-    assert told.endswith("  ◦ 1 idle")
+    [text] = [line for line in lines if line.startswith("Other nodes:")]
+    assert "PROVISIONER machines ▶ running" in text
+    assert text.endswith("  ◦ 1 idle")
 
 
 def test_without_a_post_script_it_has_failed() -> None:
     dag = evaluated().replace("SCRIPT POST run0-eval_epoch1 /bin/true\n", "")
     log = Log().submit(20, "run0-eval_epoch1").execute(20).terminate(20, code=1)
-    side = tell({"run.dag": dag}, log).painter().status().side_nodes
+    side = read_ensemble({"run.dag": dag}, log).painter().status().side_nodes
     assert (side.failed, side.overruled) == (1, 0)
 
 
 def test_counts_follow_what_happens() -> None:
     log = evaluated_log()
-    told = tell({"run.dag": evaluated()}, log)
-    told.painter().status()
+    result = read_ensemble({"run.dag": evaluated()}, log)
+    result.painter().status()
     again = Log()
     again.clock = log.clock
     again.submit(90, "run0-eval_epoch2").execute(90).terminate(90).post(90, "run0-eval_epoch2")
     whole = Log()
     whole.events = [*log.events, *again.events]
-    side = tell({"run.dag": evaluated()}, whole).painter().status().side_nodes
+    side = read_ensemble({"run.dag": evaluated()}, whole).painter().status().side_nodes
     assert (side.done, side.overruled) == (2, 0)
 
 
 def feed() -> PainterFeed:
-    return PainterFeed(tell({"run.dag": evaluated()}, evaluated_log()).painter())
+    return PainterFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
 
 
 async def test_the_run_screen_shows_them_beside_their_epochs(show: Show) -> None:
@@ -187,12 +187,12 @@ async def test_the_overview_counts_them_without_alarm(show: Show) -> None:
         assert "1 evaluation failed (POST script passed)" in seen.text
 
 
-async def test_one_that_fails_the_dag_is_told_otherwise(show: Show) -> None:
+async def test_one_that_fails_the_dag_is_reported_otherwise(show: Show) -> None:
     shown = feed()
     picture = shown.latest
     assert picture is not None
     side = replace(picture.status.side_nodes, failed=2, overruled=0)
     async with show(shown, size=NARROW) as seen:
-        await seen.tell(replace(picture, status=replace(picture.status, side_nodes=side)))
+        await seen.read_ensemble(replace(picture, status=replace(picture.status, side_nodes=side)))
         assert "2 evaluations failed" in seen.text
         assert "did not" not in seen.text

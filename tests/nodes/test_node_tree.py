@@ -99,7 +99,7 @@ def test_sub_dags_that_run_each_other_are_shown_all_the_same() -> None:
     assert sorted(found) == [("a", "x"), ("b", "y")]
 
 
-def test_several_dags_are_told_apart() -> None:
+def test_several_dags_are_reported_apart() -> None:
     dags = [dag_of(nodes_of(["same"]), key=key) for key in ("a.dag", "b.dag")]
     assert words(NodeTree(dags).rows()) == ["-a.dag", "   same", "-b.dag", "   same"]
 
@@ -166,18 +166,18 @@ def test_what_folded_rows_hold_adds_up(graph, open_all: bool) -> None:  # type: 
     nodes, states = graph
     drawn = tree(nodes, states)
     rows = drawn.rows(fold_state(drawn, True) if open_all else fold_state(drawn, False))
-    told: Counter[State] = Counter()
+    result: Counter[State] = Counter()
     deepest_open = -1
     for row in rows:
         if row.depth <= deepest_open:
             deepest_open = -1
         if row.open is not True:
             for state, count in row.counts:
-                told[state] += count
+                result[state] += count
         elif row.node is not None:
-            told[states[row.node[1]]] += 1
+            result[states[row.node[1]]] += 1
     real = (name for name, node in nodes.items() if node.kind is not NodeKind.JOIN)
-    assert told == Counter(states[name] for name in real)
+    assert result == Counter(states[name] for name in real)
 
 
 @given(graphs())

@@ -48,9 +48,9 @@ def test_only_some_states(dagdir: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_json_has_every_node(dagdir: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nodes", dagdir, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == 1
-    nodes = {node["node"]: node for node in told["nodes"]}
+    output = json.loads(capsys.readouterr().out)
+    assert output["schema"] == 1
+    nodes = {node["node"]: node for node in output["nodes"]}
     assert len(nodes) == 44
     assert nodes["work_007"]["after"] == "init"
     assert nodes["gather"]["after"] == "init"

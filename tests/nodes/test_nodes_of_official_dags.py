@@ -18,7 +18,7 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import NodeTree, fold_state
 from metlmon.snapshot.row_text import state_reason
 from tests.support.conformance import cases
-from tests.support.event_logs import Told
+from tests.support.event_logs import EnsembleReading
 
 
 def _painter(path: Path) -> SnapshotBuilder:
@@ -29,7 +29,7 @@ def _painter(path: Path) -> SnapshotBuilder:
     except InputError:
         ensemble = Ensemble()
         ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
-        return Told(ensemble).painter()
+        return EnsembleReading(ensemble).painter()
     return reader.snapshot_builder()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import PainterFeed, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, Show
 
 
 def feed(width: int = 40, log: Log | None = None) -> PainterFeed:
-    return PainterFeed(tell({"run.dag": fan(width)}, log or fan_log()).painter())
+    return PainterFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
 
 
 async def test_trouble_stands_first_and_what_is_alike_is_one_row(show: Show) -> None:
@@ -84,7 +84,7 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
         later = feed(log=log)
         shown.painter = later.painter
         assert later.latest is not None
-        await seen.tell(later.latest)
+        await seen.read_ensemble(later.latest)
         assert "work_007" in seen.under_cursor
         assert "■ held" not in seen.text
 
@@ -115,7 +115,7 @@ RED = "\x1b[31mred\u202e"
 
 async def test_names_that_would_drive_the_terminal_are_shown_harmless(show: Show) -> None:
     dag = fan(4).replace("gather", f"gather{RED}").replace("machines", f"machines{RED}")
-    shown = PainterFeed(tell({"run.dag": dag}, Log()).painter())
+    shown = PainterFeed(read_ensemble({"run.dag": dag}, Log()).painter())
     async with show(shown, size=WIDE) as seen:
         for keys in (("d",), ("slash", *"gather", "enter"), ("enter",)):
             assert "\x1b" not in seen.text

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from screens.app import AppOptions
-from tests.support.event_logs import tell
+from tests.support.event_logs import read_ensemble
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, Eager, pressed
 
@@ -25,7 +25,7 @@ WAYS = {
 
 def app(name: str, ascii: bool = False) -> Eager:
     dag, log = WAYS[name][0]
-    painter = tell({"run.dag": dag()}, log()).painter()
+    painter = read_ensemble({"run.dag": dag()}, log()).painter()
     return Eager(PainterFeed(painter), AppOptions(ascii=ascii))
 
 

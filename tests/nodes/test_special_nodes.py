@@ -13,45 +13,45 @@ from metlmon.snapshot.aggregates import MOST_SPECIAL
 from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, Show
 
 
-def test_they_are_told_in_the_order_dagman_comes_to_them() -> None:
-    status = tell({"run.dag": evaluated()}, evaluated_log()).painter().status()
+def test_they_are_reported_in_the_order_dagman_comes_to_them() -> None:
+    status = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter().status()
     assert [(row.kind, row.node, row.state) for row in status.special_nodes] == [
         ("provisioner", "machines", State.RUNNING),
         ("service", "monitor", State.RUNNING),
         ("job", "init", State.COMPLETED),
         ("final", "report", State.WAITING),
     ]
-    told = JsonWriter(lambda when: when).status(status)
-    assert told["special_nodes"][0]["jobs"] == ["1.0"]
-    assert told["special_nodes"][0]["kind"] == "provisioner"
-    assert told["side_nodes"] == {"total": 8, "done": 2, "failed": 0, "overruled": 1}
+    result = JsonWriter(lambda when: when).status(status)
+    assert result["special_nodes"][0]["jobs"] == ["1.0"]
+    assert result["special_nodes"][0]["kind"] == "provisioner"
+    assert result["side_nodes"] == {"total": 8, "done": 2, "failed": 0, "overruled": 1}
 
 
 def test_where_nothing_trains_only_those_outside_the_graph_are() -> None:
-    status = tell({"run.dag": fan()}, fan_log()).painter().status()
+    status = read_ensemble({"run.dag": fan()}, fan_log()).painter().status()
     assert [row.node for row in status.special_nodes] == ["machines", "report"]
 
 
 def test_an_ensemble_of_runs_alone_has_none() -> None:
     dag = "JOB run0-train_epoch0 a.sub\n"
-    assert tell({"run.dag": dag}, Log()).painter().status().special_nodes == ()
+    assert read_ensemble({"run.dag": dag}, Log()).painter().status().special_nodes == ()
 
 
 def test_of_very_many_only_some_are_drawn_with_every_picture() -> None:
     dag = "JOB run0-train_epoch0 a.sub\n" + "".join(f"JOB n{n} a.sub\n" for n in range(200))
-    status = tell({"run.dag": dag + "FINAL report a.sub\n"}, Log()).painter().status()
+    status = read_ensemble({"run.dag": dag + "FINAL report a.sub\n"}, Log()).painter().status()
     assert len(status.special_nodes) == MOST_SPECIAL
     assert status.special_nodes[-1].node == "report"
 
 
 def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
-    painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
+    painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
     rows = painter.status().special_nodes
     whole = text(special_nodes(rows, 200))
     assert whole.startswith("PROVISIONER machines ▶ running 21m00s")
@@ -70,7 +70,7 @@ SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired 
 def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work").execute(2).terminate(2)
-    painter = tell({"run.dag": dag}, log.remove(1, reason=reason)).painter()
+    painter = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).painter()
     row = painter.node_row(("run.dag", "monitor"))
     assert row is not None
     assert row.state is State.COMPLETED
@@ -85,7 +85,9 @@ def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
 def test_a_service_that_somebody_removed_is_removed() -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work")
-    painter = tell({"run.dag": dag}, log.remove(1, reason="via condor_rm (by user anna)")).painter()
+    painter = read_ensemble(
+        {"run.dag": dag}, log.remove(1, reason="via condor_rm (by user anna)")
+    ).painter()
     row = painter.node_row(("run.dag", "monitor"))
     assert row is not None
     assert row.state is State.REMOVED
@@ -115,7 +117,7 @@ def test_a_real_recording(shared: Callable[[str], Path]) -> None:
 
 
 async def test_the_overview_names_them(show: Show) -> None:
-    feed = PainterFeed(tell({"run.dag": evaluated()}, evaluated_log()).painter())
+    feed = PainterFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
     async with show(feed, size=WIDE) as seen:
         line = seen.line("PROVISIONER machines ▶ running")
         assert "SERVICE monitor ▶ running" in line

@@ -64,8 +64,8 @@ class Gated:
 
     def submit(self) -> int:
         """Hand it to DAGMan by HTCondor's own command; DAGMan's cluster."""
-        said = self.pool.run(["condor_submit_dag", self.dag.name], self.directory).stdout
-        return int(said.split("submitted to cluster")[1].split(".")[0])
+        output = self.pool.run(["condor_submit_dag", self.dag.name], self.directory).stdout
+        return int(output.split("submitted to cluster")[1].split(".")[0])
 
 
 def write(

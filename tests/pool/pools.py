@@ -70,8 +70,8 @@ def until(
     deadline = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > deadline:
-            said = why if isinstance(why, str) else why()
-            raise AssertionError(f"not within {seconds:.0f} s: {said}")
+            result = why if isinstance(why, str) else why()
+            raise AssertionError(f"not within {seconds:.0f} s: {result}")
         time.sleep(0.2)
     return found
 
@@ -201,8 +201,10 @@ class Pool:
             return ads if len(ads) == count else None
 
         def there() -> str:
-            told = [f"{ad.get('DAGNodeName')}: {ad['JobStatus']}" for ad in self.queue(*constraint)]
-            return f"{count} jobs run; the queue has (node: JobStatus) {', '.join(told)}"
+            result = [
+                f"{ad.get('DAGNodeName')}: {ad['JobStatus']}" for ad in self.queue(*constraint)
+            ]
+            return f"{count} jobs run; the queue has (node: JobStatus) {', '.join(result)}"
 
         found = until(look, there, SLOT_SECONDS)
         assert found is not None

@@ -115,15 +115,15 @@ def gpu_seconds(jobs: dict[tuple[int, int], Job]) -> dict[str, int]:
     return split
 
 
-def differences(log: Path, status: dict[str, Any], said: list[dict[str, Any]]) -> list[str]:
+def differences(log: Path, status: dict[str, Any], output_of: list[dict[str, Any]]) -> list[str]:
     """Where metlmon's jobs and hours differ from the log's; empty when nowhere."""
     jobs = recount(log)
-    ours = {(job["cluster"], job["proc"]): job for job in said}
+    ours = {(job["cluster"], job["proc"]): job for job in output_of}
     found = [f"{key}: only one of both knows it" for key in ours.keys() ^ jobs.keys()]
     for key in ours.keys() & jobs.keys():
-        told, counted = ours[key], jobs[key]
-        pairs = [("node", told["node"], counted.node), ("state", told["state"], counted.state)]
-        pairs.append(("executions", _told(told), _counted(counted)))
+        result, counted = ours[key], jobs[key]
+        pairs = [("node", result["node"], counted.node), ("state", result["state"], counted.state)]
+        pairs.append(("executions", _intervals_of(result), _counted(counted)))
         found += [f"{key} {what}: {a}, the log {b}" for what, a, b in pairs if a != b]
     for kind, value in gpu_seconds(jobs).items():
         hours = status["gpu_hours"][kind]
@@ -132,7 +132,7 @@ def differences(log: Path, status: dict[str, Any], said: list[dict[str, Any]]) -
     return found
 
 
-def _told(job: dict[str, Any]) -> list[tuple[object, ...]]:
+def _intervals_of(job: dict[str, Any]) -> list[tuple[object, ...]]:
     return [
         (
             seconds(ran["start"]),

@@ -154,13 +154,13 @@ def test_someone_elses_job_is_refused(acting: Acting, second_colleague: str) -> 
     before = acting.job(0)
     for what in ("hold", "remove", "vacate"):
         answered = acting.act(what, name(before), expect=REFUSED, user=second_colleague)
-        said = json.dumps(answered)
-        assert acting.pool.users[0] in said, "it says whose job it is"
+        output = json.dumps(answered)
+        assert acting.pool.users[0] in output, "it says whose job it is"
         assert not any(reply == "done" for _, reply in replies(answered))
     assert untouched(before, acting.job(0))
 
 
-def test_a_schedd_that_does_not_answer_is_said_to_be_so(acting: Acting) -> None:
+def test_a_schedd_that_does_not_answer_is_reported_to_be_so(acting: Acting) -> None:
     before = acting.job(0)
     with acting.pool.schedd_paused():
         answered = acting.act("hold", name(before), expect=REFUSED)

@@ -44,8 +44,8 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
 """Forty hexadecimal digits, as a tracking service gives them out."""
 
 TITLE, RED, TURNED = "\x1b]0;pwned\x07", "\x1b[31mred [bold]x[/]", "\u202eabc"
-TOLD = f"{TURNED} WANDB_API_KEY={KEY}"
-HOSTILE = f"{TITLE}{RED} {TOLD}"
+REASON = f"{TURNED} WANDB_API_KEY={KEY}"
+HOSTILE = f"{TITLE}{RED} {REASON}"
 
 JOB = f"""\
 #!/bin/sh
@@ -61,7 +61,7 @@ exit "$(cat "$1/$2")"
 HELD_AT_ITS_END = (
     f'environment = "WANDB_API_KEY={KEY}"',
     "on_exit_hold = ExitCode == 7",
-    f'on_exit_hold_reason = "\\033]0;pwned\\007\\033[31mred [bold]x[/] {TOLD}"',
+    f'on_exit_hold_reason = "\\033]0;pwned\\007\\033[31mred [bold]x[/] {REASON}"',
 )
 
 SCREENS = ("p", "i", "t", "w", "c", "!")
@@ -119,22 +119,22 @@ class Faulted:
 
         def look() -> bool:
             before = states_in_queue(self)
-            said = {
+            result = {
                 (job["cluster"], job["proc"]): job["state"]
                 for job in truth.jobs_of(self.pool, self.directory)
             }
-            active = {job for job, state in said.items() if state in ACTIVE}
-            same = all(said.get(job) in truth.IN_QUEUE.get(n, ()) for job, n in before.items())
+            active = {job for job, state in result.items() if state in ACTIVE}
+            same = all(result.get(job) in truth.IN_QUEUE.get(n, ()) for job, n in before.items())
             return same and active == before.keys() and before == states_in_queue(self)
 
         until(look, lambda: f"the queue has {states_in_queue(self)}", LONG)
         active = truth.IN_QUEUE.values()
-        said = [
+        result = [
             j
             for j in truth.jobs_of(self.pool, self.directory)
             if j["state"] in set().union(*active)
         ]
-        assert len(said) == len(states_in_queue(self)), "each is in the queue that is said to be"
+        assert len(result) == len(states_in_queue(self)), "each is in the queue that is said to be"
 
 
 def states_in_queue(faulted: Faulted) -> dict[tuple[int, int], int]:
@@ -160,9 +160,9 @@ def differing(pool: Pool, directory: Path) -> list[str]:
         found.append(f"{len(jobs)} jobs, the schedd knew {len(ended)}")
     totals, (dag,) = truth.totals(directory), status["dags"]
     if totals.exit_code != truth.REMOVED_EXIT:
-        said = (dag["nodes_total"], dag["nodes_done"], dag["nodes_failed"])
-        if said != (totals.nodes, totals.done, totals.failed):
-            found.append(f"nodes are {said}, DAGMan {totals}")
+        result = (dag["nodes_total"], dag["nodes_done"], dag["nodes_failed"])
+        if result != (totals.nodes, totals.done, totals.failed):
+            found.append(f"nodes are {result}, DAGMan {totals}")
     return found
 
 
@@ -248,10 +248,10 @@ def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
 @pytest.mark.parametrize("way", ["removed", "emptied"])
 def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str) -> None:
     dag = gated_dag.write(breakable_pool, f"log-{way}", runs=2)
-    log, heard = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
+    log, received = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
     with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
         breakable_pool.running(2, f"DAGManJobId == {dag.submit()}")
-        until(lambda: heard.read_text().count(" EXECUTE ") == 2, "DAGMan has read of both")
+        until(lambda: received.read_text().count(" EXECUTE ") == 2, "DAGMan has read of both")
         if way == "removed":
             log.unlink()
             # The schedd starts it again; it finds no log, and submits what still runs.
@@ -273,11 +273,11 @@ def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str
 
 
 def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -> None:
-    dag, told = (
+    dag, result = (
         gated_dag.write(breakable_pool, "hostile", runs=2, more=HELD_AT_ITS_END),
         breakable_pool.directory("told"),
     )
-    files = [("report", "--html", f"{told}/report.html"), ("export", "--out", f"{told}/tables")]
+    files = [("report", "--html", f"{result}/report.html"), ("export", "--out", f"{result}/tables")]
     breakable_pool.place(dag.directory / "gated.sh", JOB, 0o755)
     printed = b""
     with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
@@ -305,7 +305,7 @@ def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -
         assert text.encode() not in printed
     # What a title would begin with; the library itself sets the pointer's shape so (22).
     assert set(re.findall(rb"\x1b\](\d*)", printed)) <= {b"22"}
-    assert [path for path in written_by_metlmon(breakable_pool, told) if holds(path)] == []
+    assert [path for path in written_by_metlmon(breakable_pool, result) if holds(path)] == []
 
 
 def test_the_job_of_the_machine_that_died_starts_anew(faulted: Faulted) -> None:

@@ -148,7 +148,7 @@ def test_dagman_ends_well_and_says_what_metlmon_says(steered: Steered) -> None:
     assert [dag["state"] for dag in steered.status["dags"]] == ["done"]
 
 
-def test_each_run_is_told_its_story(steered: Steered) -> None:
+def test_each_run_is_reported_its_story(steered: Steered) -> None:
     for name in (FINISHES, ALSO, WAITS):
         run = steered.run(name)
         assert (run["epochs_done"], run["epochs_skipped"]) == (EPOCHS, 0), name
@@ -265,29 +265,29 @@ def continued(steered: Steered) -> dict[str, Any]:
     """What ``metlmon continue --json`` said of the run that was stopped by key; it has ended."""
     pool, directory = steered.written.pool, steered.written.directory
     argv = ["metlmon", "continue", ".", BY_KEY, "--json"]
-    told: dict[str, Any] = json.loads(pool.run(argv, directory).stdout)
-    pool.run(["condor_submit_dag", told["dag_file"]], directory)
+    output: dict[str, Any] = json.loads(pool.run(argv, directory).stdout)
+    pool.run(["condor_submit_dag", output["dag_file"]], directory)
     with pool.terminal(trouble.WATCH, directory) as screen:
         screen.wait_for_match("PROGRESS")
         screen.wait_for_match(
             rf"{BY_KEY} .*{EPOCHS}/{EPOCHS} .*completed", seconds=new_ensemble.END_SECONDS
         )
         assert len(re.findall(rf"^[▌ ] {BY_KEY} ", screen.text, re.M)) == 1, screen.text
-    return told
+    return output
 
 
 def test_a_stopped_run_goes_on_with_what_it_has_not_trained(
     steered: Steered, continued: dict[str, Any]
 ) -> None:
     stopped = steered.run(BY_KEY)["gate"]["stopped"]
-    (said,) = continued["runs"]
-    assert (said["first"], said["last"]) == (stopped["epoch"], EPOCHS - 1)
+    (result,) = continued["runs"]
+    assert (result["first"], result["last"]) == (stopped["epoch"], EPOCHS - 1)
     run = steered.written.run(BY_KEY, steered.written.end())
-    assert run["uuid"] == said["uuid"] == steered.written.uuid(BY_KEY)
+    assert run["uuid"] == result["uuid"] == steered.written.uuid(BY_KEY)
     assert (run["epochs_done"], run["epochs_total"]) == (EPOCHS, EPOCHS)
     assert (run["epochs_skipped"], run["state"]) == (0, "completed")
     assert run["gate"]["stopped"] is None
-    last = steered.written.directory / said["checkpoint"] / "checkpoints/last.ckpt"
+    last = steered.written.directory / result["checkpoint"] / "checkpoints/last.ckpt"
     assert json.loads(last.read_bytes().splitlines()[1])["epochs"] == EPOCHS
 
 

@@ -104,8 +104,8 @@ def test_metlmon_says_of_each_epoch_that_it_was_where_it_was_to_be(placed: Place
 
 
 def test_a_control_cohort_trains_on_its_gpu_model_alone(pool: Pool) -> None:
-    told = pool.run(["condor_status", "-af", "GPUs_DeviceName"]).stdout.splitlines()
-    models = sorted({each for each in told if each and each != "undefined"})[:2]
+    output = pool.run(["condor_status", "-af", "GPUs_DeviceName"]).stdout.splitlines()
+    models = sorted({each for each in output if each and each != "undefined"})[:2]
     if len(models) < 2:
         pytest.skip(f"this HTCondor's slots name {len(models)} GPU models, not 2")
     description = f"""\
@@ -120,7 +120,7 @@ gpu_models = ["{models[0]}", "{models[1]}"]
     status = ensemble.end()
     expected = ensemble.as_htcondor_says(status)
     assert expected.totals == truth.Totals(8, 8, 0, 0)
-    assert [each["gpu"] for each in ensemble.told["runs"]] == models * 2
+    assert [each["gpu"] for each in ensemble.report_of["runs"]] == models * 2
     for job in truth.jobs_of(pool, ensemble.directory):
         (ran,) = job["executions"]
         assert ran["gpu"] == models[int(job["run"].removeprefix("run")) % 2], job["node"]

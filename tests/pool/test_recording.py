@@ -15,7 +15,7 @@ from metlmon.cli.main import main
 RECORDING = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
 
 
-def said(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
+def output_of(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
     assert main([command, "--json", str(RECORDING)]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -23,8 +23,8 @@ def said(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
 
 def test_metlmons_last_word_is_htcondors(capsys: pytest.CaptureFixture[str]) -> None:
     expected = truth.read(RECORDING / "truth.json")
-    jobs = [job for job in said(capsys, "jobs")["jobs"] if job["dag"] is not None]
-    assert truth.differences(expected, said(capsys, "status"), jobs) == []
+    jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
+    assert truth.differences(expected, output_of(capsys, "status"), jobs) == []
 
 
 def test_dagmans_files_say_what_was_kept() -> None:
@@ -36,7 +36,7 @@ def test_it_has_all_the_trouble_that_was_made(capsys: pytest.CaptureFixture[str]
     assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
     outcomes = {
         execution["outcome"]
-        for job in said(capsys, "jobs")["jobs"]
+        for job in output_of(capsys, "jobs")["jobs"]
         for execution in job["executions"]
     }
     assert {"good", "failed", "evicted"} <= outcomes
@@ -47,7 +47,7 @@ def test_it_has_all_the_trouble_that_was_made(capsys: pytest.CaptureFixture[str]
         "CHTC-Spark-CE1",
         "PDX-Coeus-CE1",
     }
-    (dag,) = said(capsys, "status")["dags"]
+    (dag,) = output_of(capsys, "status")["dags"]
     assert (dag["state"], dag["rescue"], dag["dagmans"]) == ("done", 1, 2)
 
 

@@ -141,10 +141,10 @@ def ran(request: pytest.FixtureRequest, submitted: dict[str, Ran]) -> Ran:
 def test_it_is_written_without_fault(ran: Ran) -> None:
     assert ran.checked["dags"] == [ran.written.dag.name]
     assert [each for each in ran.checked["findings"] if each["severity"] != "note"] == []
-    told = ran.written.told
-    complaints = [each["text"].split(": ")[1] for each in told["complaints"]]
+    result = ran.written.report_of
+    complaints = [each["text"].split(": ")[1] for each in result["complaints"]]
     assert complaints == [f"{name} has no effect on the jobs" for name in ran.shape.idle]
-    counts = (told["nodes"], told["jobs"], len(told["runs"]))
+    counts = (result["nodes"], result["jobs"], len(result["runs"]))
     # It counts nodes that have a job: those that are sub-DAGs themselves have not.
     assert counts == (ran.shape.inner or ran.shape.nodes, ran.shape.jobs, ran.shape.runs)
 
@@ -211,8 +211,12 @@ def test_the_reports_example_is_ten_runs_or_a_hundred(pool: Pool) -> None:
         name = f"example-{how or 'unsaid'}"
         options = ("--dry-run",)
         made = new_ensemble.write(pool, name, workflow(how), *options, files=files, suffix=".dag")
-        told = made.told
-        assert (len(told["runs"]), told["nodes"], told["jobs"]) == (runs, 5 * runs + 1, 5 * runs)
+        result = made.report_of
+        assert (len(result["runs"]), result["nodes"], result["jobs"]) == (
+            runs,
+            5 * runs + 1,
+            5 * runs,
+        )
         assert not made.directory.exists()
 
 

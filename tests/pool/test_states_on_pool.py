@@ -153,8 +153,8 @@ def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
     dagman = dag.submit()
     pool.running(2, f"DAGManJobId == {dagman}")
     pool.run(["condor_hold", str(dagman)])
-    said = found.until_dag("held")
-    assert said["live"]
+    result = found.until_dag("held")
+    assert result["live"]
     assert "DAGMan held" in found.text()
     assert "via condor_hold" in found.text(), "the reason as logged"
     assert truth.quiet_moment(pool, dag.directory) == ["running"] * 2
@@ -175,8 +175,8 @@ def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) 
     dagman = dag.submit()
     breakable_pool.running(2, f"DAGManJobId == {dagman}")
     with faults.without(breakable_pool, "schedd", fast=False):
-        said = found.until_dag("restarting")
-        assert said["live"]
+        result = found.until_dag("restarting")
+        assert result["live"]
         assert "DAGMan not running (restarts)" in found.text()
         assert found.exits_on("failed") == EXIT_TIMEOUT
     found.until_dag("running")
@@ -195,9 +195,9 @@ def test_a_second_submission_is_refused_and_the_first_runs_on(pool: Pool) -> Non
     second = submit(pool, dag.directory, "condor_submit", "ens.dag.condor.sub")
     (ad,) = until(lambda: pool.history(f"ClusterId == {second}"), "the second one ends", LONG)
     assert ad["ExitCode"] == 1, "the lock file is the first one's"
-    said = found.until_dag("running")
-    assert said["live"]
-    assert (len(said["submissions"]), said["submissions_refused"]) == (1, 1)
+    result = found.until_dag("running")
+    assert result["live"]
+    assert (len(result["submissions"]), result["submissions_refused"]) == (1, 1)
     assert "refused" in found.text()
     assert found.exits_on("failed") == EXIT_TIMEOUT
     assert truth.quiet_moment(pool, dag.directory) == ["running"] * 2
@@ -233,12 +233,12 @@ def test_nodes_that_fail_without_a_job(pool: Pool) -> None:
     until(lambda: sum(n == 6 for n, _ in found.dagmans_nodes().values()) == 2, "two failed", LONG)
     pool.running(1, f"DAGManJobId == {dagman}")
     details = found.until_as_dagman_says()
-    said = found.nodes()
+    result = found.nodes()
     assert details["run1-train_epoch1"] == "PRE Script failed with status 9"
-    assert "PRE" in said["run1-train_epoch1"]["why"]
-    assert "9" in said["run1-train_epoch1"]["why"]
+    assert "PRE" in result["run1-train_epoch1"]["why"]
+    assert "9" in result["run1-train_epoch1"]["why"]
     assert details["run2-train_epoch1"] == "Job submit failed"
-    assert "submit" in said["run2-train_epoch1"]["why"].lower()
+    assert "submit" in result["run2-train_epoch1"]["why"].lower()
     states = {run["run"]: run["state"] for run in truth.status_of(pool, found.path)["runs"]}
     assert [states[name] for name in sorted(states)] == ["running", "failed", "failed"]
     open_gates(found, *(each for run in runs for each in run))
@@ -257,9 +257,9 @@ def test_abort_with_a_final_node(pool: Pool) -> None:
     pool.running(2, f"DAGManJobId == {dagman}")
     open_gates(found, "run0-train_epoch0", code=3)
     pool.running(1, f"DAGManJobId == {dagman}", 'DAGNodeName == "last"')
-    said = found.nodes()
-    assert said["run0-train_epoch0"]["state"] == "failed"
-    assert not said["run0-train_epoch0"]["retries_left"]
+    result = found.nodes()
+    assert result["run0-train_epoch0"]["state"] == "failed"
+    assert not result["run0-train_epoch0"]["retries_left"]
     assert truth.quiet_moment(pool, found.path) == ["running"]
     open_gates(found, "last")
     found.leave()

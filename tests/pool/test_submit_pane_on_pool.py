@@ -96,6 +96,6 @@ def test_what_the_pane_does_the_command_line_does(pool: Pool) -> None:
     if not directory.exists():
         pytest.fail("the pane's test has written nothing")
     argv = ["metlmon", "new", "from-here", *options, "--dry-run", "--json"]
-    told = json.loads(pool.run(argv).stdout)
-    for file in told["files"]:
+    output = json.loads(pool.run(argv).stdout)
+    for file in output["files"]:
         assert (directory / file["name"]).read_text() == file["text"]

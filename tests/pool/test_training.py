@@ -29,11 +29,11 @@ class Submitted:
 
     pool: Pool
     directory: Path
-    told: dict[str, Any]
+    report_of: dict[str, Any]
 
     @property
     def uuids(self) -> list[str]:
-        return [run["uuid"] for run in self.told["runs"]]
+        return [run["uuid"] for run in self.report_of["runs"]]
 
     def end(self) -> dict[str, Any]:
         """The status once DAGMan is done, whichever way."""
@@ -44,14 +44,14 @@ class Submitted:
 
     @property
     def cluster(self) -> int:
-        found: int = self.told["submitted"]["cluster"]
+        found: int = self.report_of["submitted"]["cluster"]
         return found
 
 
 def submit(pool: Pool, name: str, *options: str) -> Submitted:
     argv = ["metlmon", "submit", name, "--yes", "--json", *options]
-    told = json.loads(pool.run(argv).stdout)
-    return Submitted(pool, pool.base / name, told)
+    result = json.loads(pool.run(argv).stdout)
+    return Submitted(pool, pool.base / name, result)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def at_once(pool: Pool, chain: Submitted) -> Path:
     """The same run in one job; its output directory."""
     directory = pool.directory("at-once")
     pool.place(directory / "train.py", TRAINER.read_bytes(), 0o755)
-    (run,) = chain.told["runs"]
+    (run,) = chain.report_of["runs"]
     arguments = f"--uuid {run['uuid']} --seed {run['seed']} --max-epochs {LONG}"
     lines = [
         "executable = train.py",

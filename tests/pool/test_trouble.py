@@ -41,9 +41,9 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         trouble.until_gone(pool, troubled)
         screen.wait_for_match("removed")
         between = truth.at_the_end(pool, troubled)
-        said = truth.status_of(pool, troubled)
-        assert truth.differences(between, said, truth.jobs_of(pool, troubled)) == []
-        assert said["dags"][0]["state"] == "removed"
+        result = truth.status_of(pool, troubled)
+        assert truth.differences(between, result, truth.jobs_of(pool, troubled)) == []
+        assert result["dags"][0]["state"] == "removed"
         trouble.by_command(pool, troubled, "resubmit")
         until(
             lambda: truth.status_of(pool, troubled)["dags"][0]["rescue"] == 1,

@@ -190,7 +190,7 @@ def totals(directory: Path) -> Totals:
     metrics = [json.loads(path.read_text()) for path in directory.glob("*.metrics")]
     tops = [found for found in metrics if not found["parent_dagman_id"]]
     assert tops, f"no DAGMan has ended in {directory}"
-    said = _sums(tops)
+    result = _sums(tops)
     every = _sums(metrics)
     text = "".join(path.read_text() for path in directory.glob("*.status"))
     if text:
@@ -200,7 +200,7 @@ def totals(directory: Path) -> Totals:
         each = re.findall(r"^\s*NodeStatus = (\d+);", text, re.M)
         assert counted["Total"] == every.nodes == len(each), (counted, every)
         assert counted["Done"] == every.done == each.count("5"), (counted, every)
-    return said
+    return result
 
 
 def _sums(metrics: Iterable[dict[str, Any]]) -> Totals:
@@ -235,12 +235,12 @@ def jobs_of(pool: Pool, directory: Path) -> list[dict[str, Any]]:
 
 def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, Any]]) -> list[str]:
     """Where metlmon's last word differs from HTCondor's; empty when nowhere."""
-    said = {f"{job['cluster']}.{job['proc']}": job for job in jobs}
+    result = {f"{job['cluster']}.{job['proc']}": job for job in jobs}
     known = {job.id: job for job in truth.jobs}
-    found = [f"{each}: metlmon does not know it" for each in known if each not in said]
-    found += [f"{each}: HTCondor does not know it" for each in said if each not in known]
-    for name in known.keys() & said.keys():
-        found += [f"{name}: {text}" for text in _job_differences(known[name], said[name])]
+    found = [f"{each}: metlmon does not know it" for each in known if each not in result]
+    found += [f"{each}: HTCondor does not know it" for each in result if each not in known]
+    for name in known.keys() & result.keys():
+        found += [f"{name}: {text}" for text in _job_differences(known[name], result[name])]
     executions = [each for job in truth.jobs for each in job.executions]
     slack = sum(2 * CLOCK_SECONDS * each.gpus for each in executions)
     for kind, gpu_seconds in truth.gpu_seconds.items():
@@ -265,16 +265,16 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
     return found
 
 
-def _job_differences(job: Job, said: dict[str, Any]) -> list[str]:
+def _job_differences(job: Job, output_of: dict[str, Any]) -> list[str]:
     found = []
     for name, ours, theirs in (
-        ("node", said["node"], job.node),
-        ("state", said["state"], job.state),
-        ("executions", len(said["executions"]), len(job.executions)),
+        ("node", output_of["node"], job.node),
+        ("state", output_of["state"], job.state),
+        ("executions", len(output_of["executions"]), len(job.executions)),
     ):
         if ours != theirs:
             found.append(f"{name} is {ours}, HTCondor {theirs}")
-    for ours, theirs in zip(said["executions"], job.executions, strict=False):
+    for ours, theirs in zip(output_of["executions"], job.executions, strict=False):
         for name in ("start", "end"):
             value = getattr(theirs, name)
             if abs(seconds(ours[name]) - value) > CLOCK_SECONDS:
@@ -314,12 +314,12 @@ def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list
         jobs = jobs_of(pool, directory)
         if before != _queue(pool, ours):
             return None
-        said = {(job["cluster"], job["proc"]): job for job in jobs}
-        wrong = [(ad, text) for ad in before if (text := _differs(ad, said))]
+        result = {(job["cluster"], job["proc"]): job for job in jobs}
+        wrong = [(ad, text) for ad in before if (text := _differs(ad, result))]
         if any(_age(ad) < LATE_SECONDS for ad, _ in wrong):
             return None
         assert not wrong, [text for _, text in wrong]
-        return [f"{said[ad['ClusterId'], ad['ProcId']]['state']}" for ad in before]
+        return [f"{result[ad['ClusterId'], ad['ProcId']]['state']}" for ad in before]
 
     found = until(look, "a quiet moment", seconds)
     assert found is not None
@@ -368,9 +368,9 @@ def _at_rest(ads: Iterable[Ad]) -> bool:
     return True
 
 
-def _differs(ad: Ad, said: dict[tuple[int, int], dict[str, Any]]) -> str | None:
+def _differs(ad: Ad, output_of: dict[tuple[int, int], dict[str, Any]]) -> str | None:
     name = f"{ad['ClusterId']}.{ad['ProcId']} ({ad['DAGNodeName']})"
-    job = said.get((ad["ClusterId"], ad["ProcId"]))
+    job = output_of.get((ad["ClusterId"], ad["ProcId"]))
     if job is None:
         return f"{name} is in the queue, and metlmon does not know it"
     if job["state"] not in IN_QUEUE[ad["JobStatus"]]:

@@ -110,9 +110,9 @@ def test_what_is_denied_is_an_exit_status(dagdir: Dagdir, schedd: Schedd, capsys
     schedd.answers[79] = "permission denied"
     code, out, _ = spoken(capsys, "act", "hold", dagdir.path, "all", "--yes", "--json")
     assert code == Exit.REFUSED
-    said = json.loads(out)
-    assert said["answers"][0]["reply"] == "permission denied"
-    assert said["jobs"][0]["cluster"] == 79
+    output = json.loads(out)
+    assert output["answers"][0]["reply"] == "permission denied"
+    assert output["jobs"][0]["cluster"] == 79
 
 
 def test_a_schedd_that_is_down_is_one_sentence(
@@ -134,7 +134,7 @@ def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output_of"),
     [
         (("priority", "all"), "--value"),
         (("hold", "all", "--value", "3"), "--value is for priority"),
@@ -145,12 +145,12 @@ def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> 
     ],
 )
 def test_what_cannot_be_meant(
-    arguments: tuple[str, ...], said: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
+    arguments: tuple[str, ...], output_of: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     act, *rest = arguments
     code, _, err = spoken(capsys, "act", act, dagdir.path, *rest, "--yes")
     assert code == Exit.USAGE
-    assert said in err
+    assert output_of in err
     assert schedd.acts() == []
 
 
@@ -171,9 +171,9 @@ def test_the_queues_word_is_added_to_the_json(
     assert code == Exit.OK
     word = json.loads(out)["queue"]
     assert (word["schedd"], word["error"]) == ("ap.example.org", None)
-    (told,) = word["jobs"]
-    assert (told["status"], told["position"], told["rejection"]) == ("idle", 1, "no match")
-    assert told["differs"] is None
+    (result,) = word["jobs"]
+    assert (result["status"], result["position"], result["rejection"]) == ("idle", 1, "no match")
+    assert result["differs"] is None
 
 
 def test_a_queue_that_has_the_jobs_makes_an_old_log_live(
@@ -193,10 +193,10 @@ def test_without_a_schedd_only_the_word_is_missing(
 ) -> None:
     asked.down = "no schedd is known here"
     code, out, _ = spoken(capsys, "status", dagdir.path, "--json", "--queue")
-    said = json.loads(out)
+    output = json.loads(out)
     assert code == Exit.OK
-    assert said["queue"]["error"] == "no schedd is known here"
-    assert said["runs"][0]["state"] == "idle"
+    assert output["queue"]["error"] == "no schedd is known here"
+    assert output["runs"][0]["state"] == "idle"
 
 
 @pytest.mark.parametrize("target", ["79.0", "all"])
@@ -232,14 +232,14 @@ def test_what_the_queue_says_cannot_move_the_cursor(
         assert "\u202e" not in out
 
 
-def test_differing_at_this_moment_is_told_as_such(
+def test_differing_at_this_moment_is_reported_as_such(
     dagdir: Dagdir, asked: Schedd, capsys: Captured
 ) -> None:
     asked.jobs[79, 0] = replace(asked.jobs[79, 0], status=5)
     _, out, _ = spoken(capsys, "status", dagdir.path, "--json", "--queue")
-    said = json.loads(out)
-    assert said["queue"]["jobs"][0]["differs"] == "held"
-    assert not [w for w in said["warnings"] if w["kind"] == "queue-differs"]
+    output = json.loads(out)
+    assert output["queue"]["jobs"][0]["differs"] == "held"
+    assert not [w for w in output["warnings"] if w["kind"] == "queue-differs"]
     assert poller.QUERY_SECONDS == 30.0
 
 

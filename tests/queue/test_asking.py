@@ -298,16 +298,16 @@ def test_the_thread_asks_tells_and_ends() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
     feed = QueueFeed(logs, queue)
-    told, pictures = threading.Event(), []
+    result, pictures = threading.Event(), []
 
     def notify(update: Snapshot) -> None:
         pictures.append(update)
-        told.set()
+        result.set()
 
     queue.query()
     clock.now += QUERY_SECONDS
     feed.start(notify)
-    assert told.wait(10), "a warning that came up was not shown"
+    assert result.wait(10), "a warning that came up was not shown"
     feed.stop()
     assert asked(schedd) == 2
     assert pictures[0].status.warnings[-1].kind == "queue-differs"
@@ -328,7 +328,7 @@ def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
     return queue, clock
 
 
-def test_a_schedd_that_falls_silent_is_told_on_every_picture_until_it_answers() -> None:
+def test_a_schedd_that_falls_silent_is_reported_on_every_picture_until_it_answers() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = silent(logs, schedd)
     feed = QueueFeed(logs, queue)
@@ -385,17 +385,17 @@ def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
     schedd.down = "the schedd does not answer"
     clock.now += QUERY_SECONDS
     feed = QueueFeed(logs, queue)
-    told, pictures = threading.Event(), []
+    result, pictures = threading.Event(), []
 
     def notify(update: Snapshot) -> None:
         pictures.append(update)
-        told.set()
+        result.set()
 
     feed.start(notify)
-    assert told.wait(10)
-    told.clear()
+    assert result.wait(10)
+    result.clear()
     schedd.down = None
     clock.now += LONGEST_PAUSE
-    assert told.wait(10)
+    assert result.wait(10)
     feed.stop()
     assert [picture.error is None for picture in pictures] == [False, True]

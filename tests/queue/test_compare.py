@@ -118,8 +118,8 @@ def test_a_job_of_another_directory_is_not_compared() -> None:
 
 
 def test_an_error_is_no_answer_to_compare_with() -> None:
-    said = replace(word(1.0), error="the schedd does not answer")
-    assert differences(said, {(1, 0): row(1, State.RUNNING)}, {}) == {}
+    result = replace(word(1.0), error="the schedd does not answer")
+    assert differences(result, {(1, 0): row(1, State.RUNNING)}, {}) == {}
 
 
 def test_jobs_that_differ_alike_are_one_warning() -> None:

@@ -65,7 +65,7 @@ def test_one_worker_serves_many_operations(fake: PoolConnection) -> None:
     assert fake.act("hold", 7, 0) == fake.act("hold", 7, 0)
 
 
-def test_a_worker_that_ends_is_told_with_its_last_words_and_started_anew(
+def test_a_worker_that_ends_is_reported_with_its_last_words_and_started_anew(
     fake: PoolConnection,
 ) -> None:
     with pytest.raises(PoolError, match=r"ended unexpectedly \(status 4\).*Assertion"):
@@ -153,18 +153,18 @@ def test_closing_ends_an_operation_that_hangs(fake: PoolConnection) -> None:
 
 
 def test_many_threads_take_turns(fake: PoolConnection) -> None:
-    said: list[str] = []
+    received: list[str] = []
 
     def ask() -> None:
-        said.extend(fake.act("hold", 7, 0) for _ in range(20))
+        received.extend(fake.act("hold", 7, 0) for _ in range(20))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert len(said) == 80
-    assert len(set(said)) == 1
+    assert len(received) == 80
+    assert len(set(received)) == 1
 
 
 def test_a_worker_that_cannot_be_started() -> None:

@@ -52,7 +52,7 @@ def test_each_act_touches_the_jobs_it_can(act: PoolAction, touched: list[str]) -
     assert len(made.left_out) == 4 - len(touched)
 
 
-def test_what_is_left_out_is_told_why() -> None:
+def test_what_is_left_out_is_reported_why() -> None:
     made = offer(PoolAction.HOLD, row(1), row(3, State.HELD), row(4, State.COMPLETED))
     assert [(target.id, why) for target, why in made.left_out] == [
         ("3.0", "held already"),

@@ -22,9 +22,9 @@ def office(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:
 
 
 def perform(logs: Logs, schedd: Schedd, order: ActionRequest) -> tuple[ActionResult, ...]:
-    told: list[ActionResult] = []
-    answers = office(logs, schedd).perform(order, told.append)
-    assert tuple(told) == answers, "told something else than returned"
+    received: list[ActionResult] = []
+    answers = office(logs, schedd).perform(order, received.append)
+    assert tuple(received) == answers, "told something else than returned"
     return answers
 
 
@@ -40,7 +40,7 @@ def test_one_call_and_one_answer_for_each_job() -> None:
 
 
 @pytest.mark.parametrize("reply", list(ResultCode))
-def test_the_schedds_answers_are_told_apart(reply: ResultCode) -> None:
+def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
     schedd = Schedd(job(1))
     schedd.answers[1] = reply
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.RELEASE, 1))
@@ -102,11 +102,11 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
     schedd = Schedd(job(1), job(2))
     answers: list[ActionResult] = []
 
-    def told(answer: ActionResult) -> None:
+    def report_of(answer: ActionResult) -> None:
         answers.append(answer)
         schedd.down = "the schedd does not answer"
 
-    office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), told)
+    office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
     assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert answers[1].text == "the schedd does not answer"
 
@@ -289,17 +289,17 @@ def test_a_first_submission_is_never_over_an_earlier_one(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     logs, schedd = of()
-    desk = office(logs, schedd)
-    assert desk.submit_dag(tmp_path / "ens.dag").cluster == 77
+    pool = office(logs, schedd)
+    assert pool.submit_dag(tmp_path / "ens.dag").cluster == 77
     for leftover in ("ens.dag.dagman.out", "ens.dag.rescue001", "ens.dag.lock"):
         (tmp_path / leftover).write_text("")
         with pytest.raises(PoolError, match="was submitted before"):
-            desk.submit_dag(tmp_path / "ens.dag")
+            pool.submit_dag(tmp_path / "ens.dag")
         (tmp_path / leftover).unlink()
     assert len(schedd.acts()) == 1
 
 
-def test_root_is_told_that_it_may_not(
+def test_root_is_reported_that_it_may_not(
     of: Submitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -313,10 +313,10 @@ def test_who_looks_through_a_replaced_job() -> None:
     """The ad is looked at again for each job, not once for all."""
     schedd = Schedd(job(1), job(2))
 
-    def told(answer: ActionResult) -> None:
+    def report_of(answer: ActionResult) -> None:
         schedd.jobs[2, 0] = replace(job(2), directory="/home/ben")
 
-    answers = office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), told)
+    answers = office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
     assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
 
 

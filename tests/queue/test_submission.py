@@ -184,8 +184,8 @@ def test_the_command_is_run_in_the_dagdir_without_a_shell(tmp_path: Path) -> Non
     name = "-f $(touch hacked).dag"
     made = submission.submit(Commanded(command), tmp_path, (name,), {"MaxIdle": 3})  # type: ignore[arg-type]
     assert (made.cluster, made.way) == (34, "condor_submit_dag")
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told == [str(tmp_path), "-maxidle", "3", f"./{name}"]
+    result = (tmp_path / "told").read_text().splitlines()
+    assert result == [str(tmp_path), "-maxidle", "3", f"./{name}"]
     assert not (tmp_path / "hacked").exists()
 
 

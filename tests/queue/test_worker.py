@@ -217,7 +217,7 @@ def test_a_schedd_that_was_restarted_says_who_we_are(restarted: Pool) -> None:
 @pytest.mark.parametrize(
     ("alive", "kind"), [(True, ErrorKind.REFUSED), (False, ErrorKind.NO_ANSWER)]
 )
-def test_a_refusal_and_a_schedd_that_is_gone_are_told_apart(
+def test_a_refusal_and_a_schedd_that_is_gone_are_reported_apart(
     pool: Pool, alive: bool, kind: ErrorKind
 ) -> None:
     class Refusing(Schedd):

@@ -226,9 +226,9 @@ def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, o
         timeout=90,
     )
     assert "CONSOLE" not in done.stderr
-    told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert told is not None, done.stderr[-2000:]
-    found: dict[str, object] = json.loads(told[1].replace("&lt;", "<").replace("&amp;", "&"))
+    output = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert output is not None, done.stderr[-2000:]
+    found: dict[str, object] = json.loads(output[1].replace("&lt;", "<").replace("&amp;", "&"))
     return found
 
 
@@ -238,35 +238,35 @@ def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, o
 )
 def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
     report = report_of(name)
-    told = probed(report, tmp_path / "report.html", width)
-    assert told["bad"] == []
-    assert told["fetched"] == []
-    assert told["overflow"] == 0
-    assert told["wide"] == []
-    assert told["outside"] == []
-    sizes = told["sizes"]
+    result = probed(report, tmp_path / "report.html", width)
+    assert result["bad"] == []
+    assert result["fetched"] == []
+    assert result["overflow"] == 0
+    assert result["wide"] == []
+    assert result["outside"] == []
+    sizes = result["sizes"]
     assert isinstance(sizes, list)
     assert len(sizes) == 6
     assert all(w > 300 and h > 60 for w, h in sizes)
-    assert told["ground"] == "rgb(255, 255, 255)"
+    assert result["ground"] == "rgb(255, 255, 255)"
 
 
 @in_a_browser
 def test_on_a_dark_screen(tmp_path: Path) -> None:
-    told = probed(
+    result = probed(
         report_of("metl-aws"),
         tmp_path / "report.html",
         1200,
         "--blink-settings=preferredColorScheme=0",
     )
-    assert (told["ground"], told["ink"]) == ("rgb(21, 23, 26)", "rgb(232, 230, 227)")
+    assert (result["ground"], result["ink"]) == ("rgb(21, 23, 26)", "rgb(232, 230, 227)")
 
 
 @in_a_browser
 def test_hostile_text_in_a_browser(tmp_path: Path) -> None:
-    told = probed(hostile(), tmp_path / "report.html", 600)
-    assert (told["bad"], told["fetched"], told["overflow"]) == ([], [], 0)
-    assert told["outside"] == []
+    result = probed(hostile(), tmp_path / "report.html", 600)
+    assert (result["bad"], result["fetched"], result["overflow"]) == ([], [], 0)
+    assert result["outside"] == []
 
 
 @in_a_browser

@@ -93,7 +93,7 @@ def completed(groups: Iterable[GroupUsage]) -> dict[str | None, int]:
     ],
 )
 def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[GroupUsage]]) -> None:
-    told = {
+    result = {
         group.name: {
             "executions": group.totals.executions,
             "completed": group.totals.completed,
@@ -105,18 +105,18 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
     }
     wanted = truth()[name]
     keys = next(iter(wanted.values())).keys()
-    assert {g: {k: v for k, v in row.items() if k in keys} for g, row in told.items()} == wanted
+    assert {g: {k: v for k, v in row.items() if k in keys} for g, row in result.items()} == wanted
 
 
 def test_the_first_round_by_month() -> None:
     wanted = truth()["by_month"]
     usage = usage_of("first-round")
     assert usage.period is Unit.MONTH
-    told = {
+    result = {
         f"{window.since:%Y-%m}": {"good": group.totals.good, "bad": group.totals.bad}
         for window, group in usage.periods
     }
-    assert told == wanted
+    assert result == wanted
 
 
 def test_the_rest_of_the_first_round() -> None:
@@ -239,8 +239,8 @@ def test_it_agrees_with_the_status(name: str) -> None:
         ("unfinished", status.transfers.input_unfinished),
     ):
         move = moves.get(("input", outcome))
-        told = (move.count, move.seconds) if move else (0, 0)
-        assert told == (count.n, close(count.seconds))
+        result = (move.count, move.seconds) if move else (0, 0)
+        assert result == (count.n, close(count.seconds))
     assert usage.total.input.received == status.transfers.bytes_received
     assert usage.total.input.sent == status.transfers.bytes_sent
 

@@ -43,14 +43,14 @@ class Dagdir:
     filling: int = 0
     """Bytes that follow the first payload of each field."""
 
-    def said(self, name: str, attack: int, formula: bool = True) -> bytes:
+    def output_of(self, name: str, attack: int, formula: bool = True) -> bytes:
         """The payload of a field, which is remembered."""
         filling = 0 if name in self.fields else self.filling
         self.fields.add(name)
         return payload(name, attack, formula) + b"L" * filling
 
     def line(self, name: str, attack: int, formula: bool = True) -> bytes:
-        return one_line(self.said(name, attack, formula))
+        return one_line(self.output_of(name, attack, formula))
 
 
 def write(parent: Path, attacks: tuple[int, ...] | None = None, filling: int = 0) -> Dagdir:
@@ -85,7 +85,7 @@ class _Writer:
             file.write(data)
 
     def dag_name(self) -> bytes:
-        return filename(word(self.made.said("dagfile", 1, False)))[:120] + b".dag"
+        return filename(word(self.made.output_of("dagfile", 1, False)))[:120] + b".dag"
 
     def write(self) -> None:
         dag = self.dag_name()
@@ -100,23 +100,23 @@ class _Writer:
 
     def run(self, form: str, attack: int) -> None:
         letter = form[0]
-        said = self.made.line
-        run = word(said(f"run{letter}", attack, False))
-        uuid = filename(word(said(f"uuid{letter}", attack, False)))[:120]
-        sub = word(said("subfile", attack, False)).replace(b"/", b"_")[:100] + letter.encode()
+        result = self.made.line
+        run = word(result(f"run{letter}", attack, False))
+        uuid = filename(word(result(f"uuid{letter}", attack, False)))[:120]
+        sub = word(result("subfile", attack, False)).replace(b"/", b"_")[:100] + letter.encode()
         sub += b".sub"
-        out = filename(said("outfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
-        err = filename(said("errfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
+        out = filename(result("outfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
+        err = filename(result("errfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
         self.put(
             sub,
             b"# "
-            + said("subcomment", attack)
+            + result("subcomment", attack)
             + b"\nexecutable = "
-            + said("executable", attack)
+            + result("executable", attack)
             + b"\narguments = "
-            + said("arguments", attack)
+            + result("arguments", attack)
             + b"\nenvironment = "
-            + said("environment", attack)
+            + result("environment", attack)
             + b"\nlog = "
             + form.encode()
             + b".log\noutput = "
@@ -124,20 +124,22 @@ class _Writer:
             + b".$(epoch)\nerror = "
             + err
             + b".$(epoch)\nbatch_name = "
-            + said("batch", attack)
+            + result("batch", attack)
             + b"\n+Project = "
-            + said("attribute", attack)
+            + result("attribute", attack)
             + b"\nrequirements = TARGET."
-            + said("requirement", attack)
+            + result("requirement", attack)
             + b"\nqueue\n",
         )
         previous = None
         for epoch in range(EPOCHS):
             node = run + b"-train_epoch%d" % epoch
-            self.dag.append(b"# " + said("dagcomment", attack))
+            self.dag.append(b"# " + result("dagcomment", attack))
             self.dag.append(b"JOB %b %b" % (node, sub))
             quoted = {
-                name: said(f"{name}{letter}", attack).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+                name: result(f"{name}{letter}", attack)
+                .replace(b"\\", b"\\\\")
+                .replace(b'"', b'\\"')
                 for name in ("resource", "seed", "other", "swept")
             }
             self.dag.append(
@@ -166,7 +168,7 @@ class _Writer:
     # --- what stands before its epochs, and beside them -----------------------------------
 
     def gate_name(self) -> bytes:
-        return filename(word(self.made.said("gatename", 1, False)).replace(b"/", b"_"))[:100]
+        return filename(word(self.made.output_of("gatename", 1, False)).replace(b"/", b"_"))[:100]
 
     def gate(self, node: bytes, uuid: bytes, epoch: int) -> None:
         self.dag.append(
@@ -179,33 +181,33 @@ class _Writer:
         """What the gate and people said of it: of every third run that it was stopped, of every
         third that it is to go elsewhere."""
         folder = b"gate/" + self.gate_name() + b"/"
-        said = self.made.said
+        result = self.made.output_of
         if attack % 3 == 0:
-            reason = said(f"stopped{letter}", attack).decode("utf-8", "replace")
-            told = {"schema": 1, "epoch": 2, "rule": "file", "reason": reason}
-            self.put(folder + uuid + b".stopped", json.dumps(told).encode())
+            reason = result(f"stopped{letter}", attack).decode("utf-8", "replace")
+            outcome = {"schema": 1, "epoch": 2, "rule": "file", "reason": reason}
+            self.put(folder + uuid + b".stopped", json.dumps(outcome).encode())
         elif attack % 3 == 1:
-            self.put(folder + uuid + b".target", word(said("target", attack, False)) + b"\n")
-            placed = b"ResourceName = " + word(said("placement", attack, False)) + b"\n"
+            self.put(folder + uuid + b".target", word(result("target", attack, False)) + b"\n")
+            placed = b"ResourceName = " + word(result("placement", attack, False)) + b"\n"
             if b"/" not in last:
                 self.put(b"placement/" + self.gate_name() + b"/" + last + b".inc", placed)
         else:
-            self.put(folder + uuid + b".paused", one_line(said("paused", attack)))
+            self.put(folder + uuid + b".paused", one_line(result("paused", attack)))
 
     def beside(self) -> None:
         """Nodes of no run: a bag, a job at the end, and what the gates could not do."""
         self.put("shard.sub", b"executable = x\nlog = text.log\nqueue\n")
         for attack in self.attacks[:2]:
-            name = word(self.made.said("shard", attack, False))
+            name = word(self.made.output_of("shard", attack, False))
             self.dag += [b"JOB %b-%03d shard.sub" % (name, at) for at in range(SHARDS)]
-        self.dag.append(b"FINAL %b shard.sub" % word(self.made.said("final", 0, False)))
+        self.dag.append(b"FINAL %b shard.sub" % word(self.made.output_of("final", 0, False)))
         log = b"\n".join(self.made.line("gatelog", attack) for attack in self.attacks)
         self.put(b"gate/" + self.gate_name() + b"/gate.log", log + b"\n")
 
     def output(self, name: str, attack: int) -> bytes:
         progress = b"Epoch 1:  26%|##6    | 36/140 [00:01<00:02, 35.00it/s, loss=0.548, v_num=1]\n"
-        said = self.made.said(name, attack)
-        return b"a line before\n" + said + b"\n" + b"val_loss=0.5 " + said + b"\n" + progress
+        result = self.made.output_of(name, attack)
+        return b"a line before\n" + result + b"\n" + b"val_loss=0.5 " + result + b"\n" + progress
 
     def job(self, form: str, letter: str, job: Job, last: bool) -> None:
         events = list(self.story(letter, job, last))
@@ -215,66 +217,71 @@ class _Writer:
     def story(self, letter: str, job: Job, last: bool) -> Iterator[dict[str, Any]]:
         """What happens to one job; the second job of a run stays held."""
 
-        def said(name: str) -> bytes:
-            return self.made.said(name + letter, job.attack)
+        def output_of(name: str) -> bytes:
+            return self.made.output_of(name + letter, job.attack)
 
         yield {
             "n": 0,
             "stamp": job.stamp(),
-            "host": said("submithost"),
-            "notes": said("notes"),
-            "warn": said("submitwarning"),
+            "host": output_of("submithost"),
+            "notes": output_of("notes"),
+            "warn": output_of("submitwarning"),
         }
-        yield {"n": 40, "stamp": job.stamp(), "type": 2, "host": said("transferhost")}
+        yield {"n": 40, "stamp": job.stamp(), "type": 2, "host": output_of("transferhost")}
         yield {"n": 40, "stamp": job.stamp(), "type": 3}
         for number in range(4):
             yield {
                 "n": 1,
                 "stamp": job.stamp(),
-                "host": said("host"),
-                "slot": said("slot"),
-                "site": said("site"),
-                "gpu": said("gpu"),
-                "prop": said("property"),
+                "host": output_of("host"),
+                "slot": output_of("slot"),
+                "site": output_of("site"),
+                "gpu": output_of("gpu"),
+                "prop": output_of("property"),
             }
             yield {"n": 6, "stamp": job.stamp()}
             if number == 0:
-                yield {"n": 8, "stamp": job.stamp(), "text": said("generic")}
+                yield {"n": 8, "stamp": job.stamp(), "text": output_of("generic")}
                 yield {
                     "n": 21,
                     "stamp": job.stamp(),
-                    "text": said("remoteerror"),
-                    "host": said("errorhost"),
+                    "text": output_of("remoteerror"),
+                    "host": output_of("errorhost"),
                 }
                 yield {
                     "n": 22,
                     "stamp": job.stamp(),
-                    "text": said("disconnect"),
-                    "host": said("disconnecthost"),
+                    "text": output_of("disconnect"),
+                    "host": output_of("disconnecthost"),
                 }
                 yield {
                     "n": 24,
                     "stamp": job.stamp(),
-                    "text": said("reconnectfail"),
-                    "host": said("reconnecthost"),
+                    "text": output_of("reconnectfail"),
+                    "host": output_of("reconnecthost"),
                 }
-                yield {"n": 4, "stamp": job.stamp(), "text": said("evict"), "code": 1008}
+                yield {"n": 4, "stamp": job.stamp(), "text": output_of("evict"), "code": 1008}
             elif number == 1:
-                yield {"n": 7, "stamp": job.stamp(), "text": said("shadow")}
+                yield {"n": 7, "stamp": job.stamp(), "text": output_of("shadow")}
             elif number == 2:
-                yield {"n": 12, "stamp": job.stamp(), "text": said("holdover"), "code": 12}
-                yield {"n": 13, "stamp": job.stamp(), "text": said("release")}
+                yield {"n": 12, "stamp": job.stamp(), "text": output_of("holdover"), "code": 12}
+                yield {"n": 13, "stamp": job.stamp(), "text": output_of("release")}
         if job.attack % 4 == 3 and last:
-            yield {"n": 9, "stamp": job.stamp(), "text": said("abort")}
+            yield {"n": 9, "stamp": job.stamp(), "text": output_of("abort")}
         elif job.attack % 4 == 2 and last:
-            yield {"n": 7, "stamp": job.stamp(), "text": said("shadowlast")}
-            yield {"n": 28, "stamp": job.stamp(), "text": said("adinfo")}
+            yield {"n": 7, "stamp": job.stamp(), "text": output_of("shadowlast")}
+            yield {"n": 28, "stamp": job.stamp(), "text": output_of("adinfo")}
         elif job.attack % 4 == 1 and last:
-            yield {"n": 99, "stamp": job.stamp(), "text": said("future")}
+            yield {"n": 99, "stamp": job.stamp(), "text": output_of("future")}
         elif last:
-            yield {"n": 12, "stamp": job.stamp(), "text": said("hold"), "code": 13}
+            yield {"n": 12, "stamp": job.stamp(), "text": output_of("hold"), "code": 13}
         else:
-            yield {"n": 5, "stamp": job.stamp(), "text": said("toe"), "assigned": said("assigned")}
+            yield {
+                "n": 5,
+                "stamp": job.stamp(),
+                "text": output_of("toe"),
+                "assigned": output_of("assigned"),
+            }
 
     def words(self, job: Job) -> None:
         """What DAGMan says of it."""
@@ -305,24 +312,26 @@ class _Writer:
         self.rescue.append(b"DONE " + word(line("rescuenode", job.attack, False)))
 
     def training(self, letter: str, uuid: bytes, attack: int) -> None:
-        said = self.made.said
+        result = self.made.output_of
         folder = b"output/training_logs/" + uuid + b"/version_0/"
-        metric = said(f"metric{letter}", attack).replace(b'"', b'""')
+        metric = result(f"metric{letter}", attack).replace(b'"', b'""')
         self.put(
             folder + b"metrics.csv",
             b'val_loss,"%b",epoch,step\n0.5,0.25,0,10\n0.4,0.125,1,20\n' % metric,
         )
-        self.put(folder + b"metrics.txt", one_line(said("summary", attack)) + b",1.5\n")
+        self.put(folder + b"metrics.txt", one_line(result("summary", attack)) + b",1.5\n")
         self.put(
             folder + b"args.txt",
             b"--"
-            + one_line(said("argname", attack, False))
+            + one_line(result("argname", attack, False))
             + b"\n"
-            + one_line(said("argvalue", attack))
+            + one_line(result("argvalue", attack))
             + b"\n",
         )
-        folder = b"output/training_logs/" + uuid + b"/" + filename(said("folder", attack, False))
-        self.put(folder + b"/metrics.csv", said("badcsv", attack) + b'\n"' + said("badcsv", attack))
+        folder = b"output/training_logs/" + uuid + b"/" + filename(result("folder", attack, False))
+        self.put(
+            folder + b"/metrics.csv", result("badcsv", attack) + b'\n"' + result("badcsv", attack)
+        )
 
     # --- the ensemble's own ---------------------------------------------------------------
 
@@ -345,8 +354,8 @@ class _Writer:
         head = b'[\n  Type = "DagStatus";\n  DagStatus = 3; /* "x" */\n  NodesTotal = 9;\n]\n'
         self.put("nodes.status", head + b"\n".join(self.status) + b"\n")
         self.put(dag + b".rescue001", b"\n".join(self.rescue) + b"\n")
-        said = payload("dagmetrics", 0).decode("utf-8", "replace")
-        self.put(dag + b".metrics", json.dumps({"type": said, "jobs": said}).encode())
+        result = payload("dagmetrics", 0).decode("utf-8", "replace")
+        self.put(dag + b".metrics", json.dumps({"type": result, "jobs": result}).encode())
         self.put(
             dag + b".dagman.log",
             b"000 (077.000.000) 2026-03-01 00:00:00 Job submitted from host: "
@@ -370,23 +379,23 @@ class _Writer:
     def toml(self) -> None:
         def text(name: str, attack: int) -> str:
             self.made.fields.add(name)
-            said = payload(name, attack).decode("utf-8", "replace")
-            return '"' + "".join(_toml(character) for character in said) + '"'
+            result = payload(name, attack).decode("utf-8", "replace")
+            return '"' + "".join(_toml(character) for character in result) + '"'
 
-        told = ['tz = "UTC"', "[site_aliases]"]
-        told += [f"{text('aliasfrom', a)} = {text('aliasto', a)}" for a in self.attacks]
+        outcome = ['tz = "UTC"', "[site_aliases]"]
+        outcome += [f"{text('aliasfrom', a)} = {text('aliasto', a)}" for a in self.attacks]
         for attack in self.attacks:
-            told += [
+            outcome += [
                 "[[label]]",
                 f"name = {text('label', attack)}",
                 f'runs = ["runt{attack:02}zq*", "runj{attack:02}zq*"]',
             ]
-            told += [
+            outcome += [
                 "[[site]]",
                 f"host = {text('sitehost', attack)}",
                 f"name = {text('sitename', attack)}",
             ]
-        self.put("metlmon.toml", "\n".join(told).encode() + b"\n")
+        self.put("metlmon.toml", "\n".join(outcome).encode() + b"\n")
 
 
 def _toml(character: str) -> str:
@@ -550,8 +559,8 @@ def attributes(job: Job, e: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_event(job: Job, e: dict[str, Any]) -> bytes:
-    told = json.dumps(attributes(job, e), indent=1, ensure_ascii=True)
-    return told.encode() + b"\n"
+    result = json.dumps(attributes(job, e), indent=1, ensure_ascii=True)
+    return result.encode() + b"\n"
 
 
 def xml_event(job: Job, e: dict[str, Any]) -> bytes:

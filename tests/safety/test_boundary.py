@@ -74,7 +74,7 @@ def test_no_attack_passes(attack: str, limit: int | None) -> None:
         assert to_ascii(plain(text, limit)).isascii()
 
 
-def test_each_character_is_shown_or_told() -> None:
+def test_each_character_is_shown_or_named() -> None:
     """What is not shown is written as an escape."""
     for code in (*range(0x20000), *range(0xE0000, 0xE0200), 0x10FFFF):
         shown = plain(f"a{chr(code)}b")

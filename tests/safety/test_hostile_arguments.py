@@ -79,10 +79,10 @@ def test_an_argument_is_quoted_visibly(
     case: tuple[str, ...], small: Dagdir, metlmon: Callable[..., Ran]
 ) -> None:
     ran = metlmon(*filled(case, small))
-    said = (ran.stdout + ran.stderr).decode("utf-8")
-    assert forbidden(said) == []
-    assert "ARG" in said, "what was wrong is said"
-    assert "Traceback" not in said
+    output = (ran.stdout + ran.stderr).decode("utf-8")
+    assert forbidden(output) == []
+    assert "ARG" in output, "what was wrong is said"
+    assert "Traceback" not in output
 
 
 def test_a_megabyte_of_an_argument_is_not_repeated(metlmon: Callable[..., Ran]) -> None:

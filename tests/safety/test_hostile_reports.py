@@ -74,9 +74,9 @@ def test_no_element_of_a_page_is_somebody_elses(
     page.feed(metlmon("report", "--html", "-", hostile.path).stdout.decode("utf-8"))
     page.close()
     assert page.strange == []
-    told = "".join(page.texts)
-    assert "<script>alert(1)</script>" in told, "as text it is there"
-    assert {"sitet", "gput", "runt", "label", "holdt"} <= fields_in(told)
+    result = "".join(page.texts)
+    assert "<script>alert(1)</script>" in result, "as text it is there"
+    assert {"sitet", "gput", "runt", "label", "holdt"} <= fields_in(result)
 
 
 # --- Markdown ---------------------------------------------------------------------------------
@@ -128,37 +128,37 @@ EXPORTED = {"runt", "uuidt", "sitet", "gput", "resourcet", "label", "holdt", "sl
 def test_no_cell_is_a_formula(hostile: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path) -> None:
     ran = metlmon("export", "--out", "out", hostile.path)
     assert ran.returncode == 0, ran.stderr
-    told = ""
+    result = ""
     for name in FRAMES:
         with open(tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline="") as file:
             text = file.read()
         assert forbidden(text) == []
-        told += text
+        result += text
         for row in csv.reader(text.splitlines()):
             for cell in row:
                 assert A_NUMBER.fullmatch(cell) or not A_FORMULA.search(cell), cell
-    assert fields_in(told) >= EXPORTED
-    assert "'=1+1holdt00zq" in told
+    assert fields_in(result) >= EXPORTED
+    assert "'=1+1holdt00zq" in result
 
 
 def test_json_and_frames_have_texts_as_they_are(
     hostile: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path
 ) -> None:
     assert metlmon("export", "--to", "json", "--out", "out", hostile.path).returncode == 0
-    told = ""
+    result = ""
     for name in FRAMES:
         data = (tmp_path / "out" / f"{name}.json").read_bytes()
         assert data.isascii()
-        said = "\n".join(
+        output = "\n".join(
             value
             for record in json.loads(data)
             for value in record.values()
             if isinstance(value, str)
         )
-        assert forbidden(said) == []
-        told += said
-    assert fields_in(told) >= EXPORTED
-    assert "\n=1+1holdt00zq" in told
+        assert forbidden(output) == []
+        result += output
+    assert fields_in(result) >= EXPORTED
+    assert "\n=1+1holdt00zq" in result
     reasons = library.load(hostile.path).executions["reason"].dropna()
     assert any(reason.startswith("=1+1holdt00zq") for reason in reasons)
 
@@ -169,10 +169,10 @@ def test_parquet_has_no_raw_text(
     pytest.importorskip("pyarrow")
     pandas = pytest.importorskip("pandas")
     assert metlmon("export", "--to", "parquet", "--out", "out", small.path).returncode == 0
-    told = ""
+    result = ""
     for name in FRAMES:
         frame = pandas.read_parquet(tmp_path / "out" / f"{name}.parquet")
         for column in frame:
-            told += "\n".join(str(value) for value in frame[column].dropna())
-    assert forbidden(told) == []
-    assert fields_in(told) >= EXPORTED
+            result += "\n".join(str(value) for value in frame[column].dropna())
+    assert forbidden(result) == []
+    assert fields_in(result) >= EXPORTED

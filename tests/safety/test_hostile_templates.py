@@ -19,10 +19,10 @@ def test_what_would_be_written_is_visible(
 ) -> None:
     lines = b"executable = /bin/true\noutput = $(run_uuid).out\nlog = x.log\n"
     for name in attacks:
-        said = one_line(payload("template", NAMES.index(name), False)).replace(b"\0", b"")
+        result = one_line(payload("template", NAMES.index(name), False)).replace(b"\0", b"")
         # What is no UTF-8 is refused before.
-        said = said.decode("utf-8", "replace").encode()
-        lines += b"# a  comment\twith " + said + b"\n"
+        result = result.decode("utf-8", "replace").encode()
+        lines += b"# a  comment\twith " + result + b"\n"
     template = tmp_path / "somebody.sub"
     template.write_bytes(lines + b"arguments = --x $(epoch)\nqueue\n")
     ran = metlmon("submit", "--dry-run", "--template", template, "--name", "x", "new")
@@ -52,16 +52,16 @@ JOB %b x.sub
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_wrong_with_a_file_is_said_visibly(
+def test_what_is_wrong_with_a_file_is_reported_visibly(
     name: str, tmp_path: Path, metlmon: Callable[..., Ran]
 ) -> None:
-    said = one_line(payload("described", NAMES.index(name), False)).replace(b"'", b"_")
+    result = one_line(payload("described", NAMES.index(name), False)).replace(b"'", b"_")
     options = ("--dry-run", "--json", "--picture", "--explain")
     for at, (file, text) in enumerate((("x.toml", DESCRIPTION), ("x.dag", SWEEP))):
-        (tmp_path / file).write_bytes(text.replace(b"%b", said))
+        (tmp_path / file).write_bytes(text.replace(b"%b", result))
         # Every attack in both files, with one of the options in turn: they share the reader.
         ran = metlmon("new", file, "made", options[(NAMES.index(name) + at) % len(options)])
-        told = (ran.stdout + ran.stderr).decode("utf-8")
-        assert ran.returncode == 2, told
-        assert file in told
-        assert forbidden(told.replace("\t", " ")) == []
+        output = (ran.stdout + ran.stderr).decode("utf-8")
+        assert ran.returncode == 2, output
+        assert file in output
+        assert forbidden(output.replace("\t", " ")) == []

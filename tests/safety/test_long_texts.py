@@ -45,10 +45,10 @@ def test_no_report_is_long(form: str, long: Dagdir, metlmon: Callable[..., Ran])
 
 
 def test_what_an_event_says_is_kept_in_part(long: Dagdir, metlmon: Callable[..., Ran]) -> None:
-    said = json.loads(metlmon("jobs", "--json", long.path).stdout)
+    output = json.loads(metlmon("jobs", "--json", long.path).stdout)
     texts = [
         text
-        for job in said["jobs"]
+        for job in output["jobs"]
         for each in (job, *job["executions"], *job["transfers"])
         for name in ("reason", "hold_reason", "site", "host", "gpu")
         if (text := each.get(name)) is not None

@@ -241,20 +241,20 @@ async def test_which_dag_is_chosen_where_it_may_be_several() -> None:
 async def test_the_question_names_every_job_and_how_to_undo_it(size: tuple[int, int]) -> None:
     async with opened_to_act(size=size) as seen:
         await seen.press("ctrl+a", "H")
-        told = seen.text
+        result = seen.text
         while "more" in seen.lines[-2]:
             await seen.press("pagedown")
-            told += seen.text
+            result += seen.text
         for row in RUNS:
             if row.state in ACTIVE and row.latest is not None:
                 line = next(
-                    each for each in told.splitlines() if f" {row.latest.cluster}.0" in each
+                    each for each in result.splitlines() if f" {row.latest.cluster}.0" in each
                 )
                 assert row.run in line
                 assert str(row.latest.epoch + 1) in line
         for word in ("Hold 5 jobs", "It touches 5 jobs", "To undo: R releases", "4 jobs left out",
                      "its state forbids it", "✓ completed", "They stop"):  # fmt: skip
-            assert word in told, word
+            assert word in result, word
         assert all(len(line) == size[0] for line in seen.lines)
 
 
@@ -341,11 +341,11 @@ async def test_the_menu_has_every_act_what_it_touches_and_why_not(size: tuple[in
     async with opened_to_act(size=size) as seen:
         await seen.press("down", "space", "space", "a")
         assert "Act on 2 runs" in seen.lines[0]
-        for key, told in (("H", "1 job of run2, 1 left out"), ("R", "1 job of run1, 1 left out"),
+        for key, result in (("H", "1 job of run2, 1 left out"), ("R", "1 job of run1, 1 left out"),
                           ("X", "2 jobs of run1, run2"), ("P", "2 jobs of"), ("Z", DAG),
                           ("D", DAG), ("U", "✗ it is running"),
                           ("V", "1 job of run2")):  # fmt: skip
-            assert any(line[2:4] == f"{key} " and told in line for line in seen.lines), key
+            assert any(line[2:4] == f"{key} " and result in line for line in seen.lines), key
         await seen.press("R")
         assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press("escape")
@@ -385,16 +385,16 @@ async def test_without_a_desk_all_acts_are_there_with_the_reason() -> None:
 
 
 async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
-    desk = FakePool()
-    desk.queue_snapshot = QueueSnapshot(is_pending=True)
-    async with opened_to_act(desk) as seen:
+    pool = FakePool()
+    pool.queue_snapshot = QueueSnapshot(is_pending=True)
+    async with opened_to_act(pool) as seen:
         await seen.press(*TO_RUN1, "X", "y")
         assert "not now: the schedd has not answered yet" in seen.text
-        assert desk.orders == []
-        desk.queue_snapshot = WORD
+        assert pool.orders == []
+        pool.queue_snapshot = WORD
         await seen.until(lambda: "the schedd has not answered" not in seen.text)
         await seen.press("X", "y")
-        assert len(desk.orders) == 1
+        assert len(pool.orders) == 1
 
 
 async def test_the_palette_has_the_acts_and_why_not() -> None:
@@ -430,13 +430,13 @@ async def test_read_only_has_no_key_that_changes_anything() -> None:
             await seen.press("escape", "escape", "escape", "escape")
         await seen.press("question_mark")
         assert isinstance(seen.app.screen, HelpScreen)
-        assert [told for told in helps if told in seen.text] == []
+        assert [result for result in helps if result in seen.text] == []
         assert "Acting" not in seen.text
         await seen.app.run_action("screen.hold", default_namespace=seen.app.screen_stack[1])
         assert seen.desk.orders == []
 
 
-async def test_who_has_nowhere_to_submit_is_told_so() -> None:
+async def test_who_has_nowhere_to_submit_is_reported_so() -> None:
     async with opened_to_act(no_pool_reason="no HTCondor here") as seen:
         await seen.press("n")
         assert "nothing can be submitted: no HTCondor here" in seen.text
@@ -449,8 +449,8 @@ async def test_who_has_nowhere_to_submit_is_told_so() -> None:
 
 @pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
 async def test_each_job_has_its_answer_trouble_first(size: tuple[int, int]) -> None:
-    desk = FakePool()
-    desk.replies = {
+    pool = FakePool()
+    pool.replies = {
         f"{RUN2}.0": (
             ResultCode.DENIED,
             "it belongs to colleague@example.org, and you are someone",
@@ -458,14 +458,14 @@ async def test_each_job_has_its_answer_trouble_first(size: tuple[int, int]) -> N
         f"{RUN3}.0": (ResultCode.ALREADY, ""),
         f"{RUN4}.0": (ResultCode.NOT_FOUND, "it left the queue"),
     }
-    async with opened_to_act(desk, size=size) as seen:
+    async with opened_to_act(pool, size=size) as seen:
         await seen.press("down", "space", "space", "space", "space", "X", "y")
         assert isinstance(seen.app.screen, ResultsScreen)
         words = " ".join(seen.text.split())
-        for told in ("✗ 1 permission denied", "? 1 not found", "= 1 already so", "✓ 1 done",
+        for result in ("✗ 1 permission denied", "? 1 not found", "= 1 already so", "✓ 1 done",
                      "4 of 4 answered", "belongs to colleague@example.org, and you are someone",
                      " ".join(NOTE_TEXT.split())):  # fmt: skip
-            assert told in words
+            assert result in words
         at = [next(i for i, line in enumerate(seen.lines) if f"{job}.0" in line)
               for job in (RUN2, RUN4, RUN3, RUN1)]  # fmt: skip
         assert at == sorted(at), "what needs a person comes first"
@@ -473,9 +473,9 @@ async def test_each_job_has_its_answer_trouble_first(size: tuple[int, int]) -> N
 
 
 async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:
-    desk = FakePool()
-    desk.gate = threading.Event()
-    async with opened_to_act(desk) as seen:
+    pool = FakePool()
+    pool.gate = threading.Event()
+    async with opened_to_act(pool) as seen:
         pressed = seen.pilot.press
         await pressed("down", "space", "space", "X")
         await seen.pilot.pause()
@@ -490,7 +490,7 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:
         await seen.until(lambda: isinstance(seen.app.screen, MenuScreen))
         assert "remove is still under way" in seen.text
         await pressed("escape")
-        desk.gate.set()
+        pool.gate.set()
         await seen.until(lambda: "remove: ✓ 2 done" in seen.text)
         await seen.press("A")
         assert isinstance(seen.app.screen, ResultsScreen)
@@ -501,27 +501,27 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:
 
 @pytest.mark.parametrize("reply", [ResultCode.DONE, ResultCode.FAILED])
 async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(reply: ResultCode) -> None:
-    desk = FakePool()
-    desk.gate = threading.Event()
-    desk.replies = {f"{RUN2}.0": (reply, "")}
-    async with opened_to_act(desk) as seen:
+    pool = FakePool()
+    pool.gate = threading.Event()
+    pool.replies = {f"{RUN2}.0": (reply, "")}
+    async with opened_to_act(pool) as seen:
         await seen.press("down", "space", "space", "space", "X")
         await seen.pilot.press("y")
         await seen.until(lambda: "1 of 3 answered" in seen.text)
         deed = seen.app.running_action
         assert deed is not None
         await seen.app.action_quit()
-        desk.gate.set()
+        pool.gate.set()
         while not deed.ended:
             await asyncio.sleep(0)
-    told = [answer.code for answer in deed.results]
-    assert told == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
+    result = [answer.code for answer in deed.results]
+    assert result == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 
 async def test_what_went_wrong_is_a_sentence() -> None:
-    desk = FakePool()
-    desk.error = PoolError("The schedd ap40.example.org does not answer: try again in a minute.")
-    async with opened_to_act(desk) as seen:
+    pool = FakePool()
+    pool.error = PoolError("The schedd ap40.example.org does not answer: try again in a minute.")
+    async with opened_to_act(pool) as seen:
         await seen.press("down", "space", "space", "X", "y")
         assert "The schedd ap40.example.org does not answer" in seen.text
         assert "1 of 2 answered" in seen.text
@@ -551,18 +551,18 @@ async def test_an_idle_run_and_its_job_say_where_they_stand(size: tuple[int, int
         await seen.press("enter")
         assert "epoch 9  place 3 of 7 idle" in seen.text
         await seen.press("enter")
-        for told in ("3 of 7 idle", "priority 10", "2 matches", "asked 12s ago",
+        for result in ("3 of 7 idle", "priority 10", "2 matches", "asked 12s ago",
                      "last rejected 4m ago: no match found"):  # fmt: skip
-            assert told in seen.text
+            assert result in seen.text
         await seen.press("escape", "up")
         assert "3 of 7 idle" not in seen.text
 
 
-async def test_who_was_asked_is_told_with_the_warnings() -> None:
+async def test_who_was_asked_is_reported_with_the_warnings() -> None:
     async with opened_to_act(size=(100, 40)) as seen:
         await seen.press("exclamation_mark")
-        for told in ("ap40.example.org", "as someone@example.org", "12s ago"):
-            assert told in seen.text
+        for result in ("ap40.example.org", "as someone@example.org", "12s ago"):
+            assert result in seen.text
         seen.desk.queue_snapshot = QueueSnapshot(
             error="no HTCondor is installed here", next_try=NOW + 90
         )
@@ -579,9 +579,9 @@ async def test_who_was_asked_is_told_with_the_warnings() -> None:
 async def test_without_a_schedd_nothing_else_is_missing() -> None:
     feed = QueuedFeed(update())
     feed.queue = None
-    desk = FakePool()
-    desk.queue_snapshot = QueueSnapshot(error="no HTCondor is installed here")
-    async with opened_to_act(desk, feed=feed) as seen:
+    pool = FakePool()
+    pool.queue_snapshot = QueueSnapshot(error="no HTCondor is installed here")
+    async with opened_to_act(pool, feed=feed) as seen:
         await seen.press("down", "down", "down")
         assert "no HTCondor" not in seen.text
         await seen.press("enter", "enter")

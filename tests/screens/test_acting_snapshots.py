@@ -31,14 +31,14 @@ WAYS = {
 
 
 def _application(**options: bool) -> Punctual:
-    desk = FakePool()
+    pool = FakePool()
     run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
-    desk.replies = {
+    pool.replies = {
         f"{run2}.0": (ResultCode.DENIED, "the job belongs to colleague, you are someone"),
         f"{run3}.0": (ResultCode.ALREADY, ""),
     }
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    return Punctual(feed, AppOptions(pool_actions=desk, **options))
+    return Punctual(feed, AppOptions(pool_actions=pool, **options))
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
@@ -58,18 +58,18 @@ STEERED = {
 
 def _steered() -> Punctual:
     """Runs with gates, and a collector that knows two sites."""
-    desk = FakePool()
-    desk.queue_snapshot = replace(WORD, dagmans=(dagman(),))
-    desk.answers["sites"] = (
+    pool = FakePool()
+    pool.queue_snapshot = replace(WORD, dagmans=(dagman(),))
+    pool.answers["sites"] = (
         SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
         SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
     )
-    desk.replies = {
+    pool.replies = {
         RUNS[8].uuid or "": (ResultCode.DONE, f"gate/ens/{RUNS[8].uuid}.stop was written")
     }
     rows = tuple(replace(row, gate=GateStatus()) for row in RUNS)
     feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
-    return Punctual(feed, AppOptions(pool_actions=desk))
+    return Punctual(feed, AppOptions(pool_actions=pool))
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])

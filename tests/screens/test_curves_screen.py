@@ -53,7 +53,7 @@ async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
         assert seen.app.screen.key == RUNS[2].key
 
 
-async def test_where_there_is_room_best_value_and_progress_are_told(show: Show) -> None:
+async def test_where_there_is_room_best_value_and_progress_are_reported(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await opened(seen)
         assert "11 of 12 runs improve · best 0.2" in seen.lines[0]
@@ -144,8 +144,8 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
         await until(seen.pilot, lambda: "No training has written" in seen.text)
         assert f"logs/{RUNS[0].uuid}/version_<k>/metrics.csv" in seen.text
         assert "/nowhere/global_pretraining" in seen.text
-        for said in ("*.out", "val_loss", "metlmon.toml", "[[metric]]", "pattern ="):
-            assert said in seen.text
+        for result in ("*.out", "val_loss", "metlmon.toml", "[[metric]]", "pattern ="):
+            assert result in seen.text
 
 
 async def test_while_reading_it_says_so(show: Show) -> None:

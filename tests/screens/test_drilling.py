@@ -42,8 +42,8 @@ async def test_a_runs_history(show: Show) -> None:
         assert "212.4 badput (61 %)" in seen.lines[1]
         assert "median 3h38m   longest 4h23m (epoch 3)" in seen.text
         row = seen.under_cursor
-        for told in ("15", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
-            assert told in row, "the cursor starts on the latest epoch"
+        for result in ("15", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
+            assert result in row, "the cursor starts on the latest epoch"
         assert "an earlier try trained longest, on anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
         assert "side nodes" in seen.text
@@ -93,12 +93,12 @@ async def test_a_jobs_life(show: Show) -> None:
     async with show(size=WIDE) as seen:
         await seen.press("down", "enter", "enter")
         text = seen.text
-        for told in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
+        for result in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
                      "Why it is held", "code 34/0 JobOutOfResources", "2 executions", "↩ evicted",
                      "JobLeaseDuration (2400 seconds) expired (code 1008/0 ReconnectFailed)",
                      "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1h00m",
                      "214 memory reports, not listed", "job 2 of 2"):  # fmt: skip
-            assert told in text
+            assert result in text
         words = " ".join(text.split())
         assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
 
@@ -183,8 +183,8 @@ async def test_problems_lead_with_what_hurts_now_and_what_costs_most(show: Show)
         assert isinstance(seen.app.screen, ProblemsScreen)
         assert "3 jobs held, failed or stalled now" in seen.lines[0]
         assert "largest cause (48 %): Error from …: Job has gone over cgroup" in seen.lines[1]
-        for told in ("■ held", "21", "212", "run1", "cgroup"):
-            assert told in seen.under_cursor
+        for result in ("■ held", "21", "212", "run1", "cgroup"):
+            assert result in seen.under_cursor
         assert MEMORY_HOLD[:60] in seen.text, "an example with its changing parts"
         await seen.press("s")
         assert "by badput" in seen.text
@@ -211,9 +211,9 @@ async def test_a_problem_that_is_solved_says_so(show: Show) -> None:
 async def test_warnings_with_file_and_line(show: Show) -> None:
     async with show() as seen:
         await seen.press("exclamation_mark")
-        for told in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
+        for result in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
                      "DAGMan began 2 Nov", "60 431 events", "41s ago"):  # fmt: skip
-            assert told in seen.text.replace("\u202f", " ")
+            assert result in seen.text.replace("\u202f", " ")
 
 
 async def test_help_is_made_of_the_registry(show: Show) -> None:
@@ -290,13 +290,13 @@ async def test_the_capital_letter_leaves_from_any_screen(show: Show) -> None:
     assert seen.app.return_code == 0
 
 
-def test_a_bug_is_told_without_the_values_of_variables() -> None:
+def test_a_bug_is_reported_without_the_values_of_variables() -> None:
     app = MetlmonApp(FakeFeed(update()))
     seen_in_a_log = "API_KEY=" + "x" * 3
     try:
         raise LookupError(len(seen_in_a_log))
     except LookupError:
         app._fatal_error()
-    (told,) = app.exit_messages
-    assert "LookupError" in told
-    assert "API_KEY=xxx" not in told
+    (result,) = app.exit_messages
+    assert "LookupError" in result
+    assert "API_KEY=xxx" not in result

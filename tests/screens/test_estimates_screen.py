@@ -24,7 +24,7 @@ HALFWAY = datetime(2026, 11, 21, 9, 45, 0)
 HOUR, DAY = 3600.0, 86400.0
 
 
-def told(**more: object) -> Forecast:
+def report_of(**more: object) -> Forecast:
     made = Forecast(
         NOON,
         True,
@@ -93,9 +93,9 @@ async def test_plain_characters_only(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
 def test_the_head_fits(cells: int) -> None:
     for made in (
-        told(),
-        told(excluded=(("run4", "is held"),)),
-        told(remaining=None, missing_reason="x" * 300),
+        report_of(),
+        report_of(excluded=(("run4", "is held"),)),
+        report_of(remaining=None, missing_reason="x" * 300),
     ):
         assert all(width(line) <= cells for line in head(made, cells))
 
@@ -112,8 +112,8 @@ def header(cells: int, made: Forecast) -> str:
 
 
 def test_the_line_of_the_overview() -> None:
-    assert header(100, told()) == "17 epochs/day   ETA 8 Mar (6–11 Mar) · 6d left"
-    held = told(excluded=(("run4", "is held"),))
+    assert header(100, report_of()) == "17 epochs/day   ETA 8 Mar (6–11 Mar) · 6d left"
+    held = report_of(excluded=(("run4", "is held"),))
     assert header(100, held).endswith(" · excludes run4 (held)")
     # The date stays longest.
     assert header(40, held) == "ETA 8 Mar (6–11 Mar) · 6d left"
@@ -127,7 +127,9 @@ def test_nothing_before_it_is_computed() -> None:
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    lines = overview_header.hours_and_forecast(status.gpu_hours, Headline(told(), None, 0), cells)
+    lines = overview_header.hours_and_forecast(
+        status.gpu_hours, Headline(report_of(), None, 0), cells
+    )
     assert all(width(line) <= cells for line in lines)
     assert "6d left" in "".join(text(line) for line in lines)
 
@@ -144,6 +146,6 @@ def test_the_worst_incident_and_how_many_more() -> None:
         "",
         ("run4",),
     )
-    line = overview_header.worst_incident(Headline(told(), worst, 2), 60)
+    line = overview_header.worst_incident(Headline(report_of(), worst, 2), 60)
     assert text(line) == r"▲ run4 is held: \x1b[31mred  and 2 more  [2]"
-    assert width(overview_header.worst_incident(Headline(told(), worst, 2), 30)) <= 30
+    assert width(overview_header.worst_incident(Headline(report_of(), worst, 2), 30)) <= 30

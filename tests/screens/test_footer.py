@@ -66,7 +66,7 @@ async def test_a_filter_in_the_past_goes_first() -> None:
 # --- what is cut --------------------------------------------------------------------------------
 
 
-def test_names_of_dags_that_begin_alike_are_told_apart() -> None:
+def test_names_of_dags_that_begin_alike_are_reported_apart() -> None:
     names = [
         f"runs/heterogeneous_pretraining_round_2_site_policy_{end}.dag" for end in ("a7", "b1")
     ]
@@ -79,13 +79,13 @@ def test_names_of_dags_that_begin_alike_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("cells", range(60, 140, 8))
-def test_nodes_are_said_to_be_done_in_every_width(cells: int) -> None:
+def test_nodes_are_reported_to_be_done_in_every_width(cells: int) -> None:
     now = status()
     dags = tuple(replace(dag, nodes_done=146, nodes_total=450) for dag in now.dags)
     lines = [spans.text(each) for each in header(update(replace(now, dags=dags)), "d", cells)]
-    told = [each for each in lines if "146 of 450" in each]
-    assert len(told) == len(dags) or cells < 80
-    assert all(" done" in each for each in told)
+    result = [each for each in lines if "146 of 450" in each]
+    assert len(result) == len(dags) or cells < 80
+    assert all(" done" in each for each in result)
 
 
 async def test_why_a_job_was_removed_is_read_in_full(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def flushed(board: InputDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(st.lists(st.sampled_from(SEQUENCES) | st.binary(max_size=12), max_size=30))
-def test_no_bytes_break_it_and_the_next_key_is_heard(parts: list[bytes]) -> None:
+def test_no_bytes_break_it_and_the_next_key_is_received(parts: list[bytes]) -> None:
     board = InputDecoder()
     for part in parts:
         for message in board.feed(part):

@@ -91,7 +91,7 @@ def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path, screen: str) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
-def test_a_signal_is_told_behind_the_screen(dagdir: Path, number: signal.Signals) -> None:
+def test_a_signal_is_reported_behind_the_screen(dagdir: Path, number: signal.Signals) -> None:
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         t.child.send_signal(number)
@@ -241,7 +241,7 @@ def test_with_closed_descriptors_it_still_says_how_it_went(dagdir: Path, closed:
         assert "Traceback" not in t.text
 
 
-def test_a_full_disk_below_the_output_is_told(dagdir: Path) -> None:
+def test_a_full_disk_below_the_output_is_reported(dagdir: Path) -> None:
     if not os.access("/dev/full", os.W_OK):
         pytest.skip("no /dev/full here")
     command = f"{' '.join(PROGRAM)} status {dagdir} >/dev/full; echo status $?"

@@ -89,7 +89,7 @@ class Viewer:
             pytest.fail(f"never came to the screen:\n{self.screen()}")
 
 
-class Told(Session):
+class EnsembleReading(Session):
     """A session that also tells the viewer of every picture."""
 
     viewer: Viewer | None = None
@@ -123,7 +123,7 @@ def writer(dagdir: Path) -> Iterator[Writer]:
 async def dashboard(dagdir: Path) -> AsyncIterator[tuple[Viewer, Callable[..., object]]]:
     reader = DagdirReader(dagdir)
     reader.open()
-    session = Told(reader)
+    session = EnsembleReading(reader)
     app = Eager(session, AppOptions())
     viewer = session.viewer = Viewer(app)
     async with app.run_test(size=(140, 40)) as pilot:

@@ -75,20 +75,20 @@ def test_the_sentence_is_one_line_that_no_terminal_obeys(error: Exception) -> No
     try:
         raise error
     except Exception as caught:
-        told = [describe_error("drawing failed", caught), *format_traceback(caught)]
-    for each in told:
+        result = [describe_error("drawing failed", caught), *format_traceback(caught)]
+    for each in result:
         assert each.isprintable()
         assert "\u202e" not in each
         assert "abcdefgh1234567890" not in each, "a key is hidden"
-    assert told[0].startswith("drawing failed: ")
-    assert told[0].endswith("please report this")
-    assert "test_mishaps.py:" in told[0]
+    assert result[0].startswith("drawing failed: ")
+    assert result[0].endswith("please report this")
+    assert "test_mishaps.py:" in result[0]
 
 
 def test_a_long_text_keeps_the_place_and_what_to_do() -> None:
-    told = describe_error("drawing failed", ValueError("x" * 10**6))
-    assert len(told) <= 300
-    assert told.endswith("please report this")
+    result = describe_error("drawing failed", ValueError("x" * 10**6))
+    assert len(result) <= 300
+    assert result.endswith("please report this")
 
 
 # --- the screen ---------------------------------------------------------------------------
@@ -157,9 +157,9 @@ async def test_after_too_many_errors_it_ends_with_a_word() -> None:
     async with opened() as seen:
         seen.app._failed_at = [monotonic() - 1] * ERROR_LIMIT
         seen.app._handle_exception(RuntimeError(HOSTILE))
-        (told,) = seen.app.exit_messages
-        assert told.startswith("metlmon: ended by an error: RuntimeError")
-        assert told.isprintable()
+        (result,) = seen.app.exit_messages
+        assert result.startswith("metlmon: ended by an error: RuntimeError")
+        assert result.isprintable()
     assert seen.app.return_code == 70
 
 
@@ -187,10 +187,10 @@ async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
-async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exception) -> None:
-    desk = FakePool()
-    desk.error = error
-    async with opened(QueuedFeed(update()), AppOptions(pool_actions=desk)) as seen:
+async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exception) -> None:
+    pool = FakePool()
+    pool.error = error
+    async with opened(QueuedFeed(update()), AppOptions(pool_actions=pool)) as seen:
         await seen.press("down", "space", "space", "X", "y")
         assert seen.app.running_action is not None
         assert seen.app.running_action.ended, "others can be done"
@@ -199,7 +199,7 @@ async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exceptio
         assert seen.app.action_refusal() is None
 
 
-async def test_a_past_that_cannot_be_opened_is_told_and_left(
+async def test_a_past_that_cannot_be_opened_is_reported_and_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feed = FakeFeed(update())

@@ -18,10 +18,10 @@ from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show: Show) -> None:
     async with show(size=MIDDLE) as seen:
         head = "\n".join(seen.lines[:7])
-        for told in ("● live 08:14:00", "3s to 41s ago", "2 warnings", DAG, "▶ running",
+        for result in ("● live 08:14:00", "3s to 41s ago", "2 warnings", DAG, "▶ running",
                      "3rd submission (rescue002)", "300 epochs", "✓ 143 done", "▶ 3 running",
                      "■ 1 held", "✗ 1 failed", "402.3 badput (23 %)", "10.5 running"):  # fmt: skip
-            assert told in head
+            assert result in head
 
 
 async def test_five_lines_of_header_are_enough_for_a_small_terminal(show: Show) -> None:
@@ -29,15 +29,15 @@ async def test_five_lines_of_header_are_enough_for_a_small_terminal(show: Show) 
         titles = next(i for i, line in enumerate(seen.lines) if " PROGRESS " in line)
         assert titles <= 5
         head = "\n".join(seen.lines[:titles])
-        for told in ("● live", "▶", "300 epochs", "✓ 143", "402.3 badput (23 %)"):
-            assert told in head
+        for result in ("● live", "▶", "300 epochs", "✓ 143", "402.3 badput (23 %)"):
+            assert result in head
 
 
 async def test_a_row_has_all_that_is_asked_of_a_run(show: Show) -> None:
     async with show(size=WIDE) as seen:
         row = seen.line("run7")
-        for told in ("7/30", "▶ running", "11h02m", "Delta ≠ expanse", "A100-40 ×2", ".0"):
-            assert told in row
+        for result in ("7/30", "▶ running", "11h02m", "Delta ≠ expanse", "A100-40 ×2", ".0"):
+            assert result in row
         assert "→ expanse" in seen.line("run2"), "a target that is not reached is no site"
 
 
@@ -62,7 +62,7 @@ async def test_columns_drop_in_their_order(show: Show) -> None:
     assert len(there[-1]) < len(there[0])
 
 
-async def test_a_hold_reason_is_told_below_its_run_or_below_the_table(show: Show) -> None:
+async def test_a_hold_reason_is_reported_below_its_run_or_below_the_table(show: Show) -> None:
     async with show(size=MIDDLE) as seen:
         lines = seen.lines
         at = next(i for i, line in enumerate(lines) if "■ held" in line and "run1" in line)
@@ -155,8 +155,8 @@ async def test_sorting_by_what_needs_a_person(show: Show) -> None:
 async def test_faults_only(show: Show) -> None:
     async with show() as seen:
         await seen.press("f")
-        told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
-        assert told == {"run1", "run6", "run9"}
+        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        assert text == {"run1", "run6", "run9"}
         await seen.press("f")
         assert "run4" in seen.text
 
@@ -164,17 +164,17 @@ async def test_faults_only(show: Show) -> None:
 async def test_only_shows_the_runs_asked_for(show: Show) -> None:
     uuid = RUNS[4].uuid or ""
     async with show(options=AppOptions(run_filter=f"run1,{uuid[:6]}")) as seen:
-        told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
-        assert told == {"run1", "run4"}
+        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        assert text == {"run1", "run4"}
 
 
 async def test_only_takes_patterns_as_the_commands_do(show: Show) -> None:
     async with show(options=AppOptions(run_filter="run[14]")) as seen:
-        told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
-        assert told == {"run1", "run4"}
+        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        assert text == {"run1", "run4"}
 
 
-async def test_several_dags_are_told_apart(show: Show) -> None:
+async def test_several_dags_are_reported_apart(show: Show) -> None:
     second = tuple(replace(r, key=f"2{r.key}", dag="second.dag") for r in RUNS[:2])
     async with show(FakeFeed(update(status((*RUNS, *second)))), size=WIDE) as seen:
         assert "DAG" in seen.line("PROGRESS").split()
@@ -229,14 +229,14 @@ async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
         assert "No job was ever held, evicted or failed" in seen.text
 
 
-async def test_an_error_is_told_and_the_last_picture_stays(show: Show) -> None:
+async def test_an_error_is_reported_and_the_last_picture_stays(show: Show) -> None:
     async with show() as seen:
         await seen.tell(replace(update(), error="/data/x: the directory is gone"))
         assert "/data/x: the directory is gone" in seen.text
         assert "run4" in seen.text
 
 
-async def test_an_error_is_told_on_every_screen_and_goes_with_its_cause(show: Show) -> None:
+async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause(show: Show) -> None:
     silent = "metl.log: no answer from the file system since 09:10:11"
     async with show() as seen:
         for keys in (("enter",), ("enter",), ("escape", "escape", "p"), ("escape", "w"), ("t",)):

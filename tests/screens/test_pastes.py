@@ -30,14 +30,14 @@ class Patient(Eager):
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[tuple[Seen, FakePool]]:
-    desk = FakePool()
+    pool = FakePool()
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    options = AppOptions(pool_actions=desk, submission_pool=FakePool())  # type: ignore[arg-type]
+    options = AppOptions(pool_actions=pool, submission_pool=FakePool())  # type: ignore[arg-type]
     app = Patient(feed, options)  # type: ignore[arg-type]
     async with app.run_test(size=NARROW) as pilot:
         seen = Seen(app, feed, pilot)
         await seen.settle()
-        yield seen, desk
+        yield seen, pool
 
 
 def test_words_begin_with_each_letter_that_acts() -> None:
@@ -68,7 +68,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("screen", SCREENS)
 async def test_a_pasted_word_does_nothing(screen: str) -> None:
     """Words that come whole, without the marks of a paste."""
-    async with watched() as (seen, desk):
+    async with watched() as (seen, pool):
         await seen.press(*SCREENS[screen])
         shown, before = type(seen.app.screen), seen.text
         assert (shown is OverviewScreen) is (screen == "overview")
@@ -78,14 +78,14 @@ async def test_a_pasted_word_does_nothing(screen: str) -> None:
             await seen.pilot.pause()
             assert type(seen.app.screen) is shown, word
         await seen.settle()
-        assert desk.orders == []
+        assert pool.orders == []
         if screen not in ("question", "submit"):  # one says "wait", in the other is a field
             assert seen.text.split() == before.split(), "nothing changed"
 
 
 async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:
     """Each character in a read of its own: the first may ask, the second does not answer."""
-    async with watched() as (seen, desk):
+    async with watched() as (seen, pool):
         asked = 0
         for word in WORDS[::8] + WORDS[5::16]:
             for character in word.replace("q", ""):
@@ -96,17 +96,17 @@ async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:
             for _ in range(4):
                 await seen.pilot.press("escape")
         assert asked, "some word asks a question"
-        assert desk.orders == []
+        assert pool.orders == []
 
 
 async def test_a_question_is_answered_once_it_has_been_there() -> None:
-    async with watched() as (seen, desk):
+    async with watched() as (seen, pool):
         await seen.press("down", "R")
         assert "does it" not in seen.text, "it cannot be answered yet"
         await seen.press("y")
         assert isinstance(seen.app.screen, ConfirmScreen)
-        assert desk.orders == []
+        assert pool.orders == []
         seen.app.CONFIRM_SECONDS = 0.0  # type: ignore[misc]
         await seen.settle()
         await seen.press("y")
-        assert [order.act.value for order in desk.orders] == ["release"]
+        assert [order.act.value for order in pool.orders] == ["release"]

@@ -40,11 +40,11 @@ def test_a_bar_is_as_wide_as_asked(cells: int) -> None:
 def test_counts_lose_words_before_numbers() -> None:
     states = status().epoch_states
     for cells in (200, 100, 80, 60):
-        told = spans.text(overview_header.state_counts(states, cells))
-        assert len(told) <= cells
+        result = spans.text(overview_header.state_counts(states, cells))
+        assert len(result) <= cells
         for number in ("143", "149"):
-            assert number in told
-        assert "held" in told, "what needs a person keeps its word longest"
+            assert number in result
+        assert "held" in result, "what needs a person keeps its word longest"
 
 
 @given(st.integers(10, 250))
@@ -194,11 +194,11 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
     wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
-    told = runs_table.cursor_detail(wordy, set(), 80)
-    assert len(told) == runs_table.REASON_LINES
-    assert all(spans.width(each) < 80 for each in told)
-    assert spans.text(told[-1]).strip().startswith("…")
-    assert spans.text(told[-1]).endswith("no such file"), "what went wrong is said at the end"
+    result = runs_table.cursor_detail(wordy, set(), 80)
+    assert len(result) == runs_table.REASON_LINES
+    assert all(spans.width(each) < 80 for each in result)
+    assert spans.text(result[-1]).strip().startswith("…")
+    assert spans.text(result[-1]).endswith("no such file"), "what went wrong is said at the end"
 
 
 @given(st.text(max_size=300), st.integers(1, 200))
@@ -215,7 +215,7 @@ def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
     assert spans.crop_middle(why, 400) == why
 
 
-def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
+def test_nodes_that_are_no_epoch_are_reported_while_they_are_at_work() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
     assert "2 running" in spans.text(
@@ -225,7 +225,7 @@ def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
     assert overview_header.other_nodes(replace(quiet, other_states=at_rest)) == ()
 
 
-def test_a_dag_that_stands_still_is_told_from_one_that_moves() -> None:
+def test_a_dag_that_stands_still_is_reported_from_one_that_moves() -> None:
     only = dict.fromkeys(State, 0) | {State.COMPLETED: 4, State.WAITING: 8}
     still = replace(status(), node_states=only, live=True, as_of=AS_OF + timedelta(hours=2))
     assert spans.text(overview_header.standstill_warning(still)) == "nothing is queued or running"

@@ -25,7 +25,7 @@ from screens.run import RunScreen
 from screens.sites.executions_screen import KINDS, ExecutionsScreen
 from screens.sites.screen import SitesScreen, headline
 from screens.widgets.table import Table
-from tests.support.event_logs import Log, of_one_job, tell
+from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import PlacedFeed, painter
 from tests.support.records import read_dagdir
 from tests.support.sample_snapshots import FakeFeed, update
@@ -77,13 +77,13 @@ def wasted() -> Ledger:
         log.execute(80 + at, gpus=1, site="delta", at=f"05-{4 + at:02d} 19:00:00")
         log.terminate(80 + at, at=f"05-{4 + at:02d} 21:00:00")
     nodes = "".join(f"JOB run0-train_epoch{at} t.sub\n" for at in range(3))
-    return tell(nodes, log).painter().ledger()
+    return read_ensemble(nodes, log).painter().ledger()
 
 
 def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
     found = usage_in_window(wasted())
-    said = headline(found, 110)
-    assert spans.text(said) == (
+    result = headline(found, 110)
+    assert spans.text(result) == (
         "pit: 54.0 GPU-hours of badput (90 %), no epoch completed; "
         "2.0 GPU-h/epoch at delta, 0 of it badput"
     )
@@ -140,7 +140,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
         assert seen.under_cursor == before
         await seen.press("tab")
         assert seen.under_cursor == model
-        await seen.tell(seen.feed.latest)
+        await seen.read_ensemble(seen.feed.latest)
         await seen.press("shift+tab")
         assert seen.under_cursor == before
 
@@ -234,7 +234,7 @@ async def test_a_site_appears_while_one_looks(show: Show) -> None:
         assert "near" in seen.under_cursor
         first.evict(77, at="13:00:00").execute(77, gpus=2, site="far", at="14:00:00")
         feed.painter = of_one_job(first).painter("18:00:00")
-        await seen.tell(update(feed.painter.status()))
+        await seen.read_ensemble(update(feed.painter.status()))
         assert "far" in seen.text
         assert "near" in seen.under_cursor, "the cursor stays on its site, which is second now"
 
@@ -269,7 +269,7 @@ def test_bars_share_their_scale(found: Usage) -> None:
         assert bar == pytest.approx(60 * place.totals.total / longest, abs=1.0)
 
 
-def test_two_models_with_one_short_name_are_told_apart() -> None:
+def test_two_models_with_one_short_name_are_reported_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
     assert list(usage_table.models(names).values()) == [
         "unknown", "A100-SXM4-40GB", "A100-PCIE-40GB", "A40",
@@ -281,9 +281,9 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
     for view in usage_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
-                told = details(row, found, cells, lines)
-                assert len(told) <= lines
-                assert all(spans.width(each) <= cells for each in told)
+                text = details(row, found, cells, lines)
+                assert len(text) <= lines
+                assert all(spans.width(each) <= cells for each in text)
 
 
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:

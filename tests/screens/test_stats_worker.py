@@ -87,11 +87,11 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
 
 
 def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
-    told: list[str] = []
-    study = StatsWorker(cast(Feed, OneNode()), lambda: told.append("came"))
+    received: list[str] = []
+    study = StatsWorker(cast(Feed, OneNode()), lambda: received.append("came"))
     try:
         study.precompute(first, second)
-        assert comes(lambda: told)
+        assert comes(lambda: received)
         assert study.value(second) == "second"
     finally:
         study.close()

@@ -92,9 +92,9 @@ async def test_a_stop_asks_first_and_names_its_file() -> None:
 
 
 async def test_stopping_now_lists_the_job_that_it_removes() -> None:
-    desk = FakePool()
-    desk.queue_snapshot = replace(WORD, dagmans=(dagman(),))
-    async with steer(desk=desk) as seen:
+    pool = FakePool()
+    pool.queue_snapshot = replace(WORD, dagmans=(dagman(),))
+    async with steer(desk=pool) as seen:
         await seen.press(*TO_RUN8, "K")
         assert RUN8.latest is not None
         job = f"{RUN8.latest.cluster}.0"
@@ -125,7 +125,7 @@ async def test_a_pause_is_taken_back_by_another_key() -> None:
         ]
 
 
-async def test_marked_runs_are_stopped_together_and_the_rest_is_told() -> None:
+async def test_marked_runs_are_stopped_together_and_the_rest_is_reported() -> None:
     async with steer({"run3": None}) as seen:
         await seen.press("down", "space", "space", "space", "T")
         assert "Stop 2 runs after" in seen.text
@@ -176,15 +176,15 @@ async def test_every_act_has_its_row_on_a_small_terminal() -> None:
 
 
 async def test_files_are_written_without_a_schedd() -> None:
-    desk = FakePool()
-    desk.queue_snapshot = QueueSnapshot(is_pending=True)
-    async with steer(desk=desk) as seen:
+    pool = FakePool()
+    pool.queue_snapshot = QueueSnapshot(is_pending=True)
+    async with steer(desk=pool) as seen:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
         await seen.press("escape", "K")
         assert isinstance(seen.app.screen, MenuScreen)
         assert "the schedd has not answered yet" in seen.text
-        desk.queue_snapshot = WORD
+        pool.queue_snapshot = WORD
 
 
 @pytest.mark.parametrize(
@@ -277,17 +277,17 @@ async def test_what_is_no_site_is_not_asked_about() -> None:
             await seen.press("ctrl+u")
 
 
-async def test_a_collector_that_does_not_answer_is_told_and_what_the_dag_names_stays() -> None:
-    desk = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
-    async with steer(desk=desk) as seen:
+async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_names_stays() -> None:
+    pool = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
+    async with steer(desk=pool) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "the collector does not answer" in seen.text)
         assert "named in the DAG" in seen.text
 
 
 async def test_what_a_collector_says_is_only_text() -> None:
-    desk = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
-    async with steer(desk=desk) as seen:
+    pool = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
+    async with steer(desk=pool) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "1 slot" in seen.text)
         assert "\x1b" not in seen.text

@@ -101,14 +101,14 @@ def test_of_few_epochs_less_is_known_than_of_many(first_round: StatsInput) -> No
 def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_much(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = ["new", str(tmp_path / "ens"), "--runs", "2", "--epochs", "1", "--dry-run", "--json"]
-    assert main([*said, "--past", str(FIXTURES / "gated")]) == 0
-    told_so = json.loads(capsys.readouterr().out)["cost"]
-    assert told_so["lower"] < told_so["gpu_hours"] < told_so["upper"]
-    assert (told_so["gpus"], told_so["past"]["gpus"]) == (1, [1, 1])
+    output = ["new", str(tmp_path / "ens"), "--runs", "2", "--epochs", "1", "--dry-run", "--json"]
+    assert main([*output, "--past", str(FIXTURES / "gated")]) == 0
+    reported = json.loads(capsys.readouterr().out)["cost"]
+    assert reported["lower"] < reported["gpu_hours"] < reported["upper"]
+    assert (reported["gpus"], reported["past"]["gpus"]) == (1, [1, 1])
 
 
-def test_for_how_many_gpus_it_holds_is_said(first_round: StatsInput) -> None:
+def test_for_how_many_gpus_it_holds_is_reported(first_round: StatsInput) -> None:
     known = cost_history(first_round)
     assert known is not None
     gpus = {each.gpus for each in first_round.ledger.epochs if each.gpus is not None}
@@ -145,7 +145,7 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
     assert known.hours == pytest.approx(8 * 2 / 60)
 
 
-def test_nothing_is_told_where_too_few_epochs_tell(tmp_path: Path) -> None:
+def test_nothing_is_reported_where_too_few_epochs_tell(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_text("JOB run0-train_epoch0 ens.sub\n")
     assert cost_history(stats_input(read_dagdir(tmp_path))) is None
     assert estimate_cost(None, 600, 30) is None
@@ -173,14 +173,14 @@ def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
 def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
     first_round: StatsInput, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = ["new", str(tmp_path / "ens"), "--runs", "20", "--epochs", "30", "--dry-run"]
-    assert main([*said, "--past", str(FIXTURES / "first-round"), "--json"]) == 0
-    told_so = json.loads(capsys.readouterr().out)["cost"]
+    result = ["new", str(tmp_path / "ens"), "--runs", "20", "--epochs", "30", "--dry-run"]
+    assert main([*result, "--past", str(FIXTURES / "first-round"), "--json"]) == 0
+    reported = json.loads(capsys.readouterr().out)["cost"]
     made = estimate_cost(cost_history(first_round), 600, 30)
     assert made is not None
-    assert told_so["gpu_hours"] == pytest.approx(made.hours)
-    assert told_so["past"]["epochs"] == 630
-    assert main([*said, "--past", str(tmp_path)]) == 2, "there is no DAG in it"
+    assert reported["gpu_hours"] == pytest.approx(made.hours)
+    assert reported["past"]["epochs"] == 630
+    assert main([*result, "--past", str(tmp_path)]) == 2, "there is no DAG in it"
     assert "no DAG file here" in capsys.readouterr().err
     assert main(["new", "--example", "sweep-file"]) == 0
     assert "GEN SUBDAG" in capsys.readouterr().out

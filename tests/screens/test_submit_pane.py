@@ -356,12 +356,12 @@ WRONG = (
 
 async def test_what_is_wrong_stands_beside_its_field_at_once(home: Path) -> None:
     async with pane(request_at(home), size=WIDE) as seen:
-        for field, text, said in WRONG:
+        for field, text, result in WRONG:
             assert "✗" not in seen.text
             right = FormState.from_request(request_at(home)).text(field)
             await into(seen, field, text)
             assert "✗" in seen.under_cursor
-            assert said in "\n".join(seen.lines[-5:]), "told in full below the form"
+            assert result in "\n".join(seen.lines[-5:]), "told in full below the form"
             assert "1 field needs another look" in seen.text
             await seen.press("ctrl+s")
             assert isinstance(seen.app.screen, SubmitScreen)
@@ -450,25 +450,25 @@ async def test_a_large_ensemble_is_looked_through_at_once(
 
 
 async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) -> None:
-    desk = FakePool()
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool()
+    async with pane(request_at(home), desk=pool) as seen:
         await seen.press("ctrl+s")
-        for told in (str(home / "ens"), "ens.dag", "12 jobs", "4 files", "ap1.example.org",
+        for result in (str(home / "ens"), "ens.dag", "12 jobs", "4 files", "ap1.example.org",
                      "someone@example.org", "htcondor2", "23.9.6"):  # fmt: skip
-            assert told.replace(" ", "") in seen.text.replace("\n", "").replace(" ", "")
+            assert result.replace(" ", "") in seen.text.replace("\n", "").replace(" ", "")
         await seen.press("enter", "R", "space")
         assert there(home) == []
         await seen.press("escape")
         assert isinstance(seen.app.screen, SubmitScreen)
         assert there(home) == []
-        assert desk.dags == []
+        assert pool.dags == []
 
 
 async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
     (home / "ens").mkdir()
     (home / "ens" / "ens.sub").write_text("mine")
-    desk = FakePool(submitted=PoolError("not today"))
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool(submitted=PoolError("not today"))
+    async with pane(request_at(home), desk=pool) as seen:
         assert "1 is in the way" in seen.text
         await seen.press("ctrl+s")
         assert "! in the way  ens.sub" in seen.text
@@ -487,23 +487,23 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
 
 
 async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
-    desk = FakePool()
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool()
+    async with pane(request_at(home), desk=pool) as seen:
         await seen.press("ctrl+s")
         (home / "ens").mkdir()
         (home / "ens" / "ens.dag").write_text("another's")
         await seen.press("y")
         assert "✗ writing" in seen.text
         assert "is there already" in " ".join(seen.text.split())
-        assert desk.dags == []
+        assert pool.dags == []
         assert (home / "ens" / "ens.dag").read_text() == "another's"
         await seen.press("escape")
         assert "1 is in the way" in seen.text
 
 
-async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None:
-    desk = FakePool(submitted=PoolError("the schedd refused: the queue is full; wait"))
-    async with pane(request_at(home, runs=2), desk=desk, size=TALL) as seen:
+async def test_a_schedd_that_refuses_is_reported_and_asked_again(home: Path) -> None:
+    pool = FakePool(submitted=PoolError("the schedd refused: the queue is full; wait"))
+    async with pane(request_at(home, runs=2), desk=pool, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
         text = " ".join(seen.text.split())
         assert "✓ writing" in seen.text
@@ -512,7 +512,7 @@ async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None
         assert "+ written  ens.dag" in seen.text
         before = (home / "ens" / "ens.dag").stat().st_mtime_ns
         await seen.press("y")
-        assert len(desk.dags) == 2
+        assert len(pool.dags) == 2
         assert (home / "ens" / "ens.dag").stat().st_mtime_ns == before
         await seen.press("escape")
         assert isinstance(seen.app.screen, SubmitScreen)
@@ -521,10 +521,10 @@ async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None
 
 
 async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) -> None:
-    desk = FakePool(submitted=PoolError("no"))
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool(submitted=PoolError("no"))
+    async with pane(request_at(home), desk=pool) as seen:
         await seen.press("ctrl+s")
-        desk.gate.clear()
+        pool.gate.clear()
         await seen.pilot.press("y")
         for _ in range(200):
             await seen.pilot.pause(0.005)
@@ -535,10 +535,10 @@ async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) ->
         await seen.pilot.pause()
         assert isinstance(seen.app.screen, LaunchScreen)
         assert "an answer is awaited" in seen.text
-        desk.gate.set()
+        pool.gate.set()
         await seen.settle()
         assert "✗ submitting" in seen.text
-        assert len(desk.dags) == 1
+        assert len(pool.dags) == 1
 
 
 async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
@@ -570,58 +570,58 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         opened[0].stop()
 
 
-async def test_the_cluster_and_the_way_are_told(
+async def test_the_cluster_and_the_way_are_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 3600.0)
     where = ScheddInfo("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
-    desk = FakePool(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
+    async with pane(request_at(home), desk=pool) as seen:
         await seen.press("ctrl+s")
         assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
         await seen.press("y")
         assert "ens.dag is cluster 4711, by condor_submit_dag" in seen.text
         assert "enter watches it" in " ".join(seen.text.split())
         await seen.press("y", "w")
-        assert desk.dags == [home / "ens" / "ens.dag"]
+        assert pool.dags == [home / "ens" / "ens.dag"]
 
 
 async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
     why = PoolError("no schedd answers here; start HTCondor")
-    desk = FakePool(where=why, sites=PoolError("no collector"))
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool(where=why, sites=PoolError("no collector"))
+    async with pane(request_at(home), desk=pool) as seen:
         assert "no schedd answers here; start HTCondor" in seen.text
         await seen.press("ctrl+s", "y")
         assert there(home) == []
         assert "It cannot be submitted: no schedd answers here" in seen.text
         await seen.press("w")
         assert len(there(home)) == 5
-        assert desk.dags == []
+        assert pool.dags == []
         await seen.press("escape")
-        desk.answers["where"] = FakePool().answers["where"]
+        pool.answers["where"] = FakePool().answers["where"]
         await seen.press("ctrl+r")
         await until(seen, lambda: "ap1.example.org" in seen.text)
 
 
-async def test_who_has_no_way_to_submit_is_told(home: Path) -> None:
-    desk = FakePool(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
-    async with pane(request_at(home), desk=desk) as seen:
+async def test_who_has_no_way_to_submit_is_reported(home: Path) -> None:
+    pool = FakePool(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
+    async with pane(request_at(home), desk=pool) as seen:
         await seen.press("ctrl+s", "y")
         assert "neither condor_dagman nor condor_submit_dag" in seen.text
         assert there(home) == []
 
 
 async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> None:
-    desk = FakePool()
-    desk.gate.clear()
-    async with pane(request_at(home), desk=desk) as seen:
+    pool = FakePool()
+    pool.gate.clear()
+    async with pane(request_at(home), desk=pool) as seen:
         assert "asking for the schedd" in seen.text
         assert "4 runs × 3 epochs = 12 jobs" in seen.text
         await seen.press("ctrl+s")
         assert "the schedd has not answered yet" in seen.text
-        desk.gate.set()
+        pool.gate.set()
         await until(seen, lambda: "writes 4 files and submits 12 jobs" in seen.text)
-        desk.gate.clear()
+        pool.gate.clear()
         await seen.press("escape", "ctrl+r", "ctrl+q")
         assert not seen.app.is_running or seen.app._exit
 
@@ -667,12 +667,12 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
         f"executable = {PAYLOAD}\n".encode("utf-8", "replace")
     )
     where = ScheddInfo(PAYLOAD, PAYLOAD, PAYLOAD, True, None)
-    desk = FakePool(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
+    pool = FakePool(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
     wrong = request_at(home, template=str(home / "own.sub"), values={}, sites=(PAYLOAD,))
     (home / "ens").mkdir()
     (home / "ens" / f"{PAYLOAD[:12]}.dag".replace("/", "")).touch()
     for draft, end in ((wrong, SubmitScreen), (request_at(home), LaunchScreen)):
-        async with pane(draft, desk=desk, size=WIDE) as seen:
+        async with pane(draft, desk=pool, size=WIDE) as seen:
             for keys in ([], ["tab", "n", "n", "n"], ["escape"], ["ctrl+s"], ["R", "y"]):
                 await seen.press(*keys)
                 for character in "".join(seen.lines):
@@ -713,8 +713,8 @@ SHAPED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("shape", SHAPED)
 def test_a_request_survives_the_form(home: Path, shape: str) -> None:
     request = request_at(home, **SHAPED[shape])
-    again, said = parse_form(FormState.from_request(request), authoring.load_template("mine"))
-    assert (again, said) == (request, ())
+    again, result = parse_form(FormState.from_request(request), authoring.load_template("mine"))
+    assert (again, result) == (request, ())
 
 
 # --- shapes ---------------------------------------------------------------------------------
@@ -772,7 +772,7 @@ async def test_a_sweep_says_how_many_values_and_draws_its_runs(bundled: Path) ->
         assert "run00 … run19" in seen.text
 
 
-async def test_a_comma_before_the_next_variable_is_told(bundled: Path) -> None:
+async def test_a_comma_before_the_next_variable_is_reported(bundled: Path) -> None:
     async with pane(size=WIDE) as seen:
         await shaped(seen, "sweep")
         await into(seen, "sweep", "hidden = 4, 8, batch_size = 16, 32")
@@ -819,8 +819,8 @@ class Elsewhere:
     def validate(
         self, request: Request, sites: Sequence[str], gpus: Sequence[str]
     ) -> list[RequestProblem]:
-        said = authoring.validate(request, sites, gpus=gpus)
-        return [each for each in said if each.field != "directory"]
+        result = authoring.validate(request, sites, gpus=gpus)
+        return [each for each in result if each.field != "directory"]
 
     def make_plan(self, request: Request) -> Plan:
         plan = authoring.make_plan(replace(request, directory=self._real))
@@ -867,10 +867,10 @@ def test_picture_without_colours_or_signs(  # type: ignore[no-untyped-def]
 
 def _app(draft: Request, **options: bool) -> Eager:
     refusal = PoolError("the schedd does not take it: MAX_JOBS_SUBMITTED is reached; wait")
-    desk = FakePool(submitted=refusal)
+    pool = FakePool(submitted=refusal)
     return Eager(
         NullFeed(Path("/home/someone")),  # type: ignore[arg-type]
-        AppOptions(submission_pool=desk, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
+        AppOptions(submission_pool=pool, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
     )
 
 

@@ -32,7 +32,7 @@ def assert_given_back(screen: PseudoTerminal) -> None:
 
 
 @pytest.mark.parametrize("what", ["broken", "worker"])
-def test_an_error_is_told_on_the_screen_and_the_rest_goes_on(what: str) -> None:
+def test_an_error_is_reported_on_the_screen_and_the_rest_goes_on(what: str) -> None:
     with terminal(what) as t:
         t.wait_for("run9")
         t.type(b"s")
@@ -48,9 +48,9 @@ def test_an_error_that_nothing_can_go_on_after_is_one_sentence_behind_the_screen
     with terminal("hopeless") as t:
         assert t.end() == 70
         assert_given_back(t)
-        told = t.bytes[t.bytes.rfind(b"1049l") :]
-        assert b"metlmon: ended by an error: RuntimeError: something broke" in told
-        assert b"Traceback" not in told
+        result = t.bytes[t.bytes.rfind(b"1049l") :]
+        assert b"metlmon: ended by an error: RuntimeError: something broke" in result
+        assert b"Traceback" not in result
 
 
 def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:

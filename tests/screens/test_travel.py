@@ -88,15 +88,15 @@ async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -
         assert seen.app.snapshot is not None
         status = seen.app.snapshot.status
     assert main(["status", str(TRAINER), "--as-of", MIDDLE.isoformat(), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["as_of"] == MIDDLE.isoformat()
-    assert {run["run"]: run["state"] for run in said["runs"]} == {
+    output = json.loads(capsys.readouterr().out)
+    assert output["as_of"] == MIDDLE.isoformat()
+    assert {run["run"]: run["state"] for run in output["runs"]} == {
         run.run: str(run.state) for run in status.runs
     }
-    assert said["states"]["epochs"] == {
+    assert output["states"]["epochs"] == {
         str(state): status.epoch_states.get(state, 0) for state in State
     }
-    assert said["gpu_hours"]["total"] == pytest.approx(status.gpu_hours.total, abs=1e-6)
+    assert output["gpu_hours"]["total"] == pytest.approx(status.gpu_hours.total, abs=1e-6)
 
 
 # --- on every screen ------------------------------------------------------------------------
@@ -185,11 +185,11 @@ async def test_the_output_of_a_job_is_not_told_of_then() -> None:
         await travelled(seen, MIDDLE)
         await seen.press("enter", "enter")
         story = seen.app.screen.query_one("#story", Document)
-        told = "\n".join(text(line) for line in story.lines)
-        assert told.count("not known: its lines carry no times") == 2, "of .out and .err"
+        result = "\n".join(text(line) for line in story.lines)
+        assert result.count("not known: its lines carry no times") == 2, "of .out and .err"
         await seen.press("escape")
-        told = "\n".join(text(line) for line in story.lines)
-        assert "carry no times" not in told, "now it is read"
+        result = "\n".join(text(line) for line in story.lines)
+        assert "carry no times" not in result, "now it is read"
 
 
 async def test_two_keys_step_through_time_from_anywhere() -> None:
@@ -234,7 +234,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:05:00")
     dagdir.write("metl.log", log.data)
 
-    class Told(Still):
+    class EnsembleReading(Still):
         def start(self, notify: Callable[[Snapshot], None]) -> None:
             self.notify = notify
 
@@ -243,7 +243,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
             self._reader.read_all()
             self.notify(self.take())
 
-    feed = Told(recordings.opened(dagdir.path))
+    feed = EnsembleReading(recordings.opened(dagdir.path))
     began = feed.take().status.as_of
     assert began is not None
     async with opened(feed, NARROW) as seen:

@@ -40,9 +40,9 @@ def test_the_details_of_a_node() -> None:
 
 
 def test_arguments_of_a_training() -> None:
-    told = read_args_txt(f"--extra\n--lr\n{KEY}\n--comment\ntoken=hunter2 x\n")
-    assert told["lr"] == HIDDEN
-    assert told["comment"] == f"token={HIDDEN} x"
+    result = read_args_txt(f"--extra\n--lr\n{KEY}\n--comment\ntoken=hunter2 x\n")
+    assert result["lr"] == HIDDEN
+    assert result["comment"] == f"token={HIDDEN} x"
 
 
 def test_what_the_queue_says() -> None:
@@ -61,9 +61,9 @@ def test_sentences_of_errors() -> None:
 
 def test_a_description_that_is_shown() -> None:
     text = f'arguments = --token {KEY} -x\nenvironment = "OMP=sesame"\nqueue'
-    told = without_secrets(text)
-    assert "sesame" not in told
-    assert told == f"arguments = --token {HIDDEN} -x\nenvironment = {HIDDEN}\nqueue"
+    result = without_secrets(text)
+    assert "sesame" not in result
+    assert result == f"arguments = --token {HIDDEN} -x\nenvironment = {HIDDEN}\nqueue"
 
 
 def event(number: int, text: str, detail: Submit | Generic | None) -> Event:
@@ -73,9 +73,9 @@ def event(number: int, text: str, detail: Submit | Generic | None) -> Event:
 def test_an_event_that_two_logs_have_counts_once() -> None:
     """Also one whose first line is not kept as it was."""
     job = Job(7, 0)
-    said = event(8, f"token={KEY}", Generic(f"token={KEY}"))
-    assert job.add(said, Stream(0, "a.log"))
-    assert not job.add(said, Stream(1, "b.log"))
+    result = event(8, f"token={KEY}", Generic(f"token={KEY}"))
+    assert job.add(result, Stream(0, "a.log"))
+    assert not job.add(result, Stream(1, "b.log"))
     assert [each.text for each in job.events()] == [f"token={HIDDEN}"]
 
 

@@ -105,6 +105,6 @@ def test_the_preview_of_a_submission(tmp_path: Path) -> None:
     assert "metl.log" in seen
     assert planted.left_in(seen.encode()) == []
     dag = f'JOB A a.sub\nVARS A epoch="1" environment="OMP={planted.key("vars")}" lr="0.1"\n'
-    told = authoring.redacted_text(PlannedFile("a.dag", dag.encode(), False, ""))
-    assert 'epoch="1"' in told
-    assert planted.left_in(told.encode()) == []
+    result = authoring.redacted_text(PlannedFile("a.dag", dag.encode(), False, ""))
+    assert 'epoch="1"' in result
+    assert planted.left_in(result.encode()) == []

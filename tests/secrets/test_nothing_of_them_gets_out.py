@@ -49,7 +49,7 @@ def printed(*arguments: str) -> str:
     return out.getvalue()
 
 
-def said(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     """All that a command says, on both streams."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):
@@ -106,31 +106,31 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_says_one(command: tuple[str, ...], planted: Planted) -> None:
-    shown = said(*command[:1], str(planted.path), *command[1:])
+    shown = output_of(*command[:1], str(planted.path), *command[1:])
     if command[0] == "config":
-        shown = said(*command, str(planted.path))
+        shown = output_of(*command, str(planted.path))
     assert shown
     assert planted.left_in(shown.encode()) == []
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_nor_does_a_run_or_an_action(more: tuple[str, ...], planted: Planted) -> None:
-    shown = said("run", "3f1c2d4e", str(planted.path), *more)
+    shown = output_of("run", "3f1c2d4e", str(planted.path), *more)
     assert "train_epoch" in shown or "epoch" in shown
-    shown += said("act", "release", str(planted.path), "77.0", "--yes", *more)
+    shown += output_of("act", "release", str(planted.path), "77.0", "--yes", *more)
     assert planted.left_in(shown.encode()) == []
 
 
-def test_what_stands_around_them_is_told(planted: Planted) -> None:
+def test_what_stands_around_them_is_reported(planted: Planted) -> None:
     job = next(
         each
         for each in json.loads(printed("jobs", str(planted.path), "--json"))["jobs"]
         if each["cluster"] == 77
     )
-    told = json.dumps(job)
-    assert f"https://{HIDDEN}@example.org/data was read" in told
-    assert f"cannot run train.sh --token {HIDDEN} any more" in told
-    status = said("status", str(planted.path), "--json")
+    output = json.dumps(job)
+    assert f"https://{HIDDEN}@example.org/data was read" in output
+    assert f"cannot run train.sh --token {HIDDEN} any more" in output
+    status = output_of("status", str(planted.path), "--json")
     assert f"has --token {HIDDEN} in it" in status
     assert f"cannot go on with token={HIDDEN} in there" in status
 
@@ -140,7 +140,7 @@ def test_no_table_holds_one(form: str, planted: Planted, tmp_path: Path) -> None
     if form == "parquet":
         pytest.importorskip("pyarrow")
     out = tmp_path / "tables"
-    shown = said("export", str(planted.path), "--to", form, "--out", str(out))
+    shown = output_of("export", str(planted.path), "--to", form, "--out", str(out))
     written = written_below(out)
     if form == "parquet":
         import pandas
@@ -154,9 +154,9 @@ def test_no_table_holds_one(form: str, planted: Planted, tmp_path: Path) -> None
 
 def test_nothing_is_written_with_one(planted: Planted, tmp_path: Path, home: Path) -> None:
     html, md = tmp_path / "here" / "r.html", tmp_path / "here" / "r.md"
-    said("report", str(planted.path), "--html", str(html), "--md", str(md))
+    output_of("report", str(planted.path), "--html", str(html), "--md", str(md))
     for command in COMMANDS[:8]:
-        said(*command[:1], str(planted.path), *command[1:])
+        output_of(*command[:1], str(planted.path), *command[1:])
     assert b"3f1c2d4e" in html.read_bytes()
     assert planted.left_in(written_below(tmp_path / "here", home)) == []
 
@@ -226,8 +226,8 @@ def test_a_model_that_is_spoilt_raises_none(planted: Planted) -> None:
     try:
         raise RuntimeError(views)
     except RuntimeError as error:
-        told = traceback.TracebackException.from_exception(error, capture_locals=True)
-        shown = "".join(told.format())
+        result = traceback.TracebackException.from_exception(error, capture_locals=True)
+        shown = "".join(result.format())
     assert NODES[0] in shown
     assert planted.left_in(shown.encode()) == []
 
@@ -245,7 +245,7 @@ def test_a_dag_file_that_is_refused_quotes_none(planted: Planted) -> None:
         "ENV SOMETHING OMP={refused-7}",
     ):
         planted.write("run.dag", line + "\n")
-        shown = said("status", str(planted.path)) + said("check", str(planted.path))
+        shown = output_of("status", str(planted.path)) + output_of("check", str(planted.path))
         assert shown
         assert planted.left_in(shown.encode()) == []
 
@@ -260,9 +260,9 @@ def test_settings_that_are_wrong_quote_none(planted: Planted) -> None:
         "password={toml-6}\n",
     ):
         planted.write("metlmon.toml", text)
-        shown = said("status", str(planted.path))
+        shown = output_of("status", str(planted.path))
         for what in ("show", "validate"):
-            shown += said("config", what, str(planted.path)) + said(
+            shown += output_of("config", what, str(planted.path)) + output_of(
                 "config", what, str(planted.path), "--json"
             )
         assert "metlmon.toml" in shown
@@ -276,7 +276,7 @@ def test_settings_that_are_right_are_shown_without_them(planted: Planted) -> Non
         '[[label]]\nname = "https://me:{toml-9}@example.org"\nruns = ["api_key={toml-10}"]\n',
     )
     for form in ((), ("--json",)):
-        shown = said("config", "show", str(planted.path), *form)
+        shown = output_of("config", "show", str(planted.path), *form)
         assert "(hidden)" in shown
         assert planted.left_in(shown.encode()) == []
 
@@ -289,7 +289,7 @@ def test_arguments_that_are_wrong_quote_none(planted: Planted) -> None:
         ("submit", "--set", f"wandb_key {key}"),
         ("submit", "x", "--set", f"wandb_key={key}", "--dry-run"),
     ):
-        shown = said(*arguments)
+        shown = output_of(*arguments)
         assert shown
         assert planted.left_in(shown.encode()) == []
 
@@ -314,12 +314,12 @@ def test_what_would_be_submitted_is_shown_without_them(planted: Planted, tmp_pat
     key = planted.key("typed")
     asked = ("submit", str(tmp_path / "new"), "--template", str(template), "--dry-run")
     for more in ((), ("--json",)):
-        shown = said(*asked, "--set", f"wandb_key={key}", *more)
+        shown = output_of(*asked, "--set", f"wandb_key={key}", *more)
         assert "--colour red" in shown
         assert "looks like a secret" in shown
         assert "sesame" not in shown
         assert planted.left_in(shown.encode()) == []
-        wrong = said(*asked, "--set", f"api_token={planted.key('wrong')}", *more)
+        wrong = output_of(*asked, "--set", f"api_token={planted.key('wrong')}", *more)
         assert f"api_token is '{HIDDEN}'" in wrong
         assert planted.left_in(wrong.encode()) == []
 
@@ -333,6 +333,6 @@ def test_nor_does_what_would_be_written_show_them(planted: Planted, tmp_path: Pa
         *(("--dry-run",), ("--dry-run", "--json"), ("--picture",), ("--explain",)),
         *(("--explain", "run0-train_epoch0"), ("--explain", "--json")),
     ):
-        shown = said(*asked, "--set", f"wandb_key={key}", "--var", f"api_token={key}x1", *more)
+        shown = output_of(*asked, "--set", f"wandb_key={key}", "--var", f"api_token={key}x1", *more)
         assert "run0" in shown
         assert planted.left_in(shown.encode()) == []

@@ -215,7 +215,7 @@ def test_a_value_is_judged_by_its_name() -> None:
     assert hide_value("wandb", sha) == HIDDEN
 
 
-def test_what_was_found_is_named_and_not_told() -> None:
+def test_what_was_found_is_named_and_not_shown() -> None:
     text = f"A=1 WANDB_API_KEY={VALUE} {SHAPES['GitHub']}"
     found = find_secrets(text)
     assert [each.name for each in found] == ["WANDB_API_KEY", "GitHub token"]

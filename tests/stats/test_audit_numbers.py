@@ -17,7 +17,7 @@ from metlmon.stats.incidents import incidents
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.sanitize import to_ascii
-from tests.support.event_logs import Log, Out, tell
+from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
 from tests.support.run_histories import FIXTURES, recorded
 
@@ -40,7 +40,7 @@ def table(of: Report, key: str) -> ReportTable:
 
 
 def reported(log: Log, window: TimeWindow = ALL) -> Report:
-    found = tell(DAG, log).painter()
+    found = read_ensemble(DAG, log).painter()
     return build_report(found.status(), found.ledger(), window)
 
 
@@ -74,23 +74,24 @@ def two_epochs() -> Log:
 
 def test_the_longest_executions_are_those_of_completed_epochs() -> None:
     """What still runs is no epoch's time: it must not stand beside the times of epochs."""
-    told = note(reported(two_epochs()), "epoch_time")
-    assert "of longest executions 2h00m (n = 1)" in told
+    result = note(reported(two_epochs()), "epoch_time")
+    assert "of longest executions 2h00m (n = 1)" in result
 
 
-def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
+def test_the_cost_of_an_epoch_is_reported_as_the_sites_have_it() -> None:
     """One name, one number: what has ended for each completed epoch. The epoch that runs, and a
     job of no DAG, are not in it."""
     log = two_epochs().submit(90, at="09:00:00").execute(90, gpus=4, at="10:00:00")
     log.terminate(90, at="15:00:00")
-    found = tell(DAG, log).painter().ledger()
+    found = read_ensemble(DAG, log).painter().ledger()
     total = usage_in_window(found).total
     assert total.totals.per_epoch == 3 * 2 * HOUR
     assert total.totals.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
     assert facts(reported(log))["gpu_hours_per_epoch"] == 6
-    told = note(reported(log), "per_epoch")
+    result = note(reported(log), "per_epoch")
     assert (
-        "(goodput and badput), for each epoch that an execution in the logs completed: 6.0" in told
+        "(goodput and badput), for each epoch that an execution in the logs completed: 6.0"
+        in result
     )
 
 
@@ -99,7 +100,7 @@ def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
     log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
     made = reported(log)
-    place = usage_in_window(tell(DAG, log).painter().ledger()).total
+    place = usage_in_window(read_ensemble(DAG, log).painter().ledger()).total
     assert place.epoch.median == 600
     assert facts(made)["epoch_seconds_median"] == 600
     assert [row.cells[4:6] for row in table(made, "times").rows] == [(600, 600)] * 2
@@ -115,7 +116,7 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
     """The log begins with the third epoch: the two before it were done, nobody knows when."""
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
-    found = tell(CHAIN, log, rescue=rescue).painter()
+    found = read_ensemble(CHAIN, log, rescue=rescue).painter()
     ledger = found.ledger()
     ended = datetime(2026, 5, 4, 12)
     assert [e.completed for e in ledger.epochs] == [None, None, ended]
@@ -142,7 +143,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     """Of two nodes nothing says what they cost: the sum is a least."""
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
-    found = tell(CHAIN, log, rescue=RESCUED).painter()
+    found = read_ensemble(CHAIN, log, rescue=RESCUED).painter()
     status = found.status()
     assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
     assert usage_in_window(found.ledger()).nodes_unlogged == 2
@@ -162,12 +163,12 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
 
 def test_gpu_hours_say_that_dagman_knows_of_more_submissions() -> None:
     out = Out().start("08:59:00").submitted(NODE, 77, "09:00:05")
-    assert tell(DAG, out=out).painter(live=True).status().nodes_unlogged == 1
+    assert read_ensemble(DAG, out=out).painter(live=True).status().nodes_unlogged == 1
     log = Log().submit(77, NODE, at="09:00:00")
-    queued = tell(DAG, log, out=out).painter(live=True).status()
+    queued = read_ensemble(DAG, log, out=out).painter(live=True).status()
     assert queued.nodes_unlogged == 0, "what is in the queue has spent nothing"
     log.execute(77, at="10:00:00").terminate(77, at="12:00:00")
-    assert tell(DAG, log, out=out).painter(live=True).status().nodes_unlogged == 0
+    assert read_ensemble(DAG, log, out=out).painter(live=True).status().nodes_unlogged == 0
 
 
 def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
@@ -179,11 +180,11 @@ def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
             b'[\n  Type = "NodeStatus";\n  Node = "%b";\n  NodeStatus = 5; /* "STATUS_DONE" */\n'
             b'  StatusDetails = "";\n  RetryCount = 0;\n]\n' % node.encode()
         )
-    epochs = tell(DAG, status=status).painter().ledger().epochs
+    epochs = read_ensemble(DAG, status=status).painter().ledger().epochs
     assert [(e.state, e.completed) for e in epochs] == [(State.COMPLETED, None)] * 2
 
 
-def test_waits_of_a_window_are_said_to_be_of_what_ended_in_it() -> None:
+def test_waits_of_a_window_are_reported_to_be_of_what_ended_in_it() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
     log.terminate(77, at="12:00:00")
     whole = note(reported(log), "wait")
@@ -217,7 +218,7 @@ def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
     log = Log().submit(77, NODE, at="09:00:00").suspend(77, at="10:00:00")
     log.resume(77, at="10:30:00")
     log.terminate(77, at="12:00:01", total=(877, 13209))
-    ledger = tell(DAG, log).painter().ledger()
+    ledger = read_ensemble(DAG, log).painter().ledger()
     assert ledger.executions == ()
     of = usage_in_window(ledger)
     assert (of.total.input.sent, of.total.input.received) == (877, 13209)
@@ -234,7 +235,7 @@ def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
     out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "12:00:00")
     out.submitted(NEXT, 78, "12:00:05")
     out.say(f"Node {NEXT} job proc (78.0.0) completed successfully.", "05-05 12:00:00")
-    books = ReportUsage(tell(DAG, log, out=out).painter().ledger())
+    books = ReportUsage(read_ensemble(DAG, log, out=out).painter().ledger())
     assert {f"{window.since:%d}": group.longest.epochs for window, group in books.periods} == {
         "04": 1,
         "05": 1,
@@ -252,7 +253,7 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
 # --- incidents ----------------------------------------------------------------------------------
 
 
-def test_both_removals_of_the_first_round_are_told() -> None:
+def test_both_removals_of_the_first_round_are_reported() -> None:
     """Its DAG was removed twice and submitted again from its rescue files. The second time only
     two jobs ran, and lost ten hours all the same."""
     made = recorded(FIXTURES / "first-round")

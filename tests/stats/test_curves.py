@@ -139,7 +139,7 @@ def test_best_and_last_of_a_run() -> None:
     assert course_text(curve) == "NaN since epoch 4"
 
 
-def test_a_nan_that_passed_is_told_too() -> None:
+def test_a_nan_that_passed_is_reported_too() -> None:
     (curve,) = of_losses(run0=(0.9, NAN, 0.3)).curves
     assert course_text(curve) == "improves, NaN in epoch 2"
 
@@ -198,11 +198,11 @@ def test_cohorts_have_a_band_each() -> None:
 
 
 def test_the_answer_names_what_matters() -> None:
-    told = curves_summary(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
-    assert told.runs == "2 of 3 runs improve"
-    assert told.best == "best 0.2 b epoch 2"
-    assert told.diverged == "c diverged in epoch 3"
-    assert not told.all_improve
+    result = curves_summary(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
+    assert result.runs == "2 of 3 runs improve"
+    assert result.best == "best 0.2 b epoch 2"
+    assert result.diverged == "c diverged in epoch 3"
+    assert not result.all_improve
     assert (
         curves_summary(of_losses(a=(0.9,)), live=True).runs
         == "1 run with one epoch: too early to say"
@@ -216,7 +216,7 @@ def test_the_answer_names_what_matters() -> None:
     assert many.diverged == "4 runs diverged"
 
 
-def test_the_running_epoch_is_told_with_its_run() -> None:
+def test_the_running_epoch_is_reported_with_its_run() -> None:
     latest = Latest(epoch=3, node="n", cluster=78, proc=0, state=State.RUNNING, attempt=1)
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))

@@ -44,9 +44,9 @@ ENSEMBLES = st.dictionaries(
 )
 
 
-def said(told: Forecast) -> Interval:
-    assert told.remaining is not None, told.missing_reason
-    return told.remaining
+def output_of(report_of: Forecast) -> Interval:
+    assert report_of.remaining is not None, report_of.missing_reason
+    return report_of.remaining
 
 
 # --- how long things last ----------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_one_that_lasts_still_never_shortens(
     assert after.conditional_quantile(share) >= 0
 
 
-def test_nothing_is_said_of_what_never_ended() -> None:
+def test_nothing_is_reported_of_what_never_ended() -> None:
     assert KaplanMeier.fit([Lifetime(5, ended=False)]) is None
     assert KaplanMeier.fit([]) is None
 
@@ -103,17 +103,17 @@ def test_nothing_is_said_of_what_never_ended() -> None:
 def test_nothing_is_negative_and_nothing_crashes(
     runs: dict[str, Past], dag: DagState, live: bool
 ) -> None:
-    told = make_forecast(basis(runs, dag, live))
-    for each in (told, *told.runs):
+    result = make_forecast(basis(runs, dag, live))
+    for each in (result, *result.runs):
         answers = [each.remaining, each.completed_at, each.missing_reason]
         assert sum(answer is not None for answer in answers) == 1
     for span in (
-        told.remaining,
-        *(run.remaining for run in told.runs),
-        *(run.epoch_remaining for run in told.runs),
+        result.remaining,
+        *(run.remaining for run in result.runs),
+        *(run.epoch_remaining for run in result.runs),
     ):
         assert span is None or 0 <= span.low <= span.median <= span.high
-    assert estimates_table.remaining_text(told)
+    assert estimates_table.remaining_text(result)
 
 
 def test_the_same_history_gives_the_same_answer() -> None:
@@ -122,15 +122,17 @@ def test_the_same_history_gives_the_same_answer() -> None:
 
 
 def test_steady_epochs_are_multiplied() -> None:
-    told = make_forecast(basis({"run0": Past((6 * HOUR,) * 20, 3 * HOUR, total=25, wait=0)}))
+    result = make_forecast(basis({"run0": Past((6 * HOUR,) * 20, 3 * HOUR, total=25, wait=0)}))
     # Half an epoch and four whole ones.
-    assert said(told).median == pytest.approx(27 * HOUR, rel=0.1)
-    assert said(told).low < 27 * HOUR < said(told).high
+    assert output_of(result).median == pytest.approx(27 * HOUR, rel=0.1)
+    assert output_of(result).low < 27 * HOUR < output_of(result).high
 
 
 def test_more_evidence_narrows() -> None:
     def width(epochs: int) -> float:
-        span = said(make_forecast(basis({"run0": Past((6 * HOUR,) * epochs, total=epochs + 10)})))
+        span = output_of(
+            make_forecast(basis({"run0": Past((6 * HOUR,) * epochs, total=epochs + 10)}))
+        )
         return (span.high - span.low) / span.median
 
     widths = [width(n) for n in (2, 5, 10, 20, 40)]
@@ -143,7 +145,7 @@ def test_more_evidence_narrows() -> None:
 def test_a_wait_before_each_epoch_comes_on_top(wait: float) -> None:
     def middle(more: float) -> float:
         lengths = tuple(hours * HOUR + more for hours in (5, 6, 7, 6, 5, 7))
-        return said(
+        return output_of(
             make_forecast(basis({"run0": Past(lengths, running=False, wait=60 + more)}))
         ).median
 
@@ -165,22 +167,22 @@ def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: fl
             assert run.remaining.low >= earlier.low * 0.999
             assert run.remaining.median >= earlier.median * 0.999
             assert run.remaining.high >= earlier.high * 0.999
-    assert said(further).high >= said(without).high * 0.999
+    assert output_of(further).high >= output_of(without).high * 0.999
 
 
 def test_an_outage_of_days_is_not_multiplied() -> None:
     calm = make_forecast(basis({"run0": Past((6 * HOUR,) * 8, total=18)}))
     hurt = make_forecast(basis({"run0": Past((*(6 * HOUR,) * 7, 20 * DAY), total=18)}))
-    assert said(calm).median < said(hurt).median < 2.5 * said(calm).median
+    assert output_of(calm).median < output_of(hurt).median < 2.5 * output_of(calm).median
 
 
 def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
     runs = {"fast": Past((HOUR,) * 8), "slow": Past((9 * HOUR,) * 4)}
-    told = make_forecast(basis(runs))
-    spans = {run.run: run.remaining for run in told.runs}
-    assert told.slowest_run == "slow"
+    result = make_forecast(basis(runs))
+    spans = {run.run: run.remaining for run in result.runs}
+    assert result.slowest_run == "slow"
     assert spans["slow"] is not None
-    assert said(told).median >= spans["slow"].median
+    assert output_of(result).median >= spans["slow"].median
 
 
 def test_an_expected_end_after_a_clock_change() -> None:
@@ -189,7 +191,7 @@ def test_an_expected_end_after_a_clock_change() -> None:
     clock = Clock(ZoneInfo("America/Chicago"))
     ledger = replace(ensemble.ledger, seconds_between=clock.seconds)
     forecast = make_forecast(replace(ensemble, ledger=ledger))
-    remaining = timedelta(seconds=round(said(forecast).median))
+    remaining = timedelta(seconds=round(output_of(forecast).median))
     assert remaining > timedelta(days=6)
     assert forecast.expected_end == NOON + remaining + timedelta(hours=1)
     assert forecast.runs[0].expected_end == forecast.expected_end
@@ -212,17 +214,17 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
 
 
 def test_before_the_first_epoch_has_ended() -> None:
-    told = make_forecast(basis({"run0": Past((), HOUR)}))
-    assert told.missing_reason == "unknown: no epoch has ended yet"
-    assert told.runs[0].missing_reason == told.missing_reason
+    result = make_forecast(basis({"run0": Past((), HOUR)}))
+    assert result.missing_reason == "unknown: no epoch has ended yet"
+    assert result.runs[0].missing_reason == result.missing_reason
 
 
 def test_a_held_run_is_left_out() -> None:
     runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
-    told = make_forecast(basis(runs))
-    assert told.excluded == (("run4", "is held"),)
-    assert estimates_table.remaining_text(told).endswith(" · excludes run4 (held)")
-    assert told.runs[1].missing_reason == "stopped: held"
+    result = make_forecast(basis(runs))
+    assert result.excluded == (("run4", "is held"),)
+    assert estimates_table.remaining_text(result).endswith(" · excludes run4 (held)")
+    assert result.runs[1].missing_reason == "stopped: held"
 
 
 @pytest.mark.parametrize(
@@ -234,24 +236,24 @@ def test_a_held_run_is_left_out() -> None:
     ],
 )
 def test_a_run_whose_dag_does_not_run(dag: DagState, why: str) -> None:
-    told = make_forecast(basis({"run0": Past((HOUR,) * 3)}, dag))
-    assert told.missing_reason == why
-    assert told.remaining is None
+    result = make_forecast(basis({"run0": Past((HOUR,) * 3)}, dag))
+    assert result.missing_reason == why
+    assert result.remaining is None
 
 
 def test_an_ensemble_that_is_done_says_when() -> None:
-    told = make_forecast(
+    result = make_forecast(
         basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)})
     )
-    assert told.completed_at == NOON
-    assert estimates_table.remaining_text(told) == "done since 2 Mar 12:00"
-    assert told.rate is None
+    assert result.completed_at == NOON
+    assert estimates_table.remaining_text(result) == "done since 2 Mar 12:00"
+    assert result.rate is None
 
 
 def test_no_run_at_all() -> None:
     ledger = Ledger("/ens", None, False)
-    told = make_forecast(StatsInput(status(ledger), ledger))
-    assert (told.remaining, told.completed_at, told.missing_reason) == (
+    result = make_forecast(StatsInput(status(ledger), ledger))
+    assert (result.remaining, result.completed_at, result.missing_reason) == (
         None,
         None,
         "there is no run",
@@ -261,8 +263,8 @@ def test_no_run_at_all() -> None:
 # --- the epoch under way -----------------------------------------------------------------------
 
 
-def of_epoch(told: Forecast) -> Interval:
-    span = told.runs[0].epoch_remaining
+def of_epoch(report_of: Forecast) -> Interval:
+    span = report_of.runs[0].epoch_remaining
     assert span is not None
     return span
 
@@ -279,9 +281,9 @@ def test_the_progress_line_knows_best() -> None:
     made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
     job = next(entry.job for entry in made.ledger.executions if entry.end is None)
     streamed = Streamed(0.5, 50, 100, 1.0, 1800.0, 9, None)
-    told = of_epoch(make_forecast(replace(made, streams={job: streamed})))
-    assert told.median == pytest.approx(1800, rel=0.15)
-    assert told.source == "its progress line"
+    result = of_epoch(make_forecast(replace(made, streams={job: streamed})))
+    assert result.median == pytest.approx(1800, rel=0.15)
+    assert result.source == "its progress line"
     half = of_epoch(make_forecast(replace(made, streams={job: replace(streamed, remaining=None)})))
     assert half.median == pytest.approx(HOUR - 60, rel=0.15)
 
@@ -300,8 +302,8 @@ def test_an_unfamiliar_machine_falls_back() -> None:
 
 
 def test_epochs_a_day_are_those_of_the_last_week() -> None:
-    told = make_forecast(basis({"run0": Past((*(2 * HOUR,) * 40, *(DAY,) * 7), total=60)}))
-    assert told.rate == Rate(8, 7 * DAY) or told.rate == Rate(7, 7 * DAY)
+    result = make_forecast(basis({"run0": Past((*(2 * HOUR,) * 40, *(DAY,) * 7), total=60)}))
+    assert result.rate == Rate(8, 7 * DAY) or result.rate == Rate(7, 7 * DAY)
 
 
 def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
@@ -309,9 +311,9 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
     now = basis({"run0": Past(cycles=(DAY,) * 8)})
     then = NOON - timedelta(days=4)
     ahead = replace(now, ledger=replace(now.ledger, as_of=then))
-    told = make_forecast(ahead)
-    assert told.rate is not None
-    assert told.rate.epochs in (4, 5)
+    result = make_forecast(ahead)
+    assert result.rate is not None
+    assert result.rate.epochs in (4, 5)
 
 
 def test_words_for_times() -> None:
@@ -357,9 +359,9 @@ def test_medians_from_the_jobs_alone(
             (b - a).total_seconds() - sum(_nobody_tried(mine[run], a, b))
             for a, b in itertools.pairwise(times)
         )
-    told = make_forecast(recorded(directory))
+    result = make_forecast(recorded(directory))
     assert {
-        run.run_name: run.durations.median for run in told.runs if run.durations
+        run.run_name: run.durations.median for run in result.runs if run.durations
     } == pytest.approx(medians)
 
 
@@ -405,6 +407,6 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
-    told = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
-    assert told.expected_end == NOON + timedelta(seconds=round(said(told).median))
-    assert estimates_table.remaining_text(told).endswith(" left")
+    result = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
+    assert result.expected_end == NOON + timedelta(seconds=round(output_of(result).median))
+    assert estimates_table.remaining_text(result).endswith(" left")

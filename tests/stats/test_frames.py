@@ -82,8 +82,8 @@ def test_every_word_of_the_model_is_a_category(path: Path) -> None:
     for table in TABLES.values():
         for column in table.columns:
             if column.dtype == WORD:
-                told = [value for value in frames.values(table.name)[column.name] if value]
-                assert set(told) <= set(column.categories), (table.name, column.name)
+                result = [value for value in frames.values(table.name)[column.name] if value]
+                assert set(result) <= set(column.categories), (table.name, column.name)
 
 
 def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_events_of_a_real_log(shared: Callable[[str], Path]) -> None:
     raw = (shared("examples/metl-aws") / "metl.log").read_bytes()
     for number in (1, 5, 9, 12, 40):
         # One 004 was cut, which the log's warnings tell; the other kinds are whole.
-        told = {m for m in HEADER.findall(raw) if int(m[0]) == number}
-        assert (frame.number == number).sum() == len(told), number
+        result = {m for m in HEADER.findall(raw) if int(m[0]) == number}
+        assert (frame.number == number).sum() == len(result), number
 
 
 def test_what_logs_wrote_harms_no_terminal(tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_no_value_of_an_environment(tmp_path: Path) -> None:
     log.raw(28, 77, "Job ad information event triggered.", body)
     log.raw(33, 77, 'Changing job attribute Environment from "X=s3cret" to "Y=s3cret"')
     log.raw(33, 77, 'Setting job attribute environment to "Y=s3cret"')
-    told = " ".join(made(tmp_path, log).events.text)
-    assert "s3cret" not in told
-    assert "JobStatus = 2" in told
-    assert told.count("(not shown)") == 4
+    result = " ".join(made(tmp_path, log).events.text)
+    assert "s3cret" not in result
+    assert "JobStatus = 2" in result
+    assert result.count("(not shown)") == 4
 
 
 # --- times ----------------------------------------------------------------------------------
@@ -246,7 +246,9 @@ def test_windows_add_up_to_the_whole(path: Path) -> None:
         ({"tz": "Mars/Olympus"}, "'Mars/Olympus' is no time zone"),
     ],
 )
-def test_what_cannot_be_meant_is_said(tmp_path: Path, asked: dict[str, str], sentence: str) -> None:
+def test_what_cannot_be_meant_is_reported(
+    tmp_path: Path, asked: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
         made(tmp_path, **asked)
 
@@ -272,18 +274,18 @@ def test_settings_of_the_dagdir_hold(tmp_path: Path) -> None:
 
 def test_it_says_what_it_has(tmp_path: Path) -> None:
     frames = made(tmp_path, Log().submit(77, NODE).execute(77))
-    said = repr(frames)
-    assert "as of 2026-05-04 10:02:00" in said
+    result = repr(frames)
+    assert "as of 2026-05-04 10:02:00" in result
     for name in TABLES:
-        assert re.search(rf"\.{name} +{len(frames.frame(name))} rows? of", said)
+        assert re.search(rf"\.{name} +{len(frames.frame(name))} rows? of", result)
     assert "2026-05-04" in repr(frames.windowed("2026-05-04", "2026-05-05"))
 
 
 def test_every_column_is_documented(tmp_path: Path) -> None:
-    told = made(tmp_path).columns
-    assert len(told) == sum(len(table.columns) for table in TABLES.values())
-    assert not told.duplicated(["frame", "column"]).any()
-    assert (told.meaning.str.len() > 5).all()
+    result = made(tmp_path).columns
+    assert len(result) == sum(len(table.columns) for table in TABLES.values())
+    assert not result.duplicated(["frame", "column"]).any()
+    assert (result.meaning.str.len() > 5).all()
     for table in TABLES.values():
         text, wide = markdown([table]), listing([table], 80)
         for column in table.columns:

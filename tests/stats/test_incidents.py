@@ -135,7 +135,7 @@ def test_evictions_at_several_sites_are_no_mass() -> None:
     assert kinds(with_executions(basis(CALM), *at_once)) == []
 
 
-def test_what_a_person_removed_is_told_as_such() -> None:
+def test_what_a_person_removed_is_reported_as_such() -> None:
     reason = "DAG Removed: User removed scheduler job from queue. (by user anna)"
     at_once = [
         lost(f"run{n}", ago(2), job=(9000 + n, 0), code=1023, reason=reason) for n in range(4)
@@ -288,9 +288,9 @@ def test_the_trainers_own_files() -> None:
     reader.read_all()
     trainings = Session(reader).training_outputs()
     made = replace(recorded(FIXTURES / "trainer"), trainings=trainings)
-    told = [each.text for each in incidents(made)]
+    result = [each.text for each in incidents(made)]
     assert {each.kind for each in incidents(made)} == {"configuration"}
-    assert all("fail_rate" in text or "evict_after" in text for text in told)
+    assert all("fail_rate" in text or "evict_after" in text for text in result)
 
 
 # --- what is told first -------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def log_of(*cpus: int | None, gpus: int = 0) -> Log:
     return log.terminate(77, at=f"{2 * len(cpus):02d}:00:00")
 
 
-def told(log: Log) -> SnapshotBuilder:
+def report_of(log: Log) -> SnapshotBuilder:
     return of_one_job(log).painter()
 
 
@@ -57,7 +57,7 @@ def test_which_measure() -> None:
 def test_hours_of_an_ensemble_without_gpus(
     cpus: tuple[int | None, ...], measure: HourUnit, good: float, bad: float
 ) -> None:
-    found = told(log_of(*cpus))
+    found = report_of(log_of(*cpus))
     status = found.status()
     for hours in (status.gpu_hours, status.runs[0].gpu_hours, status.sites[0].gpu_hours):
         assert (hours.measure, hours.good, hours.bad, hours.in_flight) == (measure, good, bad, 0)
@@ -80,7 +80,7 @@ def test_hours_of_an_ensemble_without_gpus(
 
 
 def test_of_what_a_window_cuts_a_part_is_inside() -> None:
-    ledger = in_hour_unit(told(log_of(4)).ledger())
+    ledger = in_hour_unit(report_of(log_of(4)).ledger())
     half = TimeWindow(moment("01:30:00"), None)
     assert usage_in_window(ledger, half).total.totals.total == 2 * HOUR
 
@@ -92,13 +92,13 @@ def test_in_flight_by_cpus() -> None:
     assert (hours.measure, hours.bad, hours.in_flight) == (HourUnit.CPU, 4, 4)
 
 
-def test_gpus_that_come_later_are_told_alone() -> None:
+def test_gpus_that_come_later_are_reported_alone() -> None:
     """The first execution had none, the second has two."""
     log = log_of(4)
-    assert told(log).status().gpu_hours.measure is HourUnit.CPU
+    assert report_of(log).status().gpu_hours.measure is HourUnit.CPU
     log.submit(78, NODE, at="05:00:00").execute(78, gpus=2, at="06:00:00")
     log.terminate(78, at="07:00:00")
-    hours = told(log).status().gpu_hours
+    hours = report_of(log).status().gpu_hours
     assert (hours.measure, hours.good, hours.bad) == (HourUnit.GPU, 2, 0)
 
 
@@ -126,7 +126,7 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 
 
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
-    places = usage_in_window(in_hour_unit(told(log_of(4)).ledger()))
+    places = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
     for view, rows in enumerate((places.sites, places.gpus, places.site_gpus, places.causes)):
         heads = [spec.title for spec in usage_table.specs(view, rows, places.measure)]
         assert "GPU-HOURS" not in heads

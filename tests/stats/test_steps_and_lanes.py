@@ -348,7 +348,7 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
     assert rows[-1][0] == ("█", GOOD)
 
 
-def test_sites_have_signs_that_are_told_apart() -> None:
+def test_sites_have_signs_that_are_reported_apart() -> None:
     names = [None, "delta", "Delta-GPU", "expanse", "anvil", "aws", "bridges2", "chtc", "hcc"]
     signs = site_symbols(names)
     letters = [sign.letter for sign in signs.values()]

@@ -29,7 +29,7 @@ from metlmon.stats.usage import (
     usage_in_window,
 )
 from tests.conftest import SHARED
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -98,7 +98,7 @@ def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path])
     assert {key: round(value, 2) for key, value in hours.items()} == BAD_HOURS
 
 
-def test_what_a_cause_is_of_is_said(aws: Usage) -> None:
+def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
     assert by_key["1023/0"].text.startswith("removed by a user (condor_rm of the DAG)")
     assert "end not logged" in by_key["removed, end not logged"].text
@@ -198,10 +198,10 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
         choice = UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
         assert sum_executions(select_executions(found, choice)) == cell.totals
     for cause in found.causes:
-        told = sum_executions(select_executions(found, UsageFilter(cause=cause.key)))
-        assert told.executions == cause.executions
-        assert told.bad == pytest.approx(cause.bad, abs=1e-6)
-        assert told.good == 0
+        result = sum_executions(select_executions(found, UsageFilter(cause=cause.key)))
+        assert result.executions == cause.executions
+        assert result.bad == pytest.approx(cause.bad, abs=1e-6)
+        assert result.good == 0
 
 
 # --- slow sites -------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Usage:
             log.submit(job, f"run{n}-train_epoch{m}")
             log.execute(job, gpus=gpus, gpu=gpu, site=site)
             log.terminate(job, at=str(log.clock + timedelta(minutes=minutes)))
-    told = tell("".join(f"JOB {node} train.sub\n" for node in nodes), log)
-    return usage_in_window(told.painter().ledger())
+    text = read_ensemble("".join(f"JOB {node} train.sub\n" for node in nodes), log)
+    return usage_in_window(text.painter().ledger())
 
 
 def cell(found: Usage, site: str, gpus: int = 1) -> SiteGpuUsage:
@@ -272,7 +272,7 @@ NODE, OTHER = "run0-train_epoch0", "run0-train_epoch1"
 
 
 def places(log: Log, as_of: str | None = None) -> Usage:
-    return usage_in_window(tell(DAG, log).painter(as_of).ledger())
+    return usage_in_window(read_ensemble(DAG, log).painter(as_of).ledger())
 
 
 def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
@@ -318,7 +318,7 @@ def test_texts_of_one_code_stay_readable() -> None:
 # --- waits and transfers ----------------------------------------------------------------------
 
 
-def test_waits_that_led_to_nothing_are_told_apart() -> None:
+def test_waits_that_led_to_nothing_are_reported_apart() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, OTHER, at="10:30:00")
     log.remove(78, at="11:30:00")
     found = places(log, as_of="13:00:00")

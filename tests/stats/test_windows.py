@@ -289,9 +289,9 @@ def test_a_moment_of_another_zone() -> None:
 def test_what_is_no_window(
     since: str | None, until: str | None, month: str | None, sentence: str
 ) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         parse_window(since, until, month)
-    assert sentence in str(told.value)
+    assert sentence in str(error.value)
 
 
 def test_an_hour_that_there_never_was() -> None:
@@ -316,7 +316,7 @@ def test_an_hour_that_there_never_was() -> None:
         ),
     ],
 )
-def test_how_a_window_is_told(window: TimeWindow, words: str) -> None:
+def test_how_a_window_is_reported(window: TimeWindow, words: str) -> None:
     assert window_text(window) == words
 
 

@@ -138,10 +138,10 @@ def test_what_may_be_a_site(text: str) -> None:
 
 
 def test_a_stop_file_says_who_asked() -> None:
-    said = gate_requests.author_line().decode("ascii")
-    assert said.startswith("by ")
-    assert said.endswith(" with metlmon\n")
-    assert said.count("\n") == 1
+    result = gate_requests.author_line().decode("ascii")
+    assert result.startswith("by ")
+    assert result.endswith(" with metlmon\n")
+    assert result.count("\n") == 1
 
 
 # --- the gate reads them --------------------------------------------------------------------

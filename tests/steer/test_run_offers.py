@@ -133,8 +133,8 @@ def test_why_not(act: PoolAction, row: RunRow, why: str | None) -> None:
 )
 def test_without_a_dagman_nobody_looks_at_gates(act: PoolAction, state: DagState) -> None:
     row = run(asked(pause_requested=at(9)))
-    said = str(state).replace("-", " ")
-    assert refused(act, row, state=state) == f"the DAG does not run: it is {said}"
+    result = str(state).replace("-", " ")
+    assert refused(act, row, state=state) == f"the DAG does not run: it is {result}"
 
 
 def test_files_need_no_schedd() -> None:
@@ -146,8 +146,8 @@ def test_files_need_no_schedd() -> None:
 
 
 def test_what_the_files_rule_out_is_refused_for_that_without_a_schedd_too() -> None:
-    said = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
-    assert said == "the DAG does not run: it is done"
+    result = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
+    assert result == "the DAG does not run: it is done"
 
 
 def test_a_copy_of_the_logs_removes_nobodys_job() -> None:

@@ -50,7 +50,7 @@ def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
 spoken = partial(run_command, "act")
 
 
-def said(capsys: Captured, *arguments: object) -> dict[str, Any]:
+def output_of(capsys: Captured, *arguments: object) -> dict[str, Any]:
     code, out, _ = spoken(capsys, *arguments, "--yes", "--json")
     found: dict[str, Any] = json.loads(out)
     return {**found, "code": code}
@@ -76,11 +76,11 @@ def test_it_says_what_it_writes_and_then_that_it_did(
 def test_all_means_all_runs_and_a_uuid_one(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
-    told = said(capsys, "pause", dagdir.path, "all")
-    assert [run["uuid"] for run in told["runs"]] == [UUID, OTHER]
-    assert [answer["reply"] for answer in told["answers"]] == ["done", "done"]
-    told = said(capsys, "resume-run", dagdir.path, OTHER[:4])
-    assert [run["files"] for run in told["runs"]] == [[f"gate/ens/{OTHER}.pause"]]
+    result = output_of(capsys, "pause", dagdir.path, "all")
+    assert [run["uuid"] for run in result["runs"]] == [UUID, OTHER]
+    assert [answer["reply"] for answer in result["answers"]] == ["done", "done"]
+    result = output_of(capsys, "resume-run", dagdir.path, OTHER[:4])
+    assert [run["files"] for run in result["runs"]] == [[f"gate/ens/{OTHER}.pause"]]
     assert file(dagdir, "pause").exists()
     assert not file(dagdir, "pause", OTHER).exists()
 
@@ -99,8 +99,8 @@ def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captu
 
 
 def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
-    told = said(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
-    assert (told["code"], told["site"]) == (Exit.OK, "SDSC PRP")
+    result = output_of(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
+    assert (result["code"], result["site"]) == (Exit.OK, "SDSC PRP")
     assert file(dagdir, "target").read_text() == "SDSC PRP\n"
     code, out, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "dag", "--yes")
     assert code == Exit.OK
@@ -111,7 +111,7 @@ def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "report_of"),
     [
         (("stop",), "name runs"),
         (("stop", "nobody"), "no such run"),
@@ -125,12 +125,12 @@ def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured
     ],
 )
 def test_what_cannot_be_meant(
-    arguments: tuple[str, ...], told: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
+    arguments: tuple[str, ...], report_of: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     act, *rest = arguments
     code, _, err = spoken(capsys, act, dagdir.path, *rest, "--yes")
     assert code == Exit.USAGE
-    assert told in err
+    assert report_of in err
     assert schedd.asked == []
     assert not (dagdir.path / "gate").exists()
 
@@ -169,8 +169,8 @@ def test_sites_that_are_known_by_other_means(
 ) -> None:
     """In another case, as the DAG names it, and none in particular."""
     knows(schedd, monkeypatch, "Expanse-GPU")
-    told = said(capsys, "send", dagdir.path, "run0", "--to", site)
-    assert (told["code"], told["refused"]) == (Exit.OK, None)
+    result = output_of(capsys, "send", dagdir.path, "run0", "--to", site)
+    assert (result["code"], result["refused"]) == (Exit.OK, None)
 
 
 def test_no_answer_of_the_collector_is_no_reason_to_refuse(
@@ -180,4 +180,4 @@ def test_no_answer_of_the_collector_is_no_reason_to_refuse(
         raise PoolError("the collector does not answer")
 
     monkeypatch.setattr(schedd, "sites", no_answer)
-    assert said(capsys, "send", dagdir.path, "run0", "--to", "Nowhere")["code"] == Exit.OK
+    assert output_of(capsys, "send", dagdir.path, "run0", "--to", "Nowhere")["code"] == Exit.OK

@@ -58,9 +58,9 @@ class Ensemble:
         return replace(made.request, **more)  # type: ignore[arg-type]
 
     def perform(self, order: ActionRequest) -> tuple[ActionResult, ...]:
-        told: list[ActionResult] = []
-        answers = PoolClient(self.logs, self.schedd).perform(order, told.append)  # type: ignore[arg-type]
-        assert tuple(told) == answers, "told something else than returned"
+        received: list[ActionResult] = []
+        answers = PoolClient(self.logs, self.schedd).perform(order, received.append)  # type: ignore[arg-type]
+        assert tuple(received) == answers, "told something else than returned"
         return answers
 
     def file(self, what: str, uuid: str = UUID) -> Path:
@@ -115,7 +115,7 @@ def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
     assert there.file("stop").exists()
 
 
-def test_a_stop_that_is_met_while_it_is_taken_back_is_told(
+def test_a_stop_that_is_met_while_it_is_taken_back_is_reported(
     there: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there.perform(there.order(PoolAction.STOP))
@@ -139,7 +139,7 @@ def test_a_stop_that_is_met_while_it_is_taken_back_is_told(
         (PoolAction.SEND, ResultCode.BAD_STATE),
     ],
 )
-def test_what_was_stopped_since_is_told_with_the_reason(
+def test_what_was_stopped_since_is_reported_with_the_reason(
     there: Ensemble, act: PoolAction, reply: ResultCode
 ) -> None:
     order = there.order(act, site="delta" if act is PoolAction.SEND else None)
@@ -312,7 +312,7 @@ def test_a_job_that_goes_there_already(idle: Ensemble) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ad", "said"),
+    ("ad", "output_of"),
     [
         ({"status": 2}, "it is running in the queue: only idle jobs go"),
         ({"status": 5}, "it is held in the queue: only idle jobs go"),
@@ -321,11 +321,11 @@ def test_a_job_that_goes_there_already(idle: Ensemble) -> None:
     ],
 )
 def test_what_has_changed_since_is_not_touched(
-    idle: Ensemble, ad: dict[str, object], said: str
+    idle: Ensemble, ad: dict[str, object], output_of: str
 ) -> None:
     order = idle.order(PoolAction.RETARGET, site="expanse")
     idle.schedd.jobs[7, 0] = replace(idle.schedd.jobs[7, 0], **ad)  # type: ignore[arg-type]
-    assert idle.perform(order) == (ActionResult("7.0", ResultCode.BAD_STATE, said),)
+    assert idle.perform(order) == (ActionResult("7.0", ResultCode.BAD_STATE, output_of),)
     assert idle.schedd.acts() == []
     assert not (idle.home / "placement").exists()
 
@@ -342,7 +342,7 @@ def test_an_edit_is_believed_when_the_ad_has_it(idle: Ensemble) -> None:
     assert answer == ActionResult("7.0", ResultCode.DENIED, "the job belongs to ben, you are anna")
 
 
-def test_a_job_that_starts_in_this_moment_is_told(idle: Ensemble) -> None:
+def test_a_job_that_starts_in_this_moment_is_reported(idle: Ensemble) -> None:
     order = idle.order(PoolAction.RETARGET, site="expanse")
     place = idle.schedd.place
 
@@ -356,7 +356,7 @@ def test_a_job_that_starts_in_this_moment_is_told(idle: Ensemble) -> None:
     assert "it began to run in this moment" in answer.text
 
 
-def test_a_placement_that_cannot_be_written_is_told_with_the_answer(idle: Ensemble) -> None:
+def test_a_placement_that_cannot_be_written_is_reported_with_the_answer(idle: Ensemble) -> None:
     (idle.home / "placement").write_text("in the way")
     (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
     assert answer.code is ResultCode.DONE

@@ -32,7 +32,7 @@ def weave(text: str | bytes, *more_dags: str, **files: str) -> Workflow:
     return load_workflow(tops, read)
 
 
-def told(workflow: Workflow) -> list[str]:
+def report_of(workflow: Workflow) -> list[str]:
     """Its problems, as a person would read them."""
     return [str(problem) for problem in workflow.problems]
 

@@ -36,9 +36,9 @@ class DagdirFeed(FakeFeed):
         return self.painter.ledger()
 
     def dag_description(self) -> DagDescription:
-        told = describe_dags(self.painter, self._nodes)
-        self._nodes = told.nodes
-        return told
+        result = describe_dags(self.painter, self._nodes)
+        self._nodes = result.nodes
+        return result
 
     def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written

@@ -289,7 +289,7 @@ class Out:
 
 
 @dataclass
-class Told:
+class EnsembleReading:
     """The state model after all was read; ``as_of`` and ``live`` as for a painter."""
 
     ensemble: Ensemble
@@ -334,7 +334,7 @@ class Told:
         return rows[0]
 
 
-def tell(
+def read_ensemble(
     dags: str | dict[str, str],
     *logs: Log,
     settings: Settings | None = None,
@@ -344,7 +344,7 @@ def tell(
     rescue: str = "",
     status: bytes = b"",
     metrics: bytes = b"",
-) -> Told:
+) -> EnsembleReading:
     """Read these DAGs (text of ``run.dag``, or file → text) and what was written of them.
     DAGMan's files other than ``out`` belong to the first DAG."""
     if isinstance(dags, str):
@@ -374,7 +374,7 @@ def tell(
     read_logs(ensemble, logs)
     if jobstate:
         ensemble.apply_jobstate(first.key, read_jobstate(jobstate)[0])
-    return Told(ensemble)
+    return EnsembleReading(ensemble)
 
 
 def read_logs(ensemble: Ensemble, logs: Iterable[Log]) -> None:
@@ -388,6 +388,6 @@ def read_logs(ensemble: Ensemble, logs: Iterable[Log]) -> None:
 ONE_NODE = "JOB run0-train_epoch0 train.sub\n"
 
 
-def of_one_job(*logs: Log, settings: Settings | None = None) -> Told:
+def of_one_job(*logs: Log, settings: Settings | None = None) -> EnsembleReading:
     """An ensemble of one node, for what is of jobs alone."""
-    return tell(ONE_NODE, *logs, settings=settings)
+    return read_ensemble(ONE_NODE, *logs, settings=settings)

@@ -240,8 +240,8 @@ class QueuedFeed(FakeFeed):
         row = next(r for r in rows if (r.run, r.dag) == (view.row.run, view.row.dag))
         newest = row.latest is not None and row.latest.cluster == cluster
         state = row.state if newest else State.COMPLETED
-        told = replace(view.row, state=State.WAITING if state is None else state)
-        return replace(view, row=told, queue=self.queue if state in ACTIVE else None)
+        result = replace(view.row, state=State.WAITING if state is None else state)
+        return replace(view, row=result, queue=self.queue if state in ACTIVE else None)
 
 
 def many(n: int) -> Snapshot:

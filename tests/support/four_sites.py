@@ -10,7 +10,7 @@ from metlmon.config.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobView, RunView
-from tests.support.event_logs import Log, tell
+from tests.support.event_logs import Log, read_ensemble
 from tests.support.sample_snapshots import FakeFeed, update
 
 A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
@@ -83,7 +83,7 @@ def painter() -> SnapshotBuilder:
         f'JOB {node} train.sub\nVARS {node} ResourceName="{target}"\n'
         for node, target in zip(nodes, targets, strict=True)
     )
-    return tell({"/home/someone/global.dag": dag}, log).painter(AS_OF)
+    return read_ensemble({"/home/someone/global.dag": dag}, log).painter(AS_OF)
 
 
 class PlacedFeed(FakeFeed):

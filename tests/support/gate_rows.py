@@ -104,8 +104,8 @@ class GatedLogs(Logs):
 def rules(dagdir: Path, name: str = "ens", *uuids: str) -> None:
     """The file by which the gate knows its runs, and the DAG file beside it."""
     runs = {uuid: {"name": "run0", "metrics": "output"} for uuid in uuids or (UUID,)}
-    said = {"schema": 1, "dag": name, "rules": {}, "runs": runs}
-    (dagdir / f"{name}.gate.json").write_text(json.dumps(said))
+    result = {"schema": 1, "dag": name, "rules": {}, "runs": runs}
+    (dagdir / f"{name}.gate.json").write_text(json.dumps(result))
     (dagdir / f"{name}.dag").write_text("JOB run0-train_epoch0 e.sub\n")
 
 

@@ -69,7 +69,7 @@ def write(directory: Path, files: Mapping[str, str | bytes]) -> Path:
     return directory
 
 
-def spoilt(file: str, old: str, new: str, **more: str | bytes) -> dict[str, str | bytes]:
+def damaged(file: str, old: str, new: str, **more: str | bytes) -> dict[str, str | bytes]:
     """The good ensemble with one change, and with these files (``a_dag`` is ``a.dag``)."""
     assert GOOD[file].count(old) == 1, f"{old!r} is not once in {file}"
     extra = {name.replace("_", "."): text for name, text in more.items()}
@@ -81,6 +81,6 @@ def findings(directory: Path, only: str = "") -> tuple[Finding, ...]:
     return check(directory / only, Settings()).findings
 
 
-def told(directory: Path) -> list[tuple[str, str, int | None]]:
+def report_of(directory: Path) -> list[tuple[str, str, int | None]]:
     """Kind, file and line of everything found."""
     return [(each.kind, each.file, each.line) for each in findings(directory)]

@@ -35,8 +35,8 @@ def dag_of(
     inside: Mapping[str, str] | None = None,
     key: str = "a.dag",
 ) -> DagNodes:
-    told = {name: NodeState((states or {}).get(name, State.WAITING)) for name in nodes}
-    return DagNodes(key, key, nodes, told, inside or {})
+    result = {name: NodeState((states or {}).get(name, State.WAITING)) for name in nodes}
+    return DagNodes(key, key, nodes, result, inside or {})
 
 
 def words(rows: Iterable[TreeRow]) -> list[str]:

@@ -153,40 +153,40 @@ class Schedd:
         self.deaf: set[int] = set()
         self.asked: list[tuple[object, ...]] = []
 
-    def _heard(self, *what: object) -> None:
+    def _received(self, *what: object) -> None:
         self.asked.append(what)
         if self.down is not None:
             raise PoolError(self.down)
 
     def where(self) -> ScheddInfo:
-        self._heard("where")
+        self._received("where")
         return WHERE
 
     def query(self, dagmans: Iterable[int], clusters: Iterable[int]) -> tuple[QueueJob, ...]:
         by, of = set(dagmans), set(clusters)
-        self._heard("query", by, of)
+        self._received("query", by, of)
         return tuple(j for j in self.jobs.values() if j.dagman in by or j.cluster in of)
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
-        self._heard("job", cluster, proc)
+        self._received("job", cluster, proc)
         return self.jobs.get((cluster, proc))
 
     def dagmans(self) -> tuple[QueueJob, ...]:
-        self._heard("dagmans")
+        self._received("dagmans")
         return tuple(j for j in self.jobs.values() if j.universe == 7)
 
     def act(self, action: str, cluster: int, proc: int) -> str:
-        self._heard(action, cluster, proc)
+        self._received(action, cluster, proc)
         return self.answers.get(cluster, "done")
 
     def priority(self, cluster: int, proc: int, value: int) -> None:
-        self._heard("priority", cluster, proc, value)
+        self._received("priority", cluster, proc, value)
         if cluster not in self.deaf:
             key = (cluster, proc)
             self.jobs[key] = replace(self.jobs[key], priority=value)
 
     def place(self, cluster: int, proc: int, site: str) -> None:
-        self._heard("place", cluster, proc, site)
+        self._received("place", cluster, proc, site)
         if cluster not in self.deaf:
             key = (cluster, proc)
             self.jobs[key] = replace(self.jobs[key], site=site)
@@ -195,7 +195,7 @@ class Schedd:
         return ()
 
     def submit_dag(self, directory: Path, file: str, options: dict[str, int | bool | str]) -> int:
-        self._heard("submit", directory, file, options)
+        self._received("submit", directory, file, options)
         return 77
 
     def close(self) -> None:

@@ -33,10 +33,10 @@ def again(reader: DagdirReader) -> dict[str, Any]:
     """What it tells after another look."""
     reader.check()
     reader.read_all()
-    return told(reader)
+    return report_of(reader)
 
 
-def told(reader: DagdirReader) -> dict[str, Any]:
+def report_of(reader: DagdirReader) -> dict[str, Any]:
     """Every field of ``status --json`` and ``jobs --json``, but for the sentences that only
     who was there can say."""
     painter = reader.snapshot_builder()

@@ -28,7 +28,7 @@ from tests.support.sample_snapshots import FakeFeed, update  # noqa: E402
 def main(what: str) -> int:
     hostile = what.startswith("hostile")
     feed = HostileFeed() if hostile else FakeFeed(update())
-    desk = HostilePool() if hostile else FakePool()
+    pool = HostilePool() if hostile else FakePool()
 
     def fail(*_: object) -> None:
         raise RuntimeError("something broke [/not-markup]")
@@ -42,11 +42,11 @@ def main(what: str) -> int:
     if what == "stuck":
         fault_tolerant_app.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
     options = AppOptions(
-        ascii=what.endswith("ascii"), no_color=what == "colourless", pool_actions=desk
+        ascii=what.endswith("ascii"), no_color=what == "colourless", pool_actions=pool
     )
     code = run_app(feed, options)
     assert feed.stopped
-    assert desk.closed
+    assert pool.closed
     return code
 
 

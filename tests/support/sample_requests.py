@@ -37,8 +37,8 @@ def nap(folder: Path, text: str = NAP) -> str:
 
 def a_request(tmp_path: Path, text: str = NAP, **changes: Any) -> Request:
     """Two runs of three epochs, into a directory that is not there yet."""
-    told: dict[str, Any] = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, **changes}
-    return Request(template=nap(tmp_path / "own", text), **told)
+    result: dict[str, Any] = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, **changes}
+    return Request(template=nap(tmp_path / "own", text), **result)
 
 
 def text_of(plan: Plan, name: str) -> str:

@@ -192,7 +192,7 @@ def test_pairs_of_substitutions_are_counted_once() -> None:
     assert found == 56 * 55 // 2 * 19 * 19
 
 
-def test_a_shard_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_shard_that_is_missing_is_reported(tmp_path: Path) -> None:
     run(tmp_path, "--infer", "0/2")
     _, err = run(tmp_path, "--gather", 2, status=train.EXIT_DATA)
     assert "shard_1.tsv" in err

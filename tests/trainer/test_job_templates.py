@@ -141,8 +141,8 @@ def test_metl_runs_its_script_in_the_container() -> None:
 
 def words(name: str, node: dict[str, str], **given: str) -> list[str]:
     """The arguments of a node's job."""
-    said = filled(name, **given)["arguments"]
-    return re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], said).split()
+    result = filled(name, **given)["arguments"]
+    return re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], result).split()
 
 
 NODE = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"}

@@ -637,7 +637,7 @@ def test_wrong_arguments_are_refused(
     assert "train.py: error: " in capsys.readouterr().err
 
 
-def test_an_output_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file in the way")
     _, err = run(tmp_path, status=train.EXIT_OUTPUT)
     assert "output" in err

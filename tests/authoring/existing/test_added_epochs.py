@@ -30,13 +30,13 @@ def test_how_often_epochs_are_evaluated(
 
 def added(sites: str, count: int) -> str | None:
     """The sites of so many more epochs; each is one letter."""
-    told = dict(enumerate(sites))
+    result = dict(enumerate(sites))
     for epoch in range(len(sites), len(sites) + count):
-        site = next_site(told, epoch)
+        site = next_site(result, epoch)
         if site is None:
             return None
-        told[epoch] = site
-    return "".join(told.values())[len(sites) :]
+        result[epoch] = site
+    return "".join(result.values())[len(sites) :]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def carried_out(request: Request, force: bool = False, **changes: Any) -> list[s
     return sorted(path.name for path in amend_plan(plan, plan_diff(plan, force=force)))
 
 
-def told(change: PlanDiff) -> list[tuple[str, str]]:
+def report_of(change: PlanDiff) -> list[tuple[str, str]]:
     return [(each.node, each.kind) for each in change.nodes]
 
 
@@ -63,8 +63,8 @@ def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
     change = amended(request_, runs=3, epochs=2, retries=5)
     assert change.refusal is None
     assert (change.runs_added, change.runs_removed) == (("run2",), ())
-    assert ("run2-train_epoch0", "added") in told(change)
-    assert ("run1-train_epoch2", "removed") in told(change)
+    assert ("run2-train_epoch0", "added") in report_of(change)
+    assert ("run1-train_epoch2", "removed") in report_of(change)
     first = next(each for each in change.nodes if each.node == "run0-train_epoch0")
     differences = {each.name: (each.old, each.new) for each in first.differences}
     assert differences["epochs"] == ("3", "2")
@@ -169,7 +169,7 @@ def test_nodes_may_be_added_after_a_rescue(request_: Request) -> None:
         "ensemble.dag.rescue001",
     )
     assert change.refusal is None
-    assert {how for _, how in told(change)} == {"added"}
+    assert {how for _, how in report_of(change)} == {"added"}
     assert "ensemble.dag" in carried_out(request_, runs=3)
     assert b"run2-train_epoch0" in (request_.directory / "ensemble.dag").read_bytes()
     assert (request_.directory / "ensemble.dag.rescue001").exists()
@@ -187,7 +187,7 @@ def test_nodes_that_have_not_run_may_change(tmp_path: Path) -> None:
     ran(sites.directory, done=[node for node in ALL if node.startswith("run0")])
     change = amended(sites, sites=("A", "C"))
     assert change.refusal is None
-    assert {(node, how) for node, how in told(change)} == {
+    assert {(node, how) for node, how in report_of(change)} == {
         (f"run1-train_epoch{epoch}", "changed") for epoch in range(3)
     }
     assert {d.name for each in change.nodes for d in each.differences} == {"ResourceName"}
@@ -384,7 +384,7 @@ def test_a_shape_that_was_changed(request_: Request, tmp_path: Path) -> None:
     change = amended(request_, shape=EnsembleShape.BAG, shards=4, gate=None, template=own)
     assert change.refusal is None
     assert change.runs_removed == ("run0", "run1")
-    assert {how for _, how in told(change)} == {"added", "removed"}
+    assert {how for _, how in report_of(change)} == {"added", "removed"}
 
 
 def test_a_refusal_quotes_no_secret(request_: Request) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from tests.support.lint_ensemble import DAG, GOOD, spoilt, write
+from tests.support.lint_ensemble import DAG, GOOD, damaged, write
 
-WARNED = spoilt("ens.dag", "RETRY ALL_NODES 3\n", "")
-REFUSED = spoilt("ens.dag", "RETRY ALL_NODES 3", "RETRIES ALL_NODES 3")
+WARNED = damaged("ens.dag", "RETRY ALL_NODES 3\n", "")
+REFUSED = damaged("ens.dag", "RETRY ALL_NODES 3", "RETRIES ALL_NODES 3")
 
 
 def test_a_clean_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,9 +50,9 @@ def test_notes_never_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, REFUSED)
     assert main(["check", "--json", str(tmp_path)]) == 1
-    said = json.loads(capsys.readouterr().out)
-    findings = said.pop("findings")
-    assert said == {
+    output = json.loads(capsys.readouterr().out)
+    findings = output.pop("findings")
+    assert output == {
         "schema": 1,
         "dagdir": str(tmp_path),
         "strict": False,
@@ -84,10 +84,10 @@ def test_nothing_to_check(tmp_path: Path, name: str, capsys: pytest.CaptureFixtu
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "fifo")
     assert main(["check", str(tmp_path / name)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("metlmon: ")
-    assert "no DAG file in" in said.err or name != "empty"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("metlmon: ")
+    assert "no DAG file in" in captured.err or name != "empty"
 
 
 def test_only_the_file_that_is_asked_for(
@@ -151,7 +151,7 @@ def test_nothing_is_written_or_run(tmp_path: Path, capsys: pytest.CaptureFixture
     """Neither scripts nor ``include command``: a look at a stranger's DAG is safe."""
     trap = '#!/bin/sh\ntouch "$(dirname "$0")/sprung"\n'
     files = {
-        **spoilt("ens.dag", "/bin/true", "trap.sh"),
+        **damaged("ens.dag", "/bin/true", "trap.sh"),
         "trap.sh": trap,
         "train.sh": trap,
         "eval.sub": f"include command : {tmp_path}/trap.sh\nexecutable = train.sh\n",

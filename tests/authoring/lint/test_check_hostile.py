@@ -17,7 +17,7 @@ from metlmon.authoring.lint import context
 from metlmon.authoring.lint.rules import KINDS
 from metlmon.cli.main import main
 from metlmon.live.discovery import read_workflows
-from tests.support.lint_ensemble import DAG, EVALUATE, GOOD, TRAIN, findings, told, write
+from tests.support.lint_ensemble import DAG, EVALUATE, GOOD, TRAIN, findings, report_of, write
 
 DEADLINE = 120
 """Seconds that a hang is told by: each of these takes a second or two."""
@@ -150,14 +150,14 @@ def test_paths_are_not_looked_for_without_end(
     names = ",".join(f"f{i}" for i in range(100))
     text = EVALUATE.replace("queue", f"transfer_input_files = {names}")
     write(tmp_path, {**GOOD, "eval.sub": text, "ens.dag": "JOB A eval.sub\n"})
-    assert ("too-many-files", "ens.dag", None) in told(tmp_path)
+    assert ("too-many-files", "ens.dag", None) in report_of(tmp_path)
 
 
 def test_too_large_a_dag(tmp_path: Path) -> None:
     deep = "SPLICE A {after}.inc\n"
     files = {f"{i}.inc": deep.format(after=i + 1) for i in range(60)}
     write(tmp_path, {**files, "ens.dag": "SPLICE A 0.inc\n"})
-    assert [each[0] for each in told(tmp_path)] == ["too-large"]
+    assert [each[0] for each in report_of(tmp_path)] == ["too-large"]
 
 
 def hostile_names() -> dict[str, str | bytes]:
@@ -180,8 +180,8 @@ def test_nothing_that_a_terminal_obeys_is_printed(
 ) -> None:
     directory = write(tmp_path / f"d{ESCAPE}".replace("/", ""), hostile_names())
     assert main(["check", str(directory), *options]) == 1
-    said = capsysbinary.readouterr()
-    printed = said.out + said.err
+    captured = capsysbinary.readouterr()
+    printed = captured.out + captured.err
     assert b"duplicate-node" in printed
     assert not [byte for byte in printed if byte < 0x20 and byte != 0x0A]
     assert b"0123456789abcdef" not in printed

@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.authoring.lint import rule_network_fs
 from metlmon.authoring.lint.rules import KINDS
-from tests.support.lint_ensemble import DAG, GOOD, TRAIN, findings, spoilt, told, write
+from tests.support.lint_ensemble import DAG, GOOD, TRAIN, damaged, findings, report_of, write
 
 Files: TypeAlias = Mapping[str, str | bytes]
 
@@ -26,17 +26,17 @@ def more(text: str, **files: str | bytes) -> dict[str, str | bytes]:
 
 def dag(old: str, new: str, **files: str | bytes) -> dict[str, str | bytes]:
     """The good ensemble with a change in its DAG file."""
-    return spoilt("ens.dag", old, new, **files)
+    return damaged("ens.dag", old, new, **files)
 
 
 def train(old: str, new: str, **files: str | bytes) -> dict[str, str | bytes]:
     """The good ensemble with a change in the description of its trainings."""
-    return spoilt("train.sub", old, new, **files)
+    return damaged("train.sub", old, new, **files)
 
 
 def described(*lines: str) -> dict[str, str | bytes]:
     """The good ensemble with more lines before the queue line of its trainings."""
-    return spoilt("train.sub", "queue\n", "\n".join([*lines, "queue\n"]))
+    return damaged("train.sub", "queue\n", "\n".join([*lines, "queue\n"]))
 
 
 ARGUMENTS = "--uuid $(run_uuid) --max-epochs $(epochs) --stop-after-epoch $(epoch)"
@@ -140,7 +140,7 @@ CASES: list[tuple[str, str, Files]] = [
     (
         "missing-queue-items",
         "eval.sub:4",
-        spoilt("eval.sub", "queue", "queue run_uuid from uuids.txt"),
+        damaged("eval.sub", "queue", "queue run_uuid from uuids.txt"),
     ),
     ("missing-submit-file", "ens.dag:6", dag("epoch1 eval.sub", "epoch1 evl.sub")),
     ("missing-executable", "train.sub:1", train("= train.sh", "= trian.sh")),
@@ -148,7 +148,7 @@ CASES: list[tuple[str, str, Files]] = [
     (
         "missing-later-input",
         "eval.sub:4",
-        spoilt("eval.sub", "queue", "transfer_input_files = test.txt\nqueue"),
+        damaged("eval.sub", "queue", "transfer_input_files = test.txt\nqueue"),
     ),
     ("missing-script", "ens.dag:15", dag("/bin/true", "judge.sh $JOB")),
     ("script-quoted", "ens.dag:15", dag("/bin/true", '"judge.sh $JOB"')),
@@ -293,11 +293,11 @@ ALSO: Mapping[str, set[str]] = {
 
 
 @pytest.mark.parametrize(("kind", "place", "files"), CASES, ids=[c[0] for c in CASES])
-def test_a_mistake_is_told_where_it_is_and_alone(
+def test_a_mistake_is_reported_where_it_is_and_alone(
     tmp_path: Path, kind: str, place: str, files: Files
 ) -> None:
     """One mistake is one finding: noise hides what matters."""
-    found = told(write(tmp_path, files))
+    found = report_of(write(tmp_path, files))
     assert (kind, place) in [(name, f"{file}:{line}") for name, file, line in found]
     assert {each[0] for each in found} - {kind} <= ALSO.get(kind, set())
 
@@ -306,9 +306,9 @@ def test_a_mistake_is_told_where_it_is_and_alone(
 def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str) -> None:
     """Those that the shell starts, and those of earlier versions."""
     call = "SCRIPT PRE run0-train_epoch1 gate.py ens.gate.json u0 1 train $JOB\nRETRY"
-    write(tmp_path, {**spoilt("ens.dag", "RETRY", call), "gate.py": head})
+    write(tmp_path, {**damaged("ens.dag", "RETRY", call), "gate.py": head})
     (tmp_path / "gate.py").chmod(0o700)
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
     monkeypatch.setenv("PATH", str(tmp_path))
     (found,) = findings(tmp_path)
     assert (found.kind, found.line) == ("no-interpreter", 16)
@@ -318,7 +318,7 @@ def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, he
 def test_what_a_gate_has_said_of_a_dag_that_was_submitted_is_no_mistake(tmp_path: Path) -> None:
     (files,) = (case[2] for case in CASES if case[0] == "stopped-before")
     write(tmp_path, {**files, "ens.dag.dagman.out": ""})
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
 def test_a_dag_that_dagman_refused_is_checked_as_one_to_be_submitted(tmp_path: Path) -> None:
@@ -326,30 +326,30 @@ def test_a_dag_that_dagman_refused_is_checked_as_one_to_be_submitted(tmp_path: P
     refused = "11/23/26 01:55:14 Failed to parse ens.dag\n"
     write(tmp_path, {**more("JOB late eval.sub DIR nowhere\n"), "ens.dag.dagman.out": refused})
     write(tmp_path, {"ens.dag.dagman.log": "000 (1.000.000) 2026-11-23 01:55:14 Job submitted\n"})
-    assert ("missing-directory", "ens.dag", 19) in told(tmp_path)
+    assert ("missing-directory", "ens.dag", 19) in report_of(tmp_path)
     write(tmp_path, {"ens.dag.nodes.log": ""})
-    assert "missing-directory" not in [each[0] for each in told(tmp_path)]
+    assert "missing-directory" not in [each[0] for each in report_of(tmp_path)]
 
 
 def test_a_config_named_twice_alike_is_fine(tmp_path: Path) -> None:
     write(tmp_path, more("CONFIG a.cfg\nCONFIG a.cfg\n", a_cfg=""))
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
 def test_the_folder_of_a_jobstate_log_is_needed(tmp_path: Path) -> None:
     write(tmp_path, more("JOBSTATE_LOG logs/jobstate.log\n"))
-    assert told(tmp_path) == [("missing-directory", "ens.dag", 19)]
+    assert report_of(tmp_path) == [("missing-directory", "ens.dag", 19)]
     (tmp_path / "logs").mkdir()
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
 def test_behind_an_include_nodes_of_splices_have_names_and_splices_none(tmp_path: Path) -> None:
     text = "SPLICE S s.inc\nINCLUDE more.inc\nRETRY S+a 3\n"
     files = {"s.inc": S, "plain.sub": PLAIN, "more.inc": "# nothing\n"}
     write(tmp_path, {**more(text), **files})
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
     write(tmp_path, more(f"{text}PARENT run0-train_epoch1 CHILD S\n"))
-    assert told(tmp_path) == [("splice-node", "ens.dag", 22)]
+    assert report_of(tmp_path) == [("splice-node", "ens.dag", 22)]
 
 
 def test_every_kind_has_its_case() -> None:
@@ -360,15 +360,15 @@ def test_mail_of_many_nodes(tmp_path: Path) -> None:
     lines = [f"JOB n{i} mail.sub\n" for i in range(11)]
     files = {"train.sh": GOOD["train.sh"], "mail.sub": PLAIN + "notification = always\n"}
     write(tmp_path, {**files, "ens.dag": "".join(lines)})
-    assert told(tmp_path) == [("mail", "mail.sub", 3)]
+    assert report_of(tmp_path) == [("mail", "mail.sub", 3)]
     write(tmp_path, {**files, "ens.dag": lines[0]})
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
 def test_a_log_below_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
     monkeypatch.setattr(rule_network_fs, "TEMPORARY", str(tmp_path.parent))
-    assert told(tmp_path) == [("in-tmp", "ens.dag", None)]
+    assert report_of(tmp_path) == [("in-tmp", "ens.dag", None)]
 
 
 MOUNTS = """\
@@ -384,9 +384,9 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "ho me"
     write(home, GOOD)
     (home / "local").mkdir()
-    told_home = str(home).replace(" ", "\\040")
+    output_home = str(home).replace(" ", "\\040")
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(MOUNTS.format(home=told_home, local=f"{told_home}/local"))
+    mounts.write_text(MOUNTS.format(home=output_home, local=f"{output_home}/local"))
     monkeypatch.setattr(rule_network_fs, "MOUNTS", mounts)
     return home
 
@@ -399,9 +399,9 @@ def test_nodes_log_on_nfs(mounted: Path) -> None:
 
 def test_a_jobs_log_elsewhere_is_looked_at_for_itself(mounted: Path, tmp_path: Path) -> None:
     inner = write(mounted / "local", GOOD)
-    assert told(inner) == []
+    assert report_of(inner) == []
     write(inner, {"train.sub": TRAIN.replace("log = metl.log", "log = ../metl.log")})
-    assert told(inner) == [("network-file-system", "train.sub", 9)]
+    assert report_of(inner) == [("network-file-system", "train.sub", 9)]
 
 
 def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
     assert "B → C → B" in one.message or "C → B → C" in one.message
 
 
-def test_what_repeats_on_a_thousand_nodes_is_told_once(tmp_path: Path) -> None:
+def test_what_repeats_on_a_thousand_nodes_is_reported_once(tmp_path: Path) -> None:
     nodes = [
         f"JOB r{i}-train_epoch0 train.sub\n"
         f'VARS r{i}-train_epoch0 run_uuid="u{i}" epoch="1" epochs="9"\n'
@@ -426,7 +426,7 @@ def test_what_repeats_on_a_thousand_nodes_is_told_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_is_never_told(tmp_path: Path) -> None:
+def test_a_value_is_never_shown(tmp_path: Path) -> None:
     keys = [case for case in CASES if case[0] == "secret"]
     for number, (_, _, files) in enumerate(keys):
         for each in findings(write(tmp_path / str(number), files)):
@@ -442,30 +442,30 @@ def test_a_secret_that_is_none(tmp_path: Path) -> None:
     text = TRAIN.replace('environment = "WANDB_MODE=offline"', harmless[0])
     text = text.replace("--uuid $(run_uuid)", "--uuid 7bcfae26-d8b7-54aa-abc1-32f3c2f6a6bb")
     write(tmp_path, {**GOOD, "train.sub": text})
-    assert {each[0] for each in told(tmp_path)} <= {"undefined-macro"}
+    assert {each[0] for each in report_of(tmp_path)} <= {"undefined-macro"}
 
 
 def test_a_checksum_is_no_secret(tmp_path: Path) -> None:
     text = TRAIN.replace("--uuid", f"--commit {KEY} --uuid")
     write(tmp_path, {**more(f'VARS ALL_NODES data_sha1="{KEY}"\n'), "train.sub": text})
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
 def test_a_program_of_the_image_is_not_looked_for_here(tmp_path: Path) -> None:
     image = "universe = container\ncontainer_image = osdf:///example/x.sif\n"
     text = image + TRAIN.replace("= train.sh", "= /opt/metl/bin/train")
     write(tmp_path, {**GOOD, "train.sub": text})
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
 def test_what_an_earlier_node_leaves_is_not_missing(tmp_path: Path) -> None:
     """The checkpoint of the epoch before is not there until that has run."""
     write(tmp_path, GOOD)
     assert not (tmp_path / "output").exists()
-    assert told(tmp_path) == []
+    assert report_of(tmp_path) == []
 
 
-def test_a_dag_that_has_run_is_told_once_what_is_not_here(tmp_path: Path) -> None:
+def test_a_dag_that_has_run_is_reported_once_what_is_not_here(tmp_path: Path) -> None:
     """A copy from last year: hundreds of jobs, none of their files."""
     copied = {"ens.dag": DAG.replace("/bin/true", "judge.sh"), "train.sub": TRAIN}
     write(tmp_path, {**copied, "ens.dag.nodes.log": ""})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.authoring.lint.submit_commands import COMMANDS
-from tests.support.lint_ensemble import DAG, GOOD, findings, spoilt, write
+from tests.support.lint_ensemble import DAG, GOOD, damaged, findings, write
 
 
 def complaints(directory: Path) -> list[str]:
@@ -15,7 +15,7 @@ def complaints(directory: Path) -> list[str]:
 
 
 def described(*lines: str, **more: str) -> dict[str, str | bytes]:
-    return spoilt("train.sub", "queue\n", "\n".join([*lines, "queue\n"]), **more)
+    return damaged("train.sub", "queue\n", "\n".join([*lines, "queue\n"]), **more)
 
 
 MISSPELT = {
@@ -37,7 +37,9 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize("name", MISSPELT)
-def test_a_misspelt_command_is_told_with_the_one_that_is_meant(tmp_path: Path, name: str) -> None:
+def test_a_misspelt_command_is_reported_with_the_one_that_is_meant(
+    tmp_path: Path, name: str
+) -> None:
     write(tmp_path, described(f"{name} = 1"))
     meant = MISSPELT[name]
     if meant is None:

@@ -52,12 +52,12 @@ def expanded(folder: Path, workflow: str, /, template: str = CHAIN, **asked: Any
 
 def complaint(folder: Path, workflow: str, /, template: str = CHAIN, **asked: Any) -> str:
     """What is said of a sweep that cannot be."""
-    with pytest.raises(PlanError) as said:
+    with pytest.raises(PlanError) as error:
         expanded(folder, workflow, template, **asked)
-    return str(said.value)
+    return str(error.value)
 
 
-def told(node: GraphNode | None) -> dict[str, str]:
+def report_of(node: GraphNode | None) -> dict[str, str]:
     """The variables of a node."""
     return {each.name: each.value for each in node.variables}
 

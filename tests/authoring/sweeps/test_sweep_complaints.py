@@ -178,18 +178,18 @@ IN_THE_TEMPLATE = [
 ]
 
 
-@pytest.mark.parametrize(("workflow", "said"), IN_THE_WORKFLOW)
-def test_a_workflow_that_cannot_be(tmp_path: Path, workflow: str, said: str) -> None:
+@pytest.mark.parametrize(("workflow", "output_of"), IN_THE_WORKFLOW)
+def test_a_workflow_that_cannot_be(tmp_path: Path, workflow: str, output_of: str) -> None:
     sentence = complaint(tmp_path, workflow)
-    assert said in sentence
+    assert output_of in sentence
     assert "\n" not in sentence
     assert sentence.isprintable()
 
 
-@pytest.mark.parametrize(("template", "said"), IN_THE_TEMPLATE)
-def test_a_template_that_cannot_be(tmp_path: Path, template: str, said: str) -> None:
+@pytest.mark.parametrize(("template", "output_of"), IN_THE_TEMPLATE)
+def test_a_template_that_cannot_be(tmp_path: Path, template: str, output_of: str) -> None:
     sentence = complaint(tmp_path, TWO, template)
-    assert said in sentence
+    assert output_of in sentence
     assert sentence.isprintable()
 
 

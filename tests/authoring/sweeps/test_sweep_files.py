@@ -23,8 +23,8 @@ from tests.authoring.sweeps.sweepfiles import (
     TWO,
     expanded,
     names,
+    report_of,
     request_for,
-    told,
 )
 from tests.support.sample_requests import woven
 
@@ -46,7 +46,7 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
     runs = [f"train_flow{index}" for index in range(10)]
     assert [run.name for run in plan.runs] == runs
     assert (plan.nodes, plan.jobs) == (51, 51)
-    first = [told(plan.graph.node(f"{run}-train_epoch0")) for run in runs]
+    first = [report_of(plan.graph.node(f"{run}-train_epoch0")) for run in runs]
     assert [Fraction(each["a"]) for each in first] == [Fraction(k, 100) for k in range(1, 11)]
     assert [Fraction(each["b"]) for each in first] == [Fraction(k, 2) for k in range(1, 11)]
     assert [each["a"] for each in first][-2:] == ["0.09", "0.10"]
@@ -60,7 +60,7 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
     expected |= {("init", f"{run}-train_epoch0") for run in runs}
     assert sorted(plan.graph.edges) == sorted(expected)
     epochs = {
-        node.name.removeprefix("train_flow3-"): (node.role, node.epoch, told(node)["epoch"])
+        node.name.removeprefix("train_flow3-"): (node.role, node.epoch, report_of(node)["epoch"])
         for node in plan.graph.nodes
         if node.run == "train_flow3"
     }
@@ -81,14 +81,14 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
-    (said,) = [each for each in validate(request) if "init.sub" in each.text]
-    assert said.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
-    assert not said.fatal
+    (result,) = [each for each in validate(request) if "init.sub" in each.text]
+    assert result.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
+    assert not result.fatal
     (tmp_path / "init.sub").write_text("queue\n")
     assert [each for each in validate(request) if "init.sub" in each.text] == []
     wrong = replace(request_for(tmp_path, TWO + "PARENT x CHILD g\n"))
-    (said,) = [each for each in validate(wrong) if each.fatal]
-    assert (said.field, said.text[:24]) == ("source", "w.dag:3: x is named, but")
+    (result,) = [each for each in validate(wrong) if each.fatal]
+    assert (result.field, result.text[:24]) == ("source", "w.dag:3: x is named, but")
 
 
 @pytest.mark.parametrize("named", ["t.subdag", "more/deep.subdag", "more/deep.dag"])
@@ -152,7 +152,7 @@ def test_epochs_go_where_the_policy_says(tmp_path: Path) -> None:
 
 def test_metlmon_gives_what_the_file_does_not(tmp_path: Path) -> None:
     made = expanded(tmp_path, TWO)
-    first, second = (told(made.graph.node(f"g0-train_epoch{epoch}")) for epoch in (0, 1))
+    first, second = (report_of(made.graph.node(f"g0-train_epoch{epoch}")) for epoch in (0, 1))
     uuid = run_plans(made.graph)[0].uuid
     assert first == {
         "run": "g0",
@@ -173,7 +173,7 @@ def test_what_the_file_gives_is_not_given_again(tmp_path: Path) -> None:
         "VARS {run} random_seed=8{index}\n"
     )
     made = expanded(tmp_path, TWO, template)
-    found = told(made.graph.node("g1-train_epoch4"))
+    found = report_of(made.graph.node("g1-train_epoch4"))
     assert found["EPOCH"] == "5"
     assert "epoch" not in found
     assert (found["run_uuid"], found["epochs"], found["random_seed"]) == ("g1-2", "30", "81")
@@ -189,7 +189,7 @@ def test_a_name_may_be_made_of_the_uuid_and_of_values(tmp_path: Path) -> None:
         (f"{first}-train_epoch0", f"{first}_1-eval_epoch1"),
         (f"{second}-train_epoch0", f"{second}_2-eval_epoch1"),
     )
-    found = told(made.graph.node(f"{second}_2-eval_epoch1"))
+    found = report_of(made.graph.node(f"{second}_2-eval_epoch1"))
     assert (found["x"], found["run_uuid"], found["run"]) == (second, second, "g1")
 
 
@@ -202,7 +202,7 @@ def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path
     )
     made = expanded(tmp_path, TWO, template)
     node = made.graph.node("g0-eval_epoch9")
-    assert (node.epoch, told(node)["epoch"], node.post) == (1, "2", "/bin/true")
+    assert (node.epoch, report_of(node)["epoch"], node.post) == (1, "2", "/bin/true")
     rest = made.graph.node("g0-rest")
     assert (rest.noop, rest.variables, rest.role) == (True, (), NodeRole.PLAIN)
 
@@ -213,7 +213,7 @@ def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
     uuid = run_plans(made.graph)[1].uuid
     node = made.graph.node("g1-eval_epoch1")
     assert node.pre == f"gate.py ensemble.gate.json {uuid} 0 evaluate $JOB"
-    assert (node.defer, node.skip_code, told(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
+    assert (node.defer, node.skip_code, report_of(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
     assert made.graph.node("x").pre is None
 
 
@@ -230,11 +230,11 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
         + "VARS ALL_NODES v=all w=all x=all y=all z={run}\n"
     )
     made = expanded(tmp_path, workflow)
-    found = told(made.graph.node("g0-train_epoch1"))
+    found = report_of(made.graph.node("g0-train_epoch1"))
     assert [found[name] for name in "vwxyz"] == ["node", "run", "region", "all", "g0"]
-    found = told(made.graph.node("g1-train_epoch1"))
+    found = report_of(made.graph.node("g1-train_epoch1"))
     assert [found[name] for name in "vwxy"] == ["run", "run", "region", "all"]
-    found = told(made.graph.node("g1-train_epoch0"))
+    found = report_of(made.graph.node("g1-train_epoch0"))
     assert [found[name] for name in "vwxy"] == ["run", "run", "all", "all"]
     node = made.graph.node("g0-train_epoch1")
     given = next(each for each in node.variables if each.name == "v")
@@ -262,9 +262,9 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
         True,
     )
     dag = written(request)
-    told = [line for line in dag.split("\n") if line.startswith(f"VARS {first.name} ")]
-    assert [line.count("APPEND") for line in told] == [0, 1]
-    assert told[1] == 'VARS g0-train_epoch0 APPEND C="g0"'
+    result = [line for line in dag.split("\n") if line.startswith(f"VARS {first.name} ")]
+    assert [line.count("APPEND") for line in result] == [0, 1]
+    assert result[1] == 'VARS g0-train_epoch0 APPEND C="g0"'
     assert 'b="2" c="1"' in dag
     assert "99" not in dag
     assert {each.name: each.value for each in second.variables}["a"] == "1"
@@ -297,10 +297,10 @@ def test_a_template_has_regions_and_levels_of_its_own(tmp_path: Path) -> None:
         "VARS {run} v={run} A=9\n"
     )
     made = expanded(tmp_path, TWO + "VARS ALL_NODES x=wide y=wide\nVARS g1 w=run\n", template)
-    first, last = (told(made.graph.node(f"g1-train_epoch{epoch}")) for epoch in (0, 1))
+    first, last = (report_of(made.graph.node(f"g1-train_epoch{epoch}")) for epoch in (0, 1))
     assert [first[name] for name in "vwxy"] == ["g1", "run", "all", "wide"]
     assert [last[name] for name in "vwxy"] == ["g1", "run", "all", "wide"]
-    last = told(made.graph.node("g0-train_epoch1"))
+    last = report_of(made.graph.node("g0-train_epoch1"))
     assert [last[name] for name in "vwxy"] == ["g0", "region", "all", "wide"]
     # HTCondor's macro names know no case: this is the swept a.
     assert (first["a"], last["A"]) == ("2", "9")
@@ -312,16 +312,16 @@ def test_the_requests_variables_and_regions_count_too(tmp_path: Path) -> None:
         "regions": (Region("late", {"w": "late"}, epochs=(1, 9)),),
     }
     made = expanded(tmp_path, TWO + "JOB init init.sub\nVARS ALL_NODES v=file\n", **asked)
-    assert told(made.graph.node("g0-train_epoch1"))["w"] == "late"
-    assert told(made.graph.node("g0-train_epoch0"))["w"] == "asked"
-    assert told(made.graph.node("init")) == {"v": "file", "w": "asked"}
+    assert report_of(made.graph.node("g0-train_epoch1"))["w"] == "late"
+    assert report_of(made.graph.node("g0-train_epoch0"))["w"] == "asked"
+    assert report_of(made.graph.node("init")) == {"v": "file", "w": "asked"}
 
 
 def test_labels_and_indices_are_filled_in(tmp_path: Path) -> None:
     workflow = 'GEN SUBDAG g t.subdag a from\n 0.1 as low, "x, y"\n'
     template = "VARS {run}-train_epoch0 t={a_label}-{index} u=$(epoch){{a}}{uuid} v='{a}'\n"
     made = expanded(tmp_path, workflow, template)
-    found = [told(node) for node in made.graph.nodes]
+    found = [report_of(node) for node in made.graph.nodes]
     assert [each["t"] for each in found] == ["low-0", "x, y-1"]
     assert [each["v"] for each in found] == ["0.1", "x, y"]
     assert found[1]["u"] == "$(epoch){a}" + run_plans(made.graph)[1].uuid
@@ -389,7 +389,7 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
     assert {"tidy.sh", "look.sh", "dag.conf", "end.sub"} <= {file.name for file in made.files}
 
 
-def test_what_is_said_of_one_node_counts_before_what_is_said_of_all(tmp_path: Path) -> None:
+def test_what_is_reported_of_one_node_counts_before_what_is_reported_of_all(tmp_path: Path) -> None:
     template = CHAIN + "RETRY {run}-train_epoch0 5 UNLESS-EXIT 4\n"
     dag = written(request_for(tmp_path / "one", TWO, t=template))
     assert "RETRY g0-train_epoch0 5 UNLESS-EXIT 4" in dag
@@ -410,7 +410,9 @@ def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("beside", ["", "PROVISIONER p p.sub\n"])
-def test_nothing_is_said_of_a_service_node_that_it_cannot_have(tmp_path: Path, beside: str) -> None:
+def test_nothing_is_reported_of_a_service_node_that_it_cannot_have(
+    tmp_path: Path, beside: str
+) -> None:
     """DAGMan before 25.5 refuses the whole DAG, also where ALL_NODES says it."""
     workflow = TWO + beside + "SERVICE s s.sub\nPRIORITY ALL_NODES 5\nCATEGORY ALL_NODES c\n"
     request = request_for(tmp_path, workflow)
@@ -418,8 +420,8 @@ def test_nothing_is_said_of_a_service_node_that_it_cannot_have(tmp_path: Path, b
     assert not [line for line in dag.split("\n") if line.endswith(("ALL_NODES 3", "ALL_NODES c"))]
     nodes = [f"g{run}-train_epoch{epoch}" for run in (0, 1) for epoch in (0, 1)]
     for command, value in (("RETRY", 3), ("PRIORITY", 5), ("CATEGORY", "c")):
-        said = [line for line in dag.split("\n") if line.startswith(f"{command} ")]
-        assert said == [f"{command} {node} {value}" for node in nodes]
+        result = [line for line in dag.split("\n") if line.startswith(f"{command} ")]
+        assert result == [f"{command} {node} {value}" for node in nodes]
     assert not [p for p in woven(make_plan(request)).problems if p.kind == "node-kind"]
 
 
@@ -445,7 +447,7 @@ def test_the_last_script_of_a_kind_is_the_nodes(tmp_path: Path) -> None:
     assert dag.count(" POST g0-eval_epoch2 ") == 1
 
 
-def test_scripts_of_the_workflow_are_told_what_their_runs_sweep(tmp_path: Path) -> None:
+def test_scripts_of_the_workflow_are_reported_what_their_runs_sweep(tmp_path: Path) -> None:
     workflow = (
         TWO + "SCRIPT POST g post.sh {a} {run} $JOB\nSCRIPT DEBUG {run}.out ALL HOLD g0 hold.sh\n"
         "CATEGORY ALL_NODES c{a}\nSCRIPT PRE ALL_NODES {{a}}.sh\n"
@@ -467,8 +469,8 @@ def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
         (tmp_path / name).write_text("#!/bin/sh\n")
     plan = make_plan(request)
     assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
-    (said,) = [each.text for each in validate(request) if "x.sh" in each.text]
-    assert said.startswith("w.dag:5: x.sh lies neither beside")
+    (result,) = [each.text for each in validate(request) if "x.sh" in each.text]
+    assert result.startswith("w.dag:5: x.sh lies neither beside")
 
 
 def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
@@ -498,9 +500,9 @@ def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
         "run.sh",
         "a.sh",
     ]
-    said = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
+    result = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
     here = f"in {tmp_path / 'new'}; put it there before submitting, unless an earlier job brings it"
-    assert said == [
+    assert result == [
         "my.sub:2: in/x.csv is not copied, since it is a path, a directory, or larger than 16 MB, "
         f"and is not {here}",
         f"my.sub:2: no.csv lies neither beside the sweep file nor {here}",
@@ -513,8 +515,8 @@ def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None
     (tmp_path / "my.sub").write_text(text)
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     assert "run.sh" not in {file.name for file in make_plan(request).files}
-    said = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
-    assert ["work/run.sh" in said[0], "work/train.py" in said[1]] == [True, True]
+    result = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
+    assert ["work/run.sh" in result[0], "work/train.py" in result[1]] == [True, True]
     (tmp_path / "my.sub").write_text(text.partition("\n")[2])
     # The trainer's template brings a train.py.
     assert not [each for each in validate(request) if each.text.startswith("my.sub:")]
@@ -537,7 +539,7 @@ def without_effect(request: Request) -> list[str]:
     return [each.text for each in found]
 
 
-def test_what_is_swept_for_nothing_is_told(tmp_path: Path) -> None:
+def test_what_is_swept_for_nothing_is_reported(tmp_path: Path) -> None:
     request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
     first, second = without_effect(request)
     assert first.startswith(
@@ -568,7 +570,7 @@ def test_what_is_swept_for_nothing_is_told(tmp_path: Path) -> None:
         CHAIN + "JOB {run}-train_epoch1 d\nSUBMIT-DESCRIPTION d {\n arguments = $(A)\n}\n",
     ],
 )
-def test_what_has_an_effect_is_not_told(tmp_path: Path, template: str) -> None:
+def test_what_has_an_effect_is_not_reported(tmp_path: Path, template: str) -> None:
     workflow = TWO.replace("1, 2", "1 as one, 2 as two")
     request = request_for(tmp_path, workflow, t=template)
     (tmp_path / "says.sub").write_text("# $(b)\narguments = $INT(A,%d)\nqueue\n")
@@ -584,8 +586,8 @@ def test_a_line_of_the_workflow_may_give_it_an_effect(tmp_path: Path, line: str)
     assert without_effect(request_for(tmp_path, f"{TWO}{line}\n")) == []
     other = "GEN SUBDAG h t.subdag a from\n 3\n"
     if "ALL_NODES" not in line:
-        (told,) = without_effect(request_for(tmp_path, f"{TWO}{other}{line}\n"))
-        assert told.startswith("w.dag:4: a has no effect")
+        (result,) = without_effect(request_for(tmp_path, f"{TWO}{other}{line}\n"))
+        assert result.startswith("w.dag:4: a has no effect")
 
 
 def test_a_comment_or_an_attribute_of_the_machine_is_no_use(tmp_path: Path) -> None:
@@ -595,7 +597,7 @@ def test_a_comment_or_an_attribute_of_the_machine_is_no_use(tmp_path: Path) -> N
     assert len(without_effect(request)) == 1
 
 
-def test_what_is_given_beside_a_sweep_file_for_nothing_is_told(tmp_path: Path) -> None:
+def test_what_is_given_beside_a_sweep_file_for_nothing_is_reported(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO.replace(" a ", " learning_rate "))
     region = Region("late", {"y": "1", "ResourceName": "B"}, where="e.toml:4")
     asked = replace(request, variables={"x": "1", "project": "2"}, regions=(region,))
@@ -663,7 +665,7 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
         run.uuid for run in run_plans(flat.graph)
     ]
     assert run_plans(graph) == run_plans(made.graph)
-    assert told(graph.node("g1-train_epoch0"))["v"] == "1"
+    assert report_of(graph.node("g1-train_epoch0"))["v"] == "1"
 
 
 @pytest.mark.parametrize("subdags", [False, True])
@@ -677,8 +679,8 @@ def test_the_syntax_that_is_printed_is_that_which_is_read(tmp_path: Path, subdag
     request = request_for(tmp_path, workflow, train=template)
     graph = expand(replace(request, subdags=subdags)).graph
     assert graph.node("flow2-pack") is not None
-    assert told(graph.node("flow1-train_epoch0"))["rate"] == "0.02"
-    assert told(graph.node("flow0-train_epoch0"))["lr"] == "0.01"
+    assert report_of(graph.node("flow1-train_epoch0"))["rate"] == "0.02"
+    assert report_of(graph.node("flow0-train_epoch0"))["lr"] == "0.01"
     assert ("init", "flow1" if subdags else "flow1-train_epoch0") in graph.edges
     assert SYNTAX.count("\n") < 30
 

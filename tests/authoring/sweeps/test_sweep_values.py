@@ -91,7 +91,7 @@ def test_labels_stand_behind_as() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output_of"),
     [
         ("1 to 5 by 0", "w.dag:2: 1 to 5 by 0 never gets anywhere; give a step other than 0"),
         ("1 to 5 by -1", "goes the wrong way"),
@@ -113,10 +113,10 @@ def test_labels_stand_behind_as() -> None:
         ("x" * 5000, "use 4096 at most"),
     ],
 )
-def test_what_cannot_be_is_said_with_its_place(line: str, said: str) -> None:
+def test_what_cannot_be_is_reported_with_its_place(line: str, output_of: str) -> None:
     with pytest.raises(PlanError) as error:
         values(line, "w.dag:2")
-    assert said in str(error.value)
+    assert output_of in str(error.value)
     assert str(error.value).startswith("w.dag:2: ")
 
 
@@ -165,7 +165,7 @@ def test_one_variable_needs_no_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "output_of"),
     [
         (
             sweep(None, 10, 9),
@@ -188,7 +188,7 @@ def test_one_variable_needs_no_word() -> None:
         ),
     ],
 )
-def test_lengths_that_do_not_fit_are_told_all(found: SweepRequest, said: str) -> None:
+def test_lengths_that_do_not_fit_are_reported_all(found: SweepRequest, output_of: str) -> None:
     with pytest.raises(PlanError) as error:
         points(found)
-    assert said in str(error.value)
+    assert output_of in str(error.value)

@@ -47,13 +47,13 @@ class Template:
     spelled: bool
 
     def text(self, names: list[str]) -> str:
-        said = " ".join(f"{name}={{{name}}}" for name in names)
+        result = " ".join(f"{name}={{{name}}}" for name in names)
         lines = ["# one run"]
         for epoch in range(self.epochs):
             node = f"{{run}}-train_epoch{epoch}"
             if epoch:
                 lines.append(f"PARENT {{run}}-train_epoch{epoch - 1} CHILD {node}")
-            given = f"epoch={epoch + 1} {said}" if self.spelled else said
+            given = f"epoch={epoch + 1} {result}" if self.spelled else result
             lines.append(f"vars {node} \\\n  {given}")
             if epoch in self.evaluated:
                 lines.append(f"Parent {node} Child {{run}}-eval_epoch{epoch + 1}")
@@ -85,7 +85,7 @@ class Group:
     variables: list[Variable]
     how: str
     template: Template
-    told: dict[str, str] = field(default_factory=dict)
+    report_of: dict[str, str] = field(default_factory=dict)
 
     def points(self) -> list[tuple[Fraction | str, ...]]:
         lists: list[list[Fraction] | list[str]] = [each.values for each in self.variables]
@@ -115,7 +115,7 @@ class Sweep:
             names = ", ".join(variable.name for variable in each.variables)
             lines.append(f"GEN SUBDAG {each.name} {each.name}.subdag {names} from {each.how}")
             lines += ["   " + variable.line for variable in each.variables]
-            lines += [f'VARS {each.name} {key}="{value}"' for key, value in each.told.items()]
+            lines += [f'VARS {each.name} {key}="{value}"' for key, value in each.report_of.items()]
         lines += [f"PARENT {one} CHILD {other}" for one, other in self.before]
         return "\n".join(lines) + "\n"
 
@@ -158,11 +158,11 @@ class Sweep:
                         if evaluates and epoch not in each.template.evaluated:
                             continue
                         word = f"eval_epoch{epoch + 1}" if evaluates else f"train_epoch{epoch}"
-                        told = {**swept, **each.told, "epoch": str(epoch + 1)}
+                        result = {**swept, **each.report_of, "epoch": str(epoch + 1)}
                         v = each.template.value(run, epoch, evaluates=evaluates)
                         if v is not None:
-                            told["v"] = v
-                        found[f"{run}-{word}"] = told
+                            result["v"] = v
+                        found[f"{run}-{word}"] = result
         return found
 
 
@@ -212,8 +212,8 @@ def groups(draw: st.DrawFn, name: str) -> Group:
     names = ["a", "b", "c"][: draw(st.integers(1, 3))]
     same = draw(st.integers(1, 12))
     swept = [draw(variables(each, draw(size) if how == "product" else same)) for each in names]
-    told = draw(st.dictionaries(st.sampled_from(["lr", "depth"]), st.sampled_from(["1", "x y"])))
-    return Group(name, swept, how, draw(templates()), told)
+    result = draw(st.dictionaries(st.sampled_from(["lr", "depth"]), st.sampled_from(["1", "x y"])))
+    return Group(name, swept, how, draw(templates()), result)
 
 
 @st.composite
@@ -257,10 +257,10 @@ def test_nodes_edges_and_variables_are_those_that_arithmetic_says(
     assert len({run.uuid for run in runs}) == len(runs)
     expected = sweep.variables()
     for node in graph.nodes:
-        told = {each.name: each.value for each in node.variables if each.name not in OWN}
+        result = {each.name: each.value for each in node.variables if each.name not in OWN}
         wanted = expected.get(node.name, {})
-        assert told.keys() == wanted.keys(), node.name
-        assert all(same(told[name], wanted[name]) for name in wanted), (told, wanted)
+        assert result.keys() == wanted.keys(), node.name
+        assert all(same(result[name], wanted[name]) for name in wanted), (result, wanted)
     reads_back(graph)
 
 
