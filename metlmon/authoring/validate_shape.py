@@ -327,7 +327,9 @@ def _usage(
     for constraint in (parameter.allowed for parameter in parameters):
         for value in dict.fromkeys(values) if constraint is not None else ():
             expected = constraint.expectation(value) if constraint is not None else None
-            if expected is not None and not _value_problem(name, value):
+            # Of a value that looks like a secret a warning is given, without the value.
+            is_reported = _value_problem(name, value) or hide_value(name, value) != value
+            if expected is not None and not is_reported:
                 text = f"{name} is {value!r}; give {expected}"
                 yield RequestProblem(field, _prefix(where) + text)
     used = set[str]().union(*(used_names(job.template.text) for job in jobs))

@@ -393,7 +393,9 @@ class _FastParser:
             raise _NotFastPath from None
         jobs, times, append = self._jobs, self._times, self._events.append
         line = self._line
-        texts.pop()
+        if texts.pop():
+            # A terminator line of no event: its bytes are not part of any block.
+            raise _NotFastPath
         for block in texts:
             match = _HEADER.match(block)
             if match is None or "\0" in block:

@@ -80,7 +80,8 @@ def lines_below(
 
     On a screen of ``ROOMY_LINES`` the line is always there, so that the table keeps its height.
     """
-    view = None if job is None else context.feed.job_view(*job)
+    # Building the view of a job with thousands of events takes time and memory.
+    view = None if job is None or context.queue is None else context.feed.job_view(*job)
     text = short_line(view.queue if view else None, context.now())
     if text:
         return [line(" ", (name, BOLD), "  ") + text]

@@ -73,15 +73,15 @@ def dice(data: bytes) -> random.Random:
     return random.Random(crc32(data))
 
 
-def check(holds: bool, output_of: str) -> None:
+def check(holds: bool, message: str) -> None:
     """As ``assert``, which atheris' instrumentation and ``-O`` both have their ways with."""
     if not holds:
-        raise AssertionError(output_of)
+        raise AssertionError(message)
 
 
 # --- event logs -----------------------------------------------------------------------------
 
-EnsembleReading = tuple[list[Event], list[LogWarning], Position]
+Reading = tuple[list[Event], list[LogWarning], Position]
 
 
 def event_log(data: bytes) -> None:
@@ -106,7 +106,7 @@ def event_log(data: bytes) -> None:
     _sound_sentences((w.text for w in dead.warnings), (w.line for w in dead.warnings), lines)
 
 
-def _in_pieces(data: bytes, cuts: Iterable[int], limit: int | None) -> EnsembleReading:
+def _in_pieces(data: bytes, cuts: Iterable[int], limit: int | None) -> Reading:
     at, events, warnings = Position(), [], []
     for end in [*cuts, len(data)]:
         while True:

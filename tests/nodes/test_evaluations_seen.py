@@ -193,6 +193,6 @@ async def test_one_that_fails_the_dag_is_reported_otherwise(show: Show) -> None:
     assert picture is not None
     side = replace(picture.status.side_nodes, failed=2, overruled=0)
     async with show(shown, size=NARROW) as seen:
-        await seen.read_ensemble(replace(picture, status=replace(picture.status, side_nodes=side)))
+        await seen.publish(replace(picture, status=replace(picture.status, side_nodes=side)))
         assert "2 evaluations failed" in seen.text
         assert "did not" not in seen.text

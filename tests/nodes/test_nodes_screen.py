@@ -84,7 +84,7 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
         later = feed(log=log)
         shown.painter = later.painter
         assert later.latest is not None
-        await seen.read_ensemble(later.latest)
+        await seen.publish(later.latest)
         assert "work_007" in seen.under_cursor
         assert "■ held" not in seen.text
 

@@ -58,14 +58,14 @@ async def test_rows_are_marked_and_unmarked() -> None:
         await seen.press("ctrl+a")
         assert "marked" not in seen.text
         await seen.press("ctrl+a")
-        await seen.tell(update(status(RUNS[:3])))
+        await seen.publish(update(status(RUNS[:3])))
         assert "3 marked" in seen.text, "a mark goes with its row"
 
 
 async def test_marks_outlive_refresh_order_and_filter() -> None:
     async with opened_to_act() as seen:
         await seen.press("down", "space", "space")
-        await seen.tell(update(status(tuple(reversed(RUNS)))))
+        await seen.publish(update(status(tuple(reversed(RUNS)))))
         await seen.press("s")
         assert [run for run in RUNS if seen.line(f"{run.run} ")[1] == "◆"] == list(RUNS[1:3])
         await seen.press("slash", *"anvil", "enter")
@@ -203,12 +203,12 @@ async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
             ("D", update(), PoolAction.REMOVE_DAG),
             ("U", over, PoolAction.RESUBMIT),
         ):
-            await seen.tell(picture)
+            await seen.publish(picture)
             await seen.press(key)
             assert isinstance(seen.app.screen, ConfirmScreen), (key, seen.text)
             await seen.press("y", "escape")
             assert seen.desk.orders[-1].act is done
-        await seen.tell(update())
+        await seen.publish(update())
         await seen.press("P", "4", "2", "enter", "y")
         assert (seen.desk.orders[-1].act, seen.desk.orders[-1].value) == (PoolAction.PRIORITY, 42)
         assert len(seen.desk.orders) == 7
@@ -364,7 +364,7 @@ async def test_the_menu_follows_the_log() -> None:
         assert "no job to hold" in seen.text
         assert RUNS[1].latest is not None
         freed = replace(RUNS[1], state=State.IDLE, latest=replace(RUNS[1].latest, state=State.IDLE))
-        await seen.tell(update(status((RUNS[0], freed, *RUNS[2:]))))
+        await seen.publish(update(status((RUNS[0], freed, *RUNS[2:]))))
         assert "1 job of run1" in seen.under_cursor
 
 
@@ -566,7 +566,7 @@ async def test_who_was_asked_is_reported_with_the_warnings() -> None:
         seen.desk.queue_snapshot = QueueSnapshot(
             error="no HTCondor is installed here", next_try=NOW + 90
         )
-        await seen.tell(update())
+        await seen.publish(update())
         assert "no HTCondor is installed here" in seen.text
         assert "asked again in 1m" in seen.text
     async with opened_to_act(size=(100, 40), no_pool_reason="this is a recording") as seen:

@@ -61,7 +61,7 @@ async def test_a_changed_row_is_small() -> None:
             RUNS[8],
         ):
             seen.taken()
-            await seen.tell(with_run(8, row))
+            await seen.publish(with_run(8, row))
             assert 0 < seen.taken() < CHANGED_ROW, row
             assert not seen.differing()
 
@@ -74,25 +74,25 @@ async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_aga
         held = run("run2", 2, 30, State.HELD, seconds=0.0, hold="out of memory")
         for row in (held, many[2]):
             seen.taken()
-            await seen.tell(update(status((*many[:2], row, *many[3:]))))
+            await seen.publish(update(status((*many[:2], row, *many[3:]))))
             assert 0 < seen.taken() < GROWN_ROW
             assert not seen.differing()
 
 
 async def test_columns_do_not_move_back_when_a_cell_gets_narrower() -> None:
     async with terminal() as seen:
-        await seen.tell(with_run(8, run("run8", 19, 30, State.RUNNING, site="A" * 20)))
+        await seen.publish(with_run(8, run("run8", 19, 30, State.RUNNING, site="A" * 20)))
         seen.taken()
-        await seen.tell(with_run(8, run("run8", 19, 30, State.RUNNING, site="Delta")))
+        await seen.publish(with_run(8, run("run8", 19, 30, State.RUNNING, site="Delta")))
         assert 0 < seen.taken() < CHANGED_ROW
         assert not seen.differing()
 
 
 async def test_a_tick_of_the_clock_writes_durations_only() -> None:
     async with terminal() as seen:
-        await seen.tell(with_run(4, later(RUNS[4], 60)))
+        await seen.publish(with_run(4, later(RUNS[4], 60)))
         seen.taken()
-        await seen.tell(with_run(4, later(RUNS[4], 120)))
+        await seen.publish(with_run(4, later(RUNS[4], 120)))
         assert 0 < seen.taken() <= DURATION
         assert "3h43m" in seen.line("run4")
         assert not seen.differing()
@@ -102,7 +102,7 @@ async def test_a_tick_that_changes_no_duration_writes_nothing() -> None:
     async with terminal() as seen:
         seen.taken()
         # Its duration is one of days and minutes.
-        await seen.tell(with_run(1, later(RUNS[1], 1)))
+        await seen.publish(with_run(1, later(RUNS[1], 1)))
         assert seen.taken() == 0
 
 

@@ -127,7 +127,7 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
         assert later is not None
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
         seen.app.stats._wake.set()
-        await seen.tell(replace(later, status=status))
+        await seen.publish(replace(later, status=status))
         await until(seen.pilot, lambda: "best 0.001 run1" in seen.lines[0])
         assert "run1" in seen.under_cursor
 

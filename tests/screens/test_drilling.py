@@ -77,7 +77,7 @@ async def test_a_run_grows_while_one_looks_at_it(show: Show) -> None:
         released = replace(RUNS[1], state=State.RUNNING, epochs_done=15)
         latest = replace(RUNS[1].latest, state=State.RUNNING, epoch=15)  # type: ignore[type-var]
         released = replace(released, latest=latest)
-        await seen.tell(update(status((RUNS[0], released, *RUNS[2:]))))
+        await seen.publish(update(status((RUNS[0], released, *RUNS[2:]))))
         assert "15 of 30 epochs" in seen.lines[1]
         assert "▶ running epoch 16" in seen.lines[0]
 
@@ -85,7 +85,7 @@ async def test_a_run_grows_while_one_looks_at_it(show: Show) -> None:
 async def test_a_run_that_is_gone_says_so(show: Show) -> None:
     async with show() as seen:
         await seen.press("down", "enter")
-        await seen.tell(update(status((RUNS[0],))))
+        await seen.publish(update(status((RUNS[0],))))
         assert "in no DAG of this directory any more" in seen.text
 
 
@@ -204,7 +204,7 @@ async def test_a_problem_that_is_solved_says_so(show: Show) -> None:
     async with show() as seen:
         await seen.press("p", "enter")
         seen.feed.causes = ()
-        await seen.tell(update())
+        await seen.publish(update())
         assert "this cause is gone" in seen.text
 
 

@@ -37,12 +37,12 @@ async def test_closed_screens_are_forgotten() -> None:
         seen = Seen(app, feed, pilot)
         # The worker of statistics holds the last screen that asked for one.
         await visit_all(seen)
-        await seen.tell(update())
+        await seen.publish(update())
         await visit_all(seen)
         before = counted()
         for _ in range(ROUNDS):
             await visit_all(seen)
-            await seen.tell(update())
+            await seen.publish(update())
         more = counted() - before
     # One screen may still be closing: its caches are as many as its widgets.
     caches = more.pop(StylesCache.__name__, 0)

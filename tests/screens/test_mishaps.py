@@ -101,7 +101,7 @@ async def test_a_screen_that_fails_says_so_and_comes_back(
     async with opened() as seen:
         whole = OverviewScreen.show
         monkeypatch.setattr(OverviewScreen, "show", failing(error))
-        await seen.tell(update(status((run("newer", 1, 30, State.RUNNING),))))
+        await seen.publish(update(status((run("newer", 1, 30, State.RUNNING),))))
         assert "this screen failed and is tried again" in seen.lines[0]
         assert "\x1b" not in seen.text
         # Another screen is not harmed.
@@ -110,7 +110,7 @@ async def test_a_screen_that_fails_says_so_and_comes_back(
         assert "is tried again" not in seen.text
         await seen.press("escape")
         monkeypatch.setattr(OverviewScreen, "show", whole)
-        await seen.tell(update(status((run("newest", 1, 30, State.RUNNING),))))
+        await seen.publish(update(status((run("newest", 1, 30, State.RUNNING),))))
         assert "is tried again" not in seen.text
         assert "newest" in seen.text
 

@@ -81,7 +81,7 @@ async def test_the_cursor_stays_on_its_run_whatever_moves(show: Show) -> None:
         shuffled = list(RUNS)
         for seed in range(5):
             random.Random(seed).shuffle(shuffled)
-            await seen.tell(update(status(tuple(shuffled))))
+            await seen.publish(update(status(tuple(shuffled))))
             assert "run4" in seen.under_cursor
         await seen.press("s", "s")
         assert "run4" in seen.under_cursor
@@ -96,16 +96,16 @@ async def test_the_cursor_stays_in_view_when_rows_come_before_its_own(show: Show
     async with show(size=NARROW) as seen:
         await seen.press("end")
         assert "run9" in seen.under_cursor
-        await seen.tell(update(status((*many, *RUNS))))
+        await seen.publish(update(status((*many, *RUNS))))
         assert "run9" in seen.under_cursor
-        await seen.tell(update(status(many)))
+        await seen.publish(update(status(many)))
         assert "new" in seen.under_cursor, "its run is gone: it goes to a neighbour"
 
 
 async def test_a_run_that_appears_is_shown_at_once(show: Show) -> None:
     async with show(FakeFeed(update(status(RUNS[:3])))) as seen:
         assert "run8" not in seen.text
-        await seen.tell(update(status((*RUNS[:3], RUNS[8]))))
+        await seen.publish(update(status((*RUNS[:3], RUNS[8]))))
         assert "aws" in seen.line("run8")
 
 
@@ -125,7 +125,7 @@ async def test_filter_and_its_inverse(show: Show) -> None:
 async def test_filter_survives_a_new_picture_and_a_visit_to_a_run(show: Show) -> None:
     async with show() as seen:
         await seen.press("slash", *"delta", "enter")
-        await seen.tell(update(status(tuple(reversed(RUNS)))))
+        await seen.publish(update(status(tuple(reversed(RUNS)))))
         assert "run4" not in seen.text
         await seen.press("enter", "escape")
         assert "filter delta" in seen.text
@@ -203,12 +203,12 @@ async def test_reading_says_how_far_it_is(show: Show) -> None:
     nothing = status((), dags=(), logs=(), warnings=())
     async with show(FakeFeed(None)) as seen:
         assert "opening the directory" in seen.text
-        await seen.tell(update(nothing, Progress(12_400_000, 40_000_000)))
+        await seen.publish(update(nothing, Progress(12_400_000, 40_000_000)))
         assert "reading 31 % of 40.0 MB" in seen.text
-        await seen.tell(update(status(), Progress(20_000_000, 40_000_000)))
+        await seen.publish(update(status(), Progress(20_000_000, 40_000_000)))
         assert "reading 50 %" in seen.lines[0]
         assert "run4" in seen.text
-        await seen.tell(update(status(), WHOLE))
+        await seen.publish(update(status(), WHOLE))
         assert "reading" not in seen.text
 
 
@@ -216,7 +216,7 @@ async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
     nothing = status((), dags=(), logs=(), warnings=())
     async with show(FakeFeed(update(nothing))) as seen:
         assert "There is no DAG file here yet" in seen.text
-        await seen.tell(update(replace(nothing, dags=status().dags)))
+        await seen.publish(update(replace(nothing, dags=status().dags)))
         assert "no training runs" in seen.text
         await seen.press("p")
         assert "Problems" in seen.text
@@ -231,7 +231,7 @@ async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
 
 async def test_an_error_is_reported_and_the_last_picture_stays(show: Show) -> None:
     async with show() as seen:
-        await seen.tell(replace(update(), error="/data/x: the directory is gone"))
+        await seen.publish(replace(update(), error="/data/x: the directory is gone"))
         assert "/data/x: the directory is gone" in seen.text
         assert "run4" in seen.text
 
@@ -242,9 +242,9 @@ async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause(show
         for keys in (("enter",), ("enter",), ("escape", "escape", "p"), ("escape", "w"), ("t",)):
             await seen.press(*keys)
             assert silent not in seen.text
-            await seen.tell(replace(update(), error=silent))
+            await seen.publish(replace(update(), error=silent))
             assert seen.text.count(silent) == 1
-            await seen.tell(update())
+            await seen.publish(update())
             assert silent not in seen.text
 
 
@@ -253,7 +253,7 @@ async def test_the_same_picture_again_repaints_nothing(show: Show) -> None:
         painted: list[object] = []
         table = seen.app.screen.query_one(Table)
         table.refresh = lambda *a, **k: painted.append(a)  # type: ignore[method-assign, assignment, return-value]
-        await seen.tell(update())
+        await seen.publish(update())
         assert painted == []
 
 

@@ -140,7 +140,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
         assert seen.under_cursor == before
         await seen.press("tab")
         assert seen.under_cursor == model
-        await seen.read_ensemble(seen.feed.latest)
+        await seen.publish(seen.feed.latest)
         await seen.press("shift+tab")
         assert seen.under_cursor == before
 
@@ -234,7 +234,7 @@ async def test_a_site_appears_while_one_looks(show: Show) -> None:
         assert "near" in seen.under_cursor
         first.evict(77, at="13:00:00").execute(77, gpus=2, site="far", at="14:00:00")
         feed.painter = of_one_job(first).painter("18:00:00")
-        await seen.read_ensemble(update(feed.painter.status()))
+        await seen.publish(update(feed.painter.status()))
         assert "far" in seen.text
         assert "near" in seen.under_cursor, "the cursor stays on its site, which is second now"
 

@@ -425,7 +425,7 @@ class FakeFeed:
     def stop(self) -> None:
         self.stopped = True
 
-    def tell(self, new: Snapshot) -> None:
+    def publish(self, new: Snapshot) -> None:
         """A new picture, as from the feed's thread."""
         self._latest = new
         assert self._notify is not None

@@ -67,9 +67,9 @@ class Seen:
         await settled(self.app)
         await self.pilot.pause()
 
-    async def tell(self, new: object) -> None:
+    async def publish(self, new: object) -> None:
         """A new picture arrives."""
-        self.feed.tell(new)  # type: ignore[arg-type]
+        self.feed.publish(new)  # type: ignore[arg-type]
         await self.settle()
 
 
