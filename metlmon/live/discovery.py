@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final, TypeAlias
@@ -383,7 +384,8 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
         try:
             status = statuses[log.path]
             if isinstance(status, OSError):
-                raise status
+                # A copy: a raised error refers to this frame, and that to the statuses.
+                raise copy(status)
             # A file with two names, by hard or symbolic links, is one log.
             if (status.st_dev, status.st_ino) in seen:
                 continue

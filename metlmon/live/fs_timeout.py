@@ -113,11 +113,14 @@ class _Call:
 
     def make(self) -> None:
         """Make the call, without a time limit."""
-        call, *arguments = self.key
         try:
-            self._value = call(*arguments)
+            self._value = self._make()
         except Exception as error:
             self._error = error.with_traceback(None)
+
+    def _make(self) -> Any:
+        call, *arguments = self.key
+        return call(*arguments)
 
     def result(self) -> Any:
         """Return what the call returned, or raise what it raised."""
@@ -125,6 +128,17 @@ class _Call:
             # A copy, since a raised error refers to the caller's frames, and those to this call.
             raise copy(self._error)
         return self._value
+
+
+class _StatusCall(_Call):
+    """A call for the status of several files."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        super().__init__(os.stat, paths[0], paths)
+        self._paths = paths
+
+    def _make(self) -> Statuses:
+        return _statuses(self._paths, self.progressed)
 
 
 class FsExecutor:
@@ -160,8 +174,7 @@ class FsExecutor:
         """Implement :func:`stat_all` in one call: handing one over costs more than making it."""
         if not paths:
             return {}
-        batch = _Call(lambda _: _statuses(paths, batch.progressed), paths[0])
-        return cast(Statuses, self._run(batch))
+        return cast(Statuses, self._run(_StatusCall(paths)))
 
     @contextmanager
     def prefetched(self) -> Iterator[None]:

@@ -56,3 +56,24 @@ def test_each_change_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
         assert grow(150, 300) < 1.5 * early
     finally:
         tracemalloc.stop()
+
+
+def test_looking_at_files_leaves_no_cycles(tmp_path: Path) -> None:
+    """Cycles keep what they refer to until the collector's rarest pass, hours later."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
+    reader = DagdirReader(dagdir.path, live=True)
+    files = FsExecutor(lambda: None)
+    with calls_through(files):
+        reader.open()
+        reader.read_all()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                with files.prefetched():
+                    reader.check()
+            assert gc.collect() < 20
+        finally:
+            gc.enable()
+    files.close()
