@@ -361,7 +361,7 @@ def grid_stat(choice: GridChoice) -> Callable[[StatsInput], Grid]:
 
 
 def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
-    """The sweep grid for ``choice``; axes that no longer exist are chosen anew."""
+    """The sweep grid for ``choice``; axes that no longer exist are chosen again."""
     sweep = find_sweep(stats_input.load_description().nodes)
     metric_curves = curves_in(stats_input, choice.metric)
     rows, columns = _chosen_axes(sweep, choice)

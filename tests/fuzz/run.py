@@ -95,7 +95,7 @@ def _run(findings: Path, jobs: list[dict[str, Any]]) -> Iterator[int]:
     yield done.returncode and 1
     for job in jobs:
         name, scratch = job["name"], Path(job["scratch"])
-        result = scratch / "told"
+        result = scratch / "output"
         found = result.read_text() if result.exists() else ""
         for path in scratch.iterdir():
             # What libFuzzer itself ends for: it is not made smaller.
@@ -153,7 +153,7 @@ def _fuzz(findings: Path) -> None:
 def _one_target(job: dict[str, Any], look: Callable[[bytes], None], findings: Path) -> NoReturn:
     import atheris
 
-    name, output = job["name"], Path(job["scratch"]) / "told"
+    name, output = job["name"], Path(job["scratch"]) / "output"
     known: set[str] = set()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 

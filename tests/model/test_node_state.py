@@ -337,7 +337,7 @@ def test_before_its_post_script_a_node_is_neither_done_nor_failed(code: int) -> 
     out = Out().start().submitted(EPOCH0, 77, at="09:59:00")
     state = read_ensemble(dag, log, out=out).node_state(EPOCH0)
     assert (state.state, state.since) == (State.POST, moment("10:30:00"))
-    assert read_ensemble(dag, log).node(EPOCH0) is not State.POST, "no DAGMan is heard"
+    assert read_ensemble(dag, log).node(EPOCH0) is not State.POST, "no DAGMan has logged anything"
     out.exit(1, at="10:40:00")
     assert read_ensemble(dag, log, out=out).node(EPOCH0) is not State.POST, (
         "nobody runs it any more"

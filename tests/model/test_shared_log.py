@@ -140,7 +140,7 @@ def one_after_another() -> Log:
 
 def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
     result = read_ensemble(CHAIN, one_after_another(), out=out_of(MINE))
-    assert clusters(result) == [OURS, THEIRS], "nothing is told of the time after it yet"
+    assert clusters(result) == [OURS, THEIRS], "the time after it is not known yet"
     hear(result, LATER)
     for each in (result, read_ensemble(CHAIN, one_after_another(), out=out_of(MINE, LATER))):
         assert clusters(each) == [OURS]

@@ -134,7 +134,7 @@ class Faulted:
             for j in truth.jobs_of(self.pool, self.directory)
             if j["state"] in set().union(*active)
         ]
-        assert len(result) == len(states_in_queue(self)), "each is in the queue that is said to be"
+        assert len(result) == len(states_in_queue(self)), "each reported job is in the queue"
 
 
 def states_in_queue(faulted: Faulted) -> dict[tuple[int, int], int]:

@@ -24,7 +24,7 @@ def office(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:
 def perform(logs: Logs, schedd: Schedd, order: ActionRequest) -> tuple[ActionResult, ...]:
     received: list[ActionResult] = []
     answers = office(logs, schedd).perform(order, received.append)
-    assert tuple(received) == answers, "told something else than returned"
+    assert tuple(received) == answers, "the callback received another result"
     return answers
 
 

@@ -179,12 +179,12 @@ def _ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_is_run_in_the_dagdir_without_a_shell(tmp_path: Path) -> None:
     command = script(
         tmp_path / "condor_submit_dag",
-        'printf "%s\\n" "$PWD" "$@" > told; echo "1 job(s) submitted to cluster 34."',
+        'printf "%s\\n" "$PWD" "$@" > output; echo "1 job(s) submitted to cluster 34."',
     )
     name = "-f $(touch hacked).dag"
     made = submission.submit(Commanded(command), tmp_path, (name,), {"MaxIdle": 3})  # type: ignore[arg-type]
     assert (made.cluster, made.way) == (34, "condor_submit_dag")
-    result = (tmp_path / "told").read_text().splitlines()
+    result = (tmp_path / "output").read_text().splitlines()
     assert result == [str(tmp_path), "-maxidle", "3", f"./{name}"]
     assert not (tmp_path / "hacked").exists()
 

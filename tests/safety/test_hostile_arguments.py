@@ -81,7 +81,7 @@ def test_an_argument_is_quoted_visibly(
     ran = metlmon(*filled(case, small))
     output = (ran.stdout + ran.stderr).decode("utf-8")
     assert forbidden(output) == []
-    assert "ARG" in output, "what was wrong is said"
+    assert "ARG" in output, "the error is not reported"
     assert "Traceback" not in output
 
 

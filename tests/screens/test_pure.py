@@ -198,7 +198,7 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     assert len(result) == runs_table.REASON_LINES
     assert all(spans.width(each) < 80 for each in result)
     assert spans.text(result[-1]).strip().startswith("…")
-    assert spans.text(result[-1]).endswith("no such file"), "what went wrong is said at the end"
+    assert spans.text(result[-1]).endswith("no such file"), "the error is not in the last line"
 
 
 @given(st.text(max_size=300), st.integers(1, 200))

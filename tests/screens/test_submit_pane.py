@@ -361,7 +361,7 @@ async def test_what_is_wrong_stands_beside_its_field_at_once(home: Path) -> None
             right = FormState.from_request(request_at(home)).text(field)
             await into(seen, field, text)
             assert "✗" in seen.under_cursor
-            assert result in "\n".join(seen.lines[-5:]), "told in full below the form"
+            assert result in "\n".join(seen.lines[-5:]), "not in full below the form"
             assert "1 field needs another look" in seen.text
             await seen.press("ctrl+s")
             assert isinstance(seen.app.screen, SubmitScreen)

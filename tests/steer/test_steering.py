@@ -60,7 +60,7 @@ class Ensemble:
     def perform(self, order: ActionRequest) -> tuple[ActionResult, ...]:
         received: list[ActionResult] = []
         answers = PoolClient(self.logs, self.schedd).perform(order, received.append)  # type: ignore[arg-type]
-        assert tuple(received) == answers, "told something else than returned"
+        assert tuple(received) == answers, "the callback received another result"
         return answers
 
     def file(self, what: str, uuid: str = UUID) -> Path:

@@ -245,7 +245,7 @@ class QueuedFeed(FakeFeed):
 
 
 def many(n: int) -> Snapshot:
-    """A snapshot of so many runs that all run."""
+    """A snapshot of this number of runs, all running."""
     return update(status(tuple(run(f"run{i}", i % 20, 30, State.RUNNING) for i in range(n))))
 
 
@@ -258,7 +258,7 @@ PAYLOAD = (
 )
 
 KEYS = frozenset({"key", "uuid", "runs"})
-"""Fields by which things are found again: made hostile, but still told apart."""
+"""Fields by which things are found again: made hostile, but still distinct."""
 
 
 def harmed(thing: Any, field: str = "") -> Any:
