@@ -18,7 +18,8 @@ from metlmon.dagman.records import NO_NAMES, Node, NodeKind
 from metlmon.dagman.submit_description import Description
 
 #: Nodes outside the graph: they can have neither parents nor children.
-APART = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE})
+#: A tuple is searched by identity; for a set, Python code computes the hash of an enum.
+APART = (NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE)
 
 JOIN_NAME = "_condor_join_node"
 

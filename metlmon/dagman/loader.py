@@ -60,8 +60,8 @@ _NAMES_SHOWN = 6
 #: Commands that the first pass skips: nearly all of them.
 _SECOND_PASS_ONLY = (NodeModifier, EdgeCommand)
 
-_ONCE = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
-_CAN_BE_DONE = frozenset({NodeKind.JOB, NodeKind.SUBDAG})
+_ONCE = (NodeKind.FINAL, NodeKind.PROVISIONER)
+_CAN_BE_DONE = (NodeKind.JOB, NodeKind.SUBDAG)
 
 
 def load_workflow(

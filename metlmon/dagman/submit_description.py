@@ -10,7 +10,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -244,6 +245,32 @@ def _final_assignments(statements: Iterable[Statement]) -> dict[str, str] | None
 # --- values for a node -----------------------------------------------------------------------
 
 
+class _Reference(NamedTuple):
+    """A reference ``$(name)`` or ``$(name:default)`` to a macro in a value.
+
+    ``before``: the characters between the previous reference and this one.
+    """
+
+    before: str
+    text: str
+    name: str
+    default: str | None
+
+
+@lru_cache(maxsize=256)
+def _split(value: str) -> tuple[tuple[_Reference, ...], str]:
+    """Split a value into its references to macros, and the text behind the last one.
+
+    Cached: the values of a description are expanded for each of its nodes.
+    """
+    references, position = [], 0
+    for match in _MACRO.finditer(value):
+        before = value[position : match.start()]
+        references.append(_Reference(before, match[0], match[1].lower(), match[2]))
+        position = match.end()
+    return tuple(references), value[position:]
+
+
 class _Macros:
     """The macro table while one description is evaluated for one node."""
 
@@ -274,22 +301,25 @@ class _Macros:
         self.characters_left -= len(value)
         if len(value) > _MAX_VALUE or self.characters_left < 0:
             return None
+        references, tail = _split(value)
         pieces: list[str] = []
-        size = position = 0
-        for match in _MACRO.finditer(value):
-            replacement = self._replacement(match, depth)
-            if replacement is None:
-                return None
-            pieces += [value[position : match.start()], replacement]
-            size += len(pieces[-2]) + len(replacement)
-            position = match.end()
+        size = 0
+        for reference in references:
+            before, _, name, _ = reference
+            replacement = self.values.get(name) if depth else None
+            if replacement is None or "$(" in replacement or name in _IDS:
+                replacement = self._replacement(reference, depth)
+                if replacement is None:
+                    return None
+            pieces += (before, replacement)
+            size += len(before) + len(replacement)
             if size > _MAX_VALUE:
                 return None
-        pieces.append(value[position:])
+        pieces.append(tail)
         return "".join(pieces)
 
-    def _replacement(self, match: re.Match[str], depth: int) -> str | None:
-        name = match[1].lower()
+    def _replacement(self, reference: _Reference, depth: int) -> str | None:
+        name = reference.name
         if name in _IDS:
             return _IDS[name]
         if depth == 0:
@@ -298,10 +328,11 @@ class _Macros:
         if value is None:
             if name == "dollar":
                 return "$"
-            if match[2] is None:
-                return match[0] if name in _UNEXPANDED or name in self.unexpanded else ""
-            value = match[2]
-        return self.expand(value, depth - 1)
+            if reference.default is None:
+                is_kept = name in _UNEXPANDED or name in self.unexpanded
+                return reference.text if is_kept else ""
+            value = reference.default
+        return self.expand(value, depth - 1) if "$(" in value else value
 
 
 def submission(
@@ -378,7 +409,7 @@ def _macros(
 def _expanded_value(macros: _Macros, *keys: str) -> str | None:
     for key in keys:
         if (raw := macros.values.get(key)) is not None:
-            return macros.expand(raw)
+            return macros.expand(raw) if "$(" in raw else raw
     return None
 
 
