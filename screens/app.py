@@ -25,9 +25,8 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
-from screens.base.context import AppContext, AppOptions
+from screens.base.context import AppContext, AppOptions, load_states, save_states
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
-from screens.base.list_state import load_states, save_states
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
@@ -64,8 +63,8 @@ SCREENS: Final = {
     "bag": "screens.shards.ShardsScreen",
     "curves": "screens.curves.CurvesScreen",
     "estimates": "screens.estimates.EstimatesScreen",
-    "executions": "screens.sites.executions_screen.ExecutionsScreen",
-    "grid": "screens.sweep.screen.SweepScreen",
+    "executions": "screens.sites.ExecutionsScreen",
+    "grid": "screens.sweep.SweepScreen",
     "help": "screens.help.HelpScreen",
     "incidents": "screens.incidents.IncidentsScreen",
     "inputs": "screens.sources.SourcesScreen",
@@ -75,7 +74,7 @@ SCREENS: Final = {
     "overview": "screens.overview.screen.OverviewScreen",
     "problems": "screens.problems.ProblemsScreen",
     "run": "screens.run.RunScreen",
-    "sites": "screens.sites.screen.SitesScreen",
+    "sites": "screens.sites.SitesScreen",
     "timeline": "screens.timeline.screen.TimelineScreen",
 }
 """Module and class of each screen; the module is imported when the screen is first opened."""

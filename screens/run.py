@@ -43,10 +43,9 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen, SecondLines
-from screens.job import queue_text
-from screens.job.queue_text import ROOMY_LINES
+from screens.base.screens import ROOMY_LINES, queue_lines_below
+from screens.base.stats_worker import Memo
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
 from screens.pool_actions.running_action import Selection
@@ -156,7 +155,7 @@ class RunScreen(ListScreen, ActionScreen):
         job = name = None
         if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
             job, name = epoch.jobs[-1], f"epoch {formatting.epoch_text(epoch.epoch)}"
-        return queue_text.lines_below(self.context, job, name or "", self.app.size.height)
+        return queue_lines_below(self.context, job, name or "", self.app.size.height)
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
         if snapshot is None or snapshot.progress.fraction < 1:

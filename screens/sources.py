@@ -21,8 +21,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import DocumentScreen, heading
-from screens.job import queue_text
+from screens.base.screens import DocumentScreen, heading, schedd_status_lines
 from screens.overview.header import reading_progress, seconds_ago
 
 
@@ -38,7 +37,7 @@ class SourcesScreen(DocumentScreen):
             right = reading_progress(update.progress, 0)
         lines = [] if update is None else source_lines(update.status, room)
         if lines:
-            queue = queue_text.schedd_status_lines(
+            queue = schedd_status_lines(
                 self.context.queue,
                 self.context.options.no_pool_reason,
                 self.context.now(),

@@ -105,7 +105,7 @@ NEVER_AT_FIRST = {
     *(
         "screens.submit.screen",
         "screens.timeline.screen",
-        "screens.sites.screen",
+        "screens.sites",
         "screens.curves",
     ),
     *("screens.estimates", "screens.incidents", "screens.nodes"),

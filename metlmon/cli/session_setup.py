@@ -92,7 +92,7 @@ def open_screens(
     from metlmon.cli.exit_on import exit_condition
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
-    from screens.base.list_state import state_file
+    from screens.base.context import state_file
 
     stop_watchdog()
     exit_on = getattr(options, "exit_on", None)

@@ -13,8 +13,7 @@ from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
 from screens.base.screens import SnapshotScreen
 from screens.pool_actions.confirm import ConfirmScreen
-from screens.pool_actions.menu import MenuScreen
-from screens.pool_actions.results import ResultsScreen
+from screens.pool_actions.menu import MenuScreen, ResultsScreen
 from screens.pool_actions.running_action import (
     PoolActionKeys,
     Selection,

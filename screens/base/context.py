@@ -1,11 +1,14 @@
-"""What screens and widgets see of the application."""
+"""What screens and widgets see of the application, and what it remembers of lists."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
+import msgspec
 from msgspec import Struct
 from textual.screen import Screen
 
@@ -13,7 +16,6 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
 from metlmon.snapshot.types import JobRow, Status
-from screens.base.list_state import ListState
 from screens.base.stats_worker import StatsWorker
 from screens.pool_actions.running_action import RunningAction
 from screens.time_travel import TimeTravel
@@ -139,3 +141,52 @@ class AppContext(Protocol):
 
     def record_error(self, error: Exception) -> None:
         """Let a test's pilot raise an error, even if it is survived."""
+
+
+# --- the chosen columns and orders of the lists, remembered between sessions ----------------
+
+MAX_STATE_BYTES: Final = 1 << 20
+
+
+class ListState(Struct):
+    """What was chosen in a list.
+
+    ``hidden`` are columns that are not shown; ``column`` is the one that the rows are sorted by,
+    None: by the list's own order ``order``, the index of one of its criteria.
+    """
+
+    hidden: list[str] = []
+    column: str | None = None
+    order: int = 0
+    reversed: bool = False
+
+
+def state_file() -> Path:
+    """The file of the user's choices; a relative ``XDG_STATE_HOME`` is ignored.
+
+    It is ``$XDG_STATE_HOME/metlmon/lists.json``, else below ``~/.local/state``.
+    """
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local/state") / "metlmon/lists.json"
+
+
+def load_states(path: Path | None) -> dict[str, ListState]:
+    """The states by name of their screen; empty if the file is missing or damaged."""
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(MAX_STATE_BYTES), type=dict[str, ListState])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def save_states(path: Path | None, states: dict[str, ListState]) -> None:
+    """Write the states; where that is not possible, they last for the session."""
+    if path is None:
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new.write_bytes(msgspec.json.encode(states))
+        new.replace(path)

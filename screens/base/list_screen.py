@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from calendar import month_abbr
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -15,13 +17,14 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
+from metlmon.text import spans
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
-from screens.base.lazy import Memo
-from screens.base.list_state import ListState, column_order
+from screens.base.context import ListState
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen, rule
-from screens.widgets.document import StaticLines
+from screens.base.stats_worker import Memo
 from screens.widgets.footer import KeyFooter
+from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import LazyRows, Table, TableRow
 
 T = TypeVar("T")
@@ -450,3 +453,42 @@ def runs_cell(names: Sequence[str], room: int | None) -> Line:
     if room is not None and len(text) > room and len(names) > 1:
         text = count(len(names), "run")
     return line((text, DIM))
+
+
+# --- sorting by a column -------------------------------------------------------------------
+
+_DURATION: Final = re.compile(r"(?:\d+ ?(?:d|h|min|m|s) ?)*(?:(\d+):(\d\d)(?::(\d\d))?)?")
+_DURATION_PART: Final = re.compile(r"(\d+) ?(d|h|min|m|s)")
+_SECONDS: Final = {"d": 86_400, "h": 3600, "min": 60, "m": 60, "s": 1}
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
+_MONTHS: Final = list(month_abbr)[1:]
+_DATE: Final = re.compile(rf"(\d\d?) ({'|'.join(_MONTHS)})(?: (\d{{4}}))?(?: (\d\d:\d\d.*))?")
+_THIS_YEAR: Final = "9999"
+"""A date without a year is of the newest one."""
+
+_UNITS: Final = {"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+def shown_value(text: str) -> tuple[int, float, str]:
+    """What the text of a cell is sorted by: numbers (largest first), texts, then nothing."""
+    text = re.sub(r"(?<=\d)[\u202f\u2009\xa0](?=\d)", "", text).strip()
+    if not text.strip("?–-·. "):
+        return 2, 0.0, ""
+    if (duration := _DURATION.fullmatch(text)) and not text.isdigit():
+        hours, minutes, seconds = (int(part or 0) for part in duration.groups())
+        total = sum(int(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(text))
+        return 0, -float(total + hours * 3600 + minutes * 60 + seconds), text
+    if date := _DATE.fullmatch(text):
+        day, month, year, time = date.groups()
+        return 1, 0.0, f"{year or _THIS_YEAR}{_MONTHS.index(month):02}{day:0>2}{time or ''}"
+    number = _NUMBER.match(text)
+    if number is None or re.match(r"\d{4}-\d\d", text):
+        # Numbers in names are compared as numbers: run9 before run12.
+        return 1, 0.0, re.sub(r"\d+", lambda digits: digits.group().zfill(9), text.lower())
+    unit = _UNITS.get(text[number.end() :].strip()[:2], 1.0)
+    return 0, -float(number.group()) * unit, text
+
+
+def column_order(column: Column[T]) -> Callable[[T], tuple[Any, ...]]:
+    """Sorts rows by what a column shows of them."""
+    return lambda row: shown_value(spans.text(column.cell(row, None)))

@@ -34,12 +34,12 @@ from metlmon.text.spans import (
     wrap_parts,
 )
 from screens.base.action_screen import ActionScreen
-from screens.job import queue_text
+from screens.base.screens import job_queue_lines
 from screens.job import sections as job_sections
 from screens.job.sections import OutputTail
 from screens.pool_actions.running_action import Selection
-from screens.widgets.document import Document, StaticLines
 from screens.widgets.footer import KeyFooter
+from screens.widgets.line_widget import Document, StaticLines
 
 SIDE_BY_SIDE: Final = 150
 """From this width on, the output is shown beside the sections."""
@@ -138,7 +138,7 @@ class JobScreen(ActionScreen):
         if facts:
             lines += [line(" ") + content for content in wrap_parts(facts, line("   "), room - 2)]
         lines += self._progress(view)
-        lines += queue_text.job_lines(view.queue, self.context.now(), room - 2)
+        lines += job_queue_lines(view.queue, self.context.now(), room - 2)
         return [*lines, ()]
 
     def _progress(self, view: JobView) -> list[Line]:

@@ -26,10 +26,9 @@ from metlmon.tables.layout import (
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
-from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen, SecondLines
-from screens.job import queue_text
-from screens.job.queue_text import ROOMY_LINES
+from screens.base.screens import ROOMY_LINES, queue_lines_below
+from screens.base.stats_worker import Memo
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
@@ -143,7 +142,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
         name = "" if row is None else formatting.plain(row.run, 24)
-        return [*lines, *queue_text.lines_below(self.context, job, name, self.app.size.height)]
+        return [*lines, *queue_lines_below(self.context, job, name, self.app.size.height)]
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
         """Show the nodes if there are no runs; False if there are no nodes either."""

@@ -34,8 +34,8 @@ from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrap
-from screens.base.lazy import LazySequence
 from screens.base.screens import heading
+from screens.base.stats_worker import LazySequence
 from screens.submit.form_model import FIELD_ALIASES, LABELS, FormState, fields_of, parse_form
 from screens.widgets.form import plain_with_blanks
 

@@ -56,9 +56,9 @@ from screens.submit.preview import (
     size_text,
     validate_form,
 )
-from screens.widgets.document import EDGE, SidePane, StaticLines
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView
+from screens.widgets.line_widget import EDGE, SidePane, StaticLines
 from screens.widgets.table import Table, TableRow
 
 

@@ -35,10 +35,10 @@ from metlmon.tables.timeline_text import (
 )
 from metlmon.text.formatting import STATES, Symbol, plain
 from metlmon.text.spans import DIM, Line, crop, fit, line, style_of, width
-from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen
+from screens.base.stats_worker import Memo
 from screens.timeline import lines as timeline_lines
-from screens.widgets.document import StaticLines
+from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import LazyRows, Table, TableRow
 
 ROOMY_LINES: Final = 30

@@ -20,7 +20,7 @@ from textual.message import Message
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
 from metlmon.text.spans import Line, TextStyle, fit, line
-from screens.base.lazy import LazySequence
+from screens.base.stats_worker import LazySequence
 from screens.widgets.line_widget import MovingWidget
 
 HEADING: Final = TextStyle(Colour.GREY)

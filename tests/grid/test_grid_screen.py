@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.text.spans import text, width
+from screens import sweep as sweep_screen
 from screens.run import RunScreen
-from screens.sweep import cells as sweep_cells
-from screens.sweep.screen import PointRunsScreen, SweepScreen
+from screens.sweep import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import DagdirFeed, sweep
 from tests.support.sample_snapshots import FakeFeed
@@ -225,12 +225,12 @@ async def test_lines_fit_their_room(show: Show, room: int) -> None:
         assert isinstance(screen, SweepScreen)
         of = screen._shown
         assert of is not None
-        assert all(width(line) <= room for line in sweep_cells.head(of, room))
+        assert all(width(line) <= room for line in sweep_screen.head_lines(of, room))
         for at in of.cells:
-            result = sweep_cells.details(of, at, room)
-            assert len(result) == sweep_cells.DETAILS
+            result = sweep_screen.cell_details(of, at, room)
+            assert len(result) == sweep_screen.DETAILS
             assert all(width(line) <= room for line in result)
-        drawn = sweep_cells.layout(of, room, 40)
+        drawn = sweep_screen.matrix_layout(of, room, 40)
         assert isinstance(drawn, MatrixLayout)
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:

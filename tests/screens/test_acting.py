@@ -16,8 +16,7 @@ from screens.help import HelpScreen
 from screens.job.screen import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import PRIORITY_LIMIT, ConfirmScreen, parse_priority
-from screens.pool_actions.menu import MenuScreen
-from screens.pool_actions.results import NOTE_TEXT, ResultsScreen
+from screens.pool_actions.menu import NOTE_TEXT, MenuScreen, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
 from screens.run import RunScreen
 from screens.widgets.table import Table

@@ -24,12 +24,13 @@ from screens.actions import (
     unknown_names,
 )
 from screens.app import SCREENS, AppOptions, MetlmonApp, create_screen, name_of_screen
-from screens.base.list_state import ListState, load_states, save_states, shown_value
+from screens.base.context import ListState, load_states, save_states
+from screens.base.list_screen import shown_value
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
-from screens.widgets.document import SidePane
 from screens.widgets.footer import tab_line
 from screens.widgets.form import FormView
+from screens.widgets.line_widget import SidePane
 from screens.widgets.matrix import Matrix
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import FakeFeed, update

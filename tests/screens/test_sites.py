@@ -22,8 +22,7 @@ from metlmon.tables.usage_details import details
 from metlmon.text import spans
 from screens.job.screen import JobScreen
 from screens.run import RunScreen
-from screens.sites.executions_screen import KINDS, ExecutionsScreen
-from screens.sites.screen import SitesScreen, headline
+from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import PlacedFeed, painter

@@ -23,11 +23,9 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import RunRow
 from screens.overview.screen import OverviewScreen
-from screens.pool_actions.confirm import ConfirmScreen
-from screens.pool_actions.menu import MenuScreen
-from screens.pool_actions.results import ResultsScreen
+from screens.pool_actions.confirm import DAG_DEFAULT, ConfirmScreen
+from screens.pool_actions.menu import MenuScreen, ResultsScreen
 from screens.pool_actions.running_action import action_of
-from screens.pool_actions.site_prompt import DAG_DEFAULT
 from screens.run import RunScreen
 from tests.support.acting_app import Acted, opened_to_act
 from tests.support.fake_pool import WORD, FakePool, QueuedFeed

@@ -44,8 +44,8 @@ from screens.submit.launch_screen import LaunchScreen
 from screens.submit.preview import Preview
 from screens.submit.screen import SubmitScreen
 from screens.theme import SIXTEEN
-from screens.widgets.document import SidePane
 from screens.widgets.form import FormView
+from screens.widgets.line_widget import SidePane
 from tests.support.fake_pool import PAYLOAD, FakePool
 from tests.support.screen_view import NARROW, WIDE, Eager, Seen
 

@@ -26,7 +26,7 @@ from screens.problems import ProblemsScreen
 from screens.run import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
-from screens.widgets.document import Document
+from screens.widgets.line_widget import Document
 from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log

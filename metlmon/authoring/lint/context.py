@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from metlmon.authoring.lint.finding import Findings
+from metlmon.authoring.lint.rules import Findings
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.commands import DescriptionCommand, VarsCommand, VarsPlacement

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
 from metlmon.authoring.lint.context import LintContext, Positioned
-from metlmon.authoring.lint.finding import listed
+from metlmon.authoring.lint.rules import listed
 from metlmon.dagman import Node
 from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import shown

@@ -20,7 +20,7 @@ from metlmon.authoring.lint import (
     submit_commands,
 )
 from metlmon.authoring.lint.context import FileStore, LintContext
-from metlmon.authoring.lint.finding import Findings, LintResult, listed
+from metlmon.authoring.lint.rules import Findings, LintResult, listed
 from metlmon.config.settings import Settings
 from metlmon.dagman import Workflow
 from metlmon.dagman.lexer import shown

@@ -1,1 +1,0 @@
-"""Usage by site, GPU model and cause."""
