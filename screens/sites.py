@@ -10,11 +10,19 @@ from metlmon.live.feed import Snapshot
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import COST_MIN_EPOCHS, GroupUsage, Usage, UsageFilter, site_usage
-from metlmon.tables import executions as executions_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.executions import ListedExecution
 from metlmon.tables.usage import HIDDEN, NAME_LIMIT, VIEWS, Row, legend, site_name
-from metlmon.tables.usage_details import details
+from metlmon.tables.usage_details import (
+    EXECUTION_ORDERS,
+    ListedExecution,
+    details,
+    execution_columns,
+    execution_text,
+    filter_title,
+    listed_executions,
+    longest_note,
+    outcome_counts,
+)
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -257,7 +265,7 @@ class ExecutionsScreen(ListScreen):
     """The executions selected by ``usage_filter``, with their total above them."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "executions", "below")
-    ORDERS = executions_table.ORDERS
+    ORDERS = EXECUTION_ORDERS
 
     def __init__(self, usage_filter: UsageFilter) -> None:
         super().__init__()
@@ -266,14 +274,14 @@ class ExecutionsScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
-        executions = [] if usage is None else executions_table.executions(usage, self.usage_filter)
+        executions = [] if usage is None else listed_executions(usage, self.usage_filter)
         rows = [row for row in executions if self._is_shown(row)]
         self.show_head(self._head(usage, executions, rows))
         self.fill(
-            executions_table.columns(usage, self.usage_filter),
+            execution_columns(usage, self.usage_filter),
             rows,
             lambda row: row.key,
-            executions_table.filter_text,
+            execution_text,
             all_rows=executions,
             empty=self._empty(usage),
             no_match=NO_MATCH,
@@ -295,11 +303,11 @@ class ExecutionsScreen(ListScreen):
         room = self.app.size.width - 2
         totals = sum_executions(row.entry for row in executions)
         number = formatting.number(totals.executions)
-        selection = executions_table.filter_title(self.usage_filter, usage, room - 14 - len(number))
+        selection = filter_title(self.usage_filter, usage, room - 14 - len(number))
         subject = line(f"{number} ", selection)
         ended: Line = ()
         if self.usage_filter.cause is None:
-            ended = line((f": {executions_table.outcome_counts(totals)}", DIM))
+            ended = line((f": {outcome_counts(totals)}", DIM))
         title = line(("Executions", BOLD), "   ")
         title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
         epochs = line((f"{formatting.number(totals.completed)} completed an epoch", DIM))
@@ -325,7 +333,7 @@ class ExecutionsScreen(ListScreen):
         room = self.app.size.width - 2
         lines: list[Line] = []
         if row is not None and row.hidden is not None:
-            note = executions_table.longest_note(row.hidden)
+            note = longest_note(row.hidden)
             lines = wrap(note, room, style_of(HIDDEN), 1)
         elif row is not None and row.entry.kind == "bad":
             reason = plain(row.entry.reason or row.entry.cause or "", REASON_LIMIT)

@@ -39,10 +39,8 @@ PRINTING = {
     f"metlmon.cli.{name}"
     for name in (
         "commands",
-        "exit_on",
         "reading",
         "output",
-        "hang_watchdog",
         "json_output",
     )
 } | {"metlmon.pool.types", "metlmon.pool.protocol"}

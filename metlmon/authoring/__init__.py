@@ -14,8 +14,8 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.templates import load_template, templates
 from metlmon.authoring.validate import validate
+from metlmon.authoring.write_dag import redacted_text
 from metlmon.authoring.write_files import write_plan
-from metlmon.authoring.write_submit import redacted_text
 
 __all__ = [
     "Parameter",

@@ -21,9 +21,8 @@ from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFil
 from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
 from metlmon.authoring.templates import JobTemplate, jobs_of
 from metlmon.authoring.validate import validate
-from metlmon.authoring.write_dag import dag_text
+from metlmon.authoring.write_dag import dag_text, nodes_by_file, procs, submit_file_text
 from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
-from metlmon.authoring.write_submit import nodes_by_file, procs, submit_file_text
 from metlmon.dagman import NodeKind
 from metlmon.text.formatting import count
 

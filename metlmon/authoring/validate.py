@@ -32,19 +32,19 @@ from metlmon.authoring.validate_shape import (
     validate_usage,
     warning,
 )
-from metlmon.authoring.write_files import (
-    is_locked,
-    leftovers,
-    other_dags,
-    path_exists,
-)
-from metlmon.authoring.write_submit import (
+from metlmon.authoring.write_dag import (
     PartlyDefined,
     assignments,
     input_files,
     nodes_by_file,
     placeholders,
     secret_variables,
+)
+from metlmon.authoring.write_files import (
+    is_locked,
+    leftovers,
+    other_dags,
+    path_exists,
 )
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
-from metlmon.cli.hang_watchdog import stop_watchdog
 from metlmon.cli.output import can_show
+from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
@@ -23,6 +24,7 @@ from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
+from metlmon.snapshot.types import Status
 
 if TYPE_CHECKING:
     from metlmon.authoring.request import Request
@@ -83,19 +85,18 @@ def open_screens(
     options: argparse.Namespace,
     key: str | None = None,
     draft: Request | None = None,
+    exit_when: Callable[[Status], int | None] | None = None,
 ) -> int:
     """Run the application over a feed; the only place where the core imports the screens.
 
     It opens on the overview, on the run with this ``key``, or on the submit form with this
-    ``draft``. Returns the exit status.
+    ``draft``. It ends with the code that ``exit_when`` makes of a status. Returns the exit status.
     """
-    from metlmon.cli.exit_on import exit_condition
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
     from screens.base.context import state_file
 
     stop_watchdog()
-    exit_on = getattr(options, "exit_on", None)
     return run_app(
         feed_and_pool.feed,
         AppOptions(
@@ -104,7 +105,7 @@ def open_screens(
             no_color=bool(os.environ.get("NO_COLOR")),
             run_filter=getattr(options, "only", None),
             start="submit" if draft is not None else ("run", key) if key else "overview",
-            exit_when=exit_condition(exit_on) if exit_on else None,
+            exit_when=exit_when,
             timeout=getattr(options, "timeout", None),
             pool_actions=feed_and_pool.pool,
             no_pool_reason=feed_and_pool.no_pool,

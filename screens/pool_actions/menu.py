@@ -55,8 +55,8 @@ from screens.pool_actions.running_action import (
     undo_text,
     without_ruled_out,
 )
-from screens.widgets.line_widget import StaticLines
 from screens.widgets.footer import HIDDEN_IN_MODALS
+from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import Table, TableRow
 
 DETAIL_LINES: Final = 4

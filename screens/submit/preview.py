@@ -29,7 +29,7 @@ from metlmon.authoring.request import (
     Template,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.write_submit import redacted_text
+from metlmon.authoring.write_dag import redacted_text
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain

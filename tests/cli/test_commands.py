@@ -406,7 +406,7 @@ def test_exit_on_all_waits_while_one_run_goes_on(capsys: Captured, tmp_path: Pat
 
 def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     """``gated``: three runs were stopped, two are done."""
-    from metlmon.cli.exit_on import exit_condition
+    from metlmon.cli.commands.status import exit_condition
 
     reader = Dagdir(ROOT / "fixtures/gated", "").reader()
     status, met = reader.snapshot_builder().status(), exit_condition("all")
@@ -440,7 +440,7 @@ def test_exit_on_gives_up(capsys: Captured, dagdir: Dagdir) -> None:
 def test_exit_on_waits_until_it_is_so(
     capsys: Captured, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metlmon.cli import exit_on
+    from metlmon.cli.commands import status
 
     looks: list[float] = []
 
@@ -451,7 +451,7 @@ def test_exit_on_waits_until_it_is_so(
             log = Log().release(79, at="13:00:00").execute(79).terminate(79, 0)
             dagdir.append("metl.log", log.data)
 
-    monkeypatch.setattr(exit_on.time, "sleep", meanwhile)
+    monkeypatch.setattr(status.time, "sleep", meanwhile)
     assert spoken(capsys, "status", str(dagdir.path), "--exit-on", "all")[0] == Exit.OK
     assert len(looks) == 2
 

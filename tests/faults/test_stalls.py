@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli import hang_watchdog
+from metlmon.cli import reading
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.exit_codes import Exit
 from metlmon.live import fs_timeout, notices
@@ -178,7 +178,7 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
     waits.start()
     assert pauses.wait(DEADLINE)
     assert waits.ident is not None
-    assert hang_watchdog._where(sys._current_frames()[waits.ident]) is None
+    assert reading._where(sys._current_frames()[waits.ident]) is None
     goes_on.set()
     waits.join(DEADLINE)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_on import exit_condition
+from metlmon.cli.commands.status import exit_condition
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow, Status
 from tests.gate.test_continue import EPOCHS, RUNS, Ended

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli.commands.status import exit_condition
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.exit_on import exit_condition
 from metlmon.cli.main import main
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State

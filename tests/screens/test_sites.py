@@ -16,9 +16,11 @@ from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
 from metlmon.tables import epochs as epochs_table
-from metlmon.tables import executions as executions_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.usage_details import details
+from metlmon.tables.usage_details import (
+    details,
+    listed_executions,
+)
 from metlmon.text import spans
 from screens.job.screen import JobScreen
 from screens.run import RunScreen
@@ -288,7 +290,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
     for at, view in enumerate(usage_table.VIEWS[:3]):
         for row in view.rows(found):
-            behind = executions_table.executions(found, usage_table.filter_of(row, at))
+            behind = listed_executions(found, usage_table.filter_of(row, at))
             total = row.bad if isinstance(row, Cause) else row.totals.total
             assert sum(d.entry.gpu_seconds or 0 for d in behind) == total
 
@@ -316,6 +318,6 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
     found = usage_in_window(read_dagdir(shared("examples/metl-aws")).ledger())
-    behind = executions_table.executions(found, UsageFilter(site=("aws",)))
+    behind = listed_executions(found, UsageFilter(site=("aws",)))
     assert len(behind) == 93
     assert sum(done.hidden is not None for done in behind) == 9

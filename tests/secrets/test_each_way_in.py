@@ -8,7 +8,7 @@ from pathlib import Path
 from keys import SHAPES
 
 from metlmon.authoring.request import PlanError
-from metlmon.authoring.write_submit import without_secrets
+from metlmon.authoring.write_dag import without_secrets
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.node_status import read_node_status
 from metlmon.eventlog import Event, Generic, Submit

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from metlmon.authoring import gate_config
 from metlmon.authoring.description import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
+from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.authoring.write_files import (
     gate_leftovers,
     has_content,
@@ -30,7 +31,6 @@ from metlmon.authoring.write_files import (
     move_into_place,
     path_exists,
 )
-from metlmon.authoring.write_submit import assignments, input_files
 from metlmon.config.loader import load_settings
 from metlmon.config.settings import Settings
 from metlmon.dagman import (

@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.lint import (
-    rule_epoch_horizon,
+    rule_dag,
     rule_files,
-    rule_graph,
-    rule_network_fs,
     rule_secrets,
     rule_submit,
-    rule_syntax,
     rule_trainings,
-    submit_commands,
 )
 from metlmon.authoring.lint.context import FileStore, LintContext
 from metlmon.authoring.lint.rules import Findings, LintResult, listed
@@ -27,17 +23,7 @@ from metlmon.dagman.lexer import shown
 from metlmon.live.discovery import check_dagdir, read_workflows
 from metlmon.live.errors import InputError
 
-RULES: Final = (
-    rule_syntax,
-    rule_graph,
-    rule_files,
-    rule_submit,
-    submit_commands,
-    rule_secrets,
-    rule_trainings,
-    rule_epoch_horizon,
-    rule_network_fs,
-)
+RULES: Final = (rule_dag, rule_files, rule_submit, rule_secrets, rule_trainings)
 
 
 Sharing = tuple[str, list[LintContext]]

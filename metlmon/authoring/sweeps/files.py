@@ -20,7 +20,7 @@ from msgspec import Struct
 from metlmon.authoring.description import source_copy_name
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.parser import GlobalCommand, SweepCommand, parse
-from metlmon.authoring.write_submit import assignments, input_files
+from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     DescriptionCommand,

@@ -19,6 +19,7 @@ from metlmon.authoring.request import (
     StopRules,
 )
 from metlmon.cli.commands.new_output import (
+    TEMPLATES_OUTPUT,
     counts,
     plan_json,
     print_answer,
@@ -27,7 +28,6 @@ from metlmon.cli.commands.new_output import (
 )
 from metlmon.cli.commands.new_output import submit as submit_dag
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.authoring import TEMPLATES_OUTPUT
 from metlmon.cli.json_output.objects import SCHEMA
 from metlmon.cli.output import is_terminal, print_json
 from metlmon.cli.request_options import option_of, with_options

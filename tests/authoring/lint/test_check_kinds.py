@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from metlmon.authoring.lint import rule_network_fs
+from metlmon.authoring.lint import rule_files
 from metlmon.authoring.lint.rules import KINDS
 from tests.support.lint_ensemble import DAG, GOOD, TRAIN, damaged, findings, report_of, write
 
@@ -367,7 +367,7 @@ def test_mail_of_many_nodes(tmp_path: Path) -> None:
 
 def test_a_log_below_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
-    monkeypatch.setattr(rule_network_fs, "TEMPORARY", str(tmp_path.parent))
+    monkeypatch.setattr(rule_files, "TEMPORARY", str(tmp_path.parent))
     assert report_of(tmp_path) == [("in-tmp", "ens.dag", None)]
 
 
@@ -387,7 +387,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     output_home = str(home).replace(" ", "\\040")
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS.format(home=output_home, local=f"{output_home}/local"))
-    monkeypatch.setattr(rule_network_fs, "MOUNTS", mounts)
+    monkeypatch.setattr(rule_files, "MOUNTS", mounts)
     return home
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring.lint.submit_commands import COMMANDS
+from metlmon.authoring.lint.rule_submit import COMMANDS
 from tests.support.lint_ensemble import DAG, GOOD, damaged, findings, write
 
 
