@@ -74,7 +74,7 @@ def validate(
 
     Reads the template and the target directory. ``sites``, ``gpus`` (models): those that the
     collector reports; empty if unknown. ``amending``: skip checks of an existing DAG of this name,
-    which :mod:`metlmon.authoring.existing.diff` makes.
+    which :mod:`metlmon.authoring.diff` makes.
     """
     problems = [
         *_numbers(request),

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from metlmon.authoring.existing.continuation import Continuation, ExcludedRun, continuation
-from metlmon.authoring.existing.continuation_dag import ContinuedRun
+from metlmon.authoring.continuation import Continuation, ExcludedRun, continuation
+from metlmon.authoring.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit

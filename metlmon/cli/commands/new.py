@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.description import description_name, example, is_edited, with_own_text
-from metlmon.authoring.existing.diff import DagProgress, PlanDiff, amend_plan, plan_diff
+from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.from_toml import DescriptionError, read_description, template_for
 from metlmon.authoring.graph import VariableValue, explain, node_names
 from metlmon.authoring.request import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from metlmon import authoring
-from metlmon.authoring.existing.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
+from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
 from metlmon.authoring.graph import LEVELS, GraphNode, NodeExplanation, VariableValue
 from metlmon.authoring.request import (
     Parameter,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.authoring.existing.continuation_dag import next_site, period
+from metlmon.authoring.continuation_dag import next_site, period
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
-from metlmon.authoring.existing.diff import DagProgress, PlanDiff, amend_plan, plan_diff
+from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.request import EnsembleShape, StopRules
 from metlmon.authoring.validate import validate
 from tests.support.event_logs import Log, Out

@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.authoring import gate_config
-from metlmon.authoring.existing.continuation_dag import (
+from metlmon.authoring.continuation_dag import (
     ContinuationBuilder,
     ContinuedRun,
     ContinuedRunPlan,

@@ -1,1 +1,0 @@
-"""Ensembles that exist: what has run, what a plan would change, what continues them."""
