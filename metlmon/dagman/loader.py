@@ -138,6 +138,8 @@ class _WorkflowLoader:
             description = resolver.resolve(pending)
             if self._options.keep_descriptions and description is not None:
                 workflow.descriptions[pending.node.name] = description
+                if pending.appended:
+                    workflow.appended[pending.node.name] = pending.appended
         if self._options.redact:
             _redact_nodes(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]

@@ -118,7 +118,8 @@ class Workflow(Struct):
     submit files. ``references`` are the resolved paths of the DAG files that this one
     names (splices, includes, sub-DAGs), existing or not: they are not top-level. ``used``
     is False when DAGMan would reject the file; the readable part is still included.
-    ``descriptions``: the submit description of each node, if they were to be kept.
+    ``descriptions``: the submit description of each node, if they were to be kept; ``appended``:
+    the names of its VARS that override it.
     """
 
     path: Path
@@ -131,6 +132,7 @@ class Workflow(Struct):
     jobstate_log: str | None = None
     commands: int = 0
     descriptions: dict[str, Description] = field(default_factory=dict)
+    appended: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def used(self) -> bool:

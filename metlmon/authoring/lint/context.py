@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from metlmon.authoring.lint.rules import Findings
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
-from metlmon.dagman.commands import DescriptionCommand, VarsCommand, VarsPlacement
+from metlmon.dagman.commands import DescriptionCommand, VarsCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.submit_description import Description, command_values
 from metlmon.live.regular_files import read_regular_file
@@ -107,11 +107,6 @@ class LintContext:
             self.names[name] = path
             if path == workflow.path or name in node_files or path in workflow.references:
                 self.commands[name] = list(read_commands(files.get(path) or b"", name))
-        self._appends = any(
-            isinstance(entry.command, VarsCommand)
-            and entry.command.placement is VarsPlacement.APPEND
-            for entry in self.all_commands()
-        )
         for node in workflow.nodes.values():
             if (part := parse_run_part(node, settings)) is not None:
                 self.parts[node.name] = part
@@ -190,8 +185,10 @@ class LintContext:
 
     def values(self, node: Node, text: Description, *names: str) -> dict[str, str | None]:
         """The values of these commands for the node's job, with macros expanded."""
-        defaults = {"JOB": node.name, **node.vars}
-        return command_values(text, defaults, node.vars if self._appends else {}, names)
+        appended = self.workflow.appended.get(node.name, ())
+        before = {"JOB": node.name, **node.vars}
+        after = {name: before.pop(name) for name in appended if name in before}
+        return command_values(text, before, after, names)
 
     def line_of_vars(self, node: Node, key: str) -> int:
         """The line that last sets a variable of the node, else the node's own line."""

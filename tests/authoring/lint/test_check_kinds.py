@@ -465,6 +465,17 @@ def test_what_an_earlier_node_leaves_is_not_missing(tmp_path: Path) -> None:
     assert report_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("another", ["", 'VARS run0-eval_epoch1 APPEND other="1"\n'])
+def test_vars_override_a_description_only_where_they_are_appended(
+    tmp_path: Path, another: str
+) -> None:
+    text = TRAIN.replace("data.txt", "$(data)").replace("executable", "data = data.txt\nexecutable")
+    for placement, expected in (("", []), ("APPEND ", ["missing-input"])):
+        vars_line = f'VARS run0-train_epoch0 {placement}data="gone.txt"\n'
+        write(tmp_path, {**more(vars_line + another), "train.sub": text})
+        assert [kind for kind, *_ in report_of(tmp_path)] == expected
+
+
 def test_a_dag_that_has_run_is_reported_once_what_is_not_here(tmp_path: Path) -> None:
     """A copy from last year: hundreds of jobs, none of their files."""
     copied = {"ens.dag": DAG.replace("/bin/true", "judge.sh"), "train.sub": TRAIN}
