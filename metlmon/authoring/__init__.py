@@ -13,7 +13,7 @@ from metlmon.authoring.request import (
     Template,
 )
 from metlmon.authoring.templates import load_template, templates
-from metlmon.authoring.validate import validate
+from metlmon.authoring.validate import Validation, validate
 from metlmon.authoring.write_dag import redacted_text
 from metlmon.authoring.write_files import write_plan
 
@@ -27,6 +27,7 @@ __all__ = [
     "RequestProblem",
     "RunPlan",
     "Template",
+    "Validation",
     "load_template",
     "make_plan",
     "redacted_text",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -19,26 +19,30 @@ from metlmon.authoring.gate_config import (
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
 from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
-from metlmon.authoring.templates import JobTemplate, jobs_of
-from metlmon.authoring.validate import validate
+from metlmon.authoring.templates import JobTemplate
+from metlmon.authoring.validate import Validation, validate
 from metlmon.authoring.write_dag import dag_text, nodes_by_file, procs, submit_file_text
 from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
 from metlmon.dagman import NodeKind
 from metlmon.text.formatting import count
 
+if TYPE_CHECKING:
+    from metlmon.authoring.sweeps.expand import Expansion
 
-def make_plan(request: Request, amending: bool = False) -> Plan:
+
+def make_plan(request: Request, validation: Validation | None = None) -> Plan:
     """Return the plan of ``request``: always the same bytes for the same request.
 
-    Writes nothing. ``amending``: as for :func:`validate`. Raises PlanError with the first fatal
-    problem.
+    Writes nothing. ``validation``: of this request, else it is validated here. Raises PlanError
+    with the first fatal problem.
     """
-    errors = [problem for problem in validate(request, amending=amending) if problem.fatal]
-    if errors:
+    validation = validation or validate(request)
+    if errors := validation.fatal:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise PlanError(f"{errors[0].field}: {errors[0].text}{more}")
-    jobs = jobs_of(request)
-    graph, extra_files = _graph(request, jobs)
+    jobs = validation.jobs
+    graph = validation.graph or build_graph(request, jobs)
+    extra_files = _sweep_files(request, validation.expansion)
     runs = run_plans(graph)
     nodes_by_submit_file = nodes_by_file(graph)
     # A sweep file may use only its own submit files.
@@ -75,25 +79,18 @@ def make_plan(request: Request, amending: bool = False) -> Plan:
     )
 
 
-def _graph(request: Request, jobs: Sequence[JobTemplate]) -> tuple[Graph, tuple[PlannedFile, ...]]:
-    """The graph, and the sweep file's own sources and the files that it names."""
-    if request.source is None:
-        return build_graph(request, jobs), ()
-    from metlmon.authoring.sweeps.expand import expand  # Imported late: most have no sweep.
-
-    expansion = expand(request)
-    sweep = request.source
-    names = {name: source_copy_name(name) for name, _ in expansion.sources}
-    names[sweep.name] = sweep_copy_name(sweep)
-    sources = (
-        PlannedFile(names[name], data, False, "the sweep") for name, data in expansion.sources
-    )
-    named_files = (
-        PlannedFile(file.name, file.data, file.executable, f"asked for by {file.where}")
-        for file in expansion.files
-        if file.data is not None
-    )
-    return expansion.graph, (*sources, *named_files)
+def _sweep_files(request: Request, expansion: Expansion | None) -> Iterator[PlannedFile]:
+    """The sweep file's own sources, and the files that it names."""
+    if expansion is None or request.source is None:
+        return
+    for name, data in expansion.sources:
+        is_sweep = name == request.source.name
+        copy_name = sweep_copy_name(request.source) if is_sweep else source_copy_name(name)
+        yield PlannedFile(copy_name, data, False, "the sweep")
+    for file in expansion.files:
+        if file.data is not None:
+            about = f"asked for by {file.where}"
+            yield PlannedFile(file.name, file.data, file.executable, about)
 
 
 def _unique(request: Request, files: Sequence[PlannedFile]) -> list[PlannedFile]:

@@ -7,8 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph
@@ -49,6 +50,9 @@ from metlmon.authoring.write_files import (
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 
+if TYPE_CHECKING:
+    from metlmon.authoring.sweeps.expand import Expansion
+
 RUNS: Final = (1, 500)
 EPOCHS: Final = (1, 10_000)
 GPUS: Final = (0, 64)
@@ -64,13 +68,30 @@ _LISTED: Final = 6
 """Maximum number of names in one message."""
 
 
+class Validation(Struct, frozen=True):
+    """The problems of a request, and what was made to find them: a plan needs it, too.
+
+    ``graph`` and ``expansion`` (of a sweep file) are None where nothing had to be made.
+    """
+
+    problems: tuple[RequestProblem, ...]
+    jobs: tuple[JobTemplate, ...] = ()
+    graph: Graph | None = None
+    expansion: Expansion | None = None
+
+    @property
+    def fatal(self) -> list[RequestProblem]:
+        """The problems that prevent a plan."""
+        return [problem for problem in self.problems if problem.fatal]
+
+
 def validate(
     request: Request,
     sites: Sequence[str] = (),
     amending: bool = False,
     gpus: Sequence[str] = (),
-) -> tuple[RequestProblem, ...]:
-    """Return all problems of ``request``. Never raises.
+) -> Validation:
+    """Find all problems of ``request``. Never raises.
 
     Reads the template and the target directory. ``sites``, ``gpus`` (models): those that the
     collector reports; empty if unknown. ``amending``: skip checks of an existing DAG of this name,
@@ -89,19 +110,30 @@ def validate(
         jobs = jobs_of(request)
     except TemplateError as error:
         problems.append(RequestProblem(error.field, str(error)))
-        return _redacted(problems)
+        return Validation(_redacted(problems))
     problems += _unknown_values(request, jobs)
     for job in jobs:
         problems += _template(request, job)
     problems += validate_usage(request, jobs)
+    graph, expansion = None, None
     if not any(problem.fatal for problem in problems):
         for job in jobs:
             problems += _required_files(request, job)
         if request.source is not None:
-            problems += _sweep_file(request, jobs)
+            # Imported late: most ensembles have no sweep file.
+            from metlmon.authoring.sweeps.expand import expand
+
+            try:
+                expansion = expand(request)
+            except PlanError as error:
+                problems.append(RequestProblem("source", str(error)))
+            else:
+                graph = expansion.graph
+                problems += _sweep_problems(request, jobs, expansion)
         elif request.regions:
-            problems += _partly_defined_parameters(request, jobs, build_graph(request, jobs))
-    return _redacted(problems)
+            graph = build_graph(request, jobs)
+            problems += _partly_defined_parameters(request, jobs, graph)
+    return Validation(_redacted(problems), tuple(jobs), graph, expansion)
 
 
 def _redacted(problems: Sequence[RequestProblem]) -> tuple[RequestProblem, ...]:
@@ -417,17 +449,12 @@ def _partly_defined_parameters(
                 yield RequestProblem(f"values.{name}", str(error))
 
 
-def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+def _sweep_problems(
+    request: Request, jobs: Sequence[JobTemplate], expansion: Expansion
+) -> Iterator[RequestProblem]:
     """Problems in a sweep file, and files that its DAG needs but that are missing."""
-    # Imported late: most ensembles have no sweep file.
-    from metlmon.authoring.sweeps.expand import expand
-    from metlmon.authoring.sweeps.files import missing
+    from metlmon.authoring.sweeps.files import missing  # Imported late, as the expansion.
 
-    try:
-        expansion = expand(request)
-    except PlanError as error:
-        yield RequestProblem("source", str(error))
-        return
     yield from _partly_defined_parameters(request, jobs, expansion.graph)
     yield from expansion.warnings
     users = nodes_by_file(expansion.graph)

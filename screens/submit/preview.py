@@ -90,10 +90,10 @@ def validate_form(
     # An unreadable field has a default, whose problems are not reported.
     skipped = {problem.field for problem in unreadable}
     try:
-        problems = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
-        reported = [problem for problem in problems if problem.field not in skipped]
+        validation = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
+        reported = [each for each in validation.problems if each.field not in skipped]
     except UNREADABLE as error:
-        reported = [RequestProblem("template", str(error))]
+        validation, reported = None, [RequestProblem("template", str(error))]
     if not any(problem.field == "template" for problem in reported):
         reported += missing
     order = [field.name for field in fields_of(template, (), state)]
@@ -102,7 +102,7 @@ def validate_form(
     plan = None
     if not any(problem.fatal for problem in shown):
         try:
-            plan = authoring.make_plan(request)
+            plan = authoring.make_plan(request, validation)
         except UNREADABLE as error:
             shown.append(RequestProblem("", str(error)))
     return FormResult(state, templates, template, request, tuple(shown), plan)

@@ -148,7 +148,7 @@ def all_nodes(plan: Plan) -> dict[str, GraphNode]:
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=requests())
 def test_what_may_be_asked_for_is_written_as_it_was_asked_for(asked: Request) -> None:
-    found = validate(asked)
+    found = validate(asked).problems
     fatal = [each for each in found if each.fatal]
     if fatal:
         with pytest.raises(PlanError):
@@ -212,7 +212,7 @@ def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None
         stages=(StageRequest("evaluate", 1), StageRequest("f", 1)),
         evaluation=Evaluation(),
     )
-    fatal = [each.text for each in validate(asked) if each.fatal]
+    fatal = [each.text for each in validate(asked).problems if each.fatal]
     assert fatal == [
         "two submit files would be called ensemble-evaluate.sub; give the stage another name"
     ]
@@ -406,7 +406,7 @@ def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with suppress(DescriptionError):
         asked = read_description(path)
-        if any(each.fatal for each in validate(asked)):
+        if any(each.fatal for each in validate(asked).problems):
             return
         assert not [each for each in woven(make_plan(asked)).problems if each.error]
 

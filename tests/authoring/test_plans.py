@@ -141,7 +141,9 @@ def test_a_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) 
         gpu_models=("NVIDIA A40", "NVIDIA L40S"),
         gpu_memory_mb=40_000,
     )
-    assert [each for each in validate(request) if each.field in ("gpu_models", "policy")] == []
+    assert [
+        each for each in validate(request).problems if each.field in ("gpu_models", "policy")
+    ] == []
     plan = make_plan(request)
     on = ("NVIDIA A40", "NVIDIA L40S", "NVIDIA A40")
     assert tuple(run.gpu for run in plan.runs) == on, "runs take them in turn"

@@ -512,7 +512,7 @@ def all_nodes(graph: Graph) -> list[GraphNode]:
 @settings(max_examples=80, deadline=None)
 @given(request=requests())
 def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) -> None:
-    assert not [each for each in validate(request) if each.fatal]
+    assert not [each for each in validate(request).problems if each.fatal]
     plan = make_plan(request)
     flow = woven(plan)
     assert flow.problems == []

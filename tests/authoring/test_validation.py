@@ -31,13 +31,13 @@ Changes = dict[str, Any]
 def problems(tmp_path: Path, fatal: bool = True, **changes: Any) -> dict[str, str]:
     """Field → sentence of the problems of a request for a bundled template."""
     default = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, "template": "trainer"}
-    found = validate(Request(**{**default, **changes}))
+    found = validate(Request(**{**default, **changes})).problems
     return {problem.field: problem.text for problem in found if problem.fatal == fatal}
 
 
 def only(tmp_path: Path, field: str, fatal: bool, **changes: Any) -> str:
     """The text of the one problem of a request for the template "nap"."""
-    (found,) = validate(a_request(tmp_path, **changes))
+    (found,) = validate(a_request(tmp_path, **changes)).problems
     assert (found.field, found.fatal) == (field, fatal), found
     return found.text
 
@@ -244,7 +244,7 @@ def test_more_runs_of_a_sweep_than_a_dag_may_have(tmp_path: Path) -> None:
 def test_a_variable_is_used_where_the_template_names_it(tmp_path: Path) -> None:
     text = NAP.replace("arguments = ", "arguments = $(thing) ")
     request = a_request(tmp_path, text=text, **sweep(SweptVariable("thing", ("1",), "")))
-    assert not [problem for problem in validate(request) if problem.fatal]
+    assert not [problem for problem in validate(request).problems if problem.fatal]
 
 
 # --- names and values -------------------------------------------------------------------------
@@ -316,20 +316,20 @@ def test_names_that_a_dag_cannot_have(tmp_path: Path, name: str) -> None:
 )
 def test_a_site_is_a_name_and_nothing_else(tmp_path: Path, site: str) -> None:
     request = a_request(tmp_path, sites=(site,), policy=Policy.PIN)
-    assert [problem.field for problem in validate(request) if problem.fatal] == ["sites"]
+    assert [problem.field for problem in validate(request).problems if problem.fatal] == ["sites"]
     with pytest.raises(PlanError, match="sites"):
         make_plan(request)
 
 
 def test_names_that_the_collector_does_not_know(tmp_path: Path) -> None:
     request = a_request(tmp_path, sites=("delta-gpus", "Mars"))
-    near, far = validate(request, ["Delta-GPU", "Expanse-GPU"])
+    near, far = validate(request, ["Delta-GPU", "Expanse-GPU"]).problems
     text = "the collector knows no delta-gpus now; did you mean Delta-GPU?"
     assert near == RequestProblem("sites", text, fatal=False)
     assert "only Delta-GPU, Expanse-GPU; its jobs would wait" in far.text
-    assert validate(request) == ()
+    assert validate(request).problems == ()
     models = Request("trainer", tmp_path / "new", **{**PINNED, "gpu_models": ("NVIDIA L40",)})
-    (found,) = validate(models, gpus=("nvidia a40", "NVIDIA L40S"))
+    (found,) = validate(models, gpus=("nvidia a40", "NVIDIA L40S")).problems
     assert (found.field, found.fatal) == ("gpu_models", False)
     assert found.text == "the collector knows no NVIDIA L40 now; did you mean NVIDIA L40S?"
 
@@ -363,7 +363,7 @@ def test_directories(tmp_path: Path) -> None:
         ("x" * 300, "cannot be looked into"),
     ):
         assert text in only(tmp_path, "directory", True, directory=tmp_path / name)
-    assert validate(a_request(tmp_path, directory=tmp_path)) == ()
+    assert validate(a_request(tmp_path, directory=tmp_path)).problems == ()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -433,7 +433,7 @@ def test_an_unknown_parameter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["1\nqueue 100", "a\x1bb", "a\u202eb", "a\\", "5\\ ", "x" * 5000])
 def test_values_that_would_leave_their_line(tmp_path: Path, value: str) -> None:
     request = a_request(tmp_path, values={"seconds": value})
-    (found,) = [problem for problem in validate(request) if problem.fatal]
+    (found,) = [problem for problem in validate(request).problems if problem.fatal]
     assert found.field == "values.seconds"
     assert value not in found.text
 
@@ -449,7 +449,7 @@ def test_a_secret_is_reported_without_its_value(tmp_path: Path) -> None:
         assert "environment sets WANDB_API_KEY" in text
         assert "abc" not in text
     for line in ('environment = "WANDB_MODE=offline A_KEY="', "environment = WANDB_KEY=$(key)"):
-        assert validate(a_request(tmp_path, text=MINIMAL + line + "\n")) == ()
+        assert validate(a_request(tmp_path, text=MINIMAL + line + "\n")).problems == ()
     template = "# parameter: api_key = | of a service\n" + MINIMAL + 'x = "{api_key}"\n'
     values = {"api_key": "abcdef"}
     text = only(tmp_path, "values.api_key", False, text=template, values=values)
@@ -467,13 +467,16 @@ def test_files_that_jobs_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         + MINIMAL
         + "transfer_input_files = {data}, gone.sh, /nowhere/x, osdf:///a/b, out/$(run_uuid)\n"
     )
-    data, gone, nowhere = validate(a_request(tmp_path, text=text))
+    data, gone, nowhere = validate(a_request(tmp_path, text=text)).problems
     assert (data.field, gone.field, nowhere.field) == ("values.data", "template", "template")
     assert "lies in the current directory, but jobs take it from" in data.text
     assert gone.text.startswith("gone.sh: no such file in ")
     assert nowhere.text.startswith("/nowhere/x: no such file;")
     assert not any(problem.fatal for problem in (data, gone, nowhere))
     there = a_request(tmp_path, text=text, directory=here)
-    assert [found.text.split(":")[0] for found in validate(there)] == ["gone.sh", "/nowhere/x"]
+    assert [found.text.split(":")[0] for found in validate(there).problems] == [
+        "gone.sh",
+        "/nowhere/x",
+    ]
     untransferred = MINIMAL.replace("/bin/true", "train.sh") + "transfer_executable = False\n"
-    assert validate(a_request(tmp_path, text=untransferred)) == ()
+    assert validate(a_request(tmp_path, text=untransferred)).problems == ()

@@ -16,13 +16,13 @@ from textual.events import Key, Paste
 from textual.pilot import Pilot
 
 from metlmon import authoring
+from metlmon.authoring import Validation
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
     Plan,
     Policy,
     Request,
-    RequestProblem,
     StageRequest,
     StopRules,
     SweepMode,
@@ -816,13 +816,12 @@ class Elsewhere:
         self._real = real
         self.templates, self.load_template = authoring.templates, authoring.load_template
 
-    def validate(
-        self, request: Request, sites: Sequence[str], gpus: Sequence[str]
-    ) -> list[RequestProblem]:
+    def validate(self, request: Request, sites: Sequence[str], gpus: Sequence[str]) -> Validation:
         result = authoring.validate(request, sites, gpus=gpus)
-        return [each for each in result if each.field != "directory"]
+        shown = tuple(each for each in result.problems if each.field != "directory")
+        return replace(result, problems=shown)
 
-    def make_plan(self, request: Request) -> Plan:
+    def make_plan(self, request: Request, _: Validation) -> Plan:
         plan = authoring.make_plan(replace(request, directory=self._real))
         return replace(plan, request=request)
 

@@ -88,11 +88,11 @@ def new(options: argparse.Namespace) -> int:
         request, source = _request(options)
         slow.start()
         amending = path_exists(request.directory / f"{request.name}.dag")
-        problems = authoring.validate(request, amending=amending)
-        _print_problems(problems, source, options)
-        if any(problem.fatal for problem in problems):
+        validation = authoring.validate(request, amending=amending)
+        _print_problems(validation.problems, source, options)
+        if validation.fatal:
             return Exit.USAGE
-        plan = authoring.make_plan(request, amending=amending)
+        plan = authoring.make_plan(request, validation)
         if options.explain is not None:
             return _explain(plan, source, options)
         plan = _with_own_description(plan, source)
@@ -108,7 +108,7 @@ def new(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     finally:
         slow.cancel()
-    answer = _print_plan(plan, diff, problems, source, options)
+    answer = _print_plan(plan, diff, validation.problems, source, options)
     return _write(plan, diff, answer, options)
 
 

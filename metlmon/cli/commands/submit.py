@@ -77,14 +77,15 @@ def _new_directory(name: str) -> Path:
 
 def _plan(request: Request) -> tuple[Plan | None, Sequence[RequestProblem]]:
     """The plan, if there is one, and all problems, which are printed."""
-    problems = authoring.validate(request)
+    validation = authoring.validate(request)
+    problems = validation.problems
     for problem in problems:
         kind = "" if problem.fatal else "warning: "
         say(problem.text, f"{kind}{option_of(problem.field)}: ")
-    if any(problem.fatal for problem in problems):
+    if validation.fatal:
         return None, problems
     try:
-        return authoring.make_plan(request), problems
+        return authoring.make_plan(request, validation), problems
     except PlanError as error:
         say(str(error))
         return None, problems

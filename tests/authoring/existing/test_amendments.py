@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
+from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, write_plan
 from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.request import EnsembleShape, StopRules
 from metlmon.authoring.validate import validate
@@ -25,13 +25,17 @@ def _request(tmp_path: Path) -> Request:
     return request
 
 
+def amended_plan(request: Request) -> Plan:
+    return make_plan(request, validate(request, amending=True))
+
+
 def amended(request: Request, force: bool = False, **changes: Any) -> PlanDiff:
-    plan = make_plan(replace(request, **changes), amending=True)
+    plan = amended_plan(replace(request, **changes))
     return plan_diff(plan, force=force)
 
 
 def carried_out(request: Request, force: bool = False, **changes: Any) -> list[str]:
-    plan = make_plan(replace(request, **changes), amending=True)
+    plan = amended_plan(replace(request, **changes))
     return sorted(path.name for path in amend_plan(plan, plan_diff(plan, force=force)))
 
 
@@ -73,7 +77,7 @@ def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
     names = carried_out(request_, runs=3, epochs=2, retries=5)
     assert {"ensemble.dag", "ensemble.toml"} <= set(names)
     assert "nap.sh" not in names
-    plan = make_plan(replace(request_, runs=3, epochs=2, retries=5), amending=True)
+    plan = amended_plan(replace(request_, runs=3, epochs=2, retries=5))
     there = {file.name: (request_.directory / file.name).read_bytes() for file in plan.files}
     assert there == {file.name: file.data for file in plan.files}
     assert plan_diff(plan).unchanged
@@ -122,7 +126,7 @@ def test_a_dag_that_was_changed_by_hand_is_not_replaced(request_: Request) -> No
 def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> None:
     path = request_.directory / "ensemble.toml"
     path.write_text(path.read_text().replace("runs = 2", "runs = 3"))
-    plan = make_plan(replace(request_, runs=3), amending=True)
+    plan = amended_plan(replace(request_, runs=3))
     assert plan_diff(plan).protected_files == ("ensemble.toml",)
     assert plan_diff(plan, source=path).protected_files == ()
 
@@ -250,7 +254,7 @@ def test_a_dag_that_was_handed_over_in_vain_is_as_if_it_were_not(request_: Reque
 
 
 def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
-    plan = make_plan(replace(request_, runs=3), amending=True)
+    plan = amended_plan(replace(request_, runs=3))
     change = plan_diff(plan)
     running(request_.directory)
     before = listing(request_.directory)
@@ -271,7 +275,7 @@ def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None
 
 
 def test_a_dag_that_is_submitted_meanwhile_keeps_its_file(request_: Request) -> None:
-    plan = make_plan(replace(request_, runs=3), amending=True)
+    plan = amended_plan(replace(request_, runs=3))
     change = plan_diff(plan)
     (request_.directory / "ensemble.dag.condor.sub").write_text("")
     with pytest.raises(PlanError, match="a DAGMan has taken"):
@@ -292,7 +296,7 @@ def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request
 
 def answered(request: Request, folder: str = "gate/ensemble") -> None:
     """What a gate has said of one run; ``folder`` may be that of the placements."""
-    (uuid, _) = (run.uuid for run in make_plan(request, amending=True).runs)
+    (uuid, _) = (run.uuid for run in amended_plan(request).runs)
     kind = "stopped" if folder.startswith("gate") else "inc"
     path = request.directory / folder / f"{uuid}.{kind}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -304,12 +308,12 @@ def test_a_new_dag_finds_no_answers_of_an_old_gate(tmp_path: Path, folder: str) 
     """The same runs have the same uuids: their gate would leave them out at once."""
     request = a_request(tmp_path, gate=StopRules())
     answered(request, folder)
-    (complaint,) = (each for each in validate(request) if each.fatal)
+    (complaint,) = (each for each in validate(request).problems if each.fatal)
     assert complaint.text.startswith(
         f"ensemble.dag was submitted from here before and left {folder}"
     )
     assert "move them away" in complaint.text
-    plan = make_plan(request, amending=True)
+    plan = amended_plan(request)
     with pytest.raises(PlanError, match=f"{folder} is left of an earlier submission"):
         write_plan(plan)
     (request.directory / folder).rename(request.directory / "elsewhere")
@@ -346,7 +350,7 @@ def test_a_gate_that_goes_takes_its_reasons_along(request_: Request) -> None:
 def continued(request: Request, *nodes: str, runs: bool = False) -> None:
     """``ensemble-2.dag`` goes on with run1, and has trained ``nodes``; ``runs``: it still does."""
     directory = request.directory
-    uuid = make_plan(request, amending=True).runs[1].uuid
+    uuid = amended_plan(request).runs[1].uuid
     text = ""
     for epoch in (1, 2):
         node = f"run1-train_epoch{epoch}"

@@ -81,13 +81,13 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
-    (result,) = [each for each in validate(request) if "init.sub" in each.text]
+    (result,) = [each for each in validate(request).problems if "init.sub" in each.text]
     assert result.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
     assert not result.fatal
     (tmp_path / "init.sub").write_text("queue\n")
-    assert [each for each in validate(request) if "init.sub" in each.text] == []
+    assert [each for each in validate(request).problems if "init.sub" in each.text] == []
     wrong = replace(request_for(tmp_path, TWO + "PARENT x CHILD g\n"))
-    (result,) = [each for each in validate(wrong) if each.fatal]
+    (result,) = [each for each in validate(wrong).problems if each.fatal]
     assert (result.field, result.text[:24]) == ("source", "w.dag:3: x is named, but")
 
 
@@ -469,7 +469,7 @@ def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
         (tmp_path / name).write_text("#!/bin/sh\n")
     plan = make_plan(request)
     assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
-    (result,) = [each.text for each in validate(request) if "x.sh" in each.text]
+    (result,) = [each.text for each in validate(request).problems if "x.sh" in each.text]
     assert result.startswith("w.dag:5: x.sh lies neither beside")
 
 
@@ -500,7 +500,7 @@ def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
         "run.sh",
         "a.sh",
     ]
-    result = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
+    result = [each.text for each in validate(request).problems if each.text.startswith("my.sub:")]
     here = f"in {tmp_path / 'new'}; put it there before submitting, unless an earlier job brings it"
     assert result == [
         "my.sub:2: in/x.csv is not copied, since it is a path, a directory, or larger than 16 MB, "
@@ -515,11 +515,11 @@ def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None
     (tmp_path / "my.sub").write_text(text)
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     assert "run.sh" not in {file.name for file in make_plan(request).files}
-    result = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
+    result = [each.text for each in validate(request).problems if each.text.startswith("my.sub:")]
     assert ["work/run.sh" in result[0], "work/train.py" in result[1]] == [True, True]
     (tmp_path / "my.sub").write_text(text.partition("\n")[2])
     # The trainer's template brings a train.py.
-    assert not [each for each in validate(request) if each.text.startswith("my.sub:")]
+    assert not [each for each in validate(request).problems if each.text.startswith("my.sub:")]
 
 
 def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_pa
 
 
 def without_effect(request: Request) -> list[str]:
-    found = [each for each in validate(request) if "has no effect" in each.text]
+    found = [each for each in validate(request).problems if "has no effect" in each.text]
     assert not any(each.fatal for each in found)
     return [each.text for each in found]
 
@@ -693,3 +693,15 @@ def test_a_plan_of_sub_dags_reads_back(tmp_path: Path) -> None:
     assert [[*sub.nodes] for sub in inner] == [
         [f"g{run}-train_epoch0", f"g{run}-train_epoch1"] for run in (0, 1)
     ]
+
+
+def test_a_plan_is_made_of_what_was_validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expanding a large sweep takes a while: it is done once."""
+    request = request_for(tmp_path, TWO)
+    expected = make_plan(request)
+    validation = validate(request)
+    monkeypatch.setattr("metlmon.authoring.sweeps.expand.expand", None)
+    plan = make_plan(request, validation)
+    assert [file.data for file in plan.files] == [file.data for file in expected.files]
