@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from metlmon.eventlog import header, usage_table
+from metlmon.eventlog import header
 from metlmon.eventlog.events import (
+    USAGE_TITLE,
     Aborted,
     ClusterRemove,
     ClusterSubmit,
@@ -33,6 +34,8 @@ from metlmon.eventlog.events import (
     Submit,
     Terminated,
     Transfer,
+    UsageTable,
+    usage_table,
 )
 
 
@@ -42,9 +45,7 @@ def _line(pattern: str) -> re.Pattern[str]:
 
 
 _INTEGER: Final = r"-?[0-9]{1,18}"
-_STRUCTURED_LINE: Final = (
-    rf"\([01]\) |Usr \d|-?\d+  ?-  ?\D|{usage_table.TITLE}|Job terminated .* at "
-)
+_STRUCTURED_LINE: Final = rf"\([01]\) |Usr \d|-?\d+  ?-  ?\D|{USAGE_TITLE}|Job terminated .* at "
 
 _CODE: Final = _line(rf"Code ({_INTEGER}) Subcode ({_INTEGER})[^\S\n]*$")
 _CODE_IN_TEXT: Final = re.compile(rf"\bCode ({_INTEGER}) Subcode ({_INTEGER})")
@@ -325,7 +326,7 @@ def _evicted(text: str, body: str) -> Evicted:
         signal=signal,
         bytes_sent=counts.get("Run Bytes Sent By Job"),
         bytes_received=counts.get("Run Bytes Received By Job"),
-        usage=usage_table.table(body),
+        usage=usage_table(body),
     )
 
 
@@ -344,7 +345,7 @@ def _terminated(text: str, body: str) -> Terminated:
         total_bytes_sent=counts.get("Total Bytes Sent By"),
         total_bytes_received=counts.get("Total Bytes Received By"),
         ended_utc=header.parse_utc(ended) if ended else None,
-        usage=usage_table.table(body),
+        usage=usage_table(body),
     )
 
 
@@ -437,7 +438,7 @@ def _file_transfer(text: str, body: str) -> FileTransfer:
 
 _USUAL_COUNT: Final = r"\t([0-9]{1,18})  -  "
 _USUAL_END: Final = (
-    rf"(\t{usage_table.TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
+    rf"(\t{USAGE_TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
     r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
 )
 _USUAL_TERMINATION: Final = re.compile(
@@ -474,7 +475,7 @@ def _usual_termination(text: str, body: str) -> Terminated:
         total_bytes_sent=int(sent),
         total_bytes_received=int(received),
         ended_utc=header.parse_utc(ended) if ended else None,
-        usage=usage_table.UsageTable(table) if table else (),
+        usage=UsageTable(table) if table else (),
     )
 
 
@@ -494,7 +495,7 @@ def _usual_eviction(text: str, body: str) -> Evicted:
         signal=None,
         bytes_sent=int(sent),
         bytes_received=int(received),
-        usage=usage_table.UsageTable(table) if table else (),
+        usage=UsageTable(table) if table else (),
     )
 
 

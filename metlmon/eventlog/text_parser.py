@@ -1,20 +1,36 @@
-"""Parses the text form of event logs: headers, bodies, and separators ``...``.
+"""Parses the text form of event logs: headers, bodies, separators ``...``, and damage.
 
 Source followed: ``ReadUserLog::readEventNormal`` in ``read_user_log.cpp``. An event is
 complete when its separator is. Every decision depends only on the bytes between two
 separators, not on how the bytes were divided among calls.
+
+A write cut short by a full disk or a file server leaves an event without its separator, and
+the next event's header appears in its body: at the start of a line, or in the middle of
+the cut one. A job can also write text that looks like a header (008, hold reasons,
+notes). The rules that distinguish the two:
+
+- At the start of a line, or after NULs, it is a header: HTCondor indents text from
+  other sources.
+- In mid-line it must be exactly what HTCondor writes for its number: ids at least three digits
+  wide, the number's own first text up to the end of the line, and no line after it that belongs
+  to the event around it.
+- In an 008, 028 or 033, whose text is entirely the job's, mid-line text is never a header.
+- In prose (a reason, a note) after a blank or a quotation mark it is a header when more lines
+  follow; at the end of the block it is a quotation, reported by a warning.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from metlmon.eventlog import recovery, warning_text
+from msgspec import Struct
+
 from metlmon.eventlog.bodies import detail
-from metlmon.eventlog.events import Event, ImageSize, LogWarning, Parsed, Position
+from metlmon.eventlog.events import EVENT_NAMES, Event, ImageSize, LogWarning, Parsed, Position
 from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
-from metlmon.eventlog.recovery import EventFragment
+from metlmon.redact import redact_secrets
 
 _SEPARATOR: Final = re.compile(rb"\n\.\.\.\r?\n")
 _EMPTY: Final = re.compile(rb"\.\.\.\r?\n")
@@ -132,8 +148,8 @@ class _TextLog:
         """Read a block that is not exactly one event; ``cut``: no separator ends it."""
         if nuls := block.count(b"\0"):
             before = block.count(b"\n", 0, block.index(b"\0"))
-            self.warnings.append(warning_text.nul_bytes(nuls, self._line + before))
-        fragments, ambiguous = recovery.find_fragments(block, self._line, self._calendar)
+            self.warnings.append(nul_bytes_warning(nuls, self._line + before))
+        fragments, ambiguous = find_fragments(block, self._line, self._calendar)
         self._warn_about_junk(block[: fragments[0].header.start if fragments else len(block)])
         for index, fragment in enumerate(fragments):
             next_fragment = fragments[index + 1] if index + 1 < len(fragments) else None
@@ -147,32 +163,32 @@ class _TextLog:
         header = fragment.header
         end = next_fragment.header.start if next_fragment else len(block)
         if next_fragment is not None:
-            end, damaged = recovery.event_end(block, fragment, next_fragment)
+            end, damaged = event_end(block, fragment, next_fragment)
         else:
             damaged = cut
         damaged = damaged or block.find(b"\0", header.start, end) >= 0
         self._add_event(block, header, header.text_start, end, fragment.line, damaged)
         if next_fragment is not None and next_fragment.mid_line:
             self.warnings.append(
-                warning_text.glued(
+                glued_warning(
                     header.event_label, next_fragment.header.event_label, next_fragment.line
                 )
             )
         elif next_fragment is not None:
             self.warnings.append(
-                warning_text.unterminated(
+                unterminated_warning(
                     header.event_label, next_fragment.line, next_fragment.header.event_label
                 )
             )
         elif cut:
-            self.warnings.append(warning_text.unterminated(header.event_label, fragment.line, None))
+            self.warnings.append(unterminated_warning(header.event_label, fragment.line, None))
 
     def _warn_about_junk(self, junk: bytes) -> None:
         """Warn about bytes where a header should be."""
         content = junk.replace(b"\0", b"").strip()
         if not content:
             return
-        warning = warning_text.bad_header if BEGINNING.match(content) else warning_text.garbage
+        warning = bad_header_warning if BEGINNING.match(content) else garbage_warning
         blank = len(junk) - len(junk.lstrip(b"\0 \t\r\n"))
         self.warnings.append(warning(content, self._line + junk.count(b"\n", 0, blank)))
 
@@ -184,7 +200,7 @@ class _TextLog:
             decoded = raw.decode()
         except UnicodeDecodeError:
             decoded = raw.decode("utf-8", "replace")
-            self.warnings.append(warning_text.bad_utf8(header.event_label, line))
+            self.warnings.append(bad_utf8_warning(header.event_label, line))
         if "\0" in decoded:
             decoded = decoded.replace("\0", "")
         if "\r" in decoded:
@@ -206,3 +222,217 @@ class _TextLog:
                 damaged=damaged,
             )
         )
+
+
+# --- headers in damaged stretches ------------------------------------------------------------
+
+_FIRST_TEXTS: Final[Mapping[int, str]] = {
+    0: r"Job submitted from host: [^\"']*",
+    1: r"Job executing on host: [^\"']*",
+    2: r"\(-?\d+\) .*",
+    3: r"Job was checkpointed\.",
+    4: r"Job was evicted\.( Code -?\d+ Subcode -?\d+)?",
+    5: r"Job terminated\.",
+    6: r"Image size of job updated: -?\d+",
+    7: r"Shadow exception!",
+    9: r"Job was aborted( by the user)?\.",
+    10: r"Job was suspended\.",
+    11: r"Job was unsuspended\.",
+    12: r"Job was held\.",
+    13: r"Job was released\.",
+    14: r"Node -?\d+ executing on host: [^\"']*",
+    15: r"Node -?\d+ terminated\.",
+    16: r"POST Script terminated\.",
+    21: r"(Error|Message) from .*:",
+    22: r"Job disconnected, attempting to reconnect",
+    23: r"Job reconnected to .*",
+    24: r"Job reconnection failed",
+    34: r"PRE script return value is PRE_SKIP value",
+    35: r"Cluster submitted from host: [^\"']*",
+    36: r"Cluster removed",
+    40: r"(Entered queue to transfer|Started transferring|Finished transferring)"
+    r" (input|output) files",
+}
+"""What HTCondor writes after the date, for the events that damage is likely to reach."""
+
+_FIRST_TEXT: Final = {number: re.compile(text) for number, text in _FIRST_TEXTS.items()}
+
+_LONGEST_FIRST_TEXT: Final = 2048
+"""Bound of the first text of a mid-line header: addresses take a few hundred bytes."""
+
+_OWN_TEXT: Final = frozenset({8, 28, 33})
+"""Events whose text, header line included, is written by a job or a user."""
+
+_MANY_LINES_OF_PROSE: Final = frozenset({0, 21, 35})
+"""Events with several lines of foreign text: a line after a quotation proves nothing."""
+
+_NO_PROSE: Final = frozenset({1, 3, 5, 6, 10, 14, 15, 16, 40})
+"""Events whose bodies contain only text of HTCondor itself and closed strings."""
+
+_BODY_OF_ITS_OWN: Final = frozenset({1, 3, 4, 5, 6, 10, 14, 15, 16, 36, 40})
+"""Events whose bodies begin with a line that cannot be mistaken for prose."""
+
+_STRICT_IDS: Final = re.compile(rb"[0-9]{3} \((?:[0-9]{3}|-[0-9]{2})[0-9]*\.(?:[0-9]{3}|-[0-9]{2})")
+_ONLY_HTCONDOR: Final = re.compile(
+    rb"\s*(?:\([01]\) |Usr [0-9]|-?[0-9]+ (?: ?-  ?(?:[A-Z]|\Z)| ?\Z)|Partitionable |\.)"
+    rb"|\s*DAG Node: \Z"
+    rb"|\t   \w[^:]*(?: :|\Z)|\t\t\Z"
+)
+"""The cut part of a line that only HTCondor can have written."""
+
+_QUOTING: Final = b" \t\"'`([{<=:,;"
+_TORN_SEPARATOR: Final = (b".", b"..", b"...")
+
+_END_OF_A_HOLD: Final = re.compile(rb"\s*Code -?[0-9]+ Subcode ")
+"""The line after a hold reason, which the reason's last line cannot be an event before."""
+
+_STATUS: Final = re.compile(rb"\s*\([01]\) ")
+_WITH_STATUS: Final = frozenset({4, 5, 15, 16})
+"""Events whose bodies begin with an exit status."""
+
+
+class EventFragment(Struct, frozen=True):
+    """A header in a damaged block, its line in the file, and whether it is mid-line."""
+
+    header: Header
+    line: int
+    mid_line: bool
+
+
+def find_fragments(
+    block: bytes, line: int, calendar: Calendar
+) -> tuple[list[EventFragment], LogWarning | None]:
+    """Find the headers in ``block``, the bytes between two separators.
+
+    ``line`` is the line number of its first line. Also returns at most one warning, about
+    text that may have been a header.
+    """
+    line_start = scanned = 0
+    fragments: list[EventFragment] = []
+    ambiguous: LogWarning | None = None
+    for candidate in CANDIDATE.finditer(block):
+        header = calendar.read(block, candidate.start())
+        if header is None:
+            continue
+        newlines = block.count(b"\n", scanned, header.start)
+        if newlines:
+            line += newlines
+            line_start = block.rindex(b"\n", scanned, header.start) + 1
+        scanned = header.start
+        if header.start == 0 or block[header.start - 1] in b"\n\0":
+            fragments.append(EventFragment(header, line, mid_line=False))
+            continue
+        if not _is_whole(block, header):
+            continue
+        within = fragments[-1].header if fragments else None
+        if within is None or _is_glued(block, header, within, line_start):
+            fragments.append(EventFragment(header, line, mid_line=True))
+        elif ambiguous is None:
+            ambiguous = ambiguous_header_warning(within.event_label, header.event_label, line)
+    return fragments, ambiguous
+
+
+def event_end(
+    block: bytes, fragment: EventFragment, next_fragment: EventFragment
+) -> tuple[int, bool]:
+    """The end of the event at ``fragment``, and whether it was cut off.
+
+    When the next fragment is glued to the separator itself, the event is complete.
+    """
+    end = next_fragment.header.start
+    line_start = block.rfind(b"\n", fragment.header.start, end) + 1
+    if next_fragment.mid_line and line_start and block[line_start:end] in _TORN_SEPARATOR:
+        return line_start, False
+    return end, True
+
+
+def _is_whole(block: bytes, header: Header) -> bool:
+    """Whether a mid-line header and the text after it are as HTCondor writes them."""
+    if header.number not in EVENT_NAMES or not _STRICT_IDS.match(block, header.start):
+        return False
+    line_end = block.find(b"\n", header.text_start, header.text_start + _LONGEST_FIRST_TEXT)
+    if line_end < 0:
+        line_end = len(block)
+    text = block[header.text_start : min(line_end, header.text_start + _LONGEST_FIRST_TEXT)]
+    first_text = _FIRST_TEXT.get(header.number)
+    if first_text and not first_text.fullmatch(text.removesuffix(b"\r").decode("utf-8", "replace")):
+        return False
+    if header.number in _WITH_STATUS:
+        return _STATUS.match(block, line_end + 1) is not None
+    return _END_OF_A_HOLD.match(block, line_end + 1) is None
+
+
+def _is_glued(block: bytes, header: Header, within: Header, line_start: int) -> bool:
+    """Whether a whole mid-line header cuts off the event ``within``, not quoted by it."""
+    if within.number in _OWN_TEXT:
+        return False
+    if line_start <= within.start or within.number in _NO_PROSE:
+        return True
+    if _ONLY_HTCONDOR.match(block, line_start, header.start):
+        return True
+    if block[header.start - 1] not in _QUOTING:
+        return True
+    line_end = block.find(b"\n", header.text_start)
+    has_body = line_end >= 0 and bool(block[line_end + 1 : line_end + 3].strip(b"\r\n"))
+    return has_body and (
+        within.number not in _MANY_LINES_OF_PROSE or header.number in _BODY_OF_ITS_OWN
+    )
+
+
+# --- warnings about damage; quoted text is bounded and sanitized -----------------------------
+
+MAX_EXCERPT: Final = 80
+"""Characters of a log that a warning quotes: enough to locate them with grep."""
+
+
+def excerpt(data: bytes) -> str:
+    """The start of ``data`` on one line, without control characters or secrets."""
+    text = redact_secrets(data[: 16 * MAX_EXCERPT].decode("utf-8", "replace"))[: 4 * MAX_EXCERPT]
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    short = " ".join(plain.split())
+    return short if len(short) <= MAX_EXCERPT else short[: MAX_EXCERPT - 1] + "…"
+
+
+def garbage_warning(data: bytes, line: int) -> LogWarning:
+    """Warn about bytes that belong to no event."""
+    return LogWarning("garbage", line, f"no event begins here, skipped: {excerpt(data)}")
+
+
+def bad_header_warning(data: bytes, line: int) -> LogWarning:
+    """Warn about a line that begins like a header but cannot be read as one."""
+    return LogWarning("bad-header", line, f"unreadable event header, skipped: {excerpt(data)}")
+
+
+def glued_warning(cut: str, header: str, line: int) -> LogWarning:
+    """Warn about a header in mid-line, after an event that was cut off."""
+    return LogWarning(
+        "glued-header", line, f"{cut} was cut here; {header} follows on the same line"
+    )
+
+
+def ambiguous_header_warning(event: str, header: str, line: int) -> LogWarning:
+    """Warn about mid-line text that may be a header or a quotation of one."""
+    return LogWarning(
+        "glued-header",
+        line,
+        f"{header} is quoted in the text of {event}, or was glued to it; not taken as an event",
+    )
+
+
+def unterminated_warning(cut: str, line: int, next_header: str | None) -> LogWarning:
+    """Warn about an event cut off by the next header or the end of a dead log."""
+    reason = (
+        f"{next_header} begins before its end" if next_header else "the log ends before its end"
+    )
+    return LogWarning("unterminated-event", line, f"{cut} was cut: {reason}")
+
+
+def nul_bytes_warning(count: int, line: int) -> LogWarning:
+    """Warn about a run of NUL bytes, as file servers leave them."""
+    noun = "byte" if count == 1 else "bytes"
+    return LogWarning("nul-bytes", line, f"{count} NUL {noun}; events may be lost here")
+
+
+def bad_utf8_warning(event: str, line: int) -> LogWarning:
+    """Warn about bytes that are not UTF-8; they are read as U+FFFD."""
+    return LogWarning("bad-utf8", line, f"{event} holds bytes that are not UTF-8")

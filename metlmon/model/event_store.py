@@ -28,7 +28,7 @@ from metlmon.eventlog import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.usage_table import UsageTable
+from metlmon.eventlog.events import UsageTable
 from metlmon.redact import redact_secrets
 
 SHARED_LENGTH: Final = 400

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import asdict, replace
 
 from metlmon.eventlog import UsageRow
-from metlmon.eventlog.usage_table import UsageTable
+from metlmon.eventlog.events import UsageTable
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, JobKey, NodeKey

@@ -23,7 +23,7 @@ from metlmon.eventlog import (
     UsageRow,
     parse,
 )
-from metlmon.eventlog.usage_table import UsageTable
+from metlmon.eventlog.events import UsageTable
 from metlmon.model.event_store import (
     BODY_LIMIT,
     SHARED_LENGTH,
