@@ -15,8 +15,7 @@ from msgspec import Struct, field
 from textual.message import Message
 from textual.timer import Timer
 
-from metlmon.error_text import describe_error
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError, describe_error
 from metlmon.live.feed import Feed, NullFeed, Snapshot
 from metlmon.snapshot.types import Progress
 from metlmon.stats.timeline import Timeline, timeline

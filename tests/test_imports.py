@@ -26,6 +26,7 @@ READING = {
     for name in (
         "frozen",
         "redact",
+        "errors",
         "config",
         "dagman",
         "eventlog",
@@ -57,9 +58,8 @@ OURS: dict[str, set[str]] = {
         *("metlmon.config.settings", "metlmon.model.sites", "metlmon.model.states"),
         *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
         *(
-            "metlmon.live.cache",
-            "metlmon.live.errors",
-            "metlmon.config.safe_regex",
+            "metlmon.errors",
+            "metlmon.config.settings",
             "metlmon.config.toml_file",
             "metlmon.redact",
         ),

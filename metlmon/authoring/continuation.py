@@ -32,8 +32,8 @@ from metlmon.authoring.runs import CHECKPOINT_VARIABLE
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
 from metlmon.dagman import Node
 from metlmon.dagman.submit_description import command_values
-from metlmon.jobfiles.metl_files import read_metrics_csv
-from metlmon.live.regular_files import UnreadableFile, read_file
+from metlmon.jobfiles.training_files import read_metrics_csv
+from metlmon.live.file_access import UnreadableFile, read_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable
 from metlmon.model.states import ALIVE, DagState, State

@@ -20,7 +20,7 @@ from metlmon.dagman import Node, Workflow, load_workflow
 from metlmon.dagman.commands import DescriptionCommand, IncludeCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.submit_description import Description
-from metlmon.live.regular_files import UnreadableFile, read_file, read_regular_file
+from metlmon.live.file_access import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, gate_command, variable
 from metlmon.snapshot.builder import SnapshotBuilder

@@ -30,7 +30,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.templates import load_template
-from metlmon.live.regular_files import UnreadableFile, read_file
+from metlmon.live.file_access import UnreadableFile, read_file
 
 WIDTH: Final = 96
 """Maximum characters of a line of a list."""

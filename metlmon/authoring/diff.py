@@ -41,9 +41,9 @@ from metlmon.dagman import (
     read_rescue,
     rescue_number,
 )
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
-from metlmon.live.regular_files import read_regular_file
+from metlmon.live.file_access import read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import gate_name, parse_run_part, variable
 from metlmon.model.states import ALIVE, State

@@ -119,7 +119,7 @@ def _open_closed_descriptors() -> None:
 
 def _report_crash(error: Exception) -> int:
     """Report an unexpected error, sanitised: it may quote what a job wrote."""
-    from metlmon.error_text import TRACEBACK, describe_error, format_traceback
+    from metlmon.errors import TRACEBACK, describe_error, format_traceback
 
     lines = [f"metlmon: {describe_error('ended by an error', error)}"]
     if isinstance(error, OSError) and error.filename is None and error.strerror:
@@ -162,7 +162,7 @@ def _print_version() -> int:
 
 
 def _run_command(options: argparse.Namespace) -> int:
-    from metlmon.live.errors import InputError, unusable_path
+    from metlmon.errors import InputError, unusable_path
 
     if options.command is None:
         parser().print_help()

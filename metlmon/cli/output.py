@@ -69,7 +69,7 @@ def warning_line(notice: Notice) -> str:
 def standard_output(*, ascii: bool) -> Iterator[None]:
     """Standard output that translates symbols to ASCII if asked to or if it shows nothing else.
 
-    See :func:`metlmon.text.sanitize.to_ascii`.
+    See :func:`metlmon.text.spans.to_ascii`.
     """
     if not ascii and can_show(sys.stdout):
         yield
@@ -85,7 +85,7 @@ class _AsciiStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        from metlmon.text.sanitize import to_ascii
+        from metlmon.text.spans import to_ascii
 
         return self._stream.write(to_ascii(text))
 

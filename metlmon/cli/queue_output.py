@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.live.session import Session
 from metlmon.pool.connection import PoolConnection
-from metlmon.pool.discrepancies import STATUS_NAMES, QueueDiscrepancy
 from metlmon.pool.poller import QueuePoller
+from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.text.formatting import plain
 

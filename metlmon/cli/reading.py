@@ -19,19 +19,19 @@ from msgspec.structs import replace
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_warnings
 from metlmon.config.loader import load_settings, time_zone
+from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
-from metlmon.live.notices import OF_A_MOMENT
-from metlmon.live.time_argument import parse_time_argument
+from metlmon.model.clock import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.notices import OF_A_MOMENT
 from metlmon.snapshot.row_text import format_run_list, matches_run
 from metlmon.snapshot.types import Progress, RunRow, Status
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.cli.queue_output import QueueReport
-    from metlmon.stats.inputs import StatsInput
+    from metlmon.live.feed import StatsInput
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
 """Commands that print all warnings also for people."""
@@ -103,7 +103,7 @@ def _progress_line(stream: TextIO) -> Callable[[Progress | None], None]:
 
 def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
     """What statistics of the ensemble are made from; ``more``: further fields."""
-    from metlmon.stats.inputs import StatsInput
+    from metlmon.live.feed import StatsInput
 
     builder = reader.snapshot_builder()
     return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings, **more)

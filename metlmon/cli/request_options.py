@@ -30,7 +30,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 
 _OPTION_NAMES: Final = {
     "directory": "DIR",

@@ -40,6 +40,6 @@ config`` shows the effective values and their origin.
 
 The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
 and paths below the dagdir to read, but no command and no path to write; a pattern that takes too
-long is disabled (:mod:`metlmon.config.safe_regex`), with a warning. The user's file is validated
+long is disabled (:mod:`metlmon.config.settings`), with a warning. The user's file is validated
 alike.
 """

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from metlmon.config.safe_regex import InvalidPattern, SafePattern
-from metlmon.config.settings import Label, MetricPattern, MetricSettings, Settings
+from metlmon.config.settings import (
+    InvalidPattern,
+    Label,
+    MetricPattern,
+    MetricSettings,
+    SafePattern,
+    Settings,
+)
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.model.sites import BUILT_IN_SITES
 
 if TYPE_CHECKING:
@@ -120,6 +126,17 @@ def configuration_directory() -> Path:
     """The directory of the user's ``metlmon.toml`` (XDG base directories)."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "metlmon"
+
+
+def cache_directory() -> Path | None:
+    """The cache directory, existing or not; None if there is no home."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG specification requires that a relative path is ignored.
+        home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    except (RuntimeError, ValueError):
+        return None
+    return home / "metlmon" if home.is_absolute() else None
 
 
 def load_settings(dagdir: Path) -> Settings:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.live.errors import REMEDIES
+from metlmon.errors import REMEDIES
 
 Where = tuple[str | int, ...]
 """Path of a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
@@ -159,7 +159,7 @@ def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
     Raises UnusableToml, and FileNotFoundError for a link to nothing.
     """
     # Imported late, like tomllib.
-    from metlmon.live.regular_files import UnreadableFile, read_file
+    from metlmon.live.file_access import UnreadableFile, read_file
 
     try:
         real = path.resolve(strict=True)

@@ -1,7 +1,7 @@
 """Reads one dagdir into the state model, in steps of bounded time.
 
 The reader never writes, holds no file open, and relies on ``stat``. Early wake-ups come from
-:mod:`metlmon.live.watcher`.
+:mod:`metlmon.live.session`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from msgspec import Struct
 
 from metlmon.config.settings import Settings
 from metlmon.dagman import Problem
+from metlmon.errors import InputError
 from metlmon.eventlog import LogWarning
-from metlmon.live.cache import Cache
+from metlmon.live.cache import Cache, CacheWrite
 from metlmon.live.dagman_files import DagmanFiles
 from metlmon.live.discovery import (
     Sniffed,
@@ -30,20 +31,10 @@ from metlmon.live.discovery import (
     discover_dags,
     discover_logs,
 )
-from metlmon.live.errors import InputError
-from metlmon.live.follower import DirectoryMtimes
-from metlmon.live.fs_timeout import FsTimeout, call_with_timeout, clock_time, stat_all
+from metlmon.live.file_access import FsTimeout, call_with_timeout, clock_time, stat_all
+from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
 from metlmon.live.gate_files import GateFiles
-from metlmon.live.log_cache import CacheWrite
 from metlmon.live.log_reader import LogReader
-from metlmon.live.notices import (
-    FileError,
-    FileErrors,
-    as_of_warnings,
-    duration_suffix,
-    reused_ids_warning,
-    zone_conflict,
-)
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.model_state import LogRole, LogStats, Notice
@@ -483,10 +474,6 @@ class DagdirReader:
                 notices += self._unterminated(reader)
         notices += self._missing_dags()
         notices += self._missing_logs(reported)
-        notices += zone_conflict(self.ensemble.clock)
-        notices += as_of_warnings(self.ensemble)
-        if self.ensemble.reused_ids:
-            notices.append(reused_ids_warning(self.ensemble.reused_ids))
         self.ensemble.lasting_notices = notices
 
     def _unterminated(self, reader: LogReader) -> list[Notice]:

@@ -23,10 +23,8 @@ from metlmon.dagman import (
     read_rescue,
     rescue_number,
 )
-from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, Follower
-from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
-from metlmon.live.notices import FileErrors
-from metlmon.live.regular_files import read_regular_file
+from metlmon.live.file_access import FsTimeout, call_with_timeout, read_regular_file
+from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, FileErrors, Follower
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 

@@ -20,10 +20,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
+from metlmon.errors import InputError, unusable_path
 from metlmon.eventlog import current_name, looks_like_event_log
-from metlmon.live.errors import InputError, unusable_path
-from metlmon.live.fs_timeout import FsTimeout, call_with_timeout, stat_all
-from metlmon.live.regular_files import open_regular, read_regular_file
+from metlmon.live.file_access import (
+    FsTimeout,
+    call_with_timeout,
+    open_regular,
+    read_regular_file,
+    stat_all,
+)
 from metlmon.model.dag import Dag
 from metlmon.model.model_state import LogRole
 

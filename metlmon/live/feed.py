@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
@@ -192,3 +192,20 @@ class NullFeed(Feed):
 
     def set_unattended(self, unattended: bool) -> None:
         """Do nothing: there are no further snapshots."""
+
+
+class StatsInput(Struct, frozen=True):
+    """The input of every statistic.
+
+    ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
+    are empty until the first read (``files_read`` is False). ``load_description`` loads the
+    description of the DAG files' nodes, which few statistics need.
+    """
+
+    status: Status
+    ledger: Ledger
+    settings: Settings = field(default_factory=Settings)
+    trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
+    streams: Mapping[JobId, Streamed] = field(default_factory=dict)
+    files_read: bool = False
+    load_description: Callable[[], DagDescription] = DagDescription

@@ -1,4 +1,4 @@
-"""Follows one file that grows, is truncated in place, or is replaced.
+"""Follows one file that grows, is truncated in place, or is replaced, and its errors.
 
 Relies on ``stat`` (size, inode, times) and on a fingerprint of the first bytes, since a
 ``nodes.log`` truncated by DAGMan can grow past the old offset between two checks.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from time import monotonic
 from typing import Final
 from zlib import crc32
 
 from msgspec import Struct
 
-from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
+from metlmon.live.file_access import FsTimeout, call_with_timeout, clock_time
 
 FINGERPRINT: Final = 256
 """Leading bytes that identify a file's content: they hold the first event's ids and time."""
@@ -232,7 +232,76 @@ class DirectoryMtimes:
             self._pending |= abs(now - file_times[0] / 1e9) < SETTLED
         self._pending |= times != self._times
         self._times = times
-        if not self._pending or (large and monotonic() - self._reported_at < LARGE_FOLDER_SECONDS):
+        if not self._pending or (
+            large and time.monotonic() - self._reported_at < LARGE_FOLDER_SECONDS
+        ):
             return False
-        self._pending, self._reported_at = False, monotonic()
+        self._pending, self._reported_at = False, time.monotonic()
         return True
+
+
+# --- files that cannot be read ---------------------------------------------------------------
+
+SPEAK_AFTER: Final = 3.0
+"""Seconds after which a pending call is reported; shorter delays are normal under load."""
+
+
+class FileError(Struct, frozen=True):
+    """An unreadable file.
+
+    ``since``: seconds since 1970, if the file was readable before; ``missing``: it does not exist.
+    """
+
+    name: str
+    reason: str
+    since: float | None
+    missing: bool = False
+
+    @property
+    def is_reportable(self) -> bool:
+        """Whether it is more than a slow file server."""
+        overdue = self.since is not None and abs(time.time() - self.since) >= SPEAK_AFTER
+        return self.reason != SILENT or overdue
+
+    def message(self, subject: str) -> str:
+        """Format the error; ``subject``: the file's name or kind."""
+        if self.since is None:
+            return f"{subject} cannot be read: {self.reason}"
+        since = f"since {clock_time(self.since)}"
+        if self.reason == SILENT:
+            return f"{subject}: {self.reason} {since}{duration_suffix(self.since)}"
+        if self.missing:
+            return f"{subject} is gone {since}; what was read before stays"
+        return f"{subject} cannot be read {since}: {self.reason}"
+
+
+def duration_suffix(since: float) -> str:
+    """Format the time since ``since``; empty below one minute."""
+    minutes = int(abs(time.time() - since) // 60)
+    if minutes < 1:
+        return ""
+    return f" ({minutes} min)" if minutes < 120 else f" ({minutes // 60} h)"
+
+
+class FileErrors:
+    """The errors of some files, by name."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._errors: dict[str, FileError] = {}
+
+    def update(
+        self, name: str, follower: Follower, reason: str | None, missing: bool = False
+    ) -> None:
+        """Set the reason why a file is unreadable; None if it is readable."""
+        known = self._errors.get(name)
+        if reason is None:
+            self._errors.pop(name, None)
+        elif known is None or (known.reason, known.missing) != (reason, missing):
+            since = known.since if known is not None else self._now()
+            self._errors[name] = FileError(
+                name, reason, since if follower.was_readable else None, missing
+            )
+
+    def reportable(self) -> list[FileError]:
+        return [error for error in self._errors.values() if error.is_reportable]

@@ -25,9 +25,14 @@ from metlmon.jobfiles.gate_files import (
     read_stopped,
     read_target,
 )
+from metlmon.live.file_access import (
+    FsTimeout,
+    UnreadableFile,
+    call_with_timeout,
+    read_file,
+    read_file_end,
+)
 from metlmon.live.follower import DirectoryMtimes
-from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
-from metlmon.live.regular_files import UnreadableFile, read_file, read_file_end
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice

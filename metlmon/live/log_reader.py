@@ -8,10 +8,9 @@ from datetime import datetime, tzinfo
 from typing import Final
 
 from metlmon.eventlog import FastResult, LogWarning, Position, first_year, parse, parse_fast
-from metlmon.live.cache import Cache, CacheMiss
+from metlmon.live.cache import Cache, CacheMiss, CacheWrite, LogCache
 from metlmon.live.discovery import LogFile
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
-from metlmon.live.log_cache import CacheWrite, LogCache
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import Batch, LogRole
 

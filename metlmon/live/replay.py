@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.dagman import read_rescue
-from metlmon.error_text import describe_error
+from metlmon.errors import describe_error
 from metlmon.eventlog import Position, looks_like_event_log, parse
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import Job

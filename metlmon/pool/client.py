@@ -1,7 +1,7 @@
 """The pool client: performs the pool operations of screens and commands.
 
 Before an action on a job the queue is queried for that job, which must be the one in the logs
-(:mod:`metlmon.pool.ownership`). Manual: "Managing a Job", "DAGMan Workflows > Running and
+(:mod:`metlmon.pool.queue_checks`). Manual: "Managing a Job", "DAGMan Workflows > Running and
 Managing DAGMan" (halt files), "Rescue DAG".
 """
 
@@ -19,11 +19,17 @@ from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
 from metlmon.pool import gate_requests, submission
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
-from metlmon.pool.discrepancies import IDLE, STATUS_NAMES
 from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
 from metlmon.pool.job_actions import action_previews, dagman_target
-from metlmon.pool.ownership import Ownership, belongs_elsewhere, is_dagman_of, runs_file
 from metlmon.pool.poller import QueuePoller
+from metlmon.pool.queue_checks import (
+    IDLE,
+    STATUS_NAMES,
+    Ownership,
+    belongs_elsewhere,
+    is_dagman_of,
+    runs_file,
+)
 from metlmon.pool.reasons import user_name
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
 from metlmon.pool import run_actions
-from metlmon.pool.discrepancies import HELD, SUSPENDED
 from metlmon.pool.gate_requests import FILE_NAME, placement_file
+from metlmon.pool.queue_checks import HELD, SUSPENDED
 from metlmon.pool.reasons import (
     EFFECTS,
     MAX_NAMES,

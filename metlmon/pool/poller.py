@@ -11,13 +11,21 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.error_text import describe_error
+from metlmon.errors import describe_error
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
 from metlmon.pool.connection import PoolConnection
-from metlmon.pool.discrepancies import GONE, IDLE, JobId, QueueDiscrepancy, differences
-from metlmon.pool.ownership import DEEPEST, Ownership, is_dagman_of
+from metlmon.pool.queue_checks import (
+    DEEPEST,
+    GONE,
+    IDLE,
+    JobId,
+    Ownership,
+    QueueDiscrepancy,
+    differences,
+    is_dagman_of,
+)
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from datetime import timedelta
+from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
+from metlmon.model.attributor import ReusedJobIds
+from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import Job, JobKey, NodeKey
@@ -27,11 +31,20 @@ GAVE_UP_SUFFIX: Final = " Aborting."
 MAX_NAME: Final = 60
 """Characters of a node name in a warning."""
 
+OF_A_MOMENT: Final = frozenset({"undated", "before-first-event"})
+"""Kinds of notices that apply only to the time of ``--as-of``."""
+
+MAX_FILES_NAMED: Final = 5
+"""Number of files named in one warning."""
+
 
 def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
     """All warnings about the input of an ensemble whose node states are resolved."""
     ensemble = aggregates.ensemble
     yield from ensemble.lasting_notices
+    yield from _zone_conflict(ensemble.clock)
+    yield from _as_of_warnings(ensemble)
+    yield from _reused_ids(ensemble.reused_ids)
     yield from ensemble.notices
     yield from _dagman_errors(ensemble)
     for dag in ensemble.dags.values():
@@ -50,6 +63,57 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
     yield from _foreign_jobs(ensemble)
     yield from _ambiguous_jobs(aggregates)
     yield from _log_gaps(aggregates)
+
+
+def _zone_conflict(clock: Clock) -> Iterator[Notice]:
+    """Warn if DAGMan's files contradict the time zone of the settings."""
+    contradiction = clock.contradiction()
+    if contradiction is None:
+        return
+    local, offset = contradiction
+    sign, minutes = "-" if offset < timedelta() else "+", abs(offset) // timedelta(minutes=1)
+    states = f"DAGMan's files state UTC{sign}{minutes // 60:02d}:{minutes % 60:02d}"
+    text = f"the zone {clock.zone} does not fit: {states} on {local:%Y-%m-%d}; mend tz, or --tz"
+    yield Notice("time-zone", None, None, text)
+
+
+def _undated_files(ensemble: Ensemble) -> Iterator[Notice]:
+    """Yield one warning on all files not known to be before or after ``--as-of``."""
+    names = [name for dag in ensemble.dags.values() for name in dag.undated_files()]
+    if names:
+        reason = "they state UTC, and no file has the logs' zone (give --tz, as America/Chicago)"
+        if ensemble.clock.has_offset:
+            reason = "they have no date"
+        more = f" and {len(names) - MAX_FILES_NAMED} more" if len(names) > MAX_FILES_NAMED else ""
+        text = (
+            f"files are left out, for whether they were written by then is not known: {reason}: "
+            f"{', '.join(names[:MAX_FILES_NAMED])}{more}"
+        )
+        yield Notice("undated", None, None, text)
+
+
+def _as_of_warnings(ensemble: Ensemble) -> Iterator[Notice]:
+    """Yield the warnings that apply only to the time of ``--as-of``."""
+    if ensemble.cut is None:
+        return
+    yield from _undated_files(ensemble)
+    first = ensemble.offsets.first_later
+    if ensemble.newest is None and first is not None:
+        text = f"nothing had been logged by {ensemble.cut}: the first event is of {first}"
+        yield Notice("before-first-event", None, None, text)
+
+
+def _reused_ids(reused: ReusedJobIds) -> Iterator[Notice]:
+    """Warn of job ids that another schedd has used again."""
+    if not reused:
+        return
+    examples = ", ".join(f"{cluster}.{proc}" for cluster, proc in islice(reused, 3))
+    more = ", …" if len(list(islice(reused, 4))) > 3 else ""
+    text = (
+        f"job ids were given out again by another schedd: {examples}{more}; "
+        "each is a job of its own"
+    )
+    yield Notice("ids-again", None, None, text)
 
 
 def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:

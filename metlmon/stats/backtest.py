@@ -19,6 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.epoch_times import (
@@ -28,7 +29,6 @@ from metlmon.stats.epoch_times import (
     epoch_durations,
 )
 from metlmon.stats.estimates import Forecast, make_forecast
-from metlmon.stats.inputs import StatsInput
 
 SHARES: Final = (0.25, 0.5, 0.75)
 

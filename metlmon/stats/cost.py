@@ -16,11 +16,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import gamma_quantile
 from metlmon.text.formatting import count, duration, number
 

@@ -30,10 +30,10 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
+from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import EpochRow
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
     Colour,

@@ -32,6 +32,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from metlmon.jobfiles.records import Streamed
+from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.stats.epoch_times import (
@@ -42,7 +43,6 @@ from metlmon.stats.epoch_times import (
     epoch_durations,
     time_after_as_of,
 )
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import TRIALS, UNIFORM, Z_SCORES, gamma_quantile
 from metlmon.stats.totals import quartiles
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from metlmon.config.loader import load_settings, time_zone
+from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
-from metlmon.live.time_argument import parse_time_argument
+from metlmon.model.clock import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status

@@ -13,11 +13,11 @@ from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, TransferEntry
 from metlmon.stats.epoch_times import USER_VACATE_CODES
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours
 

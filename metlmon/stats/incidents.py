@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import fold_reason
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
@@ -40,7 +41,6 @@ from metlmon.stats.incident_rules import (
     silent_logs,
     stalled_transfers,
 )
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, epoch_number
 

@@ -26,6 +26,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
@@ -33,7 +34,6 @@ from metlmon.snapshot.types import DagDescription
 from metlmon.stats.bags import BagNodes, find_bags
 from metlmon.stats.epoch_times import merge_intervals, time_after_as_of
 from metlmon.stats.estimates import Interval
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.stats.timeline import TimeAxis
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions

@@ -20,12 +20,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point as Reached
+from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE, State
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import DescribedNode, Nodes, RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 
 RESERVED: Final = frozenset(

@@ -18,12 +18,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import Symbol
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import HourUnit, Outcome, State
@@ -31,7 +32,6 @@ from metlmon.snapshot.ledger import (
 )
 from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 

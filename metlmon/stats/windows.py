@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.live.errors import InputError
-from metlmon.live.time_argument import parse_time_argument
+from metlmon.errors import InputError
+from metlmon.model.clock import parse_time_argument
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import (
     EpochEntry,

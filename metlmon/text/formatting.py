@@ -3,7 +3,7 @@
 Pure functions and tables of symbols, shared by commands and screens, so that the same thing
 always has the same text. All functions return one line of plain characters: no markup, no
 escape sequences. Unknown values are written as a dash, never as 0. The output edge translates
-symbols for ASCII terminals: :func:`metlmon.text.sanitize.to_ascii`.
+symbols for ASCII terminals: :func:`metlmon.text.spans.to_ascii`.
 """
 
 from __future__ import annotations

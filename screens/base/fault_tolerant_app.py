@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from textual.worker import WorkerFailed
 
-from metlmon.error_text import TRACEBACK, describe_error, format_traceback
+from metlmon.errors import TRACEBACK, describe_error, format_traceback
 from screens.base.screens import SnapshotScreen
 from screens.terminal.driver import DiffRenderingApp
 

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
-from metlmon.error_text import describe_error
+from metlmon.errors import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolError, QueueSnapshot
 from metlmon.snapshot.types import QueueRow

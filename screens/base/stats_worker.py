@@ -15,12 +15,11 @@ from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from metlmon.error_text import describe_error
+from metlmon.errors import describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.types import Status
-from metlmon.stats.inputs import StatsInput
 
 T = TypeVar("T")
 

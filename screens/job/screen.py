@@ -11,10 +11,17 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.worker import get_current_worker
 
-from metlmon.error_text import describe_error
+from metlmon.errors import describe_error
 from metlmon.live.feed import Snapshot
-from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, calls_through
-from metlmon.live.regular_files import UnreadableFile, output_file, read_tail
+from metlmon.live.file_access import (
+    FsExecutor,
+    FsTimeout,
+    UnreadableFile,
+    call_with_timeout,
+    calls_through,
+    output_file,
+    read_tail,
+)
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
 from metlmon.stats.curves import streams

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from metlmon.error_text import describe_error
+from metlmon.errors import describe_error
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,

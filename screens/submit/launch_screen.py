@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError
-from metlmon.error_text import describe_error
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError, describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import PoolError, ScheddInfo, SiteInfo

@@ -19,8 +19,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from metlmon.text.sanitize import to_ascii
-from metlmon.text.spans import DIM, MOVING, Line, crop, line
+from metlmon.text.spans import DIM, MOVING, Line, crop, line, to_ascii
 from screens.actions import bindings_of
 from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, report_exception

@@ -23,7 +23,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.dagman import NodeKind
-from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import to_ascii
 from tests.support.sample_requests import nap
 
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from metlmon.config.loader import load_settings  # noqa: E402
 from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
+from metlmon.live.feed import StatsInput  # noqa: E402
 from metlmon.stats.backtest import (  # noqa: E402
     SHARES,
     Backtest,
@@ -33,7 +34,6 @@ from metlmon.stats.backtest import (  # noqa: E402
     median_error,
     median_naive_error,
 )
-from metlmon.stats.inputs import StatsInput  # noqa: E402
 from tests.generated.varied import KINDS, Kind, varied  # noqa: E402
 from tests.generated.write import write  # noqa: E402
 

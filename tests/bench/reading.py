@@ -169,7 +169,8 @@ def restart(directory: Path) -> dict[str, Any]:
 
 def _kept_in(directory: Path, first: bool) -> dict[str, Any]:
     try:
-        from metlmon.live.cache import Cache, cache_directory
+        from metlmon.config.loader import cache_directory
+        from metlmon.live.cache import Cache
     except ImportError:
         return {"missing": "nothing is kept"}
     place = cache_directory()

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
+from metlmon.errors import InputError
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
 from metlmon.live import log_reader
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.live.replay import ReplayPiece, replay_pieces
 from tests.support.recordings import FIXTURES, again, opened, report_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.errors import InputError
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import log_reader
-from metlmon.live.errors import InputError
 from tests.support.recordings import FIXTURES, again, copied, opened, report_of, sentences
 
 

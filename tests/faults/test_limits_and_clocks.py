@@ -18,7 +18,6 @@ import pytest
 
 from metlmon.config.settings import Settings
 from metlmon.live import session as session_module
-from metlmon.live import watcher
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
@@ -93,7 +92,7 @@ def test_with_no_watch_left_files_are_polled(
         raise OSError(errno.ENOSPC, "inotify_add_watch")
         yield 0
 
-    monkeypatch.setattr(watcher, "_inotify", refused)
+    monkeypatch.setattr(session_module, "_inotify", refused)
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(77))

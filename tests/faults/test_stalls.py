@@ -19,10 +19,10 @@ import pytest
 from metlmon.cli import reading
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.exit_codes import Exit
-from metlmon.live import fs_timeout, notices
+from metlmon.live import file_access, follower
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, calls_through
+from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
 from metlmon.snapshot.types import JobView
 from tests.faults.fuse import Fuse
 from tests.support.recordings import copied, opened, report_of
@@ -31,7 +31,7 @@ from tests.support.watched_session import DEADLINE, WatchedSession
 
 @pytest.fixture(autouse=True)
 def _reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(follower, "SPEAK_AFTER", 0.2)
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
 
 
@@ -229,7 +229,7 @@ def test_who_asked_for_no_patience_has_none(tmp_path: Path) -> None:
 
 
 def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fs_timeout, "PATIENCE", DEADLINE)
+    monkeypatch.setattr(file_access, "PATIENCE", DEADLINE)
     server, asker = Server(), FsExecutor(lambda: None)
     reported_slow = threading.Event()
 

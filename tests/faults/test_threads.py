@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from metlmon.live import session as session_module
-from metlmon.live.cache import Cache
+from metlmon.live.cache import Cache, CacheWrite
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.log_cache import CacheWrite
 from metlmon.live.replay import Replay
-from metlmon.live.watcher import DirectoryWatcher
+from metlmon.live.session import DirectoryWatcher
 from tests.support.recordings import FIXTURES, copied
 from tests.support.watched_session import DEADLINE, WatchedSession
 

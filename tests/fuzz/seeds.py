@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import msgpack
 
 from metlmon.eventlog import Position
-from metlmon.live.log_cache import CachedLog, FileMark, LogFragment, parser_version
+from metlmon.live.cache import CachedLog, FileMark, LogFragment, parser_version
 from tests.fuzz.targets import BETWEEN, CACHED_LOG, DAGDIR_FILES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -43,20 +43,20 @@ from metlmon.dagman import (
 )
 from metlmon.dagman.parser import parse_dag, read_commands
 from metlmon.dagman.submit_description import parse_description, submission
+from metlmon.errors import InputError
 from metlmon.eventlog import Event, ImageSizes, LogWarning, Position, Terminated, parse, parse_fast
 from metlmon.eventlog.events import Evicted, ImageSize
-from metlmon.jobfiles.metl_files import (
+from metlmon.jobfiles.training_files import (
     MOST_EPOCHS,
     MOST_METRICS,
+    newest_progress,
+    printed_values,
     read_args_txt,
     read_metrics_csv,
     read_metrics_txt,
 )
-from metlmon.jobfiles.stdout import newest_progress, printed_values
-from metlmon.live.cache import Cache, CacheMiss
+from metlmon.live.cache import Cache, CacheMiss, entry_name, load_entry, parser_version
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
-from metlmon.live.log_cache import entry_name, load_entry, parser_version
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.support.json_writer import JsonWriter

@@ -24,8 +24,13 @@ from metlmon.dagman import (
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.eventlog import parse, parse_fast
-from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_csv, read_metrics_txt
-from metlmon.jobfiles.stdout import newest_progress, printed_values
+from metlmon.jobfiles.training_files import (
+    newest_progress,
+    printed_values,
+    read_args_txt,
+    read_metrics_csv,
+    read_metrics_txt,
+)
 from tests.fuzz.targets import HOME, scratch
 from tests.support.effort import effort
 

@@ -20,8 +20,13 @@ from metlmon.dagman import (
     read_node_status,
     read_rescue,
 )
-from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_csv, read_metrics_txt
-from metlmon.jobfiles.stdout import newest_progress, printed_values
+from metlmon.jobfiles.training_files import (
+    newest_progress,
+    printed_values,
+    read_args_txt,
+    read_metrics_csv,
+    read_metrics_txt,
+)
 from tests.fuzz.run import raised
 from tests.fuzz.targets import TARGETS
 

@@ -19,7 +19,8 @@ from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live import gate_files
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.fs_timeout import FsTimeout
+from metlmon.live.feed import StatsInput
+from metlmon.live.file_access import FsTimeout
 from metlmon.model.run import GateStatus, gate_name
 from metlmon.model.states import State
 from metlmon.snapshot import row_text
@@ -32,7 +33,6 @@ from metlmon.snapshot.row_text import (
 )
 from metlmon.snapshot.types import RunRow
 from metlmon.stats.estimates import make_forecast
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables.estimates import epochs_text, remaining_text, run_remaining_text

@@ -15,9 +15,9 @@ from rich.cells import cell_len
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import Stopped
+from metlmon.live.feed import StatsInput
 from metlmon.model.run import GateStatus
 from metlmon.stats.curves import Course, curves
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import (
     Axis,
     Grid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
+from metlmon.jobfiles.training_files import read_args_txt, read_metrics_txt
 
 VERSION = (
     Path(__file__).resolve().parents[2]

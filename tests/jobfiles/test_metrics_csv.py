@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.jobfiles.metl_files import MOST_METRICS, MetricsTable, read_metrics_csv
 from metlmon.jobfiles.records import number
+from metlmon.jobfiles.training_files import MOST_METRICS, MetricsTable, read_metrics_csv
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "trainer" / "output"
 

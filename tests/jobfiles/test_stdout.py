@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.jobfiles.records import Streamed
-from metlmon.jobfiles.stdout import matched_values, newest_progress, printed_values
+from metlmon.jobfiles.training_files import matched_values, newest_progress, printed_values
 
 METL = "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:30:01, 1.17it/s, loss=48, v_num=0]"
 

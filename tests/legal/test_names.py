@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.reading import one_run
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.row_text import matches_run
 from tests.support.dagdir_builder import Dagdir

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.loader import load_settings
-from metlmon.config.safe_regex import (
+from metlmon.config.settings import (
     LONGEST_TEXT,
     SEARCH_SECONDS,
+    SIDE_NODE,
     TOTAL_SECONDS,
+    TRAIN_NODE,
     InvalidPattern,
     SafePattern,
 )
-from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from tests.support.dagdir_builder import Dagdir, log_of
 
 USUAL = (

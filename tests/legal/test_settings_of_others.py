@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.loader import KEYS, load_configuration, load_settings
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 
 JUDGED = {

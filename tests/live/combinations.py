@@ -23,8 +23,8 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Final
 
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import Status
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.config.loader import cache_directory
 from metlmon.live import cache as cache_module
-from metlmon.live.cache import Cache, CacheMiss, cache_directory
+from metlmon.live.cache import Cache, CacheMiss
 
 CONTENT = bytes(range(200))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.fs_timeout import FsExecutor, calls_through
+from metlmon.live.file_access import FsExecutor, calls_through
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from tests.support.json_writer import JsonWriter
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

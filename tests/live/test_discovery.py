@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_files, discover_dags, discover_logs
-from metlmon.live.errors import InputError
-from metlmon.live.regular_files import read_file, read_regular_file
+from metlmon.live.file_access import read_file, read_regular_file
 from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log, Out

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.config.settings import Settings
-from metlmon.live import log_cache
-from metlmon.live.cache import Cache
+from metlmon.live import cache as cache_module
+from metlmon.live.cache import Cache, CachedLog, CacheWrite, LogFragment, entry_name, load_entry
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.log_cache import CachedLog, CacheWrite, LogFragment, entry_name, load_entry
 from metlmon.live.session import Session
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import DAG, NODE, Dagdir, log_of
@@ -49,7 +48,7 @@ PATIENCE = 20.0
 @pytest.fixture(autouse=True)
 def _one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run while somebody edits the code."""
-    monkeypatch.setattr(log_cache, "parser_version", lambda: "this version")
+    monkeypatch.setattr(cache_module, "parser_version", lambda: "this version")
 
 
 def opened(
@@ -222,16 +221,16 @@ def test_a_large_log_is_compared_by_samples(tmp_path: Path, at: int) -> None:
     path = tmp_path / "metl.log"
     size = 6 << 20
     path.write_bytes(bytes(range(256)) * (size // 256))
-    mark, _ = log_cache.mark_file(path, size)
+    mark, _ = cache_module.mark_file(path, size)
     with open(path, "r+b") as file:
         file.seek(0, os.SEEK_END)
         file.write(b"more")
         file.flush()
-        assert mark.matches(log_cache.mark_file(path, size)[0])
-        step = (size - log_cache.SAMPLE_BYTES) / (log_cache.SAMPLES - 1)
+        assert mark.matches(cache_module.mark_file(path, size)[0])
+        step = (size - cache_module.SAMPLE_BYTES) / (cache_module.SAMPLES - 1)
         file.seek(round(at / step) * int(step) + 100)
         file.write(b"!")
-    assert not mark.matches(log_cache.mark_file(path, size)[0])
+    assert not mark.matches(cache_module.mark_file(path, size)[0])
 
 
 def test_other_dag_files_need_no_other_entry(dagdir: Dagdir, cache: Cache) -> None:
@@ -349,7 +348,7 @@ def test_another_version_is_read_anew(
     dagdir: Dagdir, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dagdir(dagdir, cache)
-    monkeypatch.setattr(log_cache, "parser_version", lambda: "another version")
+    monkeypatch.setattr(cache_module, "parser_version", lambda: "another version")
     assert opened(dagdir.path, cache).cached_bytes == 0
     assert_same(read(dagdir.path, cache))
     assert opened(dagdir.path, cache).cached_bytes == log_bytes(dagdir.path)
@@ -359,7 +358,7 @@ def test_an_entry_of_another_log_is_a_miss(
     dagdir: Dagdir, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All entries have one name here: the last one has it."""
-    monkeypatch.setattr(log_cache, "entry_name", lambda path: "x")
+    monkeypatch.setattr(cache_module, "entry_name", lambda path: "x")
     dagdir.write("metl.log", log_of(77))
     dagdir.write("other.log", log_of(500, node=NEXT))
     for _ in range(2):

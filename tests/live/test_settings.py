@@ -10,7 +10,7 @@ import metlmon.config as documented
 from metlmon.config.loader import KEYS, load_configuration, load_settings
 from metlmon.config.settings import Label, MetricSettings
 from metlmon.config.toml_file import key_lines
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 
 
 @pytest.fixture(name="user")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.regular_files import LINE_CHARACTERS, UnreadableFile, output_file, read_tail
+from metlmon.live.file_access import LINE_CHARACTERS, UnreadableFile, output_file, read_tail
 
 
 def written(folder: Path, content: bytes) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.watcher import DirectoryWatcher
+from metlmon.live.session import DirectoryWatcher
 
 DEADLINE = 20.0
 

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from metlmon.cli.reading import read_whole
+from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
 from metlmon.snapshot.entries import latest_by
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage
 from tests.support.effort import effort

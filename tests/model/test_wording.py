@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.text import formatting
 from metlmon.text.formatting import THIN
-from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import to_ascii
 
 
 def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from metlmon.cli.status_text import print_status
 from metlmon.jobfiles.records import Point, TrainingOutput
+from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.incidents import headline
-from metlmon.stats.inputs import StatsInput
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log

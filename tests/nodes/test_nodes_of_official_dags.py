@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from metlmon.dagman import NodeKind, load_workflow
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.snapshot.builder import SnapshotBuilder

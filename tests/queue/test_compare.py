@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, TERMINAL, State
-from metlmon.pool.discrepancies import agree, differences
 from metlmon.pool.poller import notices
+from metlmon.pool.queue_checks import agree, differences
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from tests.support.queue_rows import NINE, job, row
 

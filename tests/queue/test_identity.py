@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.pool.ownership import Ownership, is_dagman_of, runs_file
+from metlmon.pool.queue_checks import Ownership, is_dagman_of, runs_file
 from metlmon.pool.types import QueueJob
 from tests.support.queue_rows import DAGDIR, dag, dagman, job
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.text.formatting import plain
-from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import to_ascii
 from tests.safety.corpus import ATTACKS, forbidden
 
 ROOT = Path(__file__).resolve().parents[2]

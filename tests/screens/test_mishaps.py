@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from metlmon.error_text import describe_error, format_traceback
+from metlmon.errors import describe_error, format_traceback
 from metlmon.model.states import State
 from screens.app import AppOptions
 from screens.base.fault_tolerant_app import ERROR_LIMIT

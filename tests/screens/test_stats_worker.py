@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import TrainingOutput
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status
-from metlmon.stats.inputs import StatsInput
 from screens.base import stats_worker
 from screens.base.stats_worker import WRITTEN_SECONDS, StatsWorker
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from metlmon.authoring.request import Request
 from metlmon.cli.main import main
+from metlmon.live.feed import StatsInput
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
-from metlmon.stats.inputs import StatsInput
 from metlmon.text.spans import text
 from screens.submit.form_model import FormState
 from screens.submit.preview import build_preview, validate_form

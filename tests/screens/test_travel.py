@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from metlmon.cli.main import main
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.types import Status

@@ -11,9 +11,9 @@ from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_dag import without_secrets
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.node_status import read_node_status
+from metlmon.errors import InputError
 from metlmon.eventlog import Event, Generic, Submit
-from metlmon.jobfiles.metl_files import read_args_txt
-from metlmon.live.errors import InputError
+from metlmon.jobfiles.training_files import read_args_txt
 from metlmon.model.job_events import Job, Stream
 from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.types import PoolError

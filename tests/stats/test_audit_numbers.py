@@ -16,7 +16,7 @@ from metlmon.snapshot.ledger import HOUR, TransferEntry
 from metlmon.stats.incidents import incidents
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
-from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import to_ascii
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
 from tests.support.run_histories import FIXTURES, recorded

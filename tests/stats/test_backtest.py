@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.live.feed import StatsInput
 from metlmon.stats.backtest import (
     Backtest,
     Prediction,
@@ -18,7 +19,6 @@ from metlmon.stats.backtest import (
     predict_naively,
 )
 from metlmon.stats.epoch_times import counted_epochs
-from metlmon.stats.inputs import StatsInput
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded

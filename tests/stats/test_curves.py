@@ -13,6 +13,7 @@ import pytest
 
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger, RunEntry
 from metlmon.snapshot.types import Latest, Status
@@ -29,7 +30,6 @@ from metlmon.stats.curves import (
     metric_names,
     trend_of,
 )
-from metlmon.stats.inputs import StatsInput
 from tests.support.records import blank, read_dagdir, stats_input
 
 ROOT = Path(__file__).resolve().parents[2]

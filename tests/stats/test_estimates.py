@@ -18,15 +18,15 @@ from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.jobfiles.records import Streamed
+from metlmon.live.feed import StatsInput
 from metlmon.model.clock import Clock
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.tables import estimates as estimates_table
-from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import to_ascii
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded, status
 
 HOUR, DAY = 3600.0, 86400.0

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import metlmon
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.stats.frame_columns import TABLES, TIME, WORD, listing, markdown
 from metlmon.stats.frames import Frames

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, Outcome, State
@@ -20,7 +21,6 @@ from metlmon.snapshot.ledger import JobEntry, TransferEntry
 from metlmon.snapshot.types import LogRow
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import headline, incident_list, incidents, urgent_incidents
-from metlmon.stats.inputs import StatsInput
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0

@@ -35,7 +35,7 @@ from metlmon.tables.timeline_text import (
     stack_rows,
     stacks,
 )
-from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import to_ascii
 from tests.support.records import blank, read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.totals import sum_executions

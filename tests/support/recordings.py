@@ -9,7 +9,7 @@ from typing import Any
 
 from metlmon.cli.json_output.status import figures_json
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.stats.inputs import StatsInput
+from metlmon.live.feed import StatsInput
 from tests.support.json_writer import JsonWriter
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -12,9 +12,9 @@ from msgspec.structs import fields
 
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.stats.inputs import StatsInput
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
+from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
 from metlmon.snapshot.types import DagRow, Latest, RunRow, Status
-from metlmon.stats.inputs import StatsInput
 from tests.support.records import blank, read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.jobfiles.metl_files import read_metrics_csv
+from metlmon.jobfiles.training_files import read_metrics_csv
 from metlmon.trainer import train
 from tests.trainer.test_train import (
     PATIENCE,

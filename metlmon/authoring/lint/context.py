@@ -14,7 +14,7 @@ from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.commands import DescriptionCommand, VarsCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.submit_description import Description, command_values
-from metlmon.live.regular_files import read_regular_file
+from metlmon.live.file_access import read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
 
 MOST_FILES: Final = 20_000

@@ -20,8 +20,8 @@ from metlmon.authoring.lint.rules import Findings, LintResult, listed
 from metlmon.config.settings import Settings
 from metlmon.dagman import Workflow
 from metlmon.dagman.lexer import shown
+from metlmon.errors import InputError
 from metlmon.live.discovery import check_dagdir, read_workflows
-from metlmon.live.errors import InputError
 
 RULES: Final = (rule_dag, rule_files, rule_submit, rule_secrets, rule_trainings)
 

@@ -14,7 +14,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import one_run, open_reader
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import NO_SITE, site_of

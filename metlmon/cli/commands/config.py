@@ -11,9 +11,14 @@ from typing import Any, Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
-from metlmon.config.loader import Configuration, SettingEntry, Source, load_configuration
+from metlmon.config.loader import (
+    Configuration,
+    SettingEntry,
+    Source,
+    cache_directory,
+    load_configuration,
+)
 from metlmon.config.toml_file import SettingProblem
-from metlmon.live.cache import cache_directory
 from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
 

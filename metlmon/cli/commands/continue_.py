@@ -17,7 +17,7 @@ from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.tables.layout import Heading, text_columns
 from metlmon.text.formatting import UNKNOWN, count, epoch_number, plain
 

@@ -13,11 +13,11 @@ from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
 from metlmon.config.settings import MetricSettings
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
+from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.stats.curves import Curves, curves_summary, metric_names
 from metlmon.stats.curves import curves as curves_in
-from metlmon.stats.inputs import StatsInput
 from metlmon.tables.curves import band_columns
 from metlmon.tables.curves import specs as columns
 from metlmon.text.formatting import plain

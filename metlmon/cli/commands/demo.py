@@ -12,8 +12,8 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal
 from metlmon.cli.reading import stats_input
 from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.live.replay import Replay
 from metlmon.live.session import Session
 

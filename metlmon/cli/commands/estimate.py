@@ -14,9 +14,9 @@ from metlmon.cli.output import print_json, print_output
 from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
 from metlmon.stats.estimates import Forecast, make_forecast
-from metlmon.stats.inputs import StatsInput
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import backtest_columns, columns
 from metlmon.text.formatting import moment, year_of

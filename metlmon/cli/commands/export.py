@@ -19,7 +19,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_warnings
 from metlmon.cli.reading import open_reader
 from metlmon.drafts import replacing
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown
 from metlmon.stats.frames import Frames, Value
 from metlmon.text.formatting import count, plain, size

@@ -12,7 +12,7 @@ from metlmon.cli.json_output.training import GRID_OUTPUT
 from metlmon.cli.output import print_output
 from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.text_output import TextOutput
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.sweep import (
@@ -29,8 +29,7 @@ from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep as sweep_table
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, epoch_number, plain
-from metlmon.text.sanitize import to_ascii
-from metlmon.text.spans import BOLD, PLAIN, line
+from metlmon.text.spans import BOLD, PLAIN, line, to_ascii
 
 
 def grid(options: argparse.Namespace) -> int:

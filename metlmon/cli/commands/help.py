@@ -9,7 +9,7 @@ from pathlib import Path
 
 from metlmon.cli.arguments import OUTPUTS
 from metlmon.cli.exit_codes import Exit
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 
 GUIDE = Path(__file__).resolve().parents[2] / "GUIDE.md"
 

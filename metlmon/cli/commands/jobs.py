@@ -11,7 +11,7 @@ from metlmon.cli.json_output.jobs import JOB, JOBS_OUTPUT, NODE, NODES_OUTPUT
 from metlmon.cli.json_output.objects import ensemble_output
 from metlmon.cli.output import print_json_list, print_warnings
 from metlmon.cli.reading import check_only, open_reader, query_queue
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import NodeTree, TreeRow

@@ -46,7 +46,7 @@ from metlmon.cli.request_options import (
     with_options,
 )
 from metlmon.config.loader import load_settings
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from metlmon.authoring.request import (
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
-from metlmon.live.errors import shorten_words
+from metlmon.errors import shorten_words
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.stats.cost import CostEstimate, CostHistory

@@ -15,7 +15,7 @@ from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.drafts import replacing
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.model.states import HourUnit
 from metlmon.report import to_html, to_markdown
 from metlmon.report.document import Report

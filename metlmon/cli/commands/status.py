@@ -19,8 +19,8 @@ from metlmon.cli.reading import (
     select_runs,
     stats_input,
 )
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.errors import InputError
 from metlmon.model.states import ACTIVE, ENDED, DagState, State
 from metlmon.snapshot.types import RunRow, Status
 

@@ -32,7 +32,7 @@ from metlmon.cli.json_output.objects import SCHEMA
 from metlmon.cli.output import is_terminal, print_json
 from metlmon.cli.request_options import option_of, with_options
 from metlmon.config.loader import load_settings
-from metlmon.live.errors import InputError
+from metlmon.errors import InputError
 from metlmon.text.formatting import plain
 
 _MOST_NAMES: Final = 1000

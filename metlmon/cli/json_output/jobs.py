@@ -13,7 +13,7 @@ from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.row_text import state_reason
 
 if TYPE_CHECKING:
-    from metlmon.pool.discrepancies import QueueDiscrepancy
+    from metlmon.pool.queue_checks import QueueDiscrepancy
 
 WARNING: Final = JsonObject(
     Notice, "A warning about the input.", "kind file line text", name="Warning"
@@ -105,7 +105,7 @@ def queue_json(
     snapshot: QueueSnapshot, discrepancies: Iterable[QueueDiscrepancy]
 ) -> dict[str, Any]:
     """The queue's snapshot, and how it differs from the logs."""
-    from metlmon.pool.discrepancies import STATUS_NAMES
+    from metlmon.pool.queue_checks import STATUS_NAMES
 
     differs = {each.job: each.queue_state for each in discrepancies}
     gone = sorted(differs.keys() - {(job.cluster, job.proc) for job in snapshot.jobs})

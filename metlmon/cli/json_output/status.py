@@ -19,7 +19,7 @@ from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, Ru
 from metlmon.stats.incident_rules import Incident
 
 if TYPE_CHECKING:
-    from metlmon.stats.inputs import StatsInput
+    from metlmon.live.feed import StatsInput
 
 # --- hours ------------------------------------------------------------------------------------
 

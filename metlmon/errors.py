@@ -1,0 +1,108 @@
+"""Errors as text: unusable input, and unexpected exceptions.
+
+Messages are one sentence and safe to show: an error may quote a log, which is foreign text.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from metlmon.redact import redact_secrets
+from metlmon.text.formatting import plain
+
+REMEDIES: Final = {
+    errno.EACCES: "ask its owner for access, or give another path",
+    errno.EPERM: "ask its owner for access, or give another path",
+    errno.EROFS: "give a path that can be written to",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "links lead in a circle; give the path that they should lead to",
+    errno.ENOTDIR: "a part of the path is a file; give a path through directories",
+}
+"""Errors caused by the given path, not by a fault of the program."""
+
+_LONG: Final = re.compile(r"(\S{200})\S{100,}")
+
+
+def shorten_words(sentence: str) -> str:
+    """Shorten words of hundreds of characters, so that a path cannot hide the reason."""
+    return _LONG.sub(r"\1…", sentence)
+
+
+class InputError(Exception):
+    """The input is unusable.
+
+    ``str()`` is one sentence with the file, the line if any, and what to do. Secrets are redacted.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shorten_words(redact_secrets(sentence)))
+
+
+def unusable_path(error: OSError) -> InputError | None:
+    """Return the InputError for an unusable path, with its remedy.
+
+    None if ``error`` names no path, or is not caused by the path.
+    """
+    remedy = REMEDIES.get(error.errno or 0)
+    if remedy is None or not isinstance(error.filename, str | bytes):
+        return None
+    return InputError(f"{os.fsdecode(error.filename)}: {error.strerror}; {remedy}")
+
+
+# --- unexpected exceptions -------------------------------------------------------------------
+
+MAX_LENGTH: Final = 300
+"""Characters of a sentence: what happened and where, without a quoted file."""
+
+TRACEBACK: Final = "METLMON_TRACEBACK"
+"""Environment variable that turns on tracebacks, for a report to the authors."""
+
+REPORT: Final = "please report this"
+
+
+def describe_error(action: str, error: BaseException, max_length: int = MAX_LENGTH) -> str:
+    """``action`` ("drawing failed"), then the error, and where it was raised."""
+    try:
+        message = str(error)
+    except Exception:  # A broken __str__.
+        message = ""
+    text = f"{action}: {type(error).__name__}"
+    if isinstance(error, MemoryError):
+        text = f"{action}: there is no memory left"
+    elif message:
+        text += f": {message}"
+    text = plain(redact_secrets(text), max_length - len(REPORT) - 40)
+    location = _location(error)
+    return f"{text} ({location}); {REPORT}" if location else f"{text}; {REPORT}"
+
+
+def format_traceback(error: BaseException) -> list[str]:
+    """The traceback as lines that are safe to print, without values of variables."""
+    import traceback  # Takes 2 ms: few commands end so.
+
+    lines: list[str] = []
+    for part in traceback.format_exception(error):
+        lines += [plain(redact_secrets(line), 400) for line in part.rstrip("\n").split("\n")]
+    return lines
+
+
+def _location(error: BaseException) -> str:
+    """``file.py:12``: the innermost line outside of Textual, if there is one."""
+    lines = list(_lines(error.__traceback__))
+    relevant_lines = [line for line in lines if "textual" not in line[0].parts]
+    for path, number in reversed(relevant_lines or lines):
+        return f"{path.name}:{number}"
+    return ""
+
+
+def _lines(trace: TracebackType | None) -> Iterator[tuple[Path, int]]:
+    """Yield the file and line of each call, the outermost first."""
+    while trace is not None:
+        yield Path(trace.tb_frame.f_code.co_filename), trace.tb_lineno
+        trace = trace.tb_next
