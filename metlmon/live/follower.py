@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from time import monotonic
 from typing import Final
 from zlib import crc32
 
@@ -232,11 +233,9 @@ class DirectoryMtimes:
             self._pending |= abs(now - file_times[0] / 1e9) < SETTLED
         self._pending |= times != self._times
         self._times = times
-        if not self._pending or (
-            large and time.monotonic() - self._reported_at < LARGE_FOLDER_SECONDS
-        ):
+        if not self._pending or (large and monotonic() - self._reported_at < LARGE_FOLDER_SECONDS):
             return False
-        self._pending, self._reported_at = False, time.monotonic()
+        self._pending, self._reported_at = False, monotonic()
         return True
 
 

@@ -21,6 +21,7 @@ from typing import Final
 from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.jobfiles.gate_files import LONGEST, read_stopped
 from metlmon.live.feed import Feed
+from metlmon.pool.protocol import SITE
 from metlmon.pool.reasons import NO_GATE, NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
@@ -31,7 +32,6 @@ from metlmon.pool.types import (
     RunTarget,
     Target,
 )
-from metlmon.pool.worker import SITE
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import plain
 

@@ -16,6 +16,7 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
 from metlmon.pool.connection import PoolConnection
+from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.queue_checks import (
     DEEPEST,
     GONE,
@@ -27,7 +28,6 @@ from metlmon.pool.queue_checks import (
     is_dagman_of,
 )
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
-from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow
 
 QUERY_SECONDS: Final = 30.0

@@ -5,6 +5,7 @@ Jobs are named by integers, so that no text of a log becomes part of a constrain
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -14,6 +15,16 @@ JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 JobAction = Literal["hold", "release", "remove", "vacate"]
 SubmitOptions = dict[str, bool | int | str]
+
+SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
+"""Valid site names (which must be printable as well).
+
+They go into a submit file and a ClassAd, and must not end the line or the quotes there, or be a
+macro. The gate accepts the same names.
+"""
+
+SCHEDULER_UNIVERSE: Final = 7
+"""The universe of DAGMan's own jobs."""
 
 OPERATIONS: Final[dict[str, Any]] = {
     "where": tuple[()],

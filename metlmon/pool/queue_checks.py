@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from metlmon.dagman import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, State
+from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.types import QueueJob, QueueSnapshot
-from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.snapshot.types import DagRow, JobRow
 
 DEEPEST: Final = 10

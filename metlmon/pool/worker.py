@@ -26,6 +26,8 @@ import msgspec
 
 from metlmon.pool.protocol import (
     OPERATIONS,
+    SCHEDULER_UNIVERSE,
+    SITE,
     Answer,
     ErrorKind,
     QueueJob,
@@ -85,16 +87,6 @@ PROJECTION: Final = [
 
 AGAIN_SECONDS: Final = 5.0
 """Only faster failures are retried, not those that took HTCondor's 20 s."""
-
-SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
-"""Valid site names (which must be printable as well).
-
-They go into a submit file and a ClassAd, and must not end the line or the quotes there, or be a
-macro. The gate accepts the same names.
-"""
-
-SCHEDULER_UNIVERSE: Final = 7
-"""The universe of DAGMan's own jobs."""
 
 REASON: Final = "via metlmon"
 """Written to the job's log and ad; never contains text from a log."""
