@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,16 +31,19 @@ class TooLarge(Exception):
 
 
 class FileCache:
-    """Reads files by ``read`` and names them in problems relative to ``home``."""
+    """Reads files by ``read`` and names them in problems relative to ``home``.
+
+    It is not in a reference cycle, which would keep all commands after loading.
+    """
 
     def __init__(self, read: Read, home: Path) -> None:
         self._read = read
         self._home = home
         self._work_left = MOST_WORK
-        self.name: Callable[[Path], str] = cache(self._name)
-        self.dag: Callable[[Path], DagFile | None] = cache(self._dag)
-        self.find_dag: Callable[..., tuple[Path, DagFile | None]] = cache(self._find_dag)
-        self.submit: Callable[[Path], Description | None] = cache(self._submit)
+        self._names: dict[Path, str] = {}
+        self._dags: dict[Path, DagFile | None] = {}
+        self._paths: dict[tuple[str, tuple[Path, ...]], Path] = {}
+        self._submits: dict[Path, Description | None] = {}
 
     def spend(self, amount: int) -> None:
         """Subtract ``amount`` from the remaining work; raise TooLarge below zero."""
@@ -49,31 +51,41 @@ class FileCache:
         if self._work_left < 0:
             raise TooLarge
 
-    def _name(self, path: Path) -> str:
+    def name(self, path: Path) -> str:
         """The file's name in problems: relative to the DAG's directory when it is in it."""
-        return str(path.relative_to(self._home) if path.is_relative_to(self._home) else path)
+        if path not in self._names:
+            in_home = path.is_relative_to(self._home)
+            self._names[path] = str(path.relative_to(self._home) if in_home else path)
+        return self._names[path]
 
-    def _dag(self, path: Path) -> DagFile | None:
+    def dag(self, path: Path) -> DagFile | None:
         """The commands of a DAG file, None when it cannot be read."""
-        data = self._read_bytes(path)
-        return None if data is None else parse_dag(data, self.name(path))
+        if path not in self._dags:
+            data = self._read_bytes(path)
+            self._dags[path] = None if data is None else parse_dag(data, self.name(path))
+        return self._dags[path]
 
-    def _find_dag(self, name: str, *folders: Path) -> tuple[Path, DagFile | None]:
+    def find_dag(self, name: str, *folders: Path) -> tuple[Path, DagFile | None]:
         """Search ``folders`` for the DAG file ``name``: its path and its commands.
 
         If none is readable: the first path searched, and None.
         """
-        candidates = places(name, *folders)
-        readable = (path for path in candidates if self.dag(path) is not None)
-        path = next(readable, candidates[0])
+        key = (name, folders)
+        if key not in self._paths:
+            candidates = places(name, *folders)
+            readable = (path for path in candidates if self.dag(path) is not None)
+            self._paths[key] = next(readable, candidates[0])
+        path = self._paths[key]
         return path, self.dag(path)
 
-    def _submit(self, path: Path) -> Description | None:
+    def submit(self, path: Path) -> Description | None:
         """The description in a submit file, None when it cannot be read."""
-        lines = self._read_lines(path)
-        if lines is None:
-            return None
+        if path not in self._submits:
+            lines = self._read_lines(path)
+            self._submits[path] = None if lines is None else self._parse_submit(path, lines)
+        return self._submits[path]
 
+    def _parse_submit(self, path: Path, lines: list[str]) -> Description:
         def include(name: str) -> tuple[str, list[str]] | None:
             for included in places(name, path.parent, self._home):
                 if (content := self._read_lines(included)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,15 @@ def test_splices_nested_deeper_than_any_real_dag_are_refused():
     files = {f"s{n}_dag": f"JOB A x NOOP\nSPLICE S s{n + 1}.dag" for n in range(60)}
     [problem] = weave("SPLICE S s0.dag", **files).problems
     assert (problem.kind, problem.text.endswith("is nested too deep")) == ("too-large", True)
+
+
+def test_loading_leaves_no_cycles():
+    """A cycle keeps all commands of a large DAG in memory while its logs are read."""
+    text = "".join(f'JOB N{i} a.sub\nVARS N{i} x="{i}"\n' for i in range(50))
+    gc.collect()
+    gc.disable()
+    try:
+        weave(text + "SPLICE S s.dag\n", s_dag="JOB A a.sub\n", a_sub="log = $(x).log\n")
+        assert gc.collect() < 50
+    finally:
+        gc.enable()
