@@ -30,7 +30,6 @@ from metlmon.snapshot.types import Progress, RunRow, Status
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
-    from metlmon.cli.queue_output import QueueReport
     from metlmon.live.feed import StatsInput
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
@@ -107,15 +106,6 @@ def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
 
     builder = reader.snapshot_builder()
     return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings, **more)
-
-
-def query_queue(reader: DagdirReader, options: argparse.Namespace) -> QueueReport | None:
-    """The queue of the schedd, where ``--queue`` asks for it."""
-    if not getattr(options, "queue", False):
-        return None
-    from metlmon.cli.queue_output import query_queue
-
-    return query_queue(reader)
 
 
 # --- choosing runs --------------------------------------------------------------------------

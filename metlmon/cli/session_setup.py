@@ -1,4 +1,4 @@
-"""Opening the screens over a feed, with a pool behind it where there is one.
+"""Opening the screens over a feed, with a pool behind it where there is one; ``--queue``.
 
 HTCondor's bindings are imported only when a screen asks for the pool, so that the first frame
 does not wait for them.
@@ -9,22 +9,27 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Struct
 
 from metlmon.cli.output import can_show
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
+from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
+from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.snapshot.types import Status
+from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.authoring.request import Request
@@ -116,3 +121,58 @@ def open_screens(
             state_file=state_file(),
         ),
     )
+
+
+# --- the queue once, for --queue -----------------------------------------------------------
+
+
+class QueueReport(NamedTuple):
+    """The queue, and where it is not what the logs say at this moment."""
+
+    snapshot: QueueSnapshot
+    discrepancies: tuple[QueueDiscrepancy, ...]
+
+    def json(self) -> dict[str, Any]:
+        """As a field of the JSON."""
+        from metlmon.cli.json_output.jobs import queue_json
+
+        return queue_json(self.snapshot, self.discrepancies)
+
+    def print(self) -> None:
+        """For people."""
+        snapshot = self.snapshot
+        if snapshot.error is not None:
+            print(f"queue: {plain(snapshot.error, 400)}")
+            return
+        counts = Counter(STATUS_NAMES.get(job.status, "unknown") for job in snapshot.jobs)
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        schedd = plain(snapshot.schedd or "", 60)
+        print(f"queue of {schedd}: {states or 'none of these jobs'}")
+        for job in snapshot.jobs:
+            print(f"  {_queue_line(job)}")
+        for each in self.discrepancies:
+            print(f"  differs: {each.text}")
+
+
+def query_queue(reader: DagdirReader) -> QueueReport:
+    """One answer of the schedd. Raises InputError for a moment that is past."""
+    if reader.as_of is not None:
+        raise InputError("--queue tells how it is now: leave out --as-of")
+    session, connection = Session(reader), PoolConnection()
+    session.take()
+    queue = QueuePoller(session, connection)
+    try:
+        return QueueReport(queue.query(), queue.discrepancies)
+    finally:
+        connection.close()
+
+
+def _queue_line(job: QueueJob) -> str:
+    parts = [f"{job.cluster}.{job.proc}", STATUS_NAMES.get(job.status, "unknown")]
+    parts.append(f"priority {job.priority}")
+    if job.position is not None:
+        parts.append(f"place {job.position} of {job.waiting} idle")
+    parts.append(f"matched {job.matches}×")
+    if job.position is not None and job.rejection:
+        parts.append(plain(job.rejection, 120))
+    return "  ".join(parts)

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from metlmon.live.discovery import directory_label, directory_name
 from metlmon.model.states import HourUnit, State
-from metlmon.report.definitions import definitions
 from metlmon.report.document import (
     NOT_KNOWN,
     BandSeries,
@@ -26,6 +25,7 @@ from metlmon.report.document import (
     Report,
     ReportFigure,
     Section,
+    definitions,
     footnote_keys,
     hours,
     hours_digits,

@@ -14,7 +14,6 @@ from typing import Final
 from markupsafe import Markup
 
 from metlmon import __version__
-from metlmon.report.definitions import load_template
 from metlmon.report.document import (
     Raw,
     Report,
@@ -22,6 +21,7 @@ from metlmon.report.document import (
     ReportFigure,
     ValueKind,
     format_value,
+    load_template,
     sanitize,
 )
 from metlmon.report.svg import render_svg

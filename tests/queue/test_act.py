@@ -159,7 +159,7 @@ def test_what_cannot_be_meant(
 
 @pytest.fixture(name="asked")
 def _asked(schedd: Schedd, monkeypatch: pytest.MonkeyPatch) -> Schedd:
-    monkeypatch.setattr("metlmon.cli.queue_output.PoolConnection", lambda: schedd)
+    monkeypatch.setattr("metlmon.cli.session_setup.PoolConnection", lambda: schedd)
     return schedd
 
 

@@ -10,7 +10,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.jobs import JOB, JOBS_OUTPUT, NODE, NODES_OUTPUT
 from metlmon.cli.json_output.objects import ensemble_output
 from metlmon.cli.output import print_json_list, print_warnings
-from metlmon.cli.reading import check_only, open_reader, query_queue
+from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -23,7 +23,11 @@ from metlmon.text.formatting import count, job_id, year_of
 def jobs(options: argparse.Namespace) -> int:
     """Print the jobs as a table or as JSON. Returns the exit status."""
     reader = open_reader(options)
-    queue = query_queue(reader, options)
+    queue = None
+    if options.queue:
+        from metlmon.cli.session_setup import query_queue
+
+        queue = query_queue(reader)
     builder = reader.snapshot_builder()
     check_only(builder, options.only)
     rows = builder.job_rows()

@@ -15,7 +15,6 @@ from metlmon.cli.reading import (
     new_reader,
     one_run,
     open_reader,
-    query_queue,
     select_runs,
     stats_input,
 )
@@ -33,7 +32,11 @@ def status(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     check_only(reader.snapshot_builder(), options.only)
     code = wait(reader, options) if options.exit_on else Exit.OK
-    queue = query_queue(reader, options)
+    queue = None
+    if options.queue:
+        from metlmon.cli.session_setup import query_queue
+
+        queue = query_queue(reader)
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), options.only)
     stats = stats_input(reader)
@@ -96,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 def watch(options: argparse.Namespace) -> int:
     """Open the dashboard; without a terminal print the status. Returns the exit status."""
     if not is_terminal():
-        options.json = False
+        options.json = options.queue = False
         return status(options)
     reader = new_reader(options)
     reader.open()
