@@ -9,19 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests.safety.hostile_dagdir import Dagdir, write
-from tests.support.command_server import ROOT, Ran, run_program
+from tests.support.command_server import ROOT, Ran, read_before, run_program
 
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
     """Every attack in every field."""
-    return write(tmp_path_factory.mktemp("hostile"))
+    dagdir = write(tmp_path_factory.mktemp("hostile"))
+    read_before(dagdir.path)
+    return dagdir
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
     """Two of the attacks: it is read sooner."""
-    return write(tmp_path_factory.mktemp("small"), (0, 1))
+    dagdir = write(tmp_path_factory.mktemp("small"), (0, 1))
+    read_before(dagdir.path)
+    return dagdir
 
 
 @pytest.fixture

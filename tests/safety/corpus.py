@@ -113,18 +113,29 @@ _IGNORABLE: Final = re.compile(
 
 def forbidden(text: str, newlines: bool = True) -> list[str]:
     """What stands in ``text`` that nobody may be shown, each with what is around it."""
+    characters = set(text)
+    suspects = {character for character in characters if _is_forbidden(character, newlines)}
+    if not suspects and not any(map(_is_mark, characters)):
+        return []
     bad = []
     marks = 0
     for at, character in enumerate(text):
-        category = unicodedata.category(character)
-        marks = marks + 1 if category[0] == "M" else 0
-        if character == "\n" and newlines:
-            continue
-        if (
-            category in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me")
-            or (category == "Zs" and character not in " \u202f")
-            or marks > 2
-            or _IGNORABLE.match(character)
-        ):
+        marks = marks + 1 if _is_mark(character) else 0
+        if character in suspects or marks > 2:
             bad.append(f"U+{ord(character):04X} in {text[max(0, at - 60) : at + 20]!r}")
     return bad
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M"
+
+
+def _is_forbidden(character: str, newlines: bool) -> bool:
+    if character == "\n" and newlines:
+        return False
+    category = unicodedata.category(character)
+    return (
+        category in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me")
+        or (category == "Zs" and character not in " \u202f")
+        or _IGNORABLE.match(character) is not None
+    )

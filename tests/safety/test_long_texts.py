@@ -14,7 +14,7 @@ from metlmon.model.event_store import TEXT_LIMIT, redact_and_truncate
 from metlmon.text.formatting import plain
 from tests.safety.corpus import forbidden
 from tests.safety.hostile_dagdir import Dagdir, write
-from tests.support.command_server import Ran
+from tests.support.command_server import Ran, read_before
 
 FILLING = 60_000
 
@@ -23,7 +23,9 @@ LONGEST = 1100
 
 @pytest.fixture(scope="module", name="long")
 def _long(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
-    return write(tmp_path_factory.mktemp("long"), (0,), FILLING)
+    dagdir = write(tmp_path_factory.mktemp("long"), (0,), FILLING)
+    read_before(dagdir.path)
+    return dagdir
 
 
 PEOPLE = ("status", "jobs", "sites", "timeline", "curves", "estimate", "report", "config show")

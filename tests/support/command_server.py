@@ -12,7 +12,10 @@ from functools import cache
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
 from tempfile import TemporaryFile
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from metlmon.live.dagdir_reader import DagdirReader
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +39,14 @@ def run_program(
     return ran
 
 
+def read_before(dagdir: Path) -> None:
+    """Have the server read ``dagdir`` now: commands on all of it need not read it again."""
+    server = _server()
+    assert server.stdin is not None
+    pickle.dump(dagdir, server.stdin)
+    server.stdin.flush()
+
+
 @cache
 def _server() -> Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": ""}
@@ -52,11 +63,16 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     main(["report", str(ROOT / "fixtures" / "rescue"), "--html", "-"])
+    readers = _share_readers()
     while True:
         try:
-            words, directory, environment, user = pickle.load(sys.stdin.buffer)
+            request = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
+        if isinstance(request, Path):
+            readers[str(request)] = _reader(request)
+            continue
+        words, directory, environment, user = request
         with TemporaryFile() as out, TemporaryFile() as err:
             child = os.fork()
             if not child:
@@ -69,6 +85,31 @@ def _serve() -> None:
             err.seek(0)
             pickle.dump(CompletedProcess(words, status, out.read(), err.read()), answers)
             answers.flush()
+
+
+def _reader(dagdir: Path) -> DagdirReader:
+    from metlmon.config.loader import load_settings
+    from metlmon.live.dagdir_reader import DagdirReader
+
+    reader = DagdirReader(dagdir, load_settings(dagdir))
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+def _share_readers() -> dict[str, DagdirReader]:
+    """Readers by dagdir, which commands of this process use for what they would read whole."""
+    from metlmon.cli import reading
+
+    readers: dict[str, DagdirReader] = {}
+    read_all = reading._read_all
+
+    def share(reader: DagdirReader) -> DagdirReader:
+        shared = readers.get(reader.path_given) if reader.as_of is None else None
+        return shared or read_all(reader)
+
+    reading._read_all = share
+    return readers
 
 
 def _run(
