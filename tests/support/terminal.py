@@ -85,6 +85,7 @@ class PseudoTerminal:
         self.bytes = b""
         self.screen = FillingScreen(*size)
         self._stream = pyte.ByteStream(self.screen)
+        self._text: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +104,7 @@ class PseudoTerminal:
 
     def resize(self, columns: int, lines: int) -> None:
         """Change the size, and signal it to the program."""
+        self._text = None
         self._set_size(columns, lines)
         with suppress(IndexError):
             self.screen.resize(max(lines, 1), max(columns, 1))
@@ -132,6 +134,7 @@ class PseudoTerminal:
         except OSError:
             return False
         self.bytes += data
+        self._text = None
         # pyte takes the keyboard protocol's sequences for cursor commands.
         self._stream.feed(re.sub(rb"\x1b\[[<>=?]\d*u", b"", data))
         for _ in range(data.count(b"\x1b[6n")):
@@ -142,7 +145,12 @@ class PseudoTerminal:
     @property
     def text(self) -> str:
         """The text on the screen, without spaces at the ends of lines."""
-        return "\n".join(line.rstrip() for line in self.screen.display)
+        if self._text is None:
+            columns = range(self.screen.columns)
+            rows = (self.screen.buffer[y] for y in range(self.screen.lines))
+            lines = ("".join([row[x].data for x in columns]).rstrip() for row in rows)
+            self._text = "\n".join(lines)
+        return self._text
 
     def cells(self) -> list[list[tuple[object, ...]]]:
         """Every cell with its colours and attributes."""
