@@ -12,6 +12,7 @@ import pytest
 
 from metlmon.jobfiles.training_files import read_metrics_csv
 from metlmon.trainer import train
+from tests.trainer.conftest import Data
 from tests.trainer.test_train import (
     PATIENCE,
     UUID,
@@ -36,20 +37,21 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SWEPT = ("--learning-rate", "0.1", "--batch-size", "64", "--hidden", "4")
 
 
-def test_swept_options_make_another_model_however_it_is_cut(tmp_path: Path, trained: Path) -> None:
-    run(tmp_path / "one", "--max-epochs", 2, *SWEPT)
-    cut = one_job_an_epoch(tmp_path, 2, *SWEPT)
+def test_swept_options_make_another_model_however_it_is_cut(tmp_path: Path, small: Data) -> None:
+    run(tmp_path / "usual", "--max-epochs", 2, *small)
+    run(tmp_path / "one", "--max-epochs", 2, *SWEPT, *small)
+    cut = one_job_an_epoch(tmp_path, 2, *SWEPT, *small)
     assert last(cut) == last(tmp_path / "one")
-    assert last(cut) != last(trained)
+    assert last(cut) != last(tmp_path / "usual")
     found = (logs(cut) / "version_1" / "hparams.yaml").read_text()
     for line in ("batch_size: 64", "embedding_len: 4", "learning_rate: 0.1"):
         assert line in found
 
 
-def test_each_option_makes_a_difference(tmp_path: Path) -> None:
-    run(tmp_path / "usual", "--max-epochs", 1)
+def test_each_option_makes_a_difference(tmp_path: Path, small: Data) -> None:
+    run(tmp_path / "usual", "--max-epochs", 1, *small)
     for at in range(0, len(SWEPT), 2):
-        run(tmp_path / str(at), "--max-epochs", 1, *SWEPT[at : at + 2])
+        run(tmp_path / str(at), "--max-epochs", 1, *SWEPT[at : at + 2], *small)
         assert last(tmp_path / str(at)) != last(tmp_path / "usual")
 
 
@@ -60,9 +62,10 @@ def test_what_an_option_may_be(tmp_path: Path) -> None:
     run(tmp_path, "--infer", "3/3", status=2)
 
 
-def test_a_model_of_another_size_does_not_go_on(tmp_path: Path) -> None:
-    run(tmp_path, "--max-epochs", 2, "--stop-after-epoch", 1)
-    _, err = run(tmp_path, "--max-epochs", 2, "--hidden", 4, status=train.EXIT_CHECKPOINT)
+def test_a_model_of_another_size_does_not_go_on(tmp_path: Path, small: Data) -> None:
+    words = ("--max-epochs", 2, *small)
+    run(tmp_path, *words, "--stop-after-epoch", 1)
+    _, err = run(tmp_path, *words, "--hidden", 4, status=train.EXIT_CHECKPOINT)
     assert "not of this model's size" in err
 
 
@@ -85,9 +88,9 @@ def test_a_later_stage_has_a_schedule_of_its_own(tmp_path: Path) -> None:
     assert last(tmp_path) != last(whole)
 
 
-def test_a_stage_however_it_is_cut_is_one(tmp_path: Path) -> None:
-    first = ("--max-epochs", 3, "--stop-after-epoch", 1)
-    later = ("--max-epochs", 3, "--schedule-from", 1)
+def test_a_stage_however_it_is_cut_is_one(tmp_path: Path, small: Data) -> None:
+    first = ("--max-epochs", 3, "--stop-after-epoch", 1, *small)
+    later = ("--max-epochs", 3, "--schedule-from", 1, *small)
     for name in ("one", "two"):
         run(tmp_path / name, *first)
     run(tmp_path / "one", *later)
@@ -201,7 +204,7 @@ def test_a_shard_that_is_missing_is_reported(tmp_path: Path) -> None:
 # --- several machines ----------------------------------------------------------------------------
 
 
-def together(folder: Path, epochs: int, machines: int) -> Path:
+def together(folder: Path, epochs: int, machines: int, *data: object) -> Path:
     """Each epoch by several machines, each in a directory of its own, as HTCondor has them."""
     run_folder = folder / "output"
     run_folder.mkdir(parents=True)
@@ -210,14 +213,14 @@ def together(folder: Path, epochs: int, machines: int) -> Path:
         for rank, place in enumerate(places):
             shutil.copytree(run_folder, place / "output")
             more = ("--max-epochs", epochs, "--stop-after-epoch", epoch)
-            run(place, *more, "--machines", machines, "--rank", rank)
+            run(place, *more, "--machines", machines, "--rank", rank, *data)
         for place in places:
             shutil.copytree(place / "output", run_folder, dirs_exist_ok=True)
     return folder
 
 
-def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path) -> None:
-    folder = together(tmp_path, epochs=2, machines=3)
+def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path, small: Data) -> None:
+    folder = together(tmp_path, 2, 3, *small)
     before = [
         train.unpack((path / "output/training_logs" / UUID / "checkpoints" / name).read_bytes())
         for path, name in (
@@ -232,31 +235,32 @@ def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path) -> Non
     for rank, each in enumerate(before):
         name = f"rank_{rank}.ckpt" if rank else "last.ckpt"
         (checkpoints / name).write_bytes(train.pack(each))
-    start = train.load_checkpoint(str(checkpoints / "last.ckpt"), args, train.generated())
+    data = train.read_data(str(small[1]))
+    start = train.load_checkpoint(str(checkpoints / "last.ckpt"), args, data)
     assert start is not None
     for name, values in start.state.items():
         columns = zip(*(each.state[name] for each in before), strict=True)
         assert values == pytest.approx([sum(column) / 3 for column in columns])
 
 
-def test_numbers_of_another_epoch_are_not_averaged(tmp_path: Path) -> None:
-    folder = together(tmp_path, epochs=2, machines=2)
+def test_numbers_of_another_epoch_are_not_averaged(tmp_path: Path, small: Data) -> None:
+    folder = together(tmp_path, 2, 2, *small)
     checkpoints = logs(folder) / "checkpoints"
     late = train.unpack((checkpoints / "rank_1.ckpt").read_bytes())
     (checkpoints / "rank_1.ckpt").write_bytes(train.pack(late._replace(epochs=1)))
     args = train.parse_arguments(["--uuid", UUID, "--machines", "2"])
     path = checkpoints / "last.ckpt"
-    start = train.load_checkpoint(str(path), args, train.generated())
+    start = train.load_checkpoint(str(path), args, train.read_data(str(small[1])))
     assert start is not None
     assert start.state == train.unpack(path.read_bytes()).state
 
 
 def test_machines_learn_together(tmp_path: Path) -> None:
-    folder = together(tmp_path, epochs=4, machines=2)
-    found = (logs(folder) / "version_3" / "metrics.txt").read_text()
+    folder = together(tmp_path, epochs=3, machines=2)
+    found = (logs(folder) / "version_2" / "metrics.txt").read_text()
     value = re.search(r"test/pearson_total_score,(\S+)", found)
     assert value is not None
     assert float(value[1]) > 0.9
     # The others bring nothing back that could take the place of the run's own.
-    left = everything(folder / "epoch4-rank1" / "output")
+    left = everything(folder / "epoch3-rank1" / "output")
     assert list(left) == [f"training_logs/{UUID}/checkpoints/rank_1.ckpt"]

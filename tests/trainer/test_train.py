@@ -23,6 +23,7 @@ from typing import IO
 import pytest
 
 from metlmon.trainer import train
+from tests.trainer.conftest import Data, write_table
 
 TRAINER = Path(train.__file__)
 PATIENCE = 30.0
@@ -135,19 +136,21 @@ def _begun(apart: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("backend", ["python", "torch"])
-def test_five_jobs_of_one_epoch_equal_one_job_of_five(tmp_path: Path, backend: str) -> None:
+def test_five_jobs_of_one_epoch_equal_one_job_of_five(
+    tmp_path: Path, backend: str, small: Data
+) -> None:
     if backend != "python":
         pytest.importorskip(backend, reason=f"{backend} is not installed: an optional backend")
-    apart = one_job_an_epoch(tmp_path, 5, "--seed", 3, "--backend", backend)
+    apart = one_job_an_epoch(tmp_path, 5, "--seed", 3, "--backend", backend, *small)
     whole = tmp_path / "whole"
-    run(whole, "--max-epochs", 5, "--seed", 3, "--backend", backend)
+    run(whole, "--max-epochs", 5, "--seed", 3, "--backend", backend, *small)
     assert last(apart) == last(whole)
     assert best(apart) == best(whole)
     for name in best(whole):
         path = Path("checkpoints") / name
         assert (logs(apart) / path).read_bytes() == (logs(whole) / path).read_bytes()
     assert train.unpack(last(whole)).epochs == 5
-    figures = ["test_loss", "test/pearson_total_score", "best_model_score"]
+    figures = ["test_loss", "test/pearson_score", "best_model_score"]
     assert [figures_of(apart, 4)[each] for each in figures] == [
         figures_of(whole, 0)[each] for each in figures
     ]
@@ -468,8 +471,8 @@ def test_a_failure_on_purpose_leaves_what_a_retry_needs(begun: Path, whole: Path
     assert (logs(begun) / "version_2").is_dir()
 
 
-def test_retries_do_not_all_fail_alike(tmp_path: Path) -> None:
-    quick = ("--max-epochs", 1, "--fail-rate", 0.5, "--batch-size", 4096)
+def test_retries_do_not_all_fail_alike(tmp_path: Path, small: Data) -> None:
+    quick = ("--max-epochs", 1, "--fail-rate", 0.5, *small)
     fates = set()
     while len(fates) < 2:
         with start(tmp_path, *quick) as process:
@@ -479,14 +482,14 @@ def test_retries_do_not_all_fail_alike(tmp_path: Path) -> None:
     assert fates == {0, train.EXIT_FAILED}
 
 
-def test_an_eviction_comes_at_a_jobs_first_start_only(tmp_path: Path) -> None:
-    slow = ("--max-epochs", 1, "--slow-factor", 60, "--evict-after", 0.3)
+def test_an_eviction_comes_at_a_jobs_first_start_only(tmp_path: Path, small: Data) -> None:
+    slow = ("--max-epochs", 1, "--slow-factor", 60, "--evict-after", 0.3, *small)
     run(tmp_path, *slow, status=-signal.SIGTERM)
     ad = tmp_path / "job.ad"
     ad.write_text('NumJobStarts = 0\nOwner = "researcher"\n')
     run(tmp_path, *slow, status=-signal.SIGTERM, environment={"_CONDOR_JOB_AD": str(ad)})
     ad.write_text("NumJobStarts = 1\n")
-    quick = ("--max-epochs", 1, "--slow-factor", 0.5, "--evict-after", 0.3)
+    quick = ("--max-epochs", 1, "--slow-factor", 0.5, "--evict-after", 0.3, *small)
     run(tmp_path, *quick, environment={"_CONDOR_JOB_AD": str(ad)})
 
 
@@ -507,24 +510,13 @@ def test_a_run_that_diverges_at_once_has_no_best_but_ends_well(tmp_path: Path) -
     assert float(figures_of(tmp_path, 0)["test_loss"]) > 1
 
 
-def test_an_epoch_lasts_as_long_as_asked_for(tmp_path: Path) -> None:
+def test_an_epoch_lasts_as_long_as_asked_for(tmp_path: Path, small: Data) -> None:
     at_first = time.monotonic()
-    run(tmp_path, "--max-epochs", 2, "--slow-factor", 0.4)
+    run(tmp_path, "--max-epochs", 2, "--slow-factor", 0.4, *small)
     assert time.monotonic() - at_first >= 0.8
 
 
 # --- somebody's own data --------------------------------------------------------------------
-
-
-def write_table(path: Path, first: int = 0, header: str = "variant\tnum_mutations\tscore") -> None:
-    source = train.generator("a table")
-    lines = [header]
-    for _ in range(1000):
-        position = int(source.random() * len(train.WILD_TYPE))
-        residue = train.ALPHABET[1 + int(source.random() * 20)]
-        score = train.energies({position: residue})[0]
-        lines.append(f"{train.WILD_TYPE[position]}{position + first}{residue}\t1\t{score:.4f}")
-    path.write_text("\n".join([*lines, "_wt\t0\t0.0", ""]))
 
 
 def test_a_table_of_variants_is_learned(tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""Data on which the bundled trainer is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metlmon.trainer import train
+
+Data = tuple[str, Path]
+
+
+def write_table(
+    path: Path, first: int = 0, header: str = "variant\tnum_mutations\tscore", rows: int = 1000
+) -> None:
+    source = train.generator("a table")
+    lines = [header]
+    for _ in range(rows):
+        position = int(source.random() * len(train.WILD_TYPE))
+        residue = train.ALPHABET[1 + int(source.random() * 20)]
+        score = train.energies({position: residue})[0]
+        lines.append(f"{train.WILD_TYPE[position]}{position + first}{residue}\t1\t{score:.4f}")
+    path.write_text("\n".join([*lines, "_wt\t0\t0.0", ""]))
+
+
+@pytest.fixture(scope="session", name="small")
+def _small(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """The option of a table with a tenth of the usual data, where these matter not."""
+    path = tmp_path_factory.mktemp("small") / "table.tsv"
+    write_table(path, rows=400)
+    return "--data", path
