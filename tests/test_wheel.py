@@ -38,12 +38,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment that holds the wheel and nothing of the checkout. The packages it
     requires are lent by the environment the tests run in: nothing is fetched."""
     home = tmp_path_factory.mktemp("installed")
-    venv.create(home, with_pip=True)
-    python = home / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)],
-        check=True,
-    )
+    venv.create(home)
+    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
+    words = ["install", "--quiet", "--no-compile", "--no-deps", "--no-index", wheel]
+    subprocess.run([*pip, *words], check=True)
     site = next(home.glob("lib/python*/site-packages"))
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home
