@@ -145,7 +145,7 @@ def all_nodes(plan: Plan) -> dict[str, GraphNode]:
     return {node.name: node for node in (*plan.graph.nodes, *inner)}
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=requests())
 def test_what_may_be_asked_for_is_written_as_it_was_asked_for(asked: Request) -> None:
     found = validate(asked).problems
@@ -393,7 +393,7 @@ def test_a_description_of_many_values_is_read_again(capsys: Captured) -> None:
 # --- descriptions as nobody writes them ---------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
     """Examples, with pieces taken out, doubled, and strewn with what ends lines and quotes."""

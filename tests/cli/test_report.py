@@ -22,6 +22,7 @@ from tests.support.commands import Captured, json_output, run_command, usage_err
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.sample_reports import FIXTURES, report_of
+from tests.support.shared_readers import shared_readers
 
 
 @pytest.fixture(name="dagdir")
@@ -217,8 +218,9 @@ def test_no_line_is_wider_than_the_terminal() -> None:
 
 def test_the_months_of_the_first_round(capsys: Captured) -> None:
     path = str(FIXTURES / "first-round")
-    whole = as_json(capsys, path)
-    months = [as_json(capsys, path, "--month", f"2025-{month:02}") for month in range(9, 13)]
+    with shared_readers():
+        whole = as_json(capsys, path)
+        months = [as_json(capsys, path, "--month", f"2025-{month:02}") for month in range(9, 13)]
 
     def summed(pick: Callable[[dict[str, Any]], float]) -> float:
         return round(sum(pick(month) for month in months), 4)

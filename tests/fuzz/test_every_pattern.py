@@ -34,24 +34,27 @@ SQUARE: Final = 10.0
 """Four times the text in ten times the time: a straight line is 4, a square 16."""
 
 
+CALL: Final = re.compile(r"\b(\w+)\.(search|match|fullmatch|sub|split|find\w+)\b")
+"""A call of a pattern's method: the pattern's name and the method."""
+
+
 def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
     """Every compiled pattern of a module, and the methods that are called of it anywhere."""
     found: dict[int, tuple[str, re.Pattern[Any]]] = {}
-    sources: dict[str, str] = {}
+    calls: dict[str, list[tuple[str, str]]] = {}
     for module in pkgutil.walk_packages(metlmon.__path__, "metlmon."):
         if module.name in {"metlmon.__main__"} or ".trainer" in module.name:
             continue
         loaded = importlib.import_module(module.name)
-        sources[module.name] = Path(loaded.__file__ or "").read_text()
+        calls[module.name] = CALL.findall(Path(loaded.__file__ or "").read_text())
         for name, value in vars(loaded).items():
             if isinstance(value, re.Pattern):
                 found.setdefault(id(value), (f"{module.name}.{name}", value))
     for place, pattern in found.values():
         module_name, _, name = place.rpartition(".")
-        private = name.startswith("_")
-        looked_at = sources[module_name] if private else "\n".join(sources.values())
-        called = re.findall(rf"\b{name}\.(search|match|fullmatch|sub|split|find\w+)\b", looked_at)
-        yield place, pattern, set(called) or {"search"}
+        modules = [module_name] if name.startswith("_") else list(calls)
+        called = {method for each in modules for owner, method in calls[each] if owner == name}
+        yield place, pattern, called or {"search"}
 
 
 def sample(parsed: Any, groups: dict[int, list[Any]], repeats: int = 1) -> str:

@@ -346,7 +346,7 @@ def patience_by_hand(losses: list[float], patience: int, delta: float) -> int | 
     patience=st.integers(1, 4),
     delta=st.sampled_from([0.0, 0.125, 0.5]),
 )
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_patience_is_what_its_definition_says(
     losses: list[float], patience: int, delta: float
 ) -> None:

@@ -24,10 +24,17 @@ from metlmon.stats.estimates import make_forecast
 from tests.gate.independent_count import Recount
 from tests.support.event_logs import Log, of_one_job
 from tests.support.run_histories import FIXTURES, recorded
+from tests.support.shared_readers import shared_readers
 
 GATED, MACHINES = FIXTURES / "gated", FIXTURES / "machines"
 FIRST, SECOND = "gated", "gated-2"
 STANDS_STILL, AT_ONCE, WAITED, WENT_ON, DIVERGED = (f"run{n}" for n in range(5))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_readers() -> Iterator[None]:
+    with shared_readers():
+        yield
 
 
 def output_of(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> dict[str, Any]:

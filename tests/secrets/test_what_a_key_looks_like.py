@@ -293,7 +293,7 @@ def test_no_text_takes_more_than_its_length(unit: str) -> None:
     small, large = (unit * (size // len(unit)) for size in (20_000, 160_000))
     redact_secrets(unit * 10)
     base = max(min(_cpu(small) for _ in range(3)), 0.001)
-    assert min(_cpu(large) for _ in range(2)) < 30 * base
+    assert _cpu(large) < 30 * base or _cpu(large) < 30 * base
 
 
 @pytest.mark.parametrize("folder", ["examples", "conformance"])

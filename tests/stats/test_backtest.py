@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ HELD_OUT = 2
 """No constant was chosen on what is generated with this seed."""
 
 
+@cache
 def replayed(directory: Path) -> Backtest:
     def then(moment: datetime) -> StatsInput:
         return recorded(directory, moment)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -59,9 +60,14 @@ def test_pandas_is_imported_for_a_frame_and_for_nothing_before() -> None:
 # --- shape ----------------------------------------------------------------------------------
 
 
+@cache
+def loaded(path: Path) -> Frames:
+    return metlmon.load(path)
+
+
 @pytest.mark.parametrize("path", DIRS, ids=lambda path: path.name)
 def test_a_row_for_every_entry_in_the_documented_types(path: Path) -> None:
-    frames = metlmon.load(path)
+    frames = loaded(path)
     types_are_the_documented_ones(frames)
     for name in ("runs", "epochs", "jobs", "executions", "transfers"):
         assert len(frames.frame(name)) == len(getattr(frames.ledger, name)) > 0
@@ -78,7 +84,7 @@ def test_a_row_for_every_entry_in_the_documented_types(path: Path) -> None:
 @pytest.mark.parametrize("path", DIRS, ids=lambda path: path.name)
 def test_every_word_of_the_model_is_a_category(path: Path) -> None:
     # A word that the registry does not know would become "not known" without a sound.
-    frames = metlmon.load(path)
+    frames = loaded(path)
     for table in TABLES.values():
         for column in table.columns:
             if column.dtype == WORD:
@@ -222,7 +228,7 @@ def test_as_of_is_a_prefix_of_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", DIRS, ids=lambda path: path.name)
 def test_windows_add_up_to_the_whole(path: Path) -> None:
-    frames = metlmon.load(path)
+    frames = loaded(path)
     middle = frames.executions.start.median()
     parts = [frames.windowed(until=middle.to_pydatetime()), frames.windowed(since=str(middle))]
     for column in ("seconds", "gpu_seconds"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -47,6 +48,7 @@ GOOD, LOST, HELD, IDLE = (
 )
 
 
+@cache
 def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobRow]]:
     painter = read_dagdir(dagdir, settings=Settings())
     ledger = painter.ledger()

@@ -6,16 +6,14 @@ import importlib
 import os
 import pickle
 import pkgutil
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from metlmon.live.dagdir_reader import DagdirReader
+from typing import BinaryIO, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,13 +25,18 @@ def run_program(
     directory: Path,
     environment: Mapping[str, str],
     user: int | None = None,
+    limits: Mapping[int, int] | None = None,
 ) -> Ran:
-    """Run the program in ``directory``, as ``user``, its streams files: what it printed."""
+    """Run the program in ``directory``, as ``user``, its streams files: what it printed.
+
+    ``limits``: of resources, by their numbers in ``resource``.
+    """
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
     words = [os.fsdecode(word) for word in arguments]
-    pickle.dump((words, str(directory), dict(environment), user), server.stdin)
+    request = words, str(directory), dict(environment), user, dict(limits or {})
+    pickle.dump(request, server.stdin)
     server.stdin.flush()
     ran: Ran = pickle.load(server.stdout)
     return ran
@@ -55,6 +58,7 @@ def _server() -> Popen[bytes]:
 
 def _serve() -> None:
     from metlmon.cli.main import main
+    from tests.support.shared_readers import shared_readers
 
     # An ordinary user may be unable to read this Python: what is needed is imported before.
     for module in pkgutil.walk_packages([str(ROOT / "metlmon")], "metlmon."):
@@ -63,53 +67,39 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     main(["report", str(ROOT / "fixtures" / "rescue"), "--html", "-"])
-    readers = _share_readers()
+    dagdirs: set[Path] = set()
+    with shared_readers(dagdirs.__contains__):
+        _answer(answers, dagdirs)
+
+
+def _answer(answers: BinaryIO, dagdirs: set[Path]) -> None:
+    """Answer requests; ``dagdirs``: those that are read before a command is run on them."""
+    from tests.support.shared_readers import read_shared
+
     while True:
         try:
             request = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         if isinstance(request, Path):
-            readers[str(request)] = _reader(request)
+            dagdirs.add(request)
+            read_shared(request)
             continue
-        words, directory, environment, user = request
+        words, directory, environment, user, limits = request
         with TemporaryFile() as out, TemporaryFile() as err:
             child = os.fork()
             if not child:
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
+                for limit, most in limits.items():
+                    resource.setrlimit(limit, (most, most))
                 _run(words, directory, environment, user)
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             out.seek(0)
             err.seek(0)
             pickle.dump(CompletedProcess(words, status, out.read(), err.read()), answers)
             answers.flush()
-
-
-def _reader(dagdir: Path) -> DagdirReader:
-    from metlmon.config.loader import load_settings
-    from metlmon.live.dagdir_reader import DagdirReader
-
-    reader = DagdirReader(dagdir, load_settings(dagdir))
-    reader.open()
-    reader.read_all()
-    return reader
-
-
-def _share_readers() -> dict[str, DagdirReader]:
-    """Readers by dagdir, which commands of this process use for what they would read whole."""
-    from metlmon.cli import reading
-
-    readers: dict[str, DagdirReader] = {}
-    read_all = reading._read_all
-
-    def share(reader: DagdirReader) -> DagdirReader:
-        shared = readers.get(reader.path_given) if reader.as_of is None else None
-        return shared or read_all(reader)
-
-    reading._read_all = share
-    return readers
 
 
 def _run(

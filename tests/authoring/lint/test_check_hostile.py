@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
+import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,37 +17,26 @@ from metlmon.authoring.lint import context
 from metlmon.authoring.lint.rules import KINDS
 from metlmon.cli.main import main
 from metlmon.live.discovery import read_workflows
+from tests.support.command_server import Ran, run_program
 from tests.support.lint_ensemble import DAG, EVALUATE, GOOD, TRAIN, findings, report_of, write
 
-DEADLINE = 120
-"""Seconds that a hang is told by: each of these takes a second or two."""
+LIMITS = {resource.RLIMIT_AS: 2 << 30, resource.RLIMIT_CPU: 60}
+"""A hang is ended by its seconds of CPU: each of these takes a second or two."""
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 LONG = 1 << 20
 
 
-def checked(directory: Path) -> subprocess.CompletedProcess[bytes]:
+def checked(directory: Path) -> Ran:
     """The command on its own, so that a hang ends it and its memory is its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "metlmon", "check", str(directory)],
-        capture_output=True,
-        timeout=DEADLINE,
-        check=False,
-        preexec_fn=_limited,
-    )
-
-
-def _limited() -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    return run_program(["check", directory], directory, os.environ, limits=LIMITS)
 
 
 def word(length: int = LONG) -> str:
     return "a" * length
 
 
-HOSTILE: dict[str, dict[str, str | bytes]] = {
+HOSTILE: dict[str, dict[str, str | bytes | Callable[[], str]]] = {
     "includes itself": {"ens.dag": "INCLUDE ens.dag\n" * 50},
     "includes each other": {"ens.dag": "INCLUDE b.inc\n", "b.inc": "INCLUDE ens.dag\n"},
     "splices without end": {
@@ -64,7 +53,7 @@ HOSTILE: dict[str, dict[str, str | bytes]] = {
     },
     "a million input files": {
         "ens.dag": "JOB A a.sub\nJOB B a.sub\nJOB C a.sub\n",
-        "a.sub": "executable = a.sub\ntransfer_input_files = "
+        "a.sub": lambda: "executable = a.sub\ntransfer_input_files = "
         + ",".join(f"f{i}" for i in range(1_000_000)),
     },
     "one input file without end": {
@@ -115,7 +104,8 @@ HOSTILE: dict[str, dict[str, str | bytes]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_it_ends(tmp_path: Path, name: str) -> None:
-    done = checked(write(tmp_path, HOSTILE[name]))
+    files = {path: text() if callable(text) else text for path, text in HOSTILE[name].items()}
+    done = checked(write(tmp_path, files))
     assert done.returncode in (0, 1), done.stderr[-2000:]
     assert done.stderr == b""
     lines = done.stdout.splitlines()
