@@ -429,25 +429,34 @@ def test_nothing_is_submitted_twice_or_where_it_may_not(
 # --- the same everywhere --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", ["chain", "sweep", "stages", "bag"])
-def test_two_machines_write_the_same(tmp_path: Path, own: str, shape: str) -> None:
+EXAMPLES = ("chain", "sweep", "stages", "bag")
+
+WRITE_EXAMPLES = """
+import sys
+from contextlib import redirect_stdout
+from metlmon.cli.main import main
+for shape in sys.argv[1:]:
+    with open(f"{shape}.toml", "w") as file, redirect_stdout(file):
+        main(["new", "--example", shape])
+    template = ["--template", "own/nap.sub"] if shape == "chain" else []
+    assert main(["new", f"{shape}.toml", shape, "--var", "b=2", "--var", "a=1", *template]) == 0
+"""
+
+
+def test_two_machines_write_the_same(tmp_path: Path) -> None:
     made = []
     for number, seed in enumerate(["1", "77"]):
         place = tmp_path.joinpath(*["deep"] * number, f"machine{number}")
-        place.mkdir(parents=True)
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-
-        def run(*words: str, place: Path = place, env: dict[str, str] = environment) -> str:
-            done = subprocess.run(
-                [sys.executable, "-m", "metlmon", "new", *words],
-                cwd=place, env=env, capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            return done.stdout
-
-        (place / "mine.toml").write_text(run("--example", shape))
         nap(place / "own")
-        extra = ["--template", "own/nap.sub"] if shape == "chain" else []
-        run("mine.toml", "out", "--var", "b=2", "--var", "a=1", *extra)
-        made.append({path.name: path.read_bytes() for path in (place / "out").iterdir()})
-    assert made[0] == made[1]
-    assert len(made[0]) > 3
+        subprocess.run(
+            [sys.executable, "-c", WRITE_EXAMPLES, *EXAMPLES],
+            cwd=place,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=True,
+        )
+        for shape in EXAMPLES:
+            files = (place / shape).iterdir()
+            made.append({path.name: path.read_bytes() for path in files})
+    assert made[: len(EXAMPLES)] == made[len(EXAMPLES) :]
+    assert all(len(files) > 3 for files in made)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import metlmon
@@ -57,6 +56,8 @@ def _float(report_of: str) -> float:
 
 
 def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
+    import pandas as pd
+
     spoken(capsys, str(RESCUE), "--out", "x")
     frames = metlmon.load(RESCUE)
     for table in TABLES.values():
@@ -196,6 +197,8 @@ def test_parquet_without_its_package(capsys: Captured, monkeypatch: pytest.Monke
 
 
 def test_parquet_is_the_frames(capsys: Captured) -> None:
+    import pandas as pd
+
     pytest.importorskip("pyarrow", reason="no pyarrow here, which metlmon does not require")
     assert spoken(capsys, str(RESCUE), "--to", "parquet", "--out", "x")[0] == Exit.OK
     frames = metlmon.load(RESCUE)

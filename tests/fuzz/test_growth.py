@@ -45,11 +45,11 @@ FLOOR_SECONDS: Final = 0.003
 STEEP: Final = 25.0
 """Eight times the text: a straight line is 8, a square 64."""
 
-OF_MEMORY: Final = 32 << 10
+OF_MEMORY: Final = 16 << 10
 """Bytes of the text for which memory is counted."""
 
 TIMES_THE_TEXT: Final = 300
-LITTLE: Final = 8 << 20
+LITTLE: Final = 2 << 20
 """Bytes of memory: up to so many times the text, beside what anything takes."""
 
 STAMP: Final = b" (001.000.000) 2025-11-04 09:00:00 "

@@ -19,6 +19,7 @@ from metlmon.trainer import train
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import table
+from tests.trainer.conftest import write_table
 
 RUNS = {"run0": "0ee9fad9", "run1": "b40d6718"}
 EPOCHS = 4
@@ -100,7 +101,9 @@ class Metl(Dagdir):
             if source.is_dir():
                 shutil.copytree(source, sandbox / name.strip())
         script = self.path / str(values["executable"])
-        words = [sys.executable, str(script), *str(values["arguments"]).split()]
+        data = self.path.parent / "table.tsv"
+        write_table(data, rows=400)
+        words = [sys.executable, str(script), *str(values["arguments"]).split(), "--data", data]
         subprocess.run(words, cwd=sandbox, check=True, capture_output=True, timeout=120)
         shutil.copytree(sandbox / "output", self.path / "output", dirs_exist_ok=True)
         shutil.rmtree(sandbox)

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import metlmon
@@ -102,6 +101,8 @@ def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:
 
 
 def test_what_one_run_comes_to(tmp_path: Path) -> None:
+    import pandas as pd
+
     log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2, at="10:10:00")
     log.terminate(77, 1, at="10:40:00").submit(78, NODE, at="10:41:00")
     log.transfer(78, "started input", at="10:42:00").transfer(78, "finished input", at="10:45:00")
@@ -186,6 +187,8 @@ def test_no_value_of_an_environment(tmp_path: Path) -> None:
 
 
 def test_times_are_the_logs_own_without_a_zone_and_carry_one_that_is_known(tmp_path: Path) -> None:
+    import pandas as pd
+
     log = Log().submit(77, NODE, at="11-01 00:30:00").execute(77, at="11-01 00:40:00")
     # Clocks go back at two: the hour from one to two is there twice.
     log.terminate(77, 0, at="11-01 02:40:00")
