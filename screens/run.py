@@ -15,7 +15,7 @@ from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.row_text import gate_symbol
 from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
-from metlmon.stats.curves import evaluations, streams
+from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
@@ -45,7 +45,7 @@ from metlmon.text.spans import (
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.list_screen import ListScreen, SecondLines
 from screens.base.screens import ROOMY_LINES, queue_lines_below
-from screens.base.stats_worker import Memo
+from screens.base.stats_worker import Memo, streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
 from screens.pool_actions.running_action import Selection

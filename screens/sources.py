@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from metlmon.live.discovery import directory_label
 from metlmon.live.feed import Snapshot
 from metlmon.model.model_state import Notice
 from metlmon.snapshot.types import DagRow, LogRow, Status
 from metlmon.text import formatting
-from metlmon.text.formatting import dag_sign, plain
+from metlmon.text.formatting import dag_sign, directory_label, plain
 from metlmon.text.spans import (
     BOLD,
     DIM,

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from metlmon.drafts import STALE_SECONDS, draft_name, remove_stale_drafts
+from metlmon.live.file_access import STALE_SECONDS, draft_name, remove_stale_drafts
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 def draft(directory: Path, name: str, age: float = 0.0) -> Path:

@@ -67,7 +67,7 @@ OURS: dict[str, set[str]] = {
     # No log is read for it, and no model made; the workflows are those of the model.
     "check DIR": READING
     | {
-        *("metlmon.authoring", "metlmon.drafts", "metlmon.redact", "metlmon.trainer"),
+        *("metlmon.authoring", "metlmon.redact", "metlmon.trainer"),
         *("metlmon.cli.commands.check", "metlmon.cli.output", "metlmon.cli.json_output.objects"),
     },
     "jobs --json DIR": READING | PRINTING,
@@ -163,12 +163,12 @@ WITHOUT_FRAMES = [
 """Commands beside those of :data:`OURS`; only exports and ``load()`` make frames."""
 
 
-def test_only_exports_import_pandas() -> None:
-    commands = [command.replace("DIR", DEMO) for command in WITHOUT_FRAMES]
+@pytest.mark.parametrize("command", WITHOUT_FRAMES)
+def test_only_exports_import_pandas(command: str) -> None:
+    words = command.replace("DIR", DEMO).split()
     # Some have nothing to say of the demo: what they import is looked at all the same.
-    code = "from metlmon.cli.main import main\nfor each in sys.argv[1:]: main(each.split())"
-    found = imported(code, *commands)
-    assert {"metlmon.report", "metlmon.cli.commands.config"} <= found, "all of them ran"
+    found = imported("from metlmon.cli.main import main\nmain(sys.argv[1:])", *words)
+    assert "metlmon.cli.main" in found
     assert not {name.split(".")[0] for name in found} & {"pandas", "numpy", "pyarrow"}
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from metlmon.authoring.gate_config import FOLDERS
 from metlmon.authoring.request import Plan, PlanError, PlannedFile
 from metlmon.authoring.write_dag import jobstate_log
-from metlmon.drafts import draft_name, remove_stale_drafts
+from metlmon.live.file_access import draft_name, remove_stale_drafts
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""

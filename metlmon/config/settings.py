@@ -6,7 +6,6 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Iterator
 from datetime import tzinfo
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -164,10 +163,8 @@ class Settings(Struct, frozen=True):
     keys: tuple[tuple[str, str], ...] = ()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
 
-    def disabled_patterns(self) -> Iterator[str]:
-        """Yield the keys of the patterns that took too long."""
+    def safe_patterns(self) -> list[tuple[str, SafePattern]]:
+        """The patterns that the user has set, with their keys; they may become disabled."""
         patterns = [("train_node", self.train_node), ("side_node", self.side_node)]
         patterns += [(f"metric {m.metric}", m.pattern) for m in self.metrics.patterns]
-        for key, pattern in patterns:
-            if isinstance(pattern, SafePattern) and pattern.disabled:
-                yield key
+        return [(key, pattern) for key, pattern in patterns if isinstance(pattern, SafePattern)]

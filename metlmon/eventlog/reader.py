@@ -26,7 +26,7 @@ from metlmon.eventlog.events import (
     Parsed,
     Position,
 )
-from metlmon.eventlog.header import CANDIDATE, HEADER, parse_iso
+from metlmon.eventlog.header import CANDIDATE, HEADER
 
 _BLANK: Final = b" \t\r\n\0"
 _XML_EVENT: Final = re.compile(rb'<c>\s*<a n="')
@@ -305,10 +305,10 @@ class _FastParser:
     def _parse_time(self, stamp: str) -> datetime:
         time = self._times.get(stamp)
         if time is None:
-            parsed = parse_iso(stamp)
-            if parsed is None:
-                raise _NotFastPath
-            time = self._times[stamp] = parsed
+            try:
+                time = self._times[stamp] = datetime.fromisoformat(stamp)
+            except ValueError:
+                raise _NotFastPath from None
         return time
 
     def _parse_job(self, ids: str) -> Job:

@@ -26,12 +26,17 @@ from metlmon.live.cache import Cache, CacheWrite
 from metlmon.live.dagman_files import DagmanFiles
 from metlmon.live.discovery import (
     Sniffed,
-    check_dagdir,
     dag_file_paths,
     discover_dags,
     discover_logs,
 )
-from metlmon.live.file_access import FsTimeout, call_with_timeout, clock_time, stat_all
+from metlmon.live.file_access import (
+    FsTimeout,
+    call_with_timeout,
+    check_dagdir,
+    clock_time,
+    stat_all,
+)
 from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
 from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_reader import LogReader
@@ -91,6 +96,7 @@ class DagdirReader:
         self.as_of = as_of
         self.ensemble = Ensemble(settings or Settings(), as_of)
         self.aggregates = Aggregates(self.ensemble)
+        self._patterns = self.ensemble.settings.safe_patterns()
         self.error: str | None = None
         self.in_queue = False
         self._forced_live = live
@@ -189,7 +195,8 @@ class DagdirReader:
         listed: dict[Path, list[str]] = {}
         for files in self._dagman_files:
             changed |= files.check(self.ensemble, listed)
-        changed |= self._gates.check(self.ensemble)
+        if self._gates.are_used:
+            changed |= self._gates.check(self.ensemble)
         self._update_error(error)
         return changed
 
@@ -262,6 +269,7 @@ class DagdirReader:
         self._dag_problems = discovery.problems
         self._dagman_files = [files_by_dag[dag.key] for dag in dags]
         self.ensemble.set_dags(dags)
+        self._gates.find(self.ensemble)
         # A file written while it was being read must be read again.
         now = self._dag_files_signature()
         self._dag_signature = {path: before.get(path, stat) for path, stat in now.items()}
@@ -451,9 +459,10 @@ class DagdirReader:
         notices = [_notice(p) for p in (*self._dag_problems, *self._log_problems)]
         settings = self.ensemble.settings
         notices += [Notice("settings", *remark) for remark in settings.remarks]
-        for key in settings.disabled_patterns():
-            text = f"the pattern of {key} takes too long and is not used any more: simplify it"
-            notices.append(Notice("settings", "metlmon.toml", None, text))
+        for key, pattern in self._patterns:
+            if pattern.disabled:
+                text = f"the pattern of {key} takes too long and is not used any more: simplify it"
+                notices.append(Notice("settings", "metlmon.toml", None, text))
         for files in self._dagman_files:
             notices += [_notice(p) for problems in files.problems.values() for p in problems]
         errors = self._all_file_errors()
@@ -467,7 +476,7 @@ class DagdirReader:
         notices += (
             *self._rewritten_log_notices.values(),
             *self.extra_notices.values(),
-            *self._gates.notices(),
+            *(self._gates.notices() if self._gates.are_used else ()),
         )
         for reader in self._logs.values():
             if not live and reader.at_end and reader.follower.unread_bytes:

@@ -20,11 +20,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
-from metlmon.errors import InputError, unusable_path
+from metlmon.errors import InputError
 from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.live.file_access import (
     FsTimeout,
     call_with_timeout,
+    check_dagdir,
     open_regular,
     read_regular_file,
     stat_all,
@@ -94,47 +95,6 @@ def display_name(dagdir: Path, path: Path) -> str:
         return path.relative_to(dagdir).as_posix()
     except ValueError:
         return path.as_posix()
-
-
-def directory_name(dagdir: str) -> str:
-    """Return the name of a dagdir or DAG file, resolving ``.`` and ``..``."""
-    name = os.path.basename(os.path.normpath(dagdir))
-    if name in (os.curdir, os.pardir):
-        with suppress(OSError):  # the current directory may have been removed
-            name = os.path.basename(os.path.abspath(dagdir))
-    return name or dagdir
-
-
-def directory_label(dagdir: str) -> str:
-    """Return the path as given, or a name if it has none (``.``, ``..``)."""
-    name = os.path.basename(os.path.normpath(dagdir))
-    return directory_name(dagdir) if name in (os.curdir, os.pardir) else dagdir
-
-
-def check_dagdir(dagdir: Path) -> None:
-    """Raises InputError unless ``dagdir`` is a directory that can be listed."""
-    verb = "read"
-    try:
-        status = call_with_timeout(os.stat, dagdir)
-        if not stat.S_ISDIR(status.st_mode):
-            raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
-        verb = "listed"
-        empty = call_with_timeout(_is_empty, dagdir)
-    except FileNotFoundError:
-        raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
-    except OSError as error:
-        unusable = unusable_path(error)
-        raise unusable or InputError(f"{dagdir}: cannot be {verb}: {error.strerror}") from None
-    if empty and status.st_nlink == 0:
-        # Removed, but still the current directory of a process.
-        raise InputError(
-            f"{dagdir}: this directory has been removed; cd to where the DAG is now, and start anew"
-        )
-
-
-def _is_empty(directory: Path) -> bool:
-    with os.scandir(directory) as entries:
-        return next(entries, None) is None
 
 
 def _listing(

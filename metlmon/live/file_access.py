@@ -1,4 +1,4 @@
-"""Access to files: with a time limit, and of regular files only.
+"""Access to files: with a time limit, of regular files only, and by drafts that replace them.
 
 A call that hangs in the kernel (hard NFS mount, broken FUSE mount) cannot be cancelled. A session
 therefore makes its calls in another thread and waits briefly for each. While one hangs, all others
@@ -9,6 +9,8 @@ commands do.
 Files are untrusted input: no pipe, device or kernel file is read. Names of job output come from a
 submit description that may have been copied from anywhere: only files inside the dagdir are opened,
 after resolving all links.
+
+A file is written to a draft beside it, which is then renamed to it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
+from metlmon.errors import InputError, unusable_path
 from metlmon.redact import redact_secrets
 
 T = TypeVar("T")
@@ -425,3 +428,95 @@ def _as_displayed(line: str) -> str:
     while pieces and len(displayed) < LINE_CHARACTERS:
         displayed += pieces.pop()[len(displayed) :]
     return redact_secrets(displayed)[:LINE_CHARACTERS]
+
+
+# --- the dagdir ------------------------------------------------------------------------------
+
+
+def check_dagdir(dagdir: Path) -> None:
+    """Raises InputError unless ``dagdir`` is a directory that can be listed."""
+    verb = "read"
+    try:
+        status = call_with_timeout(os.stat, dagdir)
+        if not stat.S_ISDIR(status.st_mode):
+            raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
+        verb = "listed"
+        empty = call_with_timeout(_is_empty, dagdir)
+    except FileNotFoundError:
+        raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
+    except OSError as error:
+        unusable = unusable_path(error)
+        raise unusable or InputError(f"{dagdir}: cannot be {verb}: {error.strerror}") from None
+    if empty and status.st_nlink == 0:
+        # Removed, but still the current directory of a process.
+        raise InputError(
+            f"{dagdir}: this directory has been removed; cd to where the DAG is now, and start anew"
+        )
+
+
+def _is_empty(directory: Path) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
+
+
+# --- drafts of files, and removal of stale ones ----------------------------------------------
+
+STALE_SECONDS: Final = 3600.0
+"""Age from which a draft belongs to a program that was killed."""
+
+LONGEST_NAME: Final = 180
+"""Characters of the file's name in the name of its draft; names may have 255."""
+
+
+def draft_name(name: str) -> str:
+    """A new draft name for the file ``name``, with a leading dot."""
+    return f".{name[:LONGEST_NAME]}.{os.urandom(6).hex()}"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft of a file, empty at first, that replaces it in the end, or is deleted on an error.
+
+    No reader meets half a file. It gets the permissions of the file that it replaces, or those of
+    a new one. Raises OSError.
+    """
+    remove_stale_drafts(path.parent, [path.name])
+    draft = path.with_name(draft_name(path.name))
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.chmod(_mode(path))
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def remove_stale_drafts(directory: Path | int, names: Iterable[str]) -> None:
+    """Delete the drafts of these files in ``directory`` that are over an hour old.
+
+    ``directory``: a path, or an open descriptor. Errors on deletion are ignored.
+    """
+    prefixes = {name[:LONGEST_NAME] for name in names}
+    limit = time.time() - STALE_SECONDS
+    dir_fd = {"dir_fd": directory} if isinstance(directory, int) else {}
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            match = _DRAFT_NAME.fullmatch(entry.name)
+            if match is None or match[1] not in prefixes:
+                continue
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime < limit:
+                    os.unlink(entry.name if dir_fd else entry.path, **dir_fd)
+
+
+_DRAFT_NAME: Final = re.compile(r"\.(.+)\.[0-9a-f]{12}", re.DOTALL)

@@ -204,10 +204,16 @@ class GateFiles:
         self._folders_by_dag: dict[str, tuple[Workflow, tuple[Path, ...]]] = {}
         self._gates: dict[Path, _Gate] = {}
         self._all_changed = False
+        self.are_used = False
+        """Whether :meth:`check` has anything to do: most ensembles have no gate."""
+
+    def find(self, ensemble: Ensemble) -> None:
+        """Find the gates of the DAGs, when DAG files have been read."""
+        self._all_changed |= self._find_gates(ensemble)
+        self.are_used = bool(self._gates) or self._all_changed
 
     def check(self, ensemble: Ensemble) -> bool:
         """Update the ensemble with what is new; return whether anything was."""
-        self._all_changed |= self._find_gates(ensemble)
         now = self._now()
         try:
             changed = {path for path, gate in self._gates.items() if gate.states.check(now)}
@@ -226,7 +232,7 @@ class GateFiles:
                 is_new |= ensemble.set_gates(key, runs[paths])
         if placed or self._all_changed:
             is_new |= ensemble.set_placements(self._placements())
-        self._all_changed = False
+        self._all_changed, self.are_used = False, bool(self._gates)
         return is_new
 
     def notices(self) -> list[Notice]:

@@ -295,7 +295,10 @@ class Dag(DagReports):
 
     def current_run(self) -> DagmanRun | None:
         """The current DAGMan run: the live one, else the one that ended last."""
-        return current_run(self.dagman_runs())
+        runs = self.dagman_runs()
+        if self._current_run is None or self._current_run[0] is not runs:
+            self._current_run = runs, current_run(runs)
+        return self._current_run[1]
 
     def run_starts(self, clock: Clock) -> tuple[datetime, ...]:
         """Starts of its DAGMan runs, oldest first, without refused submissions."""

@@ -113,6 +113,8 @@ class DagReports:
         self._submission_times = SubmissionTimes()
         self._clock_observations: list[ClockObservation] = []
         self._runs: list[DagmanRun] | None = None
+        self._current_run: tuple[list[DagmanRun], DagmanRun | None] | None = None
+        """The current one of :attr:`_runs`."""
         self._unknown_names_cache: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
         ) = None

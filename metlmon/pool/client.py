@@ -29,8 +29,8 @@ from metlmon.pool.queue_checks import (
     belongs_elsewhere,
     is_dagman_of,
     runs_file,
+    user_name,
 )
-from metlmon.pool.reasons import user_name
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     JOB_ACTS,

@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Final
 
-from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.jobfiles.gate_files import LONGEST, read_stopped
 from metlmon.live.feed import Feed
+from metlmon.live.file_access import draft_name, remove_stale_drafts
 from metlmon.pool.protocol import SITE
-from metlmon.pool.reasons import NO_GATE, NO_RETRY
+from metlmon.pool.queue_checks import NO_GATE, NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionRequest,

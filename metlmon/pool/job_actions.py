@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
 from metlmon.pool import run_actions
 from metlmon.pool.gate_requests import FILE_NAME, placement_file
-from metlmon.pool.queue_checks import HELD, SUSPENDED
-from metlmon.pool.reasons import (
+from metlmon.pool.queue_checks import (
     EFFECTS,
+    HELD,
     MAX_NAMES,
+    SUSPENDED,
     count_reasons,
     dagman_not_running,
     jobs_missing,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, ALIVE, State
 from metlmon.pool.gate_requests import FILE_NAME, request_file
-from metlmon.pool.reasons import (
+from metlmon.pool.queue_checks import (
     EFFECTS,
     MAX_NAMES,
     NO_GATE,

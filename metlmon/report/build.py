@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.live.discovery import directory_label, directory_name
-from metlmon.model.states import HourUnit, State
+from metlmon.model.states import State
 from metlmon.report.document import (
     NOT_KNOWN,
     BandSeries,
@@ -51,11 +50,21 @@ from metlmon.report.usage_tables import (
     time_table,
     transfer_table,
 )
-from metlmon.snapshot.ledger import HOUR, Ledger, in_hour_unit
+from metlmon.snapshot.ledger import HOUR, HourUnit, Ledger, in_hour_unit
 from metlmon.snapshot.types import Status
 from metlmon.stats.causes import Cause
 from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
-from metlmon.text.formatting import count, dag_sign, duration, moment, nothing_logged, number, plain
+from metlmon.text.formatting import (
+    count,
+    dag_sign,
+    directory_label,
+    directory_name,
+    duration,
+    moment,
+    nothing_logged,
+    number,
+    plain,
+)
 
 TITLE_LIMIT: Final = 200
 

@@ -17,9 +17,9 @@ from jinja2 import Environment, StrictUndefined, Template
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.model.states import HourUnit, State
+from metlmon.model.states import State
 from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
-from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
+from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS, HourUnit
 from metlmon.stats.windows import Unit
 from metlmon.text.formatting import THIN, UNKNOWN, count, duration, number, plain, size
 

@@ -9,7 +9,6 @@ from typing import Final
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from metlmon.model.states import HourUnit
 from metlmon.report.document import (
     Facts,
     Report,
@@ -21,6 +20,7 @@ from metlmon.report.document import (
     format_value,
     sanitize,
 )
+from metlmon.snapshot.ledger import HourUnit
 from metlmon.tables.layout import MARGIN, Heading, fit_columns, table_lines, text_columns
 from metlmon.text.formatting import clip
 from metlmon.text.spans import Align, text

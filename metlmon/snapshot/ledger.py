@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.states import ACTIVE, HourUnit, Outcome, State
+from metlmon.model.states import ACTIVE, Outcome, State
 
 HOUR: Final = 3600.0
 
@@ -30,6 +31,45 @@ Such an epoch was trained elsewhere than where it succeeded ("hidden compute").
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
+
+
+class HourUnit(StrEnum):
+    """Unit of the time of executions: GPU-hours, or a substitute.
+
+    The GPU-hours of an ensemble without GPUs would be 0, whatever it cost: its unit is CPU-hours,
+    by the ``Cpus`` in the 001 of each execution, or wall-clock hours if not every 001 has them.
+    """
+
+    GPU = "GPU"
+    CPU = "CPU"
+    WALL = "wall"
+
+    @property
+    def hours(self) -> str:
+        """``GPU-hours``, ``CPU-hours``, ``wall-hours``."""
+        return f"{self.value}-hours"
+
+    @property
+    def short(self) -> str:
+        """``GPU-h``, for column headings."""
+        return f"{self.value}-h"
+
+    def weight(self, gpus: int | None, cpus: int | None) -> int | None:
+        """Factor for the time of one execution; None if unknown."""
+        if self is HourUnit.GPU:
+            return gpus
+        return cpus if self is HourUnit.CPU else 1
+
+
+def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
+    """The unit for a set of executions.
+
+    ``with_gpus``: number of executions with a GPU. ``with_cpus``: number of executions with a
+    known number of CPUs.
+    """
+    if with_gpus or not executions:
+        return HourUnit.GPU
+    return HourUnit.CPU if with_cpus == executions else HourUnit.WALL
 
 
 class JobOwner(Struct, frozen=True, kw_only=True):

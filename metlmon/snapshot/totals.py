@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
-from metlmon.model.states import HourUnit, Outcome, State, hour_unit_of
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, JobEntry, TransferEntry, hour_unit_of
 from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.

@@ -19,8 +19,8 @@ from metlmon.model.dagman_runs import Hold
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import GateStatus
-from metlmon.model.states import FAILED_JOB, DagState, HourUnit, State
-from metlmon.snapshot.ledger import ExecutionEntry, Placement, TransferEntry
+from metlmon.model.states import FAILED_JOB, DagState, State
+from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, Placement, TransferEntry
 from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
 from metlmon.snapshot.ledger import Latest as Latest
 

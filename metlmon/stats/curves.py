@@ -31,7 +31,6 @@ from msgspec.structs import replace
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.live.feed import StatsInput
-from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import EpochRow
 from metlmon.stats.totals import quartiles
@@ -282,11 +281,6 @@ def course_text(curve: MetricCurve) -> str:
 def curves_stat(metric: str | None) -> Callable[[StatsInput], Curves]:
     """The statistic of one metric (None: the default one), as one function per metric."""
     return partial(curves, metric=metric)
-
-
-def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
-    """The statistic of the running jobs' progress lines."""
-    return stats_input.streams
 
 
 def metric_names(stats_input: StatsInput) -> tuple[str, ...]:

@@ -21,10 +21,11 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.states import HourUnit, Outcome, State
+from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,
+    HourUnit,
     JobEntry,
     Ledger,
     TransferEntry,

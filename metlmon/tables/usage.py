@@ -12,8 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metlmon.model.reasons import code_text
-from metlmon.model.states import HourUnit
-from metlmon.snapshot.ledger import HOUR, EpochEntry
+from metlmon.snapshot.ledger import HOUR, EpochEntry, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter

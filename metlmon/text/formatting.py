@@ -9,9 +9,11 @@ symbols for ASCII terminals: :func:`metlmon.text.spans.to_ascii`.
 from __future__ import annotations
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -561,3 +563,18 @@ def _escaped(character: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def directory_name(dagdir: str) -> str:
+    """The name of a dagdir or DAG file, resolving ``.`` and ``..``."""
+    name = os.path.basename(os.path.normpath(dagdir))
+    if name in (os.curdir, os.pardir):
+        with suppress(OSError):  # the current directory may have been removed
+            name = os.path.basename(os.path.abspath(dagdir))
+    return name or dagdir
+
+
+def directory_label(dagdir: str) -> str:
+    """The path as given, or a name if it has none (``.``, ``..``)."""
+    name = os.path.basename(os.path.normpath(dagdir))
+    return directory_name(dagdir) if name in (os.curdir, os.pardir) else dagdir

@@ -138,9 +138,15 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def footer_labels(self) -> Mapping[str, str]:
         """Footer labels, by action name, that currently differ from the registry."""
+        return {"back": BACK_TO_NOW} if self.SHOWS_ENSEMBLE and self._in_past else {}
+
+    @property
+    def _in_past(self) -> bool:
+        """Is a past moment shown, being read, or unreadable?"""
         travel = self.context.time_travel
-        in_past = travel.active or travel.error is not None
-        return {"back": BACK_TO_NOW} if self.SHOWS_ENSEMBLE and in_past else {}
+        return any(
+            each is not None for each in (travel.past_view, travel.requested_moment, travel.error)
+        )
 
     def update_footer(self) -> None:
         """Update the footer to what the keys currently do."""
@@ -160,7 +166,9 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """
         width = self.app.size.width
         returns = self.footer_labels().get("back") == BACK_TO_NOW
-        content = self.context.time_travel.banner(width, returns) if self.SHOWS_ENSEMBLE else ()
+        content: Line = ()
+        if self.SHOWS_ENSEMBLE and self._in_past:
+            content = self.context.time_travel.banner(width, returns)
         error = self._error or self.context.error_banner
         snapshot = self.context.snapshot
         if snapshot is not None and not content and self.SHOWS_ENSEMBLE and not self.HAS_HEADER:

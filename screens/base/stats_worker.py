@@ -43,11 +43,15 @@ FORGET_SECONDS: Final = 10.0
 
 
 class _CachedStat(Struct):
-    """The last value of a statistic, its input, and the time of the last request."""
+    """The last value of a statistic, its input, and the time of the last request.
+
+    ``precompute``: it is to be evaluated once without a request.
+    """
 
     value: Any = None
     stats_input: StatsInput | None = None
     requested: float = 0.0
+    precompute: bool = False
 
 
 class _BuiltInput(Struct):
@@ -112,10 +116,10 @@ class StatsWorker:
             return cast(T | None, cached.value)
 
     def precompute(self, *statistics: Callable[[StatsInput], Any]) -> None:
-        """Evaluate these before a screen needs them."""
+        """Evaluate these once, before a screen needs them."""
         with self._lock:
             for statistic in statistics:
-                self._figures.setdefault(statistic, _CachedStat()).requested = time.monotonic()
+                self._figures.setdefault(statistic, _CachedStat()).precompute = True
         self._wake_thread()
 
     def watch_job_files(self) -> None:
@@ -203,7 +207,7 @@ class StatsWorker:
             requested = [
                 (statistic, cached)
                 for statistic, cached in self._figures.items()
-                if now - cached.requested < FORGET_SECONDS
+                if cached.precompute or now - cached.requested < FORGET_SECONDS
             ]
         nodes = sum(snapshot.status.node_states.values())
         if not requested or (snapshot.progress.fraction < 1 and nodes > LARGE):
@@ -218,6 +222,7 @@ class StatsWorker:
             if cached.stats_input is not built.stats_input:
                 work = partial(_evaluate, statistic, cached, built.stats_input)
                 changed |= self._attempt(statistic, work)
+            cached.precompute = False
         built.cost += time.thread_time() - started
         return changed
 
@@ -232,6 +237,11 @@ class StatsWorker:
             files_read=self._job_files is not None,
             load_description=lambda: self._feed.dag_description(),
         )
+
+
+def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
+    """The statistic of the running jobs' progress lines."""
+    return stats_input.streams
 
 
 def _evaluate(

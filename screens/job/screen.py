@@ -24,7 +24,6 @@ from metlmon.live.file_access import (
 )
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
-from metlmon.stats.curves import streams
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -42,6 +41,7 @@ from metlmon.text.spans import (
 )
 from screens.base.action_screen import ActionScreen
 from screens.base.screens import job_queue_lines
+from screens.base.stats_worker import streams
 from screens.job import sections as job_sections
 from screens.job.sections import OutputTail
 from screens.pool_actions.running_action import Selection

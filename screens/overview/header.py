@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.live.discovery import directory_name
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import DagState, State
 from metlmon.snapshot import row_text
@@ -19,7 +18,7 @@ from metlmon.stats.incident_rules import IncidentSeverity
 from metlmon.stats.incidents import Headline
 from metlmon.tables import estimates as estimates_table
 from metlmon.text import formatting
-from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, plain
+from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, directory_name, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,

@@ -14,7 +14,6 @@ from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.snapshot.types import JobRow, RunRow, Status
-from metlmon.stats.curves import streams
 from metlmon.stats.incidents import headline
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
@@ -28,7 +27,7 @@ from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
 from screens.base.list_screen import ListScreen, SecondLines
 from screens.base.screens import ROOMY_LINES, queue_lines_below
-from screens.base.stats_worker import Memo
+from screens.base.stats_worker import Memo, streams
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from metlmon.live.feed import Snapshot
 from metlmon.pool.gate_requests import site_of
-from metlmon.pool.reasons import target
+from metlmon.pool.queue_checks import target
 from metlmon.pool.run_actions import unknown_site, with_site
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.model.states import HourUnit, hour_unit_of
 from metlmon.report.build import build_report
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HOUR, in_hour_unit
+from metlmon.snapshot.ledger import HOUR, HourUnit, hour_unit_of, in_hour_unit
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables import usage as usage_table

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.pool import reasons, run_actions
+from metlmon.pool import queue_checks, run_actions
 from metlmon.pool.job_actions import action_previews, is_already_done
 from metlmon.pool.run_actions import with_site
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
@@ -76,7 +76,7 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
 @pytest.mark.parametrize(
     ("act", "row", "why"),
     [
-        (PoolAction.STOP, run(None), reasons.NO_GATE),
+        (PoolAction.STOP, run(None), queue_checks.NO_GATE),
         (PoolAction.STOP, run(uuid=None), "it has no run_uuid, by which its gate would know it"),
         (PoolAction.PAUSE, run(uuid="../x"), "its run_uuid cannot be part of a file's name"),
         (PoolAction.PAUSE, run(uuid=".x"), "its run_uuid cannot be part of a file's name"),
@@ -116,7 +116,7 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
         (PoolAction.STOP_NOW, run(asked(stop_requested=at(9))), None),
         (PoolAction.STOP, run(asked(pause_requested=at(9))), None),
         (PoolAction.SEND, run(asked(pause_requested=at(9))), None),
-        (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=0)), reasons.NO_RETRY),
+        (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=0)), queue_checks.NO_RETRY),
         (PoolAction.STOP, run(latest=latest(2, retries_left=0)), None),
         (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=None)), None),
     ],
@@ -185,7 +185,7 @@ def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
         PoolAction.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10))
     )
     assert made.refused == (
-        f"2 runs: {reasons.NO_GATE}; 1 run: it is over: all its epochs are done"
+        f"2 runs: {queue_checks.NO_GATE}; 1 run: it is over: all its epochs are done"
     )
     assert not is_already_done(made)
 

@@ -13,7 +13,7 @@ from metlmon.model.states import State
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.job_actions import action_previews
-from metlmon.pool.reasons import NO_RETRY
+from metlmon.pool.queue_checks import NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionRequest,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
-from metlmon.pool.reasons import missing_queue_reason, target
+from metlmon.pool.queue_checks import missing_queue_reason, target
 from metlmon.pool.run_actions import run_preview
 from metlmon.pool.types import (
     DAG_ACTS,

@@ -21,7 +21,8 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import Workflow
 from metlmon.dagman.lexer import shown
 from metlmon.errors import InputError
-from metlmon.live.discovery import check_dagdir, read_workflows
+from metlmon.live.discovery import read_workflows
+from metlmon.live.file_access import check_dagdir
 
 RULES: Final = (rule_dag, rule_files, rule_submit, rule_secrets, rule_trainings)
 

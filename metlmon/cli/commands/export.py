@@ -18,8 +18,8 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_warnings
 from metlmon.cli.reading import open_reader
-from metlmon.drafts import replacing
 from metlmon.errors import InputError
+from metlmon.live.file_access import replacing
 from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown
 from metlmon.stats.frames import Frames, Value
 from metlmon.text.formatting import count, plain, size

@@ -14,11 +14,11 @@ from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
-from metlmon.drafts import replacing
 from metlmon.errors import InputError
-from metlmon.model.states import HourUnit
+from metlmon.live.file_access import replacing
 from metlmon.report import to_html, to_markdown
 from metlmon.report.document import Report
+from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain
 

@@ -13,8 +13,7 @@ from metlmon.cli.output import print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.model.states import HourUnit
-from metlmon.snapshot.ledger import in_hour_unit
+from metlmon.snapshot.ledger import HourUnit, in_hour_unit
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.windows import parse_window, window_text

@@ -13,8 +13,9 @@ from metlmon.cli.json_output.objects import (
 )
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
-from metlmon.model.states import HourUnit, State
+from metlmon.model.states import State
 from metlmon.snapshot import types
+from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
 from metlmon.stats.incident_rules import Incident
 
