@@ -76,9 +76,17 @@ _redact_short: Final = lru_cache(maxsize=MAX_SEEN_ONCE)(redact_secrets)
 
 
 class StringTable:
-    """Texts shared by several events, by number."""
+    """Texts shared by several events, by number.
 
-    def __init__(self, strings: Iterable[str] = ()) -> None:
+    ``redact``: redacts a text of a new event; None where the events have no secrets any more.
+    """
+
+    def __init__(
+        self,
+        strings: Iterable[str] = (),
+        redact: Callable[[str], str] | None = redact_and_truncate,
+    ) -> None:
+        self._redact = redact
         self.by_number = list(strings)
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
         self._seen_once: set[str] = set()
@@ -97,8 +105,7 @@ class StringTable:
         if text in self._seen_once:
             self._seen_once.discard(text)
             return self.number(text)
-        redacted = redact_and_truncate(text)
-        if redacted != text:
+        if self._redact is not None and (redacted := self._redact(text)) != text:
             return self.numbers.get(redacted, redacted)
         if len(text) > SHARED_LENGTH:
             return text

@@ -74,7 +74,7 @@ class EventStore:
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
-        self.strings = StringTable()
+        self.strings = StringTable(redact=None)
         self.unpacked: dict[Job, None] = {}
         self._cached: dict[Job, None] = {}
         self._log_sets: dict[frozenset[str], frozenset[str]] = {}
