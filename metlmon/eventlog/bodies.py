@@ -210,8 +210,10 @@ _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
 _SLOT: Final = "slotname:"
 _INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
 _STRINGS: Final = frozenset({"glidein_resourcename", "gpus_devicename"})
-_VOLATILE: Final = ("\tCondorScratchDir = ", "\tDisk = ")
+_VOLATILE: Final = ("\tCondorScratchDir = ", "\tDisk = ", "\tAvailableGPUs = {")
 """Attributes that differ at each start of a job and are not used."""
+
+_SLOT_LINE: Final = "\tSlotName: "
 
 _REPEATED_LENGTH: Final = 1000
 """Characters of an event or line up to which it is cached: longer texts rarely repeat, and a few
@@ -226,6 +228,11 @@ def _execute(text: str, body: str) -> Execute:
     for line in body.split("\n"):
         if line.startswith(_VOLATILE):
             has_properties = True
+            continue
+        if line.startswith(_SLOT_LINE):
+            # Not cached: there are too many of them.
+            if slot := line[len(_SLOT_LINE) :].strip():
+                machine[_SLOT], has_properties = slot, True
             continue
         is_short = len(line) <= _REPEATED_LENGTH
         attribute = _cached_machine_attribute(line) if is_short else _machine_attribute(line)
