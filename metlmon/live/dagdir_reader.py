@@ -25,6 +25,7 @@ from metlmon.eventlog import LogWarning
 from metlmon.live.cache import Cache, CacheWrite
 from metlmon.live.dagman_files import DagmanFiles
 from metlmon.live.discovery import (
+    LogFile,
     Sniffed,
     dag_file_paths,
     discover_dags,
@@ -119,6 +120,8 @@ class DagdirReader:
         self._caught_up = False
         usable = cache is not None and as_of is None and not cache.lies_in(self.dagdir)
         self._cache = cache if usable else None
+        self._uncached: set[str] = set()
+        """Logs whose cached events were malformed: they are read without the cache."""
         self._file_errors = FileErrors(now)
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
@@ -283,12 +286,16 @@ class DagdirReader:
         for log in discovery.logs:
             reader = self._logs.get(log.name)
             if reader is None:
-                reader = LogReader(log, self._cache, self.ensemble.settings.zone)
+                reader = self._new_reader(log)
                 self._logs[log.name] = reader
                 self.ensemble.log_stats.setdefault(log.name, LogStats(log.name, log.role))
             else:
                 reader.log = log
         self._sort_logs([log.name for log in discovery.logs])
+
+    def _new_reader(self, log: LogFile) -> LogReader:
+        cache = None if log.name in self._uncached else self._cache
+        return LogReader(log, cache, self.ensemble.settings.zone)
 
     def _sort_logs(self, names: list[str]) -> None:
         """Sort the logs in the order in which a new reader would discover them."""
@@ -329,7 +336,11 @@ class DagdirReader:
             f.unread_bytes for f in self._dagman_files
         )
         replaced = any(reader.content_replaced for reader in readers)
-        if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
+        # An entry of the cache fails once, a log may be replaced again and again.
+        is_due = any(reader.cache_failed for reader in readers) or (
+            time.monotonic() - self._restarted_at >= ANEW_SECONDS
+        )
+        if replaced and is_due:
             self._restart()
             return ReadStep(changed=True, more=True)
         if not more:
@@ -362,6 +373,7 @@ class DagdirReader:
         """
         at = clock_time(self._now())
         replaced = [name for name, reader in self._logs.items() if reader.content_replaced]
+        self._uncached.update(name for name in replaced if self._logs[name].cache_failed)
         for name in replaced:
             text = f"at {at} what had been read of it was not in it any more: all was read anew"
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)

@@ -39,6 +39,8 @@ class LogReader:
         self.at_end = False
         self.content_replaced = False
         """The content read before has been replaced: everything must be read again."""
+        self.cache_failed = False
+        """The cached events are malformed: everything must be read again, without them."""
         self._last_time: datetime | None = None
         self._has_hole = False
         self._year: int | None = None
@@ -101,7 +103,7 @@ class LogReader:
             try:
                 return self._log_cache.next_batch(self.log)
             except CacheMiss:
-                self.content_replaced = self.at_end = True
+                self.cache_failed = self.content_replaced = self.at_end = True
                 return self._empty_batch(), ()
         size = CHUNK
         while True:

@@ -9,9 +9,11 @@ import random
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import msgpack
@@ -22,6 +24,7 @@ from metlmon.config.settings import Settings
 from metlmon.live import cache as cache_module
 from metlmon.live.cache import Cache, CachedLog, CacheWrite, LogFragment, entry_name, load_entry
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.discovery import LogFile
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.conftest import SHARED
@@ -394,6 +397,30 @@ def test_a_malformed_entry_is_made_anew(dagdir: Dagdir, cache: Cache) -> None:
         assert {**got, "warnings": ()} == {**fresh, "warnings": ()}
         read(dagdir.path, cache)
         assert entry_of(dagdir, cache).fragments == [fragment]
+
+
+def test_two_entries_that_fail_one_after_the_other(
+    dagdir: Dagdir, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one fails when all is read again because of the first one."""
+    log = Log().submit(5, NODE).execute(5).terminate(5)
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.nodes.log", Log().submit(6, NEXT).execute(6).data)
+    read(dagdir.path, cache)
+    calls: Counter[str] = Counter()
+    unpack = cache_module.unpack_fragment
+
+    def failing(fragment: LogFragment, file: LogFile) -> Any:
+        calls[file.name] += 1
+        if (file.name, calls[file.name]) in (("metl.log", 1), ("run.dag.nodes.log", 2)):
+            raise ValueError("malformed")
+        return unpack(fragment, file)
+
+    monkeypatch.setattr(cache_module, "unpack_fragment", failing)
+    reader = read(dagdir.path, cache)
+    assert calls == {"metl.log": 1, "run.dag.nodes.log": 2}
+    fresh, got = report_of(read(dagdir.path)), report_of(reader)
+    assert {**got, "warnings": ()} == {**fresh, "warnings": ()}
 
 
 # --- sessions and commands ---------------------------------------------------------------------
