@@ -43,6 +43,7 @@ class DagmanFiles:
         self.key = dag.key
         self._directory = path.parent
         self._name = path.name
+        self._halt_file = path.with_name(f"{path.name}.halt")
         self._directory_mtimes = DirectoryMtimes()
         self._out = Follower(path.with_name(f"{path.name}.dagman.out"))
         self._out_state = OutState()
@@ -97,7 +98,7 @@ class DagmanFiles:
             changed |= self._check_small(self._status, self._set_status, dag)
             changed |= self._check_small(self._metrics, self._set_metrics, dag)
             changed |= self._check_small(self._condor_sub, self._set_condor_sub, dag)
-            halted = call_with_timeout(os.path.exists, self._directory / f"{self._name}.halt")
+            halted = call_with_timeout(os.path.exists, self._halt_file)
             changed |= halted != dag.halted
             dag.halted = halted
         except FsTimeout:

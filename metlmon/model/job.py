@@ -194,29 +194,32 @@ def fold(
     """
     history = JobHistory()
     for event in events:
-        number, time = event.number, event.time
-        if last_image is not None and time >= last_image:
-            _note_image_size(history, last_image)
-        if (
-            number == 12
-            and last_image is not None
-            and time < last_image
-            and _is_inferred_hold(event)
-        ):
-            continue
-        if history.state in TERMINAL:
-            _apply_after_end(history, event)
-        else:
-            if history.state is _DISCONNECTED and number != 22:
-                _enter(history, _RUNNING, time)
-            handler = _HANDLERS.get(number)
-            if handler is not None:
-                handler(history, event, checkpoint_codes)
-        if history.last is None or time > history.last:
-            history.last = time
+        apply_event(history, event, checkpoint_codes, last_image)
     if last_image is not None:
         _note_image_size(history, last_image)
     return history
+
+
+def apply_event(
+    history: JobHistory, event: Event, checkpoint_codes: Codes, last_image: datetime | None
+) -> None:
+    """Apply one event, the next in log order, to ``history``; arguments as of :func:`fold`."""
+    number, time = event.number, event.time
+    if last_image is not None:
+        if time >= last_image:
+            _note_image_size(history, last_image)
+        elif number == 12 and _is_inferred_hold(event):
+            return
+    if history.state in TERMINAL:
+        _apply_after_end(history, event)
+    else:
+        if history.state is _DISCONNECTED and number != 22:
+            _enter(history, _RUNNING, time)
+        handler = _HANDLERS.get(number)
+        if handler is not None:
+            handler(history, event, checkpoint_codes)
+    if history.last is None or time > history.last:
+        history.last = time
 
 
 def _is_inferred_hold(event: Event) -> bool:

@@ -27,7 +27,7 @@ from metlmon.model.event_store import (
     unpack,
     unpack_event,
 )
-from metlmon.model.job import JobHistory, fold
+from metlmon.model.job import JobHistory, apply_event, fold
 from metlmon.model.states import TERMINAL, State
 from metlmon.redact import is_secret_name
 
@@ -69,18 +69,23 @@ class EventStore:
     """Storage shared by an ensemble's jobs: one string table, and limits on memory.
 
     ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. ``unpacked``: jobs whose events
-    are not packed; call :meth:`tidy` from time to time while adding events.
+    are not packed; ``indexed``: buffers with an index. Call :meth:`tidy` from time to time while
+    adding events.
     """
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
         self.strings = StringTable(redact=None)
         self.unpacked: dict[Job, None] = {}
+        self.indexed: list[EventBuffer] = []
         self._cached: dict[Job, None] = {}
         self._log_sets: dict[frozenset[str], frozenset[str]] = {}
 
     def tidy(self) -> None:
-        """Pack the jobs that were unpacked first, when there are too many."""
+        """Drop the indexes, and pack the jobs unpacked first when there are too many."""
+        for events in self.indexed:
+            events.drop_index()
+        self.indexed.clear()
         if len(self.unpacked) > MAX_UNPACKED_JOBS:
             for job in list(self.unpacked)[: len(self.unpacked) - MAX_UNPACKED_JOBS // 2]:
                 job.pack()
@@ -177,10 +182,12 @@ class Job:
             self.newest_time = last
         if self.last_image_size is None or last > self.last_image_size:
             self.last_image_size = last
-            # Refold only where the fold depends on it: a 006 ends DISCONNECTED.
+            # Refold only where the fold depends on it: a 006 ends DISCONNECTED, and shows
+            # that a removal was not preceded by silence.
             history = self._history
-            if history is not None and any(
-                state is State.DISCONNECTED for _, state in history.states
+            if history is not None and (
+                history.state in TERMINAL
+                or any(state is State.DISCONNECTED for _, state in history.states)
             ):
                 self._history = None
         if memory_mb is not None and (self.memory_max is None or memory_mb > self.memory_max):
@@ -204,9 +211,14 @@ class Job:
         event = redacted_event(event, strings)
         if is_latest:
             events.append(stream, event, strings)
-        elif not events.add_if_new(stream, event, strings):
+            if self._history is not None:
+                codes = self._store.checkpoint_codes
+                apply_event(self._history, event, codes, self.last_image_size)
+        elif not events.add_if_new(stream, event, self._store):
             return False
-        self._history = self._submission = None
+        else:
+            self._history = None
+        self._submission = None
         if number == 0 and isinstance(detail, Submit):
             self._read_submit(detail)
             self.logged_submit = self.logged_submit or time
@@ -342,13 +354,19 @@ class EventBuffer:
             self._index[identity(event, strings)] = (stream, len(events))
         events.append(event)
 
-    def add_if_new(self, stream: Stream, event: Event, strings: StringTable) -> bool:
+    def drop_index(self) -> None:
+        """Drop the index, a third of the memory of the events; it is built again on demand."""
+        self._index = None
+
+    def add_if_new(self, stream: Stream, event: Event, store: EventStore) -> bool:
         """Add an event that may be a copy; return False if the copy adds nothing.
 
         Of two copies the undamaged one is stored, else that of the log with the lower rank,
         which has more of the job.
         """
+        strings = store.strings
         if self._index is None:
+            store.indexed.append(self)
             self._index = {
                 identity(known, strings): (known_stream, index)
                 for known_stream, events in self.streams.items()

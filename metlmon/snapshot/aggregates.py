@@ -364,7 +364,7 @@ class Aggregates:
                 self.ambiguous, key, attribution is not None and bool(attribution.candidates)
             )
             histories = {key: (job, job.history())}
-            for _, entries in self._factory.build(histories, NO_OWNER, None, key):
+            for _, entries in self._factory.build(histories, NO_OWNER, None, key, self.entries.get):
                 self.entries.put(key, entries)
 
     def _post_node(self, key: NodeKey) -> None:
@@ -381,7 +381,11 @@ class Aggregates:
         if state is not None:
             is_final = is_final and state.state is State.COMPLETED
         built = self._factory.build(
-            histories, self._owner(key), success if is_final else None, user=key
+            histories=histories,
+            owner=self._owner(key),
+            success=success if is_final else None,
+            user=key,
+            previous=self.entries.get,
         )
         for job_key, entries in built:
             self.entries.put(job_key, entries)

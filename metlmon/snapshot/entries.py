@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -47,6 +47,11 @@ Histories: TypeAlias = Mapping[JobKey, tuple[Job, JobHistory]]
 """The jobs of one node with their histories."""
 
 
+T = TypeVar("T")
+
+NOTHING: Final[tuple[tuple[()], tuple[()], tuple[()]]] = ((), (), ())
+"""Holds, executions and transfers of a job without entries so far."""
+
 NO_OWNER: Final = JobOwner()
 """Owner of a job that belongs to no node, or to an unknown one."""
 
@@ -74,19 +79,32 @@ class EntryFactory:
         owner: JobOwner,
         success: tuple[JobKey, int] | None,
         user: NodeKey | JobKey,
+        previous: Callable[[JobKey], JobEntries | None] = lambda _: None,
     ) -> Iterator[tuple[JobKey, JobEntries]]:
         """The entries of the jobs of a node, or of a job of no node (``user``).
 
-        ``success``: the job and index of the execution that completed the node.
+        ``success``: the job and index of the execution that completed the node. ``previous``:
+        the entries of a job so far; those that did not change are used again.
         """
         attempts, fields = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
             final = success[1] if success is not None and success[0] == key else None
-            job_entry = self._job(job, history, fields)
-            executions = tuple(self._executions(job_entry, history, fields, attempts, final))
-            transfers = tuple(self._transfers(job_entry, history, user))
-            yield key, JobEntries(job_entry, executions, transfers)
+            before = previous(key)
+            holds, executions, transfers = (
+                (before.job.holds, before.executions, before.transfers) if before else NOTHING
+            )
+            job_entry = self._job(job, history, fields, holds)
+            executed = self._executions(job_entry, history, fields, attempts, final)
+            transferred = self._transfers(job_entry, history, user)
+            yield (
+                key,
+                JobEntries(
+                    job_entry,
+                    reuse_equal(executions, executed),
+                    reuse_equal(transfers, transferred),
+                ),
+            )
 
     def at_as_of(self, entries: JobEntries) -> JobEntries:
         """The entries of a job with what has not ended counted up to ``as_of``.
@@ -255,7 +273,13 @@ class EntryFactory:
 
     # --- the job ------------------------------------------------------------------------
 
-    def _job(self, job: Job, history: JobHistory, owner: Mapping[str, Any]) -> JobEntry:
+    def _job(
+        self,
+        job: Job,
+        history: JobHistory,
+        owner: Mapping[str, Any],
+        holds: tuple[HoldEntry, ...],
+    ) -> JobEntry:
         usage = _memory(history.usage)
         request = usage.request if usage is not None else None
         peak: float | None = job.memory_max
@@ -270,7 +294,7 @@ class EntryFactory:
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             states=StateChanges(self._share(states), times),
-            holds=tuple(self._holds(history)) if history.holds else (),
+            holds=reuse_equal(holds, self._holds(history)) if history.holds else (),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
             bytes_at=_bytes_at(job, history),
@@ -308,6 +332,20 @@ class EntryFactory:
                 gpu=gpu,
                 reason=reason,
             )
+
+
+def reuse_equal(previous: Sequence[T], entries: Iterable[T]) -> tuple[T, ...]:
+    """``entries``, with the object of ``previous`` in place of an equal one at the same index.
+
+    A job may have thousands of holds or executions, of which a change adds one.
+    """
+    candidates = chain(previous, repeat(None))
+    return tuple(
+        [
+            entry if known is None or known != entry else known
+            for known, entry in zip(candidates, entries, strict=False)
+        ]
+    )
 
 
 def _hold_cause(code: int | None, reason: str | None) -> str:

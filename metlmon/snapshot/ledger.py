@@ -161,7 +161,7 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
         return "in_flight" if self.outcome is _IN_FLIGHT else "bad"
 
 
-class TransferEntry(Struct, frozen=True):
+class TransferEntry(Struct, frozen=True, gc=False):
     """One transfer of a job.
 
     ``direction``: input, output; ``outcome``: ok, aborted, unfinished, in-flight. ``end`` None: in
@@ -184,7 +184,7 @@ class TransferEntry(Struct, frozen=True):
     counted: bool = True
 
 
-class HoldEntry(Struct, frozen=True):
+class HoldEntry(Struct, frozen=True, gc=False):
     """One hold.
 
     ``end``: when the job was released or removed, None while it is held. ``site``: where it ran

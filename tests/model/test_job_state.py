@@ -3,12 +3,15 @@ state, from events" and "GPU-hours")."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog import Event
+from metlmon.eventlog import Event, parse
 from metlmon.model.job_events import Job, Stream
 from metlmon.model.states import Outcome, State
 from tests.support.event_logs import Log, moment, of_one_job
@@ -480,3 +483,52 @@ def test_no_value_of_an_environment_is_kept() -> None:
     assert "s3cret" not in kept
     assert "0ther" not in kept
     assert "JobStatus = 2" in kept
+
+
+# --- read event by event ------------------------------------------------------------------
+
+STEPS: tuple[Callable[[Log, str], Log], ...] = (
+    lambda log, at: log.execute(77, at=at),
+    lambda log, at: log.evict(77, at=at),
+    lambda log, at: log.hold(77, at=at),
+    lambda log, at: log.release(77, at=at),
+    lambda log, at: log.disconnect(77, at=at),
+    lambda log, at: log.reconnect(77, at=at),
+    lambda log, at: log.image(77, 500, at=at),
+    lambda log, at: log.transfer(77, "started input", at=at),
+    lambda log, at: log.transfer(77, "finished input", at=at),
+    lambda log, at: log.remove(77, at=at),
+)
+
+
+def job_of(events: list[Event], *, follow: bool) -> Job:
+    """The job of these events; ``follow``: its history is looked at after each."""
+    job = Job(77, 0)
+    for event in events:
+        if event.number == 6:
+            job.note_memory(event.time, 500)
+        else:
+            job.add(event, Stream(0, "metl.log"))
+        if follow:
+            job.history()
+    return job
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-90, 4000)), max_size=12))
+def test_a_history_that_follows_its_events_is_that_of_all_of_them(
+    steps: list[tuple[Callable[[Log, str], Log], int]],
+) -> None:
+    log = submitted()
+    for step, seconds in steps:
+        step(log, str(log.clock + timedelta(seconds=seconds)))
+    events = list(parse(log.data).events)
+    assert job_of(events, follow=True).history() == job_of(events, follow=False).history()
+
+
+def test_the_latest_event_is_added_to_the_history() -> None:
+    events = list(parse(running().hold(77).release(77).data).events)
+    job = job_of(events[:-1], follow=True)
+    history = job.history()
+    job.add(events[-1], Stream(0, "metl.log"))
+    assert job.history() is history
+    assert history.state is State.IDLE
