@@ -33,6 +33,7 @@ from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.running_action import RunningAction, name_of
 from screens.terminal.driver import can_be_resumed
+from screens.terminal.private import release_caches
 from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
 from screens.time_travel import TimeTravel
 
@@ -48,6 +49,9 @@ __all__ = ["AppOptions", "MetlmonApp", "run_app"]
 
 REPAINT_SECONDS: Final = 0.2
 """Minimum time between snapshots shown: more is not seen, and costs bytes over ssh."""
+
+RELEASE_AFTER: Final = 500
+"""Snapshots shown between two clearings of Textual's and Rich's caches of texts."""
 
 CONFIRM_SECONDS: Final = 0.5
 """Time a confirmation is on the screen, without another key, before it can be answered: longer
@@ -116,6 +120,7 @@ class MetlmonApp(FaultTolerantApp):
         self.snapshot: Snapshot | None = feed.latest
         self._pacer = SnapshotPacer(self.REPAINT_SECONDS, self._set_idle)
         self._pacer.newest = feed.latest
+        self._shown_count = 0
         self.form_state: FormState | None = None
         self.list_states = load_states(self.options.state_file)
         self.keys: Mapping[str, str] = dict(feed.settings.keys)
@@ -200,6 +205,9 @@ class MetlmonApp(FaultTolerantApp):
         newest = self._pacer.take(self.snapshot)
         if self.time_travel.past_view is None:
             self.snapshot = newest
+        self._shown_count += 1
+        if self._shown_count % RELEASE_AFTER == 0:
+            release_caches()
         if not self._exit_if_done():
             self.refresh_screen()
             self._precompute()

@@ -196,7 +196,7 @@ def fold(
     for event in events:
         apply_event(history, event, checkpoint_codes, last_image)
     if last_image is not None:
-        _note_image_size(history, last_image)
+        note_image_size(history, last_image)
     return history
 
 
@@ -207,7 +207,7 @@ def apply_event(
     number, time = event.number, event.time
     if last_image is not None:
         if time >= last_image:
-            _note_image_size(history, last_image)
+            note_image_size(history, last_image)
         elif number == 12 and _is_inferred_hold(event):
             return
     if history.state in TERMINAL:
@@ -226,7 +226,8 @@ def _is_inferred_hold(event: Event) -> bool:
     return isinstance(event.detail, Held) and event.detail.inferred
 
 
-def _note_image_size(history: JobHistory, time: datetime) -> None:
+def note_image_size(history: JobHistory, time: datetime) -> None:
+    """Note the newest 006: like any event it shows that the job is connected."""
     if history.last is None or time > history.last:
         history.last = time
         if history.state is _DISCONNECTED:

@@ -27,7 +27,7 @@ from metlmon.model.event_store import (
     unpack,
     unpack_event,
 )
-from metlmon.model.job import JobHistory, apply_event, fold
+from metlmon.model.job import JobHistory, apply_event, fold, note_image_size
 from metlmon.model.states import TERMINAL, State
 from metlmon.redact import is_secret_name
 
@@ -182,16 +182,21 @@ class Job:
             self.newest_time = last
         if self.last_image_size is None or last > self.last_image_size:
             self.last_image_size = last
-            # Refold only where the fold depends on it: a 006 ends DISCONNECTED, and shows
-            # that a removal was not preceded by silence.
-            history = self._history
-            if history is not None and (
-                history.state in TERMINAL
-                or any(state is State.DISCONNECTED for _, state in history.states)
-            ):
-                self._history = None
+            self._note_in_history(last)
         if memory_mb is not None and (self.memory_max is None or memory_mb > self.memory_max):
             self.memory_max = memory_mb
+
+    def _note_in_history(self, last: datetime) -> None:
+        history = self._history
+        if history is None:
+            return
+        # A later 006 changes when a disconnection ended, and whether a removal followed silence.
+        if history.state in TERMINAL or any(
+            state is State.DISCONNECTED for _, state in history.states
+        ):
+            self._history = None
+        else:
+            note_image_size(history, last)
 
     def add(self, event: Event, stream: Stream) -> bool:
         """Add an event; return False for a copy that adds nothing."""

@@ -39,7 +39,7 @@ from metlmon.text.spans import (
 )
 from screens.actions import READ_ONLY_REFUSED, bindings_of
 from screens.base.context import AppContext
-from screens.terminal.private import FaultTolerant, release_styles
+from screens.terminal.private import FaultTolerant, release_caches
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
 
@@ -107,7 +107,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._refresh_if_mounted()
 
     def on_unmount(self) -> None:
-        release_styles()
+        release_caches()
 
     def on_screen_resume(self) -> None:
         self._refresh_if_mounted()

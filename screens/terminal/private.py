@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from rich.cells import cached_cell_len
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
@@ -40,7 +41,7 @@ __all__ = [
     "LayoutUpdate",
     "XTermParser",
     "color_system",
-    "release_styles",
+    "release_caches",
     "report_exception",
     "style_attributes",
 ]
@@ -51,9 +52,13 @@ def report_exception(app: App[Any], error: Exception) -> None:
     app._handle_exception(error)
 
 
-def release_styles() -> None:
-    """Clear Textual's cache of rendered lines, which holds megabytes of closed screens."""
+def release_caches() -> None:
+    """Clear the caches of Textual and Rich that hold closed screens, and texts of the past.
+
+    Rendered lines, and the widths of 4,096 texts: times change with each snapshot.
+    """
     StylesCache.get_inner_outer.cache_clear()
+    cached_cell_len.cache_clear()
 
 
 def color_system(console: Console) -> ColorSystem | None:

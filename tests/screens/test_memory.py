@@ -6,6 +6,8 @@ import gc
 from collections import Counter
 from pathlib import Path
 
+import pytest
+from rich.cells import cached_cell_len, cell_len
 from textual._styles_cache import StylesCache
 from textual.dom import DOMNode
 
@@ -48,3 +50,20 @@ async def test_closed_screens_are_forgotten() -> None:
     caches = more.pop(StylesCache.__name__, 0)
     assert {name: n for name, n in more.items() if n >= ROUNDS} == {}
     assert caches < more.total() + ROUNDS
+
+
+async def test_widths_of_past_texts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("screens.app.RELEASE_AFTER", 3)
+    feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
+    app = Eager(feed)
+    async with app.run_test(size=NARROW) as pilot:
+        seen = Seen(app, feed, pilot)
+        cell_len("a text of long ago")
+        before = cached_cell_len.cache_info().hits
+        cell_len("a text of long ago")
+        assert cached_cell_len.cache_info().hits == before + 1
+        for _ in range(3):
+            await seen.publish(update())
+        before = cached_cell_len.cache_info().misses
+        cell_len("a text of long ago")
+        assert cached_cell_len.cache_info().misses == before + 1
