@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import permutations
 from operator import ne
 from typing import Final, NamedTuple
 
@@ -36,11 +37,17 @@ MOVE_BYTES: Final = 5
 ERASE_MINIMUM: Final = 12
 """From this many blanks on, erasing and moving the cursor is shorter than writing them."""
 
-SCROLL_MINIMUM: Final = 4
-"""Changed lines from which scrolling is considered; blanks from which a line's end is erased."""
+ERASE_END_MINIMUM: Final = 4
+"""From this many blanks on, a line's end is erased."""
+
+SCROLL_BYTES: Final = 120
+"""Output from which scrolling is considered: the sequence that scrolls has 20 to 30 bytes."""
 
 LINE_BYTES: Final = 20
 """Bytes of a changed line besides its cells: cursor movements and styles, roughly."""
+
+MOST_ORDERED: Final = 4
+"""Up to this many styles, all orders are compared."""
 
 CACHED_SEGMENTS: Final = 4096
 """Size of the cache of segments' cells: most segments of a changed line are unchanged."""
@@ -61,6 +68,9 @@ Cell = tuple[str, CellStyle]
 """A character (with combining ones) and its style. A wide one is followed by an empty cell."""
 
 Line = list[Cell]
+
+Position = tuple[int, int]
+"""Line and column of the cursor."""
 
 
 class StyledRun(NamedTuple):
@@ -94,7 +104,7 @@ class ScreenBuffer:
         self._changed_lines: set[int] = set()
         self._width = 0
         self._style: CellStyle | None = None
-        self._cursor: tuple[int, int] | None = None
+        self._cursor: Position | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -199,6 +209,8 @@ class ScreenBuffer:
         """The output that updates these lines, by scrolling a region first where it is shorter."""
         before = self._shown.copy(), self._style, self._cursor
         written = self._write_lines(different)
+        if len(written) < SCROLL_BYTES:
+            return written
         region = self._moved_region(different, before[0])
         if region is None:
             return written
@@ -219,7 +231,13 @@ class ScreenBuffer:
         A cursor movement costs a third of a style change.
         """
         output: list[str] = []
-        runs = [(y, run) for y in different for run in self._runs(self._shown[y], self._wanted[y])]
+        runs: list[tuple[int, StyledRun]] = []
+        for y in different:
+            shown, wanted = self._shown[y], self._wanted[y]
+            if shown is None or _has_wide(wanted) or _has_wide(shown):
+                # Overwriting half of a wide character leaves its other half undefined.
+                shown = self._erase_line(y, output)
+            runs += [(y, run) for run in _share_styles(list(self._runs(shown, wanted)))]
         while runs:
             deferred = []
             for y, run in runs:
@@ -232,24 +250,46 @@ class ScreenBuffer:
                     end = run.x + run.width
                     self._cursor = (y, end) if end < self._width else None
             if deferred:
-                styles = dict.fromkeys(run.style for _, run in deferred)
-                nearest = min(styles, key=lambda style: len(sgr_transition(self._style, style)))
-                self._set_style(nearest, output)
+                self._set_style(self._next_style(deferred), output)
             runs = deferred
         for y in different:
             self._shown[y] = self._wanted[y].copy()
         return "".join(output)
 
+    def _next_style(self, runs: list[tuple[int, StyledRun]]) -> CellStyle:
+        """The style to write next: that of the shortest order, or the nearest one of many."""
+        ends: dict[CellStyle, tuple[Position, Position]] = {}
+        for y, run in runs:
+            end = y, run.x + (0 if run.keeps_cursor else run.width)
+            ends[run.style] = ends.get(run.style, ((y, run.x),))[0], end
+
+        def cost(order: Sequence[CellStyle]) -> int:
+            total, before, cursor = 0, self._style, self._cursor
+            for style in order:
+                first, last = ends[style]
+                total += len(sgr_transition(before, style)) + len(_movement(cursor, *first))
+                before, cursor = style_after(before, style), last
+            return total
+
+        return min(permutations(ends, len(ends) if len(ends) <= MOST_ORDERED else 1), key=cost)[0]
+
+    def _erase_line(self, y: int, output: list[str]) -> Line | None:
+        """Erase a line that ends in blanks; returns its cells, None if it was not erased."""
+        wanted = self._wanted[y]
+        if not self._erasable_blanks(self._width - ERASE_END_MINIMUM, self._width, wanted):
+            return None
+        self._set_style(wanted[-1][1], output)
+        self._move_cursor(y, 0, output)
+        output.append("\x1b[K")
+        return [wanted[-1]] * self._width
+
     def _runs(self, shown: Line | None, wanted: Line) -> Iterator[StyledRun]:
         """The runs to be written in a line, from left to right."""
-        if shown is not None and (_has_wide(wanted) or _has_wide(shown)):
-            # Overwriting half of a wide character leaves its other half undefined.
-            shown = None
         x, end = 0, self._width
         if shown is not None:
-            while wanted[x] == shown[x]:
+            while x < end and wanted[x] == shown[x]:
                 x += 1
-            while wanted[end - 1] == shown[end - 1]:
+            while x < end and wanted[end - 1] == shown[end - 1]:
                 end -= 1
         while x < end:
             if shown is not None and wanted[x] == shown[x]:
@@ -306,19 +346,11 @@ class ScreenBuffer:
             count += 1
         if x + count == self._width:
             # Some of them may already be blank: erasing them again is free.
-            return count if count >= SCROLL_MINIMUM else 0
+            return count if count >= ERASE_END_MINIMUM else 0
         return count if count >= ERASE_MINIMUM and x + count <= end else 0
 
     def _move_cursor(self, y: int, x: int, output: list[str]) -> None:
-        if self._cursor == (y, x):
-            return
-        if self._cursor is not None and self._cursor[0] == y:
-            output.append(f"\x1b[{x + 1}G")
-        elif self._cursor == (y - 1, x + 1):
-            # A digit of a clock below another one.
-            output.append("\x1b[B\x1b[D")
-        else:
-            output.append(f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H")
+        output.append(_movement(self._cursor, y, x))
         self._cursor = (y, x)
 
     def _set_style(self, style: CellStyle, output: list[str]) -> None:
@@ -343,8 +375,6 @@ class ScreenBuffer:
         self, different: list[int], shown: list[Line | None]
     ) -> tuple[int, int, int] | None:
         """A region in which many lines have moved: first line, last plus one, and distance."""
-        if len(different) <= SCROLL_MINIMUM:
-            return None
         best, most_saved = None, 0
         for distance in self._likely_distances(different, shown):
             top, bottom, saved = self._best_region(distance, shown)
@@ -370,14 +400,16 @@ class ScreenBuffer:
     def _likely_distances(self, different: list[int], shown: list[Line | None]) -> list[int]:
         """The most frequent distances by which lines have moved."""
         shown_at = {
-            "".join(character for character, _ in line): y for y, line in enumerate(shown) if line
+            "".join(character for character, _ in line): y
+            for y in different
+            if (line := shown[y]) is not None
         }
         votes: Counter[int] = Counter()
         for y in different:
             previous = shown_at.get("".join(character for character, _ in self._wanted[y]))
             if previous is not None and previous != y:
                 votes[previous - y] += 1
-        return [distance for distance, count in votes.most_common(2) if count > 1]
+        return [distance for distance, _ in votes.most_common(2)]
 
     def _best_region(self, distance: int, shown: list[Line | None]) -> tuple[int, int, int]:
         """The best region to scroll by ``distance`` lines, and the cells it makes correct.
@@ -402,6 +434,18 @@ class ScreenBuffer:
         return 0 if shown == wanted else LINE_BYTES + sum(map(ne, shown, wanted))
 
 
+def _share_styles(runs: list[StyledRun]) -> list[StyledRun]:
+    """Give blanks the style of text beside them, so that both are written together."""
+    for index, run in enumerate(runs):
+        if run.style.fore:
+            continue
+        for other in (*reversed(runs[:index]), *runs[index + 1 :]):
+            if other.style.fore and not sgr_transition(other.style, run.style):
+                runs[index] = run._replace(style=other.style)
+                break
+    return runs
+
+
 def _is_single_width(cells: Sequence[Cell]) -> bool:
     """Does each of these take one cell on any terminal?"""
     return all(character.isascii() for character, _ in cells)
@@ -409,6 +453,27 @@ def _is_single_width(cells: Sequence[Cell]) -> bool:
 
 def _has_wide(line: Line) -> bool:
     return any(not character for character, _ in line)
+
+
+def _movement(start: Position | None, y: int, x: int) -> str:
+    """The shortest sequence that moves the cursor to line ``y`` and column ``x``."""
+    if start == (y, x):
+        return ""
+    sequences = [f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H"]
+    if start is not None and start[0] in (y, y - 1):
+        down = "\x1b[B" if start[0] < y else ""
+        sequences += [down + across for across in _moves_across(start[1], x)]
+    return min(sequences, key=len)
+
+
+@lru_cache(maxsize=4096)
+def _moves_across(start: int, x: int) -> tuple[str, ...]:
+    """The sequences that move the cursor within a line, to column ``x``."""
+    if start == x:
+        return ("",)
+    absolute = f"\x1b[{x + 1}G" if x else "\r"
+    distance, direction = abs(x - start), "C" if x > start else "D"
+    return absolute, f"\x1b[{distance if distance > 1 else ''}{direction}"
 
 
 @lru_cache(maxsize=4096)
