@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from calendar import month_abbr
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -414,10 +415,12 @@ class ListScreen(SnapshotScreen):
         event.stop()
         self.open_row(event.key)
 
-    def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
+    async def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()
         self._message = ""
         self._refresh_if_mounted()
+        # Until the note line asks for its update, so that both are painted in one frame.
+        await asyncio.sleep(0)
 
     def action_mark(self) -> None:
         self.table.toggle_mark()
