@@ -38,7 +38,7 @@ class Column(Struct, Generic[T], frozen=True):
     else the largest is dropped first. ``minimum`` and ``maximum`` bound the width in cells;
     ``comfortable`` is a width down to which the column shrinks before any column is dropped, and
     ``grow`` one up to which it takes spare room. ``graphic``: a bar, which a pipe does not
-    get.
+    get. ``reserve`` returns the cells that a row may need later, where columns must not move.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Column(Struct, Generic[T], frozen=True):
     comfortable: int | None = None
     grow: int = 0
     graphic: bool = False
+    reserve: Callable[[T], int] | None = None
 
 
 UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
@@ -92,12 +93,13 @@ def fit_columns(
 
     Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
     widest shrink, down to ``minimum``; spare room goes to those with ``grow``. ``widest`` keeps
-    the widest content of each column, so that columns do not move to and fro with the rows.
+    the widest content of each column, so that columns do not move to and fro with the rows, and
+    has them reserve what a row may need later.
     """
     natural_widths = {} if widest is None else widest
     for spec in specs:
         natural_widths[spec.name] = max(
-            _natural_width(spec, rows), natural_widths.get(spec.name, 0)
+            _natural_width(spec, rows, widest is not None), natural_widths.get(spec.name, 0)
         )
     fitting = list(specs)
     room = width - MARGIN - 1
@@ -126,9 +128,11 @@ SAMPLE: Final = 200
 Measuring ten thousand rows takes a second per snapshot."""
 
 
-def _natural_width(spec: Column[T], rows: Sequence[T]) -> int:
+def _natural_width(spec: Column[T], rows: Sequence[T], reserve: bool) -> int:
     sample = rows[:: 1 + len(rows) // SAMPLE]
     widest = max((line_width(spec.cell(row, None)) for row in sample), default=0)
+    if reserve and spec.reserve is not None:
+        widest = max([widest, *map(spec.reserve, sample)])
     return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from rich.cells import cell_len
+
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
-from metlmon.model.states import UNPLACED, State
+from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import RunRow
 from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
@@ -146,6 +148,7 @@ def specs(
             minimum=7,
             comfortable=9 if ambiguous_names else 14,
             maximum=32,
+            reserve=_site_room,
         ),
         text_column("gpu", "GPU", _gpu, drop=7, maximum=20),
         text_column("job", "JOB", _job, "right", drop=9, style=DIM),
@@ -273,6 +276,14 @@ def _site_cell(row: RunRow, cells: int | None) -> Line:
     if job is None:
         return UNKNOWN_CELL
     return site_and_target(job.site, job.target, job.off_target, cells, job.state)
+
+
+def _site_room(row: RunRow) -> int:
+    """The cells of the site of a job that may yet wait again, after it was released or evicted."""
+    job = row.shown_epoch
+    if job is None or job.state in TERMINAL:
+        return 0
+    return cell_len(formatting.site(job.site, job.target, job.off_target, state=State.IDLE))
 
 
 def site_and_target(
