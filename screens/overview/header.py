@@ -270,7 +270,8 @@ def state_bar(states: Mapping[State, int], cells: int) -> Line:
     )
 
 
-BAR_CELLS: Final = 12
+BAR_CELLS: Final = (12, 8, 4)
+"""Lengths of the bar beside the counts; few of them, so that these seldom move."""
 
 SHORT_COUNTS: Final = 40
 """Cells that the counts of the states need before a bar is shown beside them."""
@@ -284,12 +285,23 @@ def total_text(status: Status) -> str:
 
 
 def progress_line(status: Status, room: int) -> Line:
-    """A short bar of the states, their total and their counts, on one line."""
+    """A short bar of the states, their total and their counts, on one line.
+
+    The bar gives way where the words of the states then fit.
+    """
     counted = row_text.counted_states(status)
     start = line((total_text(status), DIM), "  ")
-    if room - width(start) - BAR_CELLS - 2 >= SHORT_COUNTS:
-        start = state_bar(counted, BAR_CELLS) + line("  ") + start
-    return start + state_counts(counted, room - width(start), paused_epochs(status))
+    candidates = _count_candidates(counted, paused_epochs(status))
+    room -= width(start)
+    spare = room - width(candidates[1])
+    states = sum(map(bool, counted.values()))
+    bar_cells = next((cells for cells in BAR_CELLS if states <= cells <= spare - 2), 0)
+    if spare < 0 and room - BAR_CELLS[0] - 2 >= SHORT_COUNTS:
+        bar_cells = BAR_CELLS[0]
+    if bar_cells:
+        room -= bar_cells + 2
+        start = state_bar(counted, bar_cells) + line("  ") + start
+    return start + first_that_fits(candidates, room)
 
 
 def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
@@ -297,13 +309,17 @@ def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Li
 
     ``paused``: the number of runs whose next epoch waits in a gate (its PRE script).
     """
+    return first_that_fits(_count_candidates(states, paused), cells)
+
+
+def _count_candidates(states: Mapping[State, int], paused: int) -> list[Line]:
+    """The counts of the states: all words, short words, then ever fewer words."""
     paused_count = min(paused, states.get(State.PRE, 0))
+    paused_text: Line = ()
     if paused_count:
         paused_text = line((PAUSED.glyph, style_of(PAUSED)), f" {formatting.number(paused_count)}")
         paused_text += line((f" {PAUSED.word}", style_of(PAUSED)))
-        others = {**states, State.PRE: states[State.PRE] - paused_count}
-        counted = state_counts(others, cells - width(paused_text) - 3)
-        return counted + line("   ") + paused_text
+        states = {**states, State.PRE: states[State.PRE] - paused_count}
     present = [s for s in _STATES if states.get(s, 0) or s in _ALWAYS_SHOWN]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
@@ -314,7 +330,7 @@ def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Li
     for dropped in sorted(present, key=lambda state: _STATES[state][1]):
         short[dropped] = ""
         candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
-    return first_that_fits(candidates, cells)
+    return [join((candidate, paused_text), gaps[0]) for candidate in candidates]
 
 
 def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]) -> Line:

@@ -47,6 +47,20 @@ def test_counts_lose_words_before_numbers() -> None:
         assert "held" in result, "what needs a person keeps its word longest"
 
 
+def test_the_bar_gives_way_to_the_words_of_the_counts() -> None:
+    states = {State.COMPLETED: 5, State.RUNNING: 4, State.IDLE: 1, State.HELD: 1, State.WAITING: 19}
+    few = replace(status(), epoch_states=states)
+    counts = "✓ 5 done  ▶ 4 running  ◦ 1 idle  ■ 1 held  · 19 waiting"
+    line = spans.text(overview_header.progress_line(few, 78))
+    assert line.endswith(f"30 epochs  {counts}")
+    assert line.startswith("█▓░╳────  "), "a shorter bar"
+    assert spans.text(overview_header.progress_line(few, 66)) == f"30 epochs  {counts}"
+    many = replace(status(), epoch_states=states | {State.RETRYING: 1000, State.WAITING: 1000})
+    line = spans.text(overview_header.progress_line(many, 78))
+    assert line.startswith("█▓░╳"), "where no bar helps, there is one"
+    assert "idle" not in line
+
+
 @given(st.integers(10, 250))
 def test_columns_fit_whatever_the_width(cells: int) -> None:
     specs = runs_table.specs(RUNS)
