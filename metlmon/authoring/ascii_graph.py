@@ -27,7 +27,7 @@ from metlmon.dagman.graph import APART
 from metlmon.text.formatting import count, plain
 
 NARROWEST: Final = 24
-"""Minimum width in cells; names cannot be told apart below it."""
+"""Minimum width in cells; names cannot be distinguished below it."""
 
 MOST_BLOCKS: Final = 12
 """Maximum blocks, or rows of a block; enough for the variety of a planned ensemble."""

@@ -366,7 +366,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         description="Write a DAG with its submit files, scripts and gate, from a description "
         "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which go "
         "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
-        "stay as they are. Nothing is submitted unless that is said.",
+        "stay as they are. Nothing is submitted without --submit.",
         defaults=dict.fromkeys(("name", "epochs", "policy", "gpus", "memory", "retries")),
     ),
     "submit": Command(

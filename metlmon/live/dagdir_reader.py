@@ -361,8 +361,8 @@ class DagdirReader:
         name = reader.log.name
         if reader.log.role is LogRole.USER:
             text = (
-                f"it was emptied or replaced at {clock_time(self._now())}; what it told before "
-                "stays until metlmon is started anew"
+                f"it was emptied or replaced at {clock_time(self._now())}; the events read "
+                "before stay until metlmon is started again"
             )
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
 

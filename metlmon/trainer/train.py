@@ -65,7 +65,7 @@ TRAIN, VALIDATE, TEST = 4096, 384, 512  # generated variants: an epoch takes abo
 LOG_EVERY = 50  # steps between two rows of a training loss, Lightning's default
 REDRAW_SECONDS = 0.1  # least time between two progress lines, tqdm's default
 MOST_POSITIONS = 5000  # longer than any protein that is scanned
-FEWEST_VARIANTS = 20  # with fewer the three sets could not be told from noise
+FEWEST_VARIANTS = 20  # with fewer the three sets would be noise
 
 MOST_BYTES = 1 << 30  # of a checkpoint; another program's may be larger
 MAGIC = b"metlmon trainer checkpoint 1\n"

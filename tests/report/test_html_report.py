@@ -190,15 +190,15 @@ addEventListener('load', () => {
     .filter(e => !e.closest('.table') && !e.closest('figure') && !e.closest('sup'))
     .filter(e => e.getBoundingClientRect().right > root.clientWidth + 1)
     .map(e => e.tagName + '.' + e.className);
-  const told = document.createElement('pre');
-  told.id = 'told';
-  told.textContent = JSON.stringify({
+  const output = document.createElement('pre');
+  output.id = 'output';
+  output.textContent = JSON.stringify({
     sizes: svgs.map(s => [s.getBoundingClientRect().width, s.getBoundingClientRect().height]),
     outside, wide, overflow: root.scrollWidth - root.clientWidth,
     fetched: performance.getEntriesByType('resource').map(e => e.name),
     bad: window.bad, ground: ink.backgroundColor, ink: ink.color,
   });
-  document.body.append(told);
+  document.body.append(output);
 });
 </script>
 """
@@ -226,7 +226,7 @@ def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, o
         timeout=90,
     )
     assert "CONSOLE" not in done.stderr
-    output = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    output = re.search(r'<pre id="output">(.*?)</pre>', done.stdout, re.DOTALL)
     assert output is not None, done.stderr[-2000:]
     found: dict[str, object] = json.loads(output[1].replace("&lt;", "<").replace("&amp;", "&"))
     return found

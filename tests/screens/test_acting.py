@@ -88,7 +88,7 @@ async def test_while_one_types_a_filter_no_key_acts() -> None:
         await seen.press("slash", *"HRXVPZDUA", "space", "a", "y")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert seen.app.screen.filter_text == "HRXVPZDUA ay"
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 # --- what is touched, from each screen --------------------------------------------------------
@@ -150,7 +150,7 @@ async def test_from_a_run_an_epoch_that_is_over_says_why_not() -> None:
         assert "epoch 14 of run1" in seen.lines[0]
         assert "not now: no job to hold is selected" in seen.text
         await seen.press("enter", "y")
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 async def test_from_a_job_this_job() -> None:
@@ -206,12 +206,12 @@ async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
             await seen.press(key)
             assert isinstance(seen.app.screen, ConfirmScreen), (key, seen.text)
             await seen.press("y", "escape")
-            assert seen.desk.orders[-1].act is done
+            assert seen.pool.orders[-1].act is done
         await seen.publish(update())
         await seen.press("P", "4", "2", "enter", "y")
-        assert (seen.desk.orders[-1].act, seen.desk.orders[-1].value) == (PoolAction.PRIORITY, 42)
-        assert len(seen.desk.orders) == 7
-        dags = {order.dag for order in seen.desk.orders if order.dag is not None}
+        assert (seen.pool.orders[-1].act, seen.pool.orders[-1].value) == (PoolAction.PRIORITY, 42)
+        assert len(seen.pool.orders) == 7
+        dags = {order.dag for order in seen.pool.orders if order.dag is not None}
         assert dags == {DAG}
 
 
@@ -221,14 +221,14 @@ async def test_which_dag_is_chosen_where_it_may_be_several() -> None:
     async with opened_to_act(feed=feed, size=(120, 40)) as seen:
         await seen.press("ctrl+a", "Z")
         assert isinstance(seen.app.screen, MenuScreen)
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
         assert sum("halt" in line for line in seen.lines) == 2
         await seen.press("down", "enter")
         assert "Halt second.dag?" in seen.text
         await seen.press("escape", "Z", "Z", "enter")
         assert "Halt second.dag?" in seen.text, "its key goes from one to the next"
         await seen.press("y")
-        assert [(order.act, order.dag) for order in seen.desk.orders] == [
+        assert [(order.act, order.dag) for order in seen.pool.orders] == [
             (PoolAction.HALT, "second.dag")
         ]
 
@@ -265,7 +265,7 @@ async def test_three_hundred_jobs_can_be_scrolled_through() -> None:
         await seen.press("end")
         assert "run299" in seen.text
         await seen.press("y")
-        assert len(seen.desk.orders[0].targets) == 300
+        assert len(seen.pool.orders[0].targets) == 300
         assert "✓ 300 done" in seen.text
 
 
@@ -277,7 +277,7 @@ async def test_nothing_but_y_does_it() -> None:
             await seen.press(key, key)
             while not isinstance(seen.app.screen, OverviewScreen):
                 await seen.press("escape")
-            assert seen.desk.orders == []
+            assert seen.pool.orders == []
 
 
 async def test_leaving_the_question_comes_back_to_where_one_was() -> None:
@@ -319,11 +319,11 @@ async def test_a_priority_is_typed_and_checked() -> None:
         assert f"to {PRIORITY_LIMIT} is needed" in seen.text
         await seen.press(*["backspace"] * 10, "minus", "5", "enter")
         assert "Set the priority of 1 job of run1 to -5?" in seen.text
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
         await seen.press("enter")
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
         await seen.press("y")
-        (order,) = seen.desk.orders
+        (order,) = seen.pool.orders
         assert (order.act, order.value) == (PoolAction.PRIORITY, -5)
 
 
@@ -370,7 +370,7 @@ async def test_the_menu_follows_the_log() -> None:
 # --- where nothing can be done ----------------------------------------------------------------
 
 
-async def test_without_a_desk_all_acts_are_there_with_the_reason() -> None:
+async def test_without_a_pool_all_acts_are_there_with_the_reason() -> None:
     async with opened_to_act(no_pool_reason="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
         seen.app.pool_actions = None
@@ -380,7 +380,7 @@ async def test_without_a_desk_all_acts_are_there_with_the_reason() -> None:
             assert "not now: this is a recording" in seen.text
             assert seen.text.count("✗ this is a recording") == 14
             await seen.press("enter", "y", "escape")
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
@@ -404,7 +404,7 @@ async def test_the_palette_has_the_acts_and_why_not() -> None:
         await seen.press(*"halt", "enter")
         assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press("enter", "escape")
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 async def test_read_only_has_no_key_that_changes_anything() -> None:
@@ -432,7 +432,7 @@ async def test_read_only_has_no_key_that_changes_anything() -> None:
         assert [result for result in helps if result in seen.text] == []
         assert "Acting" not in seen.text
         await seen.app.run_action("screen.hold", default_namespace=seen.app.screen_stack[1])
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 async def test_who_has_nowhere_to_submit_is_reported_so() -> None:
@@ -562,7 +562,7 @@ async def test_who_was_asked_is_reported_with_the_warnings() -> None:
         await seen.press("exclamation_mark")
         for result in ("ap40.example.org", "as someone@example.org", "12s ago"):
             assert result in seen.text
-        seen.desk.queue_snapshot = QueueSnapshot(
+        seen.pool.queue_snapshot = QueueSnapshot(
             error="no HTCondor is installed here", next_try=NOW + 90
         )
         await seen.publish(update())
@@ -602,7 +602,7 @@ async def test_a_table_without_rows_has_nothing_to_mark() -> None:
     async with opened_to_act(feed=QueuedFeed(update(status((), dags=(), logs=())))) as seen:
         await seen.press("space", "ctrl+a", "H", "enter", "y")
         assert seen.app.screen_stack[1].query_one(Table).marks == frozenset()
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 @pytest.mark.parametrize("ascii", [False, True])
@@ -618,4 +618,4 @@ async def test_what_logs_and_schedd_say_is_only_text(ascii: bool) -> None:
             strange = {c for c in seen.text if not c.isprintable()} - {"\n", THIN}
             assert not strange, keys
             assert all(len(line) == 120 for line in seen.lines if line.isascii())
-        assert len(seen.desk.orders) == 2
+        assert len(seen.pool.orders) == 2

@@ -45,7 +45,7 @@ RUN1, RUN3, RUN8 = RUNS[1], RUNS[3], RUNS[8]
 async def steer(
     gates: dict[str, GateStatus | None] | None = None,
     dag: DagState = DagState.RUNNING,
-    desk: FakePool | None = None,
+    pool: FakePool | None = None,
     **options: object,
 ) -> AsyncIterator[Acted]:
     """The application on runs that all have a gate, but for those that are given otherwise."""
@@ -53,7 +53,7 @@ async def steer(
     picture = status(rows)
     picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
     feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))
-    async with opened_to_act(desk, feed=feed, **options) as seen:
+    async with opened_to_act(pool, feed=feed, **options) as seen:
         yield seen
 
 
@@ -62,7 +62,7 @@ def file(row: RunRow, what: str) -> str:
 
 
 def asked(seen: Acted) -> list[tuple[PoolAction, list[str], str | None]]:
-    orders = seen.desk.orders
+    orders = seen.pool.orders
     return [(order.act, [each.run for each in order.runs], order.site) for order in orders]
 
 
@@ -86,13 +86,13 @@ async def test_a_stop_asks_first_and_names_its_file() -> None:
         await seen.until(lambda: "1 done" in seen.text)
         assert isinstance(seen.app.screen, ResultsScreen)
         assert asked(seen) == [(PoolAction.STOP, ["run8"], None)]
-        assert seen.desk.orders[0].runs[0].files == (file(RUN8, "stop"),)
+        assert seen.pool.orders[0].runs[0].files == (file(RUN8, "stop"),)
 
 
 async def test_stopping_now_lists_the_job_that_it_removes() -> None:
     pool = FakePool()
     pool.queue_snapshot = replace(WORD, dagmans=(dagman(),))
-    async with steer(desk=pool) as seen:
+    async with steer(pool=pool) as seen:
         await seen.press(*TO_RUN8, "K")
         assert RUN8.latest is not None
         job = f"{RUN8.latest.cluster}.0"
@@ -102,7 +102,7 @@ async def test_stopping_now_lists_the_job_that_it_removes() -> None:
         assert "Cannot be undone" in seen.text
         await seen.press("y")
         await seen.until(lambda: "2 done" in seen.text)
-        (order,) = seen.desk.orders
+        (order,) = seen.pool.orders
         assert [each.id for each in order.touched] == [RUN8.uuid, job]
         assert "2 of 2 answered" in seen.text
 
@@ -176,7 +176,7 @@ async def test_every_act_has_its_row_on_a_small_terminal() -> None:
 async def test_files_are_written_without_a_schedd() -> None:
     pool = FakePool()
     pool.queue_snapshot = QueueSnapshot(is_pending=True)
-    async with steer(desk=pool) as seen:
+    async with steer(pool=pool) as seen:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
         await seen.press("escape", "K")
@@ -194,7 +194,7 @@ async def test_where_nothing_can_be_done_nothing_is_asked(options: dict[str, obj
             seen.app.pool_actions = None
         for key in "TKWCEO":
             await seen.press(*TO_RUN8, key, "y", "escape", "home")
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 async def test_when_the_dag_has_ended_no_gate_looks() -> None:
@@ -211,7 +211,7 @@ def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> FakePool:
 
 
 async def test_a_site_is_taken_from_those_that_are_known() -> None:
-    async with steer(desk=knowing()) as seen:
+    async with steer(pool=knowing()) as seen:
         await seen.press(*TO_RUN8, "E")
         await seen.until(lambda: "Delta-GPU" in seen.text)
         assert DAG_DEFAULT in seen.text
@@ -226,7 +226,7 @@ async def test_a_site_is_taken_from_those_that_are_known() -> None:
 
 
 async def test_a_run_goes_back_to_where_the_dag_says() -> None:
-    async with steer({"run8": GateStatus(target="nowhere")}, desk=knowing()) as seen:
+    async with steer({"run8": GateStatus(target="nowhere")}, pool=knowing()) as seen:
         await seen.press(*TO_RUN8, "E", "down")
         assert "It writes 1 file" in seen.text
         await seen.press("enter")
@@ -239,7 +239,7 @@ async def test_a_run_goes_back_to_where_the_dag_says() -> None:
 
 
 async def test_up_and_down_go_round() -> None:
-    async with steer(desk=knowing()) as seen:
+    async with steer(pool=knowing()) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "Delta-GPU" in seen.text)
         await seen.press(*"-gpu", "up")
@@ -248,36 +248,36 @@ async def test_up_and_down_go_round() -> None:
         assert "▌Expanse-GPU" in seen.text
         await seen.press("tab", "enter", "y")
         await seen.until(lambda: "1 done" in seen.text)
-        (order,) = seen.desk.orders
+        (order,) = seen.pool.orders
         assert (order.act, order.site) == (PoolAction.RETARGET, "Delta-GPU")
         assert RUN3.latest is not None
         assert [each.cluster for each in order.targets] == [RUN3.latest.cluster]
 
 
 async def test_a_site_that_nobody_knows_can_be_typed() -> None:
-    async with steer(desk=knowing(())) as seen:
+    async with steer(pool=knowing(())) as seen:
         await seen.press(*TO_RUN3, "O", *"SDSC PRP", "enter")
         assert "Retarget 1 job of run3 to SDSC PRP?" in seen.text
         await seen.press("y")
-        await seen.until(lambda: bool(seen.desk.orders))
-        assert seen.desk.orders[0].site == "SDSC PRP"
+        await seen.until(lambda: bool(seen.pool.orders))
+        assert seen.pool.orders[0].site == "SDSC PRP"
 
 
 async def test_what_is_no_site_is_not_asked_about() -> None:
-    async with steer(desk=knowing(())) as seen:
+    async with steer(pool=knowing(())) as seen:
         await seen.press(*TO_RUN3, "O")
         for typed in ((), ("quotation_mark",), ("$", "left_parenthesis"), ("a", "backslash")):
             await seen.press(*typed, "enter")
             assert "a site's name, without quotes, $ and backslash, is needed here" in seen.text
             await seen.press("y")
             assert isinstance(seen.app.screen, ConfirmScreen)
-            assert seen.desk.orders == []
+            assert seen.pool.orders == []
             await seen.press("ctrl+u")
 
 
 async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_names_stays() -> None:
     pool = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
-    async with steer(desk=pool) as seen:
+    async with steer(pool=pool) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "the collector does not answer" in seen.text)
         assert "named in the DAG" in seen.text
@@ -285,17 +285,17 @@ async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_nam
 
 async def test_what_a_collector_says_is_only_text() -> None:
     pool = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
-    async with steer(desk=pool) as seen:
+    async with steer(pool=pool) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "1 slot" in seen.text)
         assert "\x1b" not in seen.text
         await seen.press(*"[b]", "down", "enter")
         assert "is needed here" in seen.text, "such a name is none"
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []
 
 
 async def test_leaving_the_choice_asks_nothing() -> None:
-    async with steer(desk=knowing()) as seen:
+    async with steer(pool=knowing()) as seen:
         await seen.press(*TO_RUN8, "E", *"del", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
-        assert seen.desk.orders == []
+        assert seen.pool.orders == []

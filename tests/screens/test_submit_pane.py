@@ -120,24 +120,24 @@ async def until(seen: Seen, what: Callable[[], bool]) -> None:
 async def pane(
     draft: Request | None = None,
     size: tuple[int, int] = NARROW,
-    desk: FakePool | None = None,
+    pool: FakePool | None = None,
     **options: object,
 ) -> AsyncIterator[Seen]:
     """The application as ``metlmon submit`` opens it."""
-    desk = desk or FakePool()
+    pool = pool or FakePool()
     app = Eager(
         NullFeed(),  # type: ignore[arg-type]
-        AppOptions(submission_pool=desk, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
+        AppOptions(submission_pool=pool, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
     )
     async with app.run_test(size=size) as pilot:
         seen = Seen(app, None, pilot)  # type: ignore[arg-type]
         await seen.settle()
-        if desk.gate.is_set():
+        if pool.gate.is_set():
             screen = app.screen
             assert isinstance(screen, SubmitScreen)
             await until(seen, lambda: screen.pool_info.sites_asked is None)
         yield seen
-        desk.gate.set()
+        pool.gate.set()
 
 
 async def typed(seen: Seen, text: str) -> None:
@@ -451,7 +451,7 @@ async def test_a_large_ensemble_is_looked_through_at_once(
 
 async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) -> None:
     pool = FakePool()
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
         for result in (str(home / "ens"), "ens.dag", "12 jobs", "4 files", "ap1.example.org",
                      "someone@example.org", "htcondor2", "23.9.6"):  # fmt: skip
@@ -468,7 +468,7 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
     (home / "ens").mkdir()
     (home / "ens" / "ens.sub").write_text("mine")
     pool = FakePool(submitted=PoolError("not today"))
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         assert "1 is in the way" in seen.text
         await seen.press("ctrl+s")
         assert "! in the way  ens.sub" in seen.text
@@ -488,7 +488,7 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
 
 async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
     pool = FakePool()
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
         (home / "ens").mkdir()
         (home / "ens" / "ens.dag").write_text("another's")
@@ -503,7 +503,7 @@ async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
 
 async def test_a_schedd_that_refuses_is_reported_and_asked_again(home: Path) -> None:
     pool = FakePool(submitted=PoolError("the schedd refused: the queue is full; wait"))
-    async with pane(request_at(home, runs=2), desk=pool, size=TALL) as seen:
+    async with pane(request_at(home, runs=2), pool=pool, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
         text = " ".join(seen.text.split())
         assert "✓ writing" in seen.text
@@ -522,7 +522,7 @@ async def test_a_schedd_that_refuses_is_reported_and_asked_again(home: Path) -> 
 
 async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) -> None:
     pool = FakePool(submitted=PoolError("no"))
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
         pool.gate.clear()
         await seen.pilot.press("y")
@@ -556,7 +556,7 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         return session, FakePool()
 
     opened: list[Session] = []
-    async with pane(request_at(home, runs=2), desk=Pool(), open_dagdir=opener, size=TALL) as seen:
+    async with pane(request_at(home, runs=2), pool=Pool(), open_dagdir=opener, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
         await until(seen, lambda: isinstance(seen.app.screen, OverviewScreen))
         await until(seen, lambda: "idle" in seen.text)
@@ -576,7 +576,7 @@ async def test_the_cluster_and_the_way_are_reported(
     monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 3600.0)
     where = ScheddInfo("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
     pool = FakePool(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
         assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
         await seen.press("y")
@@ -589,7 +589,7 @@ async def test_the_cluster_and_the_way_are_reported(
 async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
     why = PoolError("no schedd answers here; start HTCondor")
     pool = FakePool(where=why, sites=PoolError("no collector"))
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         assert "no schedd answers here; start HTCondor" in seen.text
         await seen.press("ctrl+s", "y")
         assert there(home) == []
@@ -605,7 +605,7 @@ async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
 
 async def test_who_has_no_way_to_submit_is_reported(home: Path) -> None:
     pool = FakePool(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s", "y")
         assert "neither condor_dagman nor condor_submit_dag" in seen.text
         assert there(home) == []
@@ -614,7 +614,7 @@ async def test_who_has_no_way_to_submit_is_reported(home: Path) -> None:
 async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> None:
     pool = FakePool()
     pool.gate.clear()
-    async with pane(request_at(home), desk=pool) as seen:
+    async with pane(request_at(home), pool=pool) as seen:
         assert "asking for the schedd" in seen.text
         assert "4 runs × 3 epochs = 12 jobs" in seen.text
         await seen.press("ctrl+s")
@@ -672,7 +672,7 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
     (home / "ens").mkdir()
     (home / "ens" / f"{PAYLOAD[:12]}.dag".replace("/", "")).touch()
     for draft, end in ((wrong, SubmitScreen), (request_at(home), LaunchScreen)):
-        async with pane(draft, desk=pool, size=WIDE) as seen:
+        async with pane(draft, pool=pool, size=WIDE) as seen:
             for keys in ([], ["tab", "n", "n", "n"], ["escape"], ["ctrl+s"], ["R", "y"]):
                 await seen.press(*keys)
                 for character in "".join(seen.lines):

@@ -21,13 +21,13 @@ class Punctual(Eager):
 
 
 class Acted(Seen):
-    """What is on the screen, and what the desk was asked for."""
+    """What is on the screen, and what the pool was asked to do."""
 
-    desk: FakePool
+    pool: FakePool
 
     @property
     def touched(self) -> list[tuple[PoolAction, list[str]]]:
-        return [(order.act, [each.id for each in order.targets]) for order in self.desk.orders]
+        return [(order.act, [each.id for each in order.targets]) for order in self.pool.orders]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Waits for what another thread brings about."""
@@ -40,17 +40,17 @@ class Acted(Seen):
 
 @asynccontextmanager
 async def opened_to_act(
-    desk: FakePool | None = None,
+    pool: FakePool | None = None,
     size: tuple[int, int] = NARROW,
     feed: FakeFeed | None = None,
     **options: object,
 ) -> AsyncIterator[Acted]:
-    """The application with a desk: ``async with opened_to_act(size=(80, 24)) as seen``."""
-    desk = desk or FakePool()
+    """The application with a pool: ``async with opened_to_act(size=(80, 24)) as seen``."""
+    pool = pool or FakePool()
     feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
+    app = Punctual(feed, AppOptions(**{"pool_actions": pool, **options}))  # type: ignore[arg-type]
     async with app.run_test(size=size) as pilot:
         seen = Acted(app, feed, pilot)
-        seen.desk = desk
+        seen.pool = pool
         await seen.settle()
         yield seen

@@ -25,7 +25,7 @@
 
 "A to B by S" is decimal arithmetic: A, A + S, …, with B where a whole number of steps reaches it.
 Equally many values are zipped (the first of each, the second of each, …) unless "product" makes
-each with each, the last variable fastest; of unequal numbers one of the words must be said.
+each with each, the last variable fastest; of unequal numbers one of the words must be given.
 A variable has an effect where a submit file says $(a), or a template's parameter is called so.
 {a}, {a_label}, {run}, {index} (from 0) and {uuid} are filled in; $(…) is HTCondor's; {{a}} is {a}.
 """

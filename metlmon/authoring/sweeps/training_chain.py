@@ -141,8 +141,8 @@ class TrainingChain:
             own = by_name.pop(variable.name, variable)
             if own.value != variable.value:
                 raise PlanError(
-                    f"{own.where}: {own.name} is what a run that can be stopped is told of its "
-                    "nodes by metlmon; choose another name for this variable"
+                    f"{own.where}: metlmon sets {own.name} for the nodes of a run that can be "
+                    "stopped; choose another name for this variable"
                 )
         added = (
             variable

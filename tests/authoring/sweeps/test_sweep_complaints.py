@@ -206,9 +206,9 @@ def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Pat
     never = complaint(tmp_path, TWO, gate=StopRules(), retries=0)
     assert "give it a RETRY of 1 or more" in never
     named = complaint(tmp_path, TWO + "VARS g node=x\n", gate=StopRules())
-    assert named.startswith("w.dag:3: node is what a run that can be stopped")
+    assert named.startswith("w.dag:3: metlmon sets node for the nodes of a run")
     named = complaint(tmp_path, TWO + "VARS g metlmon_dag=x\n", gate=StopRules())
-    assert named.startswith("w.dag:3: metlmon_dag is what a run that can be stopped")
+    assert named.startswith("w.dag:3: metlmon sets metlmon_dag for the nodes of a run")
 
 
 def test_nodes_of_a_sub_dag_are_out_of_reach(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from screens.terminal.screen_buffer import ScreenBuffer
 from tests.support.terminal import FillingScreen
 
 GROUND = Style(color="#dddddd", bgcolor="#101010")
-INKS = (
+STYLES = (
     GROUND,
     GROUND + Style(color="#e69f00"),
     GROUND + Style(color="#e69f00", bold=True),
@@ -43,7 +43,7 @@ def segments(line: Sequence[Piece]) -> list[Segment]:
     """The line, cut and filled to the width of the terminal."""
     from textual.strip import Strip
 
-    strip = Strip([Segment(text, INKS[ink]) for text, ink in line])
+    strip = Strip([Segment(text, STYLES[style]) for text, style in line])
     return list(strip.adjust_cell_length(WIDTH, GROUND))
 
 
@@ -51,18 +51,18 @@ class Emulated:
     """A terminal that fills what it erases with the pen's ground, or one that does not."""
 
     def __init__(self, erases: bool) -> None:
-        self.glass = ScreenBuffer(ColorSystem.TRUECOLOR, erases)
+        self.buffer = ScreenBuffer(ColorSystem.TRUECOLOR, erases)
         self.screen = FillingScreen(WIDTH, HEIGHT) if erases else pyte.Screen(WIDTH, HEIGHT)
         self.stream = pyte.Stream(self.screen)
-        self.glass.resize(WIDTH, HEIGHT)
+        self.buffer.resize(WIDTH, HEIGHT)
 
     def show(self, picture: Picture) -> int:
         """Bytes that it took."""
         for y, line in enumerate(picture):
-            self.glass.write(y, 0, segments(line))
-        strokes = self.glass.diff()
-        self.stream.feed(strokes)
-        return len(strokes.encode())
+            self.buffer.write(y, 0, segments(line))
+        output = self.buffer.diff()
+        self.stream.feed(output)
+        return len(output.encode())
 
     def differing(self, picture: Picture) -> list[tuple[int, int, object, object]]:
         found = []
@@ -128,7 +128,7 @@ def test_what_was_forgotten_is_written_anew(shown: list[Picture]) -> None:
     for picture in shown:
         terminal.screen.reset()
         terminal.stream.feed("someone else's words \x1b[7;3H\x1b[41mhere")
-        terminal.glass.invalidate()
+        terminal.buffer.invalidate()
         terminal.show(picture)
         assert not terminal.differing(picture)
 

@@ -17,13 +17,13 @@ from metlmon.pool.types import ActionRequest, ActionResult, PoolAction, PoolErro
 from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
 
 
-def office(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:
+def client(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:
     return PoolClient(logs, schedd, **more)  # type: ignore[arg-type]
 
 
 def perform(logs: Logs, schedd: Schedd, order: ActionRequest) -> tuple[ActionResult, ...]:
     received: list[ActionResult] = []
-    answers = office(logs, schedd).perform(order, received.append)
+    answers = client(logs, schedd).perform(order, received.append)
     assert tuple(received) == answers, "the callback received another result"
     return answers
 
@@ -90,7 +90,7 @@ def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
         raise PoolUnreachable("the schedd gave no answer in 40 s")
 
     schedd.job = silent  # type: ignore[assignment]
-    answers = office(Logs(row(1), row(2), row(3)), schedd).perform(
+    answers = client(Logs(row(1), row(2), row(3)), schedd).perform(
         order(PoolAction.HOLD, 1, 2, 3), lambda answer: None
     )
     assert asked == [1]
@@ -106,7 +106,7 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
         answers.append(answer)
         schedd.down = "the schedd does not answer"
 
-    office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
+    client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
     assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert answers[1].text == "the schedd does not answer"
 
@@ -139,7 +139,7 @@ def test_a_priority_that_is_none(value: int | None) -> None:
 
 def test_the_past_cannot_be_acted_on() -> None:
     logs, schedd = Logs(row(1)), Schedd(job(1))
-    past = office(logs, schedd, refusal="this is the past")
+    past = client(logs, schedd, refusal="this is the past")
     with pytest.raises(PoolError, match="this is the past"):
         past.perform(order(PoolAction.HOLD, 1), lambda answer: None)
     assert schedd.asked == []
@@ -289,7 +289,7 @@ def test_a_first_submission_is_never_over_an_earlier_one(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     logs, schedd = of()
-    pool = office(logs, schedd)
+    pool = client(logs, schedd)
     assert pool.submit_dag(tmp_path / "ens.dag").cluster == 77
     for leftover in ("ens.dag.dagman.out", "ens.dag.rescue001", "ens.dag.lock"):
         (tmp_path / leftover).write_text("")
@@ -305,7 +305,7 @@ def test_root_is_reported_that_it_may_not(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     logs, schedd = of()
     with pytest.raises(PoolError, match="root may not submit"):
-        office(logs, schedd).submit_dag(tmp_path / "ens.dag")
+        client(logs, schedd).submit_dag(tmp_path / "ens.dag")
     assert schedd.acts() == []
 
 
@@ -316,7 +316,7 @@ def test_who_looks_through_a_replaced_job() -> None:
     def report_of(answer: ActionResult) -> None:
         schedd.jobs[2, 0] = replace(job(2), directory="/home/ben")
 
-    answers = office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
+    answers = client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
     assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
 
 
