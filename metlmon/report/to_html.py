@@ -3,28 +3,45 @@
 The template ``page.html.j2`` includes style and figures, for light, dark and narrow screens and
 for print. It escapes all text; in case any is missed, the page's content security policy forbids
 scripts and network access.
+
+Each chart is one scalable ``<svg>`` with round ticks and real text, all of it escaped. Colours are
+CSS variables of the page (``--c0`` … ``--c7``, ``--ink``, ``--faint``, ``--rule``, ``--paper``), so
+only these differ between light, dark and print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from html import escape
 from itertools import groupby
 from typing import Final
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from metlmon import __version__
 from metlmon.report.document import (
+    BandSeries,
+    BarChart,
+    BoxChart,
+    Chart,
+    LevelChart,
+    LineChart,
     Raw,
     Report,
     ReportColumn,
     ReportFigure,
     ValueKind,
     format_value,
+    hours,
     load_template,
     sanitize,
 )
-from metlmon.report.svg import render_svg
+from metlmon.report.usage import BoxPlot
+from metlmon.stats.windows import MONTHS, round_times
+from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, plain
 
 MARK: Final = '<meta name="generator" content="metlmon '
 """Identifies a file as a report, within its first lines."""
@@ -64,3 +81,424 @@ def _heading_groups(
 ) -> list[tuple[str | None, list[ReportColumn]]]:
     """Adjacent columns with the same group heading (None: without)."""
     return [(group, list(members)) for group, members in groupby(columns, lambda c: c.group)]
+
+
+# --- charts as SVG ------------------------------------------------------------------------------
+
+WIDTH: Final = 720
+"""Width of the view box; on a page of this width text is 12 pixels high."""
+
+HEIGHT: Final = 190
+"""Height of the plot area of a chart over time."""
+
+LETTER_WIDTH: Final = 7.0
+CAPITAL_WIDTH: Final = 8.6
+"""Assumed widths of 12-pixel letters, those of a wide sans-serif, so that any font fits."""
+
+LINE_HEIGHT: Final = 16
+TOP: Final = 14
+RIGHT: Final = 14
+BOX_ROW_HEIGHT: Final = 26
+LEVEL_ROW_HEIGHT: Final = 24
+MAX_NAME_LENGTH: Final = 34
+"""Maximum length of the name of a bar or box."""
+
+VALUE_TICKS: Final = 5
+"""Approximate number of ticks on a value axis."""
+
+EPSILON: Final = 1e-6
+"""Smaller values are drawn as 0."""
+
+TIME_TICKS: Final = 8
+"""Maximum number of ticks on a time axis."""
+
+MIN_LABEL_GAP: Final = 15
+"""Minimum distance of the base lines of two labels at the ends of lines."""
+
+
+def render_svg(figure: ReportFigure) -> str:
+    """Return the ``<svg>`` of one figure; its ids begin with the figure's key."""
+    canvas = _Canvas()
+    height = _draw(canvas, figure.chart)
+    key = escape(figure.key, quote=True)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {_n(height)}" width="{WIDTH}" height="{_n(height)}" '
+        f'role="img" aria-labelledby="{key}-t {key}-d">'
+        f'<title id="{key}-t">{_text(figure.caption)}</title>'
+        f'<desc id="{key}-d">{_text(figure.summary)}</desc>'
+        f"{''.join(canvas.parts)}</svg>"
+    )
+
+
+def _draw(canvas: _Canvas, chart: Chart) -> float:
+    if isinstance(chart, LineChart):
+        return _lines(canvas, chart)
+    if isinstance(chart, BarChart):
+        return _bars(canvas, chart)
+    if isinstance(chart, BoxChart):
+        return _boxes(canvas, chart)
+    return _levels(canvas, chart)
+
+
+def _text(text: str) -> str:
+    return escape(sanitize(text))
+
+
+def _width(text: str) -> float:
+    """Return the maximum width of a text, in units of the view box."""
+    return sum(
+        CAPITAL_WIDTH if letter.isupper() or letter in "@%" else LETTER_WIDTH for letter in text
+    )
+
+
+def _n(value: float) -> str:
+    """Format a coordinate."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+# --- the canvas ---------------------------------------------------------------------------------
+
+
+class _Canvas:
+    """Collects the elements of one drawing."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        self.parts.append(
+            f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" class="{kind}"/>'
+        )
+
+    def rect(self, x: float, y: float, width: float, height: float, colour: int) -> None:
+        self.parts.append(
+            f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(0.0, width))}" '
+            f'height="{_n(max(0.0, height))}" fill="var(--c{colour})"/>'
+        )
+
+    def path(self, d: str, kind: str, paint: str, colour: int) -> None:
+        """Add a path; ``paint``: fill or stroke."""
+        self.parts.append(f'<path d="{d}" class="{kind}" {paint}="var(--c{colour})"/>')
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> None:
+        classes = f' class="{kind}"' if kind else ""
+        self.parts.append(
+            f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{classes}>{_text(text)}</text>'
+        )
+
+    def legend(self, bands: Sequence[BandSeries], left: float) -> float:
+        """Draw the names of the bands; return the height of the lines needed."""
+        x, y = left, LINE_HEIGHT - 4.0
+        for band in bands:
+            name = clip(plain(band.name), MAX_NAME_LENGTH)
+            width = 18 + _width(name) + 14
+            if x > left and x + width > WIDTH - RIGHT:
+                x, y = left, y + LINE_HEIGHT
+            self.rect(x, y - 10, 12, 12, band.colour)
+            self.text(x + 18, y, name)
+            x += width
+        return y + 10
+
+
+# --- axes ---------------------------------------------------------------------------------------
+
+
+def nice_ticks(highest: float, about: int = VALUE_TICKS, whole: bool = False) -> list[float]:
+    """Return round values from 0 to at least ``highest``; ``whole``: integers only."""
+    if highest < EPSILON:
+        return [0.0, 1.0]
+    rough = highest / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(
+        power * m
+        for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10))
+        if power * m >= rough * (1 - 1e-9)
+    )
+    if whole:
+        step = max(1.0, float(math.ceil(step)))
+    steps = math.ceil(highest / step - 1e-9)
+    return [round(n * step, 12) for n in range(steps + 1)]
+
+
+def tick_text(value: float, step: float) -> str:
+    """Format the value of a tick with the decimals that ``step`` needs."""
+    decimals = 0
+    while decimals < 6 and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+        decimals += 1
+    return f"{value:,.{decimals}f}".replace(",", THIN)
+
+
+_STEPS: Final = (
+    *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
+    *(n * HOUR for n in (1, 2, 3, 6, 12)),
+    *(n * DAY for n in (1, 2, 7, 14)),
+)
+"""Seconds between two ticks; beyond, months."""
+
+_MONTH_STEPS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240)
+
+
+def time_ticks(first: datetime, last: datetime, max_ticks: int = TIME_TICKS) -> list[datetime]:
+    """Return round times in a range, with the finest step for at most ``max_ticks``."""
+    span = (last - first).total_seconds()
+    steps = [{"seconds": n} for n in _STEPS if span / n <= max_ticks]
+    steps += [{"months": n} for n in _MONTH_STEPS if span / (28 * DAY * n) <= max_ticks]
+    for step in steps:
+        ticks = [tick for tick in round_times(first, last, **step) if tick >= first]
+        if len(ticks) <= max_ticks:
+            return ticks
+    return [first, last]
+
+
+def _tick_label(tick: datetime, ticks: Sequence[datetime]) -> str:
+    if any(tick.hour or tick.minute for tick in ticks):
+        return f"{tick:%H:%M}"
+    month = MONTHS[tick.month - 1][:3]
+    if len(ticks) > 1 and all(tick.day == 1 for tick in ticks):
+        return f"{month}" if any(tick.month != ticks[0].month for tick in ticks) else ""
+    return f"{tick.day} {month}"
+
+
+class _Plot(Struct, frozen=True):
+    """The plot area of a chart over time, with the scales of its axes."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    first: datetime
+    last: datetime
+    highest: float
+
+    def x(self, moment: datetime) -> float:
+        span = (self.last - self.first).total_seconds() or 1.0
+        share = (moment - self.first).total_seconds() / span
+        return self.left + min(1.0, max(0.0, share)) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        return self.bottom - value / self.highest * (self.bottom - self.top)
+
+
+def _plot(
+    canvas: _Canvas,
+    moments: tuple[datetime, datetime],
+    highest: float,
+    unit: str,
+    top: float,
+    right: float,
+) -> _Plot:
+    """Draw both axes."""
+    ticks = nice_ticks(highest, whole=unit.startswith("epochs"))
+    step = ticks[1] - ticks[0]
+    names = [tick_text(tick, step) for tick in ticks]
+    left = 30 + max(map(_width, names))
+    plot = _Plot(left, top, right, top + HEIGHT, *moments, ticks[-1])
+    for tick, name in zip(ticks, names, strict=True):
+        y = plot.y(tick)
+        canvas.line(left, y, right, y, "axis" if not tick else "grid")
+        canvas.text(left - 8, y + 4, name, "end")
+    middle = (plot.top + plot.bottom) / 2
+    canvas.parts.append(
+        f'<text transform="translate(11 {_n(middle)}) rotate(-90)" text-anchor="middle">'
+        f"{_text(unit)}</text>"
+    )
+    _time_axis(canvas, plot)
+    return plot
+
+
+def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
+    ticks = time_ticks(plot.first, plot.last)
+    shown_context = ""
+    for tick in ticks:
+        x = plot.x(tick)
+        canvas.line(x, plot.bottom, x, plot.bottom + 5, "axis")
+        name = _tick_label(tick, ticks) or str(tick.year)
+        canvas.text(_clamp_centre(x, name), plot.bottom + 18, name, "middle")
+        hours = any(tick.hour or tick.minute for tick in ticks)
+        context = f"{tick:%Y-%m-%d}" if hours else str(tick.year)
+        if context != shown_context:
+            canvas.text(_clamp_centre(x, context), plot.bottom + 32, context, "middle", "faint")
+            shown_context = context
+
+
+def _clamp_centre(x: float, text: str) -> float:
+    """Return the centre for a text, as near to ``x`` as it fits in the drawing."""
+    half = _width(text) / 2
+    return min(max(x, half), WIDTH - half)
+
+
+# --- charts over time ---------------------------------------------------------------------------
+
+AXIS_HEIGHT: Final = 40
+"""Height below a plot over time, for tick labels and the year."""
+
+
+def _lines(canvas: _Canvas, chart: LineChart) -> float:
+    ends = [band.values[-1] for band in chart.bands]
+    highest = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
+    labels = [
+        f"{_end_value(value, highest)} {band.name}"
+        for band, value in zip(chart.bands, ends, strict=True)
+    ]
+    right = WIDTH - 26 - max(map(_width, labels))
+    moments = chart.moments[0], chart.moments[-1]
+    plot = _plot(canvas, moments, highest, chart.unit, TOP, right)
+    floor = [0.0] * len(chart.moments)
+    marks: list[tuple[float, str, int]] = []
+    for band, label in zip(chart.bands, labels, strict=True):
+        if chart.stacked:
+            above = [low + value for low, value in zip(floor, band.values, strict=True)]
+            _area(canvas, plot, chart.moments, floor, above, band.colour)
+            marks.append((plot.y((floor[-1] + above[-1]) / 2), label, band.colour))
+            floor = above
+        else:
+            _step_line(canvas, plot, chart.moments, band)
+            marks.append((plot.y(band.values[-1]), label, band.colour))
+    for y, label, colour in _spread_labels(marks, plot):
+        canvas.rect(right + 6, y - 5, 10, 10, colour)
+        canvas.text(right + 20, y + 4, label)
+    return plot.bottom + AXIS_HEIGHT
+
+
+def _end_value(value: float, highest: float) -> str:
+    """Format the value at the end of a line, with about three digits of ``highest``."""
+    if value == round(value):
+        return tick_text(value, 1)
+    return hours(value, 0 if highest >= 100 else 1 if highest >= 10 else 2 if highest >= 1 else 4)
+
+
+def _step_line(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: BandSeries) -> None:
+    d = f"M{_n(plot.x(moments[0]))} {_n(plot.y(band.values[0]))}"
+    for moment, value in zip(moments[1:], band.values[1:], strict=True):
+        d += f"H{_n(plot.x(moment))}V{_n(plot.y(value))}"
+    canvas.path(d, "line", "stroke", band.colour)
+
+
+def _area(
+    canvas: _Canvas,
+    plot: _Plot,
+    moments: Sequence[datetime],
+    low: Sequence[float],
+    high: Sequence[float],
+    colour: int,
+) -> None:
+    def point(moment: datetime, value: float) -> str:
+        return f"{_n(plot.x(moment))} {_n(plot.y(value))}"
+
+    up = [point(moment, value) for moment, value in zip(moments, high, strict=True)]
+    back = [point(moment, value) for moment, value in zip(moments, low, strict=True)]
+    canvas.path(f"M{'L'.join(up)}L{'L'.join(reversed(back))}Z", "area", "fill", colour)
+    canvas.path(f"M{'L'.join(up)}", "edge", "stroke", colour)
+
+
+def _spread_labels(
+    marks: list[tuple[float, str, int]], plot: _Plot
+) -> list[tuple[float, str, int]]:
+    """Move labels up until none overlap, in the order of their lines."""
+    separated: list[tuple[float, str, int]] = []
+    for y, label, colour in sorted(marks, reverse=True):
+        below = separated[-1][0] if separated else plot.bottom + MIN_LABEL_GAP
+        separated.append((min(y, below - MIN_LABEL_GAP), label, colour))
+    return separated
+
+
+def _bars(canvas: _Canvas, chart: BarChart) -> float:
+    has_legend = any(band.name not in chart.unit for band in chart.bands)
+    top = TOP + (canvas.legend(chart.bands, 36) if has_legend else 0.0)
+    n = len(chart.edges) - 1
+    highest = max(sum(band.values[index] for band in chart.bands) for index in range(n))
+    moments = chart.edges[0], chart.edges[-1]
+    plot = _plot(canvas, moments, highest, chart.unit, top, WIDTH - RIGHT)
+    for index in range(n):
+        x1, x2 = plot.x(chart.edges[index]), plot.x(chart.edges[index + 1])
+        gap = min(2.0, (x2 - x1) * 0.15)
+        floor = 0.0
+        for band in chart.bands:
+            value = band.values[index]
+            if value > 0:
+                y = plot.y(floor + value)
+                height = plot.y(floor) - y
+                canvas.rect(x1 + gap / 2, y, x2 - x1 - gap, height, band.colour)
+                floor += value
+    return plot.bottom + AXIS_HEIGHT
+
+
+# --- boxes and levels ---------------------------------------------------------------------------
+
+
+def _duration_unit(highest: float) -> tuple[float, str]:
+    """Return the unit for durations up to ``highest``: its seconds and name."""
+    if highest < 180:
+        return 1.0, "seconds"
+    return (60.0, "minutes") if highest < 3 * 3600 else (3600.0, "hours")
+
+
+def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
+    boxes = [box for _, group in chart.groups for _, box in group]
+    names = [clip(plain(name), MAX_NAME_LENGTH) for _, group in chart.groups for name, _ in group]
+    longest = max(box.maximum for box in boxes)
+    seconds, unit = _duration_unit(longest)
+    highest = longest / seconds
+    ticks = nice_ticks(highest, 6)
+    heads = [head for head, _ in chart.groups]
+    left = 16 + max(map(_width, (*names, *heads)))
+    right = WIDTH - 56
+    height = sum(LINE_HEIGHT + 10 + BOX_ROW_HEIGHT * len(group) for _, group in chart.groups)
+
+    def x(value: float) -> float:
+        return left + value / seconds / ticks[-1] * (right - left)
+
+    for tick in ticks:
+        tick_x = left + tick / ticks[-1] * (right - left)
+        canvas.line(tick_x, TOP, tick_x, TOP + height, "grid" if tick else "axis")
+        canvas.text(tick_x, TOP + height + 16, tick_text(tick, ticks[1]), "middle")
+    canvas.text((left + right) / 2, TOP + height + 34, unit, "middle")
+    y = float(TOP)
+    for number, (head, group) in enumerate(chart.groups):
+        y += LINE_HEIGHT
+        canvas.text(left - 8, y, head, "end", "head")
+        canvas.text(right + 10, y, "n", "start", "faint")
+        y += 10
+        for name, box in group:
+            middle = y + BOX_ROW_HEIGHT / 2 - 4
+            canvas.text(left - 8, middle + 4, clip(plain(name), MAX_NAME_LENGTH), "end")
+            _box(canvas, middle, box, x, colour=min(number, 1))
+            for value in box.outliers:
+                canvas.parts.append(
+                    f'<circle cx="{_n(x(value))}" cy="{_n(middle)}" r="2.6" class="beyond"/>'
+                )
+            canvas.text(right + 10, middle + 4, f"{box.n}", "start")
+            y += BOX_ROW_HEIGHT
+    return TOP + height + 44
+
+
+def _box(canvas: _Canvas, y: float, box: BoxPlot, x: Callable[[float], float], colour: int) -> None:
+    low, high = x(box.lower_whisker), x(box.upper_whisker)
+    first, median, third = x(box.lower_quartile), x(box.median), x(box.upper_quartile)
+    canvas.line(low, y, first, y, "whisker")
+    canvas.line(third, y, high, y, "whisker")
+    for end in (low, high):
+        canvas.line(end, y - 4, end, y + 4, "whisker")
+    canvas.parts.append(
+        f'<rect x="{_n(first)}" y="{_n(y - 8)}" width="{_n(max(0.5, third - first))}" '
+        f'height="16" fill="var(--c{colour})" class="box"/>'
+    )
+    canvas.line(median, y - 8, median, y + 8, "median")
+
+
+def _levels(canvas: _Canvas, chart: LevelChart) -> float:
+    names = [clip(plain(name), MAX_NAME_LENGTH + 6) for name, _ in chart.bars]
+    highest = max(max(value for _, value in chart.bars), EPSILON)
+    left = 16 + max(map(_width, names))
+    values = [_end_value(value, highest) for _, value in chart.bars]
+    right = WIDTH - 16 - max(map(_width, values))
+    y = float(TOP)
+    for name, value, (_, amount) in zip(names, values, chart.bars, strict=True):
+        width = amount / highest * (right - left)
+        canvas.text(left - 8, y + 12, name, "end")
+        canvas.rect(left, y, max(1.0, width), 15, chart.colour)
+        canvas.text(left + max(1.0, width) + 6, y + 12, value)
+        y += LEVEL_ROW_HEIGHT
+    canvas.line(left, TOP - 4, left, y - 4, "axis")
+    canvas.text((left + right) / 2, y + 12, chart.unit, "middle")
+    return y + 22

@@ -20,7 +20,7 @@ from metlmon.report.document import (
     LineChart,
     ReportFigure,
 )
-from metlmon.report.svg import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
+from metlmon.report.to_html import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
 from metlmon.report.usage import make_box_plot
 
 T0 = datetime(2025, 9, 8, 10, 12, 7)
