@@ -347,7 +347,7 @@ class Session:
             now = time.monotonic()
             if first or now - checked_at >= POLL_SECONDS or self._wake.is_set():
                 self._wake.clear()
-                # looking() calls stat before working() makes the UI wait.
+                # Statuses are fetched before the lock makes the UI wait.
                 with self._lock.exclusive, self._files.prefetched(), self._lock.background():
                     dirty |= self._reader.check()
                 checked_at = now

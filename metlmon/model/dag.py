@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final, TypeAlias
@@ -21,6 +22,7 @@ from metlmon.dagman import (
     Workflow,
     rescue_number,
 )
+from metlmon.dagman.graph import topological_order
 from metlmon.model.clock import (
     Clock,
     ClockObservation,
@@ -29,7 +31,7 @@ from metlmon.model.clock import (
     metrics_observations,
     rescue_observations,
 )
-from metlmon.model.dag_reports import DagReports, NodeReport, WorkflowFacts
+from metlmon.model.dag_reports import DagReports, NodeReport
 from metlmon.model.dagman_runs import (
     DagmanRun,
     Hold,
@@ -57,6 +59,39 @@ DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
 
 
+class WorkflowFacts:
+    """What follows from a DAG file alone; computed once.
+
+    ``order``: names of its nodes, parents before children, without nodes of a cycle.
+    ``has_final``: it has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
+    """
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._nodes = workflow.nodes
+        self._done: dict[int | None, tuple[Rescue | None, frozenset[str]]] = {}
+
+    def done_with(self, rescue: Rescue | None) -> frozenset[str]:
+        """The nodes that the DAG file or this rescue file marks ``DONE``."""
+        number = rescue.number if rescue is not None else None
+        known = self._done.get(number)
+        if known is None or known[0] is not rescue:
+            marked = rescue.done if rescue is not None else frozenset()
+            done = marked.union(name for name, node in self._nodes.items() if node.done)
+            known = self._done[number] = rescue, done
+        return known[1]
+
+    @cached_property
+    def has_final(self) -> bool:
+        return any(node.kind is NodeKind.FINAL for node in self._nodes.values())
+
+    @cached_property
+    def order(self) -> list[str]:
+        nodes = self._nodes
+        return topological_order(
+            {name: node.parents & nodes.keys() for name, node in nodes.items()}
+        )
+
+
 class Dag(DagReports):
     """A DAG, top-level or external sub-DAG.
 
@@ -67,6 +102,15 @@ class Dag(DagReports):
     the jobstate log.
     """
 
+    def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
+        super().__init__(key, file, workflow, top)
+        self.facts = WorkflowFacts(workflow)
+        self._current_run: tuple[list[DagmanRun], DagmanRun | None] | None = None
+        """The current one of :attr:`_runs`."""
+        self._unknown_names_cache: (
+            tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
+        ) = None
+
     @property
     def is_top(self) -> bool:
         """Is this a top-level DAG?"""
@@ -76,8 +120,6 @@ class Dag(DagReports):
     def node_count(self) -> int:
         """Number of nodes as DAGMan counts them: without SERVICE nodes."""
         return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
-
-    # --- reading DAGMan's files ---------------------------------------------------------
 
     # --- queries ------------------------------------------------------------------------
 

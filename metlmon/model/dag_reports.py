@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
-from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, field
@@ -20,12 +18,10 @@ from metlmon.dagman import (
     DagmanMessageKind,
     DagMetrics,
     JobstateLine,
-    NodeKind,
     Rescue,
     StatusFile,
     Workflow,
 )
-from metlmon.dagman.graph import topological_order
 from metlmon.model.clock import Clock, ClockObservation, DagmanInterval, OutTimes, SubmissionTimes
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
 
@@ -34,39 +30,6 @@ MAX_UNKNOWN_NODES: Final = 1000
 
 SUBMIT_FAILURE: Final = "submit failure"
 """DAGMan's reason for giving up on a node whose submission failed too often."""
-
-
-class WorkflowFacts:
-    """What follows from a DAG file alone; computed once.
-
-    ``order``: names of its nodes, parents before children, without nodes of a cycle.
-    ``has_final``: it has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
-    """
-
-    def __init__(self, workflow: Workflow) -> None:
-        self._nodes = workflow.nodes
-        self._done: dict[int | None, tuple[Rescue | None, frozenset[str]]] = {}
-
-    def done_with(self, rescue: Rescue | None) -> frozenset[str]:
-        """The nodes that the DAG file or this rescue file marks ``DONE``."""
-        number = rescue.number if rescue is not None else None
-        known = self._done.get(number)
-        if known is None or known[0] is not rescue:
-            marked = rescue.done if rescue is not None else frozenset()
-            done = marked.union(name for name, node in self._nodes.items() if node.done)
-            known = self._done[number] = rescue, done
-        return known[1]
-
-    @cached_property
-    def has_final(self) -> bool:
-        return any(node.kind is NodeKind.FINAL for node in self._nodes.values())
-
-    @cached_property
-    def order(self) -> list[str]:
-        nodes = self._nodes
-        return topological_order(
-            {name: node.parents & nodes.keys() for name, node in nodes.items()}
-        )
 
 
 class DagLogs(Struct):
@@ -87,7 +50,7 @@ class DagReports:
     def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
         self.key = key
         self.file = file
-        self.workflow, self.facts = workflow, WorkflowFacts(workflow)
+        self.workflow = workflow
         self.top = top or key
         self.rescue_files: dict[int, Rescue] = {}
         self.clock = Clock()
@@ -113,11 +76,6 @@ class DagReports:
         self._submission_times = SubmissionTimes()
         self._clock_observations: list[ClockObservation] = []
         self._runs: list[DagmanRun] | None = None
-        self._current_run: tuple[list[DagmanRun], DagmanRun | None] | None = None
-        """The current one of :attr:`_runs`."""
-        self._unknown_names_cache: (
-            tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
-        ) = None
 
     def apply_messages(self, messages: Iterable[DagmanMessage]) -> set[str]:
         """Apply messages of ``.dagman.out``; return the names of their nodes.
