@@ -51,6 +51,11 @@ def pytest_collection_finish() -> None:
     gc.get_freeze_count = lambda: 1
 
 
+def pytest_sessionfinish() -> None:
+    """Leave the collections at the end of a process nothing to look at."""
+    gc.freeze()
+
+
 def _group_of(item: pytest.Item, place: str) -> str:
     if not place.startswith("pool/"):
         return place
