@@ -461,16 +461,16 @@ def _is_empty(directory: Path) -> bool:
 
 # --- drafts of files, and removal of stale ones ----------------------------------------------
 
-STALE_SECONDS: Final = 3600.0
+STALE_DRAFT_SECONDS: Final = 3600.0
 """Age from which a draft belongs to a program that was killed."""
 
-LONGEST_NAME: Final = 180
+LONGEST_DRAFT_NAME: Final = 180
 """Characters of the file's name in the name of its draft; names may have 255."""
 
 
 def draft_name(name: str) -> str:
     """A new draft name for the file ``name``, with a leading dot."""
-    return f".{name[:LONGEST_NAME]}.{os.urandom(6).hex()}"
+    return f".{name[:LONGEST_DRAFT_NAME]}.{os.urandom(6).hex()}"
 
 
 @contextmanager
@@ -506,8 +506,8 @@ def remove_stale_drafts(directory: Path | int, names: Iterable[str]) -> None:
 
     ``directory``: a path, or an open descriptor. Errors on deletion are ignored.
     """
-    prefixes = {name[:LONGEST_NAME] for name in names}
-    limit = time.time() - STALE_SECONDS
+    prefixes = {name[:LONGEST_DRAFT_NAME] for name in names}
+    limit = time.time() - STALE_DRAFT_SECONDS
     dir_fd = {"dir_fd": directory} if isinstance(directory, int) else {}
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from metlmon.live.file_access import STALE_SECONDS, draft_name, remove_stale_drafts
+from metlmon.live.file_access import STALE_DRAFT_SECONDS, draft_name, remove_stale_drafts
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -21,11 +21,11 @@ def draft(directory: Path, name: str, age: float = 0.0) -> Path:
 
 
 def test_old_drafts_of_the_same_files_are_removed(tmp_path: Path) -> None:
-    old = draft(tmp_path, "ens.dag", STALE_SECONDS + 60)
+    old = draft(tmp_path, "ens.dag", STALE_DRAFT_SECONDS + 60)
     keep = {
         draft(tmp_path, "ens.dag"),
-        draft(tmp_path, "other.dag", STALE_SECONDS + 60),
-        draft(tmp_path, "ens.dag.old", STALE_SECONDS + 60),
+        draft(tmp_path, "other.dag", STALE_DRAFT_SECONDS + 60),
+        draft(tmp_path, "ens.dag.old", STALE_DRAFT_SECONDS + 60),
     }
     remove_stale_drafts(tmp_path, ["ens.dag"])
     assert set(tmp_path.iterdir()) == keep
@@ -33,7 +33,7 @@ def test_old_drafts_of_the_same_files_are_removed(tmp_path: Path) -> None:
 
 
 def test_in_an_open_directory(tmp_path: Path) -> None:
-    draft(tmp_path, "run0.stop", STALE_SECONDS + 60)
+    draft(tmp_path, "run0.stop", STALE_DRAFT_SECONDS + 60)
     at = os.open(tmp_path, os.O_RDONLY)
     try:
         remove_stale_drafts(at, ["run0.stop"])
@@ -47,7 +47,7 @@ def test_a_directory_that_is_not_there_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_report_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    old = draft(tmp_path, "report.html", STALE_SECONDS + 60)
+    old = draft(tmp_path, "report.html", STALE_DRAFT_SECONDS + 60)
     argv = [sys.executable, "-m", "metlmon", "report", str(FIXTURES / "machines")]
     subprocess.run([*argv, "--html", str(tmp_path / "report.html")], check=True)
     assert not old.exists()
