@@ -218,10 +218,15 @@ _NAMES: Final = dict(enumerate(_HOLD.split())) | dict(
 """Names of hold codes (below 1000) and vacate codes."""
 
 
+def code_name(code: int) -> str:
+    """``JobOutOfResources``: the name of a hold or vacate code; empty if it has none."""
+    return _NAMES.get(code, "")
+
+
 def code_text(code: int, subcode: int | None = None) -> str:
     """``34/102 JobOutOfResources``: number and name, with the subcode where it is known."""
     number = str(code) if subcode is None else f"{code}/{subcode}"
-    return f"{number} {_NAMES[code]}" if code in _NAMES else number
+    return f"{number} {code_name(code)}".rstrip()
 
 
 def signal_text(number: int) -> str:

@@ -57,6 +57,7 @@ from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
 from metlmon.text.formatting import (
     count,
     dag_sign,
+    day,
     directory_label,
     directory_name,
     duration,
@@ -64,6 +65,7 @@ from metlmon.text.formatting import (
     nothing_logged,
     number,
     plain,
+    readable_dates,
 )
 
 TITLE_LIMIT: Final = 200
@@ -137,7 +139,7 @@ def _headline(usage: ReportUsage, digits: int) -> str:
     )
 
 
-FAILED_TOLD: Final = 5
+FAILED_SHOWN: Final = 5
 """Failed nodes without a job that are named; ``metlmon nodes`` lists them all."""
 
 
@@ -148,7 +150,7 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
     live = ", live" if status.live else ""
     nothing = nothing_logged(dag.ended for dag in status.dags)
     yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
-    yield "Window", window_text(window)
+    yield "Window", readable_dates(window_text(window))
     yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
     first, last = _logged_period(status)
     if first and last:
@@ -161,9 +163,9 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
         if run.failed is not None and run.failed.part in ("pre", "submit")
     ]
     nodes = [f"{plain(failure.node, 60)}: {plain(failure.reason or '', 200)}" for failure in failed]
-    more = f"; and {len(nodes) - FAILED_TOLD} more" if len(nodes) > FAILED_TOLD else ""
+    more = f"; and {len(nodes) - FAILED_SHOWN} more" if len(nodes) > FAILED_SHOWN else ""
     if nodes:
-        yield "Failed without a job", "; ".join(nodes[:FAILED_TOLD]) + more
+        yield "Failed without a job", "; ".join(nodes[:FAILED_SHOWN]) + more
 
 
 def _logged_period(status: Status) -> tuple[datetime | None, datetime | None]:
@@ -353,8 +355,7 @@ def _epochs(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
         "epochs",
         "Completed epochs, cumulated over time.",
         LineChart(moments, (BandSeries("epochs", values, BLUE),), "epochs"),
-        f"{count(len(done), 'epoch')} completed between {done[0]:%Y-%m-%d} and "
-        f"{done[-1]:%Y-%m-%d}.",
+        f"{count(len(done), 'epoch')} completed between {day(done[0])} and {day(done[-1])}.",
         "cumulated",
     )
 

@@ -17,11 +17,21 @@ from jinja2 import Environment, StrictUndefined, Template
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.model.reasons import code_name
 from metlmon.model.states import State
 from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS, HourUnit
 from metlmon.stats.windows import Unit
-from metlmon.text.formatting import THIN, UNKNOWN, count, duration, number, plain, size
+from metlmon.text.formatting import (
+    THIN,
+    UNKNOWN,
+    count,
+    duration,
+    number,
+    plain,
+    readable_dates,
+    size,
+)
 
 Raw = str | int | float | None
 
@@ -29,15 +39,23 @@ Raw = str | int | float | None
 class ValueKind(StrEnum):
     """The kind of a value, which determines its format.
 
-    ``hours``: GPU-hours or hours; ``share``: of one; ``seconds``: a duration; ``bytes``: bytes.
+    ``period``: a text with ISO dates; ``code``: that of a hold, a vacation or an exit; ``hours``:
+    GPU-hours or hours; ``share``: of one; ``seconds``: a duration; ``bytes``: bytes.
     """
 
     TEXT = "text"
+    PERIOD = "period"
+    CODE = "code"
     COUNT = "count"
     HOURS = "hours"
     SHARE = "share"
     SECONDS = "seconds"
     BYTES = "bytes"
+
+    @property
+    def is_text(self) -> bool:
+        """Is it aligned left?"""
+        return self in (ValueKind.TEXT, ValueKind.PERIOD, ValueKind.CODE)
 
 
 class ReportColumn(Struct, frozen=True):
@@ -291,6 +309,9 @@ TEXT_LIMIT: Final = 300
 
 NOT_KNOWN: Final = "not known"
 
+_CODE: Final = re.compile(r"(\d{1,4})/\S+")
+"""A hold or vacate code with its subcode."""
+
 
 def format_value(kind: ValueKind, value: Raw, digits: int = 2) -> str:
     """Format one value; ``digits``: decimals of hours.
@@ -299,8 +320,11 @@ def format_value(kind: ValueKind, value: Raw, digits: int = 2) -> str:
     """
     if value == "":
         return ""
-    if kind is ValueKind.TEXT:
-        return NOT_KNOWN if value is None else plain(str(value), TEXT_LIMIT)
+    if kind.is_text:
+        text = NOT_KNOWN if value is None else plain(str(value), TEXT_LIMIT)
+        if kind is ValueKind.CODE and (code := _CODE.fullmatch(text)):
+            return f"{text} {code_name(int(code[1]))}".rstrip()
+        return readable_dates(text) if kind is ValueKind.PERIOD else text
     if value is None or isinstance(value, str):
         return UNKNOWN
     if kind is ValueKind.COUNT:

@@ -41,7 +41,7 @@ from metlmon.report.document import (
 )
 from metlmon.report.usage import BoxPlot
 from metlmon.stats.windows import MONTHS, round_times
-from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, plain
+from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, plain
 
 MARK: Final = '<meta name="generator" content="metlmon '
 """Identifies a file as a report, within its first lines."""
@@ -61,7 +61,7 @@ def render_html(report: Report) -> str:
         version=__version__,
         format=format_cell,
         heading_groups=_heading_groups,
-        is_text=lambda column: column.kind is ValueKind.TEXT,
+        is_text=lambda column: column.kind.is_text,
         zip=zip,
     )
 
@@ -315,7 +315,7 @@ def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
         name = _tick_label(tick, ticks) or str(tick.year)
         canvas.text(_clamp_centre(x, name), plot.bottom + 18, name, "middle")
         hours = any(tick.hour or tick.minute for tick in ticks)
-        context = f"{tick:%Y-%m-%d}" if hours else str(tick.year)
+        context = day(tick) if hours else str(tick.year)
         if context != shown_context:
             canvas.text(_clamp_centre(x, context), plot.bottom + 32, context, "middle", "faint")
             shown_context = context

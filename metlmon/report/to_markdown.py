@@ -17,10 +17,10 @@ from metlmon.report.document import (
     ReportFigure,
     ReportRow,
     ReportTable,
-    ValueKind,
     format_value,
     sanitize,
 )
+from metlmon.text.formatting import day
 
 _MARKUP: Final = re.compile(
     r"([\\`*_{}\[\]<>#|~&$]|(?<=[A-Za-z]):(?=\S)|(?<=\bwww)\.)", re.IGNORECASE
@@ -84,7 +84,7 @@ def _table(report: Report, table: ReportTable) -> Iterable[str]:
         total = _cells(report, columns, table.total)
         lines.append([f"**{cell}**" if cell else "" for cell in total])
     yield _line(heads)
-    yield _line(["---" if column.kind is ValueKind.TEXT else "---:" for column in columns])
+    yield _line(["---" if column.kind.is_text else "---:" for column in columns])
     yield from (_line(cells) for cells in lines)
     yield ""
     if table.comment:
@@ -133,7 +133,7 @@ def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
     values = [sum(each) for each in zip(*(band.values for band in chart.bands), strict=True)]
     # A bar ends where the next one would begin.
     last = moments[-1] - timedelta(microseconds=1)
-    yield from (f"`{sparkline(values)}` {moments[0]:%Y-%m-%d} to {last:%Y-%m-%d}", "")
+    yield from (f"`{sparkline(values)}` {day(moments[0])} to {day(last)}", "")
 
 
 def sparkline(values: Sequence[float]) -> str:

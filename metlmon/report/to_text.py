@@ -16,7 +16,6 @@ from metlmon.report.document import (
     ReportFigure,
     ReportRow,
     ReportTable,
-    ValueKind,
     format_value,
     sanitize,
 )
@@ -85,7 +84,7 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
     columns = text_columns(_heading(column) for column in table.columns)
     columns = [
         replace(column, maximum=MAX_NAME_WIDTH, comfortable=MIN_NAME_WIDTH)
-        if each.kind is ValueKind.TEXT
+        if each.kind.is_text
         else column
         for column, each in zip(columns, table.columns, strict=True)
     ]
@@ -108,7 +107,7 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
 def _heading(column: ReportColumn) -> Heading:
     short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
     title = sanitize(column.heading)
-    align: Align = "left" if column.kind is ValueKind.TEXT else "right"
+    align: Align = "left" if column.kind.is_text else "right"
     return Heading(f"{short} {title}" if short else title, align, column.drop)
 
 

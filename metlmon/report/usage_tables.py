@@ -277,7 +277,7 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
 def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
     columns = (
-        ReportColumn("period", PERIOD_HEADINGS[usage.period], "name", footnote="period"),
+        ReportColumn("period", PERIOD_HEADINGS[usage.period], "name", ValueKind.PERIOD, "period"),
         ReportColumn("epochs", "Epochs", "epochs", COUNT, "epochs"),
         ReportColumn("cumulated", "cumulated", "cumulated", COUNT, drop=5),
         *TOTALS_COLUMNS,
@@ -340,7 +340,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
     """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
     totals = usage.total.totals
     columns = (
-        ReportColumn("code", "Code", "code", footnote="cause"),
+        ReportColumn("code", "Code", "code", ValueKind.CODE, "cause"),
         ReportColumn("reason", "Reason", "reason"),
         ReportColumn("executions", "Executions", "executions", COUNT, "executions", drop=1),
         ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, "bad"),

@@ -330,6 +330,19 @@ def moment(when: datetime | None, this_year: int | None = None, *, seconds: bool
     return f"{when.day} {when:%b}{year} {clock}{zone}"
 
 
+def day(when: datetime) -> str:
+    """``4 Nov 2025``."""
+    return f"{when.day} {when:%b %Y}"
+
+
+_ISO_DATE: Final = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+
+
+def readable_dates(text: str) -> str:
+    """A text with its ISO dates as days: ``2025-11-04 to 2025-11-30``."""
+    return _ISO_DATE.sub(lambda match: day(datetime.fromisoformat(match[0])), text)
+
+
 def year_of(as_of: datetime | None) -> int | None:
     """The year that the texts of a snapshot of this time leave out."""
     return None if as_of is None else as_of.year

@@ -48,10 +48,26 @@ def test_it_has_the_numbers_of_the_html(name: str) -> None:
         if isinstance(block, ReportTable):
             for row in block.rows:
                 for column, value in zip(block.columns, row.cells, strict=True):
-                    if column.kind is not ValueKind.TEXT and value != "":
+                    if not column.kind.is_text and value != "":
                         shown = format_value(column.kind, value, report.hours_digits)
                         assert shown in text
                         assert f">{shown}</td>" in html.replace("&lt;", "<")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        (ValueKind.PERIOD, "2025-11-03 to 2025-11-09", "3 Nov 2025 to 9 Nov 2025"),
+        (ValueKind.PERIOD, "2025-11-03", "3 Nov 2025"),
+        (ValueKind.PERIOD, "November 2025", "November 2025"),
+        (ValueKind.CODE, "34/102", "34/102 JobOutOfResources"),
+        (ValueKind.CODE, "1007/–", "1007/– StarterError"),
+        (ValueKind.CODE, "9999/0", "9999/0"),
+        (ValueKind.CODE, "return value 1", "return value 1"),
+    ],
+)
+def test_periods_and_codes_are_readable(kind: ValueKind, value: str, shown: str) -> None:
+    assert format_value(kind, value) == shown
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,6 +24,7 @@ from metlmon.text.formatting import (
     moment,
     number,
     plain,
+    readable_dates,
     share,
 )
 
@@ -58,7 +59,7 @@ def print_sites(usage: Usage, spent: GpuHours) -> None:
     ``spent``: the hours of all, in the unit of the tables.
     """
     out = TextOutput()
-    window = "" if usage.window.unbounded else f"{window_text(usage.window)}, "
+    window = "" if usage.window.unbounded else f"{readable_dates(window_text(usage.window))}, "
     out.print(f"{window}snapshot {moment(usage.as_of)}", hours_line(spent, usage.nodes_unlogged))
     if not usage.executions:
         out.print("", "Nothing ran: no execution is in the event logs.")
