@@ -13,9 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from metlmon.redact import redact_secrets
-from metlmon.text.formatting import plain
-
 REMEDIES: Final = {
     errno.EACCES: "ask its owner for access, or give another path",
     errno.EPERM: "ask its owner for access, or give another path",
@@ -41,6 +38,9 @@ class InputError(Exception):
     """
 
     def __init__(self, sentence: str) -> None:
+        # Imported late: most commands never need its patterns.
+        from metlmon.redact import redact_secrets
+
         super().__init__(shorten_words(redact_secrets(sentence)))
 
 
@@ -77,7 +77,7 @@ def describe_error(action: str, error: BaseException, max_length: int = MAX_LENG
         text = f"{action}: there is no memory left"
     elif message:
         text += f": {message}"
-    text = plain(redact_secrets(text), max_length - len(REPORT) - 40)
+    text = _safe_text(text, max_length - len(REPORT) - 40)
     location = _location(error)
     return f"{text} ({location}); {REPORT}" if location else f"{text}; {REPORT}"
 
@@ -88,8 +88,16 @@ def format_traceback(error: BaseException) -> list[str]:
 
     lines: list[str] = []
     for part in traceback.format_exception(error):
-        lines += [plain(redact_secrets(line), 400) for line in part.rstrip("\n").split("\n")]
+        lines += [_safe_text(line, 400) for line in part.rstrip("\n").split("\n")]
     return lines
+
+
+def _safe_text(text: str, max_length: int) -> str:
+    # Imported late: few commands need them, and whoever reads a log has them already.
+    from metlmon.redact import redact_secrets
+    from metlmon.text.formatting import plain
+
+    return plain(redact_secrets(text), max_length)
 
 
 def _location(error: BaseException) -> str:
