@@ -420,9 +420,10 @@ async def test_read_only_has_no_key_that_changes_anything() -> None:
             await seen.press(*TO_RUN1, *way)
             screen = seen.app.screen
             for key in keys:
-                await seen.press(key)
+                await seen.pilot.press(key)
                 assert seen.app.screen is screen, key
                 assert "marked" not in seen.text
+            await seen.settle()
             assert "a act" not in seen.lines[-1]
             assert "N new" not in seen.lines[-1]
             await seen.press("colon")

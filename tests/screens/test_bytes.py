@@ -11,8 +11,6 @@ from metlmon.snapshot.types import RunRow
 from tests.support.emulated_terminal import Terminal, terminal
 from tests.support.sample_snapshots import RUNS, FakeFeed, run, status, update
 
-SIZES = ((80, 24), (120, 40), (200, 50))
-
 CHANGED_ROW = 600
 """Bytes of a row that changed, at 120×40, with what it changes in the header."""
 
@@ -44,7 +42,7 @@ async def settled(seen: Terminal, *keys: str) -> int:
     return seen.taken()
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_the_terminal_shows_what_the_application_does(size: tuple[int, int]) -> None:
     way = "down down pagedown s S / r u n 4 escape enter down enter escape escape p escape w escape"
     way += " t left left plus escape c escape e escape i escape exclamation_mark escape"

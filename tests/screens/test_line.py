@@ -46,11 +46,16 @@ def on_a_line(
     return PseudoTerminal(argv or (*PROGRAM, *arguments), size, environment)
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(FIXTURES / "trainer", tmp_path_factory.mktemp("line") / "ens"))
+
+
 @pytest.fixture
-def dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def dagdir(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CONDOR_CONFIG", "/nonexistent")
-    return Path(shutil.copytree(FIXTURES / "trainer", tmp_path / "ens"))
+    return copy
 
 
 def started(line: PseudoTerminal) -> None:
@@ -66,25 +71,28 @@ def seen(line: PseudoTerminal) -> list[list[tuple[object, ...]]]:
     ]
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path, screen: str) -> None:
-    keys, shown = SCREENS[screen]
+def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path) -> None:
     with on_a_line("watch", str(dagdir), "--read-only") as t:
         started(t)
-        t.type(keys)
-        t.wait_for(shown)
-        t.rest()
-        before = seen(t)
-        for size in ((20, 5), (1, 1), (0, 0), (300, 100)):
-            t.resize(*size)
-            t.pump(0.1)
-        for step in range(16):
-            t.resize(30 + 9 * step, 4 + 7 * step % 30)
-            t.pump(0.02)
-        t.resize(39, 8)
-        t.until(lambda: "needs 40x8" in t.text, "it does not say what it needs")
-        t.resize(100, 30)
-        t.until(lambda: seen(t) == before, "another picture than before")
+        for turn, (screen, (keys, shown)) in enumerate(SCREENS.items()):
+            t.type(keys)
+            t.wait_for(shown)
+            t.rest()
+            before = seen(t)
+            for size in ((20, 5), (1, 1), (0, 0), (300, 100)):
+                t.resize(*size)
+                t.pump(0.1)
+            for step in range(turn % 4, 16, 4):
+                t.resize(30 + 9 * step, 4 + 7 * step % 30)
+                t.pump(0.02)
+            t.resize(39, 8)
+            t.until(lambda: "needs 40x8" in t.text, f"{screen} does not say what it needs")
+            t.resize(100, 30)
+            t.until(lambda b=before: seen(t) == b, f"{screen}: another picture than before")  # type: ignore[misc]
+            if keys:
+                t.type("\x1b")
+                t.wait_for("PROGRESS", gone=shown)
+                t.rest()
         t.type("\x03")
         assert t.end() == 130
         assert t.restored()

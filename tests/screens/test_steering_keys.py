@@ -192,8 +192,10 @@ async def test_where_nothing_can_be_done_nothing_is_asked(options: dict[str, obj
     async with steer(**options) as seen:
         if "no_pool_reason" in options:
             seen.app.pool_actions = None
+        await seen.press(*TO_RUN8)
         for key in "TKWCEO":
-            await seen.press(*TO_RUN8, key, "y", "escape", "home")
+            await seen.press(key, "y", "escape")
+            assert "run8" in seen.under_cursor
         assert seen.pool.orders == []
 
 

@@ -136,15 +136,25 @@ def test_in_ascii_no_byte_is_above_0x7f(what: str) -> None:
         assert t.bytes.isascii(), sorted(set(re.findall(rb"[\x80-\xff]+", t.bytes)))
 
 
-@pytest.mark.parametrize("how", [{"NO_COLOR": "1"}, {}], ids=["variable", "option"])
-def test_without_colours_no_colour_is_sent(how: dict[str, str]) -> None:
-    with terminal("plain" if how else "colourless", **how) as t:
+def assert_colourless(t: PseudoTerminal) -> None:
+    found = re.findall(rb"\x1b\[([\d;]*)m", t.bytes)
+    codes = {code for each in found for code in each.split(b";")}
+    assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
+    assert b"7" in codes, "the cursor's row is told by inversion"
+
+
+def test_without_colours_no_colour_is_sent() -> None:
+    with terminal("plain", NO_COLOR="1") as t:
         _through_every_screen(t, "PROGRESS")
-        codes = [
-            code for found in re.findall(rb"\x1b\[([\d;]*)m", t.bytes) for code in found.split(b";")
-        ]
-        assert set(codes) <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
-        assert b"7" in codes, "the cursor's row is told by inversion"
+        assert_colourless(t)
+
+
+def test_the_option_without_colours_does_what_the_variable_does() -> None:
+    with terminal("colourless") as t:
+        t.wait_for("run9")
+        t.type(b"Q")
+        assert t.end() == 0
+        assert_colourless(t)
 
 
 def test_in_sixteen_colours_only_those_are_sent() -> None:
@@ -155,7 +165,7 @@ def test_in_sixteen_colours_only_those_are_sent() -> None:
         assert not re.search(rb"[34]8;[25];", t.bytes)
 
 
-def test_while_nothing_happens_nothing_is_written() -> None:
+def test_while_nothing_happens_nothing_is_written_and_the_mouse_is_left_to_the_terminal() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
         while t.pump(0.3):
@@ -163,11 +173,6 @@ def test_while_nothing_happens_nothing_is_written() -> None:
         before = len(t.bytes)
         assert not t.pump(1.5), "something blinks, spins or ticks"
         assert len(t.bytes) == before
-
-
-def test_the_mouse_is_left_to_the_terminal() -> None:
-    with terminal("plain") as t:
-        t.wait_for("run9")
         t.type(b"Q")
         t.end()
         assert b"\x1b[?1000h" not in t.bytes

@@ -70,7 +70,7 @@ async def test_the_picture_is_that_of_a_reader_as_of_then(
 ) -> None:
     dagdir = shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
     async with opened(session(dagdir), NARROW) as seen:
-        for moment in moments(dagdir, 5):
+        for moment in moments(dagdir, 2 if name == "metl-aws" else 4):
             await travelled(seen, moment)
             assert seen.app.snapshot is not None
             status = seen.app.snapshot.status

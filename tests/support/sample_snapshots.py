@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -123,6 +124,7 @@ RUNS = (
 )  # fmt: skip
 
 
+@cache
 def epochs(row: RunRow) -> tuple[EpochRow, ...]:
     made = []
     first = 14600000 + 100 * sum(map(ord, row.run)) % 90000
@@ -444,8 +446,10 @@ class FakeFeed:
             return self.jobs[cluster, proc]
         rows = self._latest.status.runs if self._latest else ()
         for row in rows:
-            ids = {job for epoch in epochs(row) for job in epoch.jobs}
-            if row.latest is not None and (cluster == row.latest.cluster or (cluster, proc) in ids):
+            if row.latest is not None and (
+                cluster == row.latest.cluster
+                or any((cluster, proc) in epoch.jobs for epoch in epochs(row))
+            ):
                 return job_view(row, cluster)
         return None
 
