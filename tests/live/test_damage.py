@@ -62,11 +62,12 @@ def refusal(reader: DagdirReader) -> str | None:
     return None
 
 
-DIRS = sorted(path for path in FIXTURES.glob("*") if list(path.glob("*.dag")))
+DIRS = sorted({path.parent for path in FIXTURES.glob("*/*.dag")} - {FIXTURES / "first-round"})
+"""Without the large one, whose files are of the same kinds."""
 
 
 @pytest.mark.parametrize("dagdir", DIRS, ids=lambda path: path.name)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
     dice = random.Random(seed)

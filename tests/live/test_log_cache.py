@@ -37,7 +37,7 @@ NEXT = "run0-train_epoch1"
 
 RECORDED = [
     *(FIXTURES / name for name in ("demo", "rescue", "holds", "scripts", "shared-log", "trainer")),
-    *(FIXTURES / name for name in ("gated", "machines", "first-round")),
+    *(FIXTURES / name for name in ("gated", "machines")),
     SHARED / "examples/pool-ensemble",
     SHARED / "examples/metl-aws",
 ]

@@ -24,45 +24,36 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
 
 
-@DIRS
-def test_at_the_end_it_is_the_recording_byte_for_byte(recording: Path, tmp_path: Path) -> None:
-    replay = Replay(recording, tmp_path, speed=1.0)
-    assert not replay.write_until(replay.end)
-    assert files(tmp_path) == files(recording)
+def read(dagdir: Path, as_of: datetime | None = None) -> DagdirReader:
+    reader = DagdirReader(dagdir, live=False, as_of=as_of)
+    reader.open()
+    reader.read_all()
+    return reader
 
 
 @DIRS
 def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Path) -> None:
-    """Every file is a prefix of the recorded one, and no event is there before its time."""
+    """Every file is a prefix of the recorded one, and no event is there before its time; at the
+    end it is the recording byte for byte. The replay and ``--as-of`` are the same thing."""
     replay = Replay(recording, tmp_path, speed=1.0)
     whole = files(recording)
     dice = random.Random(recording.name)
-    span = replay.end - replay.begin
-    for share in sorted(dice.random() for _ in range(5)):
-        moment = replay.begin + span * share
+    middle = (replay.begin + (replay.end - replay.begin) / 2).replace(microsecond=0)
+    others = (replay.begin + (replay.end - replay.begin) * dice.random() for _ in range(2))
+    for moment in sorted([*others, middle]):
         replay.write_until(moment)
         for name, data in files(tmp_path).items():
             assert whole[name].startswith(data), name
-        reader = DagdirReader(tmp_path, live=False)
-        reader.open()
-        reader.read_all()
-        assert reader.ensemble.newest is None or reader.ensemble.newest <= moment
-
-
-@DIRS
-def test_at_any_moment_it_says_what_as_of_says(recording: Path, tmp_path: Path) -> None:
-    """The replay and ``--as-of`` are the same thing: events up to a moment."""
-    replay = Replay(recording, tmp_path, speed=1.0)
-    moment = (replay.begin + (replay.end - replay.begin) / 2).replace(microsecond=0)
-    replay.write_until(moment)
-    played = DagdirReader(tmp_path, as_of=moment)
-    cut = DagdirReader(recording, as_of=moment)
-    for reader in (played, cut):
-        reader.open()
-        reader.read_all()
-    ours, theirs = played.snapshot_builder(), cut.snapshot_builder()
-    assert [job.state for job in ours.job_rows()] == [job.state for job in theirs.job_rows()]
-    assert ours.status().gpu_hours == theirs.status().gpu_hours
+        newest = read(tmp_path).ensemble.newest
+        assert newest is None or newest <= moment
+        if moment == middle:
+            ours, theirs = (
+                read(path, as_of=moment).snapshot_builder() for path in (tmp_path, recording)
+            )
+            assert [j.state for j in ours.job_rows()] == [j.state for j in theirs.job_rows()]
+            assert ours.status().gpu_hours == theirs.status().gpu_hours
+    assert not replay.write_until(replay.end)
+    assert files(tmp_path) == whole
 
 
 def test_pieces_are_in_order_and_none_is_lost(shared: Callable[[str], Path]) -> None:

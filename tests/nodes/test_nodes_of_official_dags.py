@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from metlmon.dagman import NodeKind, load_workflow
-from metlmon.errors import InputError
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -23,14 +21,9 @@ from tests.support.event_logs import EnsembleReading
 
 def _painter(path: Path) -> SnapshotBuilder:
     """What is known of a DAG file; also of one that DAGMan refuses, which no command shows."""
-    reader = DagdirReader(path)
-    try:
-        reader.open()
-    except InputError:
-        ensemble = Ensemble()
-        ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
-        return EnsembleReading(ensemble).painter()
-    return reader.snapshot_builder()
+    ensemble = Ensemble()
+    ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
+    return EnsembleReading(ensemble).painter()
 
 
 @pytest.mark.parametrize("case", cases())
