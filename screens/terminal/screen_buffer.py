@@ -276,7 +276,8 @@ class ScreenBuffer:
     def _erase_line(self, y: int, output: list[str]) -> Line | None:
         """Erase a line that ends in blanks; returns its cells, None if it was not erased."""
         wanted = self._wanted[y]
-        if not self._erasable_blanks(self._width - ERASE_END_MINIMUM, self._width, wanted):
+        begin = self._width - ERASE_END_MINIMUM
+        if begin < 0 or not self._erasable_blanks(begin, self._width, wanted):
             return None
         self._set_style(wanted[-1][1], output)
         self._move_cursor(y, 0, output)
