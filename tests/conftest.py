@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -87,3 +91,17 @@ def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
             patched.setenv(name, str(tmp_path_factory.mktemp(name.split("_")[1].lower())))
         yield
+
+
+_made_directories: defaultdict[str, Iterator[int]] = defaultdict(count)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's, without a look at the directories of all tests before and a link to it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    while True:
+        path = tmp_path_factory.getbasetemp() / f"{name}{next(_made_directories[name])}"
+        with suppress(FileExistsError):
+            path.mkdir(0o700)
+            return path
