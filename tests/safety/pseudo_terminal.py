@@ -50,6 +50,7 @@ SEQUENCES = re.compile(
     r"|\x1b\[(?:>\d+|<|\?|=\d+(?:;\d+)?)u"  # the keyboard protocol
     r"|\x1b\[14t|\x1b\[c|\x1b\[6n|\x1b\[>0q"
     r"|\rreading \d+ MB: +\d+%(?=\r)|\r(?=\x1b\[K)"  # how far a command has read
+    r"|\r(?![b=])"  # to the first column; what follows it in an attack is b or =
     r"|\x1b\]22;default(?:\x1b\\|\x07)"  # the ordinary mouse pointer, of Textual
 )
 """Every form of sequence that the program writes itself, and no other."""
