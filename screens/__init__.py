@@ -1,1 +1,1 @@
-"""The Textual application: what a person sees of an ensemble, and the keys to move in it."""
+"""The Textual application: the screens of an ensemble, and their keys."""

@@ -1,4 +1,4 @@
-"""Registry of actions and keys: the source of bindings, footer, palette, help and guide.
+"""Registry of actions and keys, for bindings, footer, palette, help and guide.
 
 An action's ``name`` is the method ``action_<name>`` of the screen (or, for the scopes
 ``everywhere`` and ``screens``, of the application; for ``moving``, of the widget that has the

@@ -41,7 +41,7 @@ TAB_KEYS: Final = f"1…{len(TABS)}"
 
 
 class HelpScreen(DocumentScreen):
-    """The keys of the scopes ``first`` on one page; the help key again shows everything."""
+    """The keys of the scopes ``first`` on one page; the help key again shows all."""
 
     SHOWS_ENSEMBLE = False
 
@@ -70,7 +70,7 @@ class HelpScreen(DocumentScreen):
 def context_lines(
     scopes: Sequence[str], room: int, read_only: bool = False, keys: Mapping[str, str] | None = None
 ) -> list[Line]:
-    """The keys of a screen in two columns: its own ones first, then those of every screen."""
+    """The keys of a screen in two columns: its own, then those of every screen."""
     common = () if set(scopes) & {"submit", "launch", "question"} else ("everywhere",)
     own = [a for a in actions_of(scopes, read_only, keys) if a.keys]
     if "acting" in scopes:

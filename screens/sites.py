@@ -1,4 +1,4 @@
-"""The Sites screen: usage by site, GPU model, both, and cause; and the executions of a total."""
+"""The Sites screen: usage by site, GPU model and cause; executions of a total."""
 
 from __future__ import annotations
 

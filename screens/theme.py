@@ -82,7 +82,7 @@ _IN_SIXTEEN: Final[Mapping[Colour, str]] = {
 
 
 class Palette(Struct, frozen=True):
-    """Colours of one theme; ``selection_background`` is the background of the cursor row."""
+    """Colours of a theme; ``selection_background``: the background of the cursor row."""
 
     colours: Mapping[Colour, str]
     selection_background: str | None

@@ -195,7 +195,7 @@ class CheckpointFinder:
         return [path for path in transferred if uuid in path]
 
     def _transferred(self, dag: Dag, node: Node, variables: Mapping[str, str]) -> list[str]:
-        """``transfer_input_files`` of a node with these VARS, relative to the DAG's directory."""
+        """``transfer_input_files`` of a node with these VARS, from the DAG's directory."""
         description = self._sources.description(dag, node.name)
         if description is None:
             return []
@@ -358,7 +358,7 @@ def _source_nodes(builder: SnapshotBuilder, run: Run, home: Dag) -> dict[int, So
 
 
 def _base_name_of_dag(builder: SnapshotBuilder, dag: Dag) -> str:
-    """A DAG's name without its number: ``ensemble`` for ``ensemble-2.dag``, if it continues it."""
+    """A DAG's name without its number: ``ensemble`` if ``ensemble-2.dag`` continues."""
     name = Path(dag.file).name.removesuffix(".dag")
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:

@@ -88,7 +88,7 @@ class _NewNode(NamedTuple):
 
 
 class SourceDags:
-    """The old DAGs as written, with secrets and submit descriptions; each is loaded once."""
+    """The old DAGs as written, with secrets and descriptions; each is loaded once."""
 
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow] = {}
@@ -101,7 +101,7 @@ class SourceDags:
         return self._workflows[dag.key]
 
     def node(self, dag: Dag, name: str) -> Node:
-        """The node as written; the one of the model is without its secrets. Raises PlanError."""
+        """The node as written; the model's is without its secrets. Raises PlanError."""
         node = self._workflow(dag).nodes.get(name)
         if node is None:
             raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
@@ -401,7 +401,7 @@ class ContinuationBuilder:
 
 
 def _commands(dag: Dag) -> Iterator[tuple[SourceCommand, str]]:
-    """The commands of a DAG file and those that it includes, with their text as written."""
+    """The commands of a DAG file and of those it includes, with their text as written."""
     paths = [dag.workflow.path]
     for path in paths:
         data = _read_bytes(path)

@@ -1,4 +1,4 @@
-"""The description beside a DAG: its TOML text, digests of the files, copies of templates.
+"""The description beside a DAG: TOML text, digests of files, copies of templates.
 
 ``<name>.toml`` is enough to write the same files again, together with copies of the templates that
 are not bundled. Its text is a function of the request alone and contains all numbers, defaults

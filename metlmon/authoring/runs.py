@@ -1,4 +1,4 @@
-"""The runs of a request: names, seeds, uuids, the target of each epoch, and variables.
+"""The runs of a request: names, seeds, uuids, target of each epoch, variables.
 
 Everything here is a function of the request alone, so that writing it again, at any place or time,
 gives the same ensemble.
@@ -307,7 +307,7 @@ def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:
 def request_variables(
     request: Request, node: str, run: str | None = None, epoch: int | None = None
 ) -> list[VariableValue]:
-    """The variables that the request defines for a node: for all nodes, and by regions.
+    """The variables that the request defines for a node: of all nodes, and of regions.
 
     ``run`` and ``epoch``: those of the node; None outside of runs.
     """

@@ -428,7 +428,7 @@ def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[Re
 def _partly_defined_parameters(
     request: Request, jobs: Sequence[JobTemplate], graph: Graph
 ) -> Iterator[RequestProblem]:
-    """Required parameters that only some nodes have, with the region or file that defines them."""
+    """Required parameters that only some nodes have, and what defines them."""
     users = nodes_by_file(graph)
     for job in jobs:
         try:

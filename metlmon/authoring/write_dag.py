@@ -1,4 +1,4 @@
-"""Writes the texts of a DAG file and its submit files, from its graph and the templates.
+"""Writes the texts of a DAG file and its submit files, from graph and templates.
 
 Source followed: HTCondor manual, "DAG input file reference". The text is accepted by 23.9 and by
 the strict parser of 25.5 and later.

@@ -129,7 +129,7 @@ def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bo
 
 
 def _place(drafts: Sequence[tuple[Path, Path]], placed: list[Path], overwrite: bool) -> None:
-    """Rename each draft to its path, and add that to ``placed`` unless it may have existed."""
+    """Rename each draft to its path, added to ``placed`` unless it may have existed."""
     for draft, path in drafts:
         try:
             if overwrite:

@@ -1,4 +1,4 @@
-"""The commands and their options, as data; :mod:`metlmon.cli.main` makes the parser."""
+"""Commands and their options, as data; :mod:`metlmon.cli.main` makes the parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Argument(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command: its one-line help, its arguments in the order of ``--help``, and texts.
+    """A command: one-line help, arguments in the order of ``--help``, and texts.
 
     ``defaults``: of options that the command does not have, or has with others.
     """

@@ -52,7 +52,7 @@ MESSAGE_LENGTH: Final = 1000
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that prints arguments sanitised: a file name can hold an escape sequence."""
+    """A parser that prints arguments sanitised: a file name can have escape sequences."""
 
     def error(self, message: str) -> NoReturn:
         from metlmon.redact import redact_secrets

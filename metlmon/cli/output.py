@@ -67,7 +67,7 @@ def warning_line(notice: Notice) -> str:
 
 @contextmanager
 def standard_output(*, ascii: bool) -> Iterator[None]:
-    """Standard output that translates symbols to ASCII if asked to or if it shows nothing else.
+    """Standard output; symbols become ASCII if required, or if it shows nothing else.
 
     See :func:`metlmon.text.spans.to_ascii`.
     """
@@ -100,7 +100,7 @@ def can_show(stream: TextIO) -> bool:
 
 
 def is_terminal() -> bool:
-    """Is there a terminal that can show the dashboard? (It is drawn on standard error.)"""
+    """Can a terminal show the dashboard? (It is drawn on standard error.)"""
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
     streams: list[TextIO | None] = [sys.stdin, sys.stdout, sys.stderr]
     # One that was closed by whoever started this is None.

@@ -207,7 +207,7 @@ def _cpu_seconds(thread: int) -> float:
 
 
 def _where(frame: FrameType | None) -> tuple[int, int] | None:
-    """Identifies the main thread's call if it reads a dagdir; None if it does something else."""
+    """Identifies the main thread's call if it reads a dagdir; None if it does not."""
     innermost = frame
     for _ in range(MAX_DEPTH):
         if frame is None or innermost is None:

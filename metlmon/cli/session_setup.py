@@ -1,4 +1,4 @@
-"""Opening the screens over a feed, with a pool behind it where there is one; ``--queue``.
+"""Opens the screens over a feed, with a pool where there is one; ``--queue``.
 
 HTCondor's bindings are imported only when a screen asks for the pool, so that the first frame
 does not wait for them.
@@ -78,7 +78,7 @@ def open_dagdir(dagdir: Path) -> tuple[Feed, PoolClient]:
 
 
 def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
-    """``metlmon submit`` on a terminal: the form first, then the ensemble that it started."""
+    """``metlmon submit`` on a terminal: the form, then the ensemble that it started."""
     from metlmon.live.feed import NullFeed
 
     no_pool = "there is no ensemble yet"
@@ -92,7 +92,7 @@ def open_screens(
     draft: Request | None = None,
     exit_when: Callable[[Status], int | None] | None = None,
 ) -> int:
-    """Run the application over a feed; the only place where the core imports the screens.
+    """Run the application over a feed: the only place that imports the screens.
 
     It opens on the overview, on the run with this ``key``, or on the submit form with this
     ``draft``. It ends with the code that ``exit_when`` makes of a status. Returns the exit status.

@@ -1,4 +1,4 @@
-"""Usage for the report: the groups of :mod:`metlmon.stats.usage`, and the same over time.
+"""Usage for the report: groups of :mod:`metlmon.stats.usage`, also over time.
 
 Computed from the ledger alone, for all time or one window. Units are seconds and GPU-seconds; None
 means unknown.
@@ -102,7 +102,7 @@ class UsageSeries(Struct, frozen=True):
 
 
 class ReportUsage:
-    """Usage of a complete ``ledger`` within ``window``; ``clipped``: the clipped ledger.
+    """Usage of a complete ``ledger`` in ``window``; ``clipped``: the clipped ledger.
 
     ``epochs``: distinct completed epochs. ``unlocated``: those without a successful execution in
     the logs (marked done, or inferred); ``unlogged``: those without any execution. ``undated``:
@@ -196,7 +196,7 @@ def _time_span(ledger: Ledger, window: TimeWindow) -> _Span | None:
 
 
 def _unit(span: _Span | None, days: int, weeks: int) -> Unit:
-    """The unit for a span: days below ``days`` days, weeks below ``weeks`` days, else months."""
+    """The unit for a span: days below ``days``, weeks below ``weeks`` days, or months."""
     length = (span[1] - span[0]).days if span else 0
     return Unit.DAY if length < days else Unit.WEEK if length < weeks else Unit.MONTH
 

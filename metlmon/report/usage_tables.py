@@ -46,7 +46,7 @@ def _table(
     more: Sequence[ReportRow] = (),
     **texts: Any,
 ) -> ReportTable:
-    """A table of ``rows``, then those of ``more``, then ``total``; ``texts``: as in the record."""
+    """A table of ``rows``, of ``more`` and ``total``; ``texts``: as in the record."""
     return ReportTable(
         key=key,
         caption=caption,

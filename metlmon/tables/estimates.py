@@ -1,4 +1,4 @@
-"""Forecasts: their texts, and runs and past predictions as table rows. Pure functions."""
+"""Forecasts: texts, and runs and past predictions as table rows. Pure functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MIN_SAMPLES: Final = 5
 
 
 def _in_unit(seconds: float) -> tuple[str, str]:
-    """Amount and unit; two units below two of the larger one, as 1d12h is more than 1 d."""
+    """Amount and unit; two units below two of the larger one: 1d12h is more than 1 d."""
     for unit, name in UNITS:
         if seconds >= 1.95 * unit:
             return number(round(seconds / unit)), name
@@ -112,7 +112,7 @@ def epochs_text(forecast: Forecast) -> str:
 
 
 def remaining_text(forecast: Forecast, brief: bool = False) -> str:
-    """``ETA 23 Nov (20–28 Nov) · 9d left · excludes run4 (held)``, the date, or why not."""
+    """``ETA 23 Nov (20–28 Nov) · 9d left · excludes run4 (held)``, or why not."""
     year = year_of(forecast.as_of)
     if forecast.completed_at is not None:
         return f"done since {moment(forecast.completed_at, year)}"

@@ -1,4 +1,4 @@
-"""Nodes and jobs as table rows: their columns, and details of the node tree. Pure functions."""
+"""Nodes and jobs as table rows: columns, and details of the tree. Pure functions."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def _site_cell(row: RunRow, cells: int | None) -> Line:
 
 
 def _site_room(row: RunRow) -> int:
-    """The cells of the site of a job that may yet wait again, after it was released or evicted."""
+    """The cells of a job's site: after a release or an eviction it may wait again."""
     job = row.shown_epoch
     if job is None or job.state in TERMINAL:
         return 0

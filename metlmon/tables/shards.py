@@ -1,4 +1,4 @@
-"""Shards: the texts of a bag, and header, rows and columns of the screen. Pure functions."""
+"""Shards: texts of a bag; header, rows and columns of the screen. Pure functions."""
 
 from __future__ import annotations
 

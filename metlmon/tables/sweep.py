@@ -1,4 +1,4 @@
-"""Sweeps: texts shared by the command and the screen, and the runs of a point as table rows."""
+"""Sweeps: texts of the command and the screen, and runs of a point as table rows."""
 
 from __future__ import annotations
 

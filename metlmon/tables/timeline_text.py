@@ -145,7 +145,7 @@ def site_symbol(signs: Mapping[str | None, Symbol]) -> SignOf:
 
 
 class VisibleWindow(Struct, frozen=True):
-    """The visible part of the timeline: ``cells`` of ``cell_seconds`` seconds, from ``start``."""
+    """The visible part of the timeline: ``cells`` of ``cell_seconds``, from ``start``."""
 
     start: float
     cell_seconds: float

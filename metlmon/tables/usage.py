@@ -199,7 +199,7 @@ def legend(
     incomplete: bool = False,
     measure: HourUnit = HourUnit.GPU,
 ) -> Line:
-    """Render the legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▒ 401 badput (42 %) + …``."""
+    """The legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▒ 401 badput (42 %) + …``."""
     hours = totals.gpu_hours
     parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
     share = f" ({formatting.share(totals.bad, totals.good + totals.bad)})" if totals.bad > 0 else ""
@@ -446,7 +446,7 @@ def code_of(row: Cause) -> str:
 
 
 def _hours_writer(seconds: Sequence[float]) -> Callable[..., Line]:
-    """Return a function that renders GPU-seconds as hours, with decimals common to all.
+    """A function that renders GPU-seconds as hours, with decimals common to all.
 
     Its further arguments are the style of the hours, and that of 0.
     """

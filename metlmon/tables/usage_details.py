@@ -1,4 +1,4 @@
-"""Details of usage for the Sites screen: the lines of a row, and the executions behind it."""
+"""Details of usage: the lines of a row, and the executions behind a total."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def outcome_counts(totals: UsageTotals) -> str:
 
 
 def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> str:
-    """Name what a filter selects: ``A100 ×2 at Delta``, ``badput of 34 JobOutOfResources``."""
+    """What a filter selects: ``A100 ×2 at Delta``, ``badput of 34 JobOutOfResources``."""
     parts = []
     if usage_filter.gpu is not None:
         number = usage_filter.gpus[0] if usage_filter.gpus is not None else None

@@ -347,7 +347,7 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def complete(line: bytes) -> Iterator[str]:
-    """The line, if it has a line end: otherwise it is still being written or was cut off."""
+    """The line, if it has a line end: otherwise it is being written or was cut off."""
     if line.endswith((b"\n", b"\r")):
         yield line.decode("utf-8", "replace").replace("\0", "")
 

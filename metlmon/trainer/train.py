@@ -137,7 +137,7 @@ Changes = Dict[int, str]
 
 
 class Variant(NamedTuple):
-    """``rows`` of the embedding, one for each substitution, and the ``values`` to predict."""
+    """``rows`` of the embedding, one per substitution, and the ``values`` to predict."""
 
     rows: Tuple[int, ...]
     values: Tuple[float, ...]
@@ -271,7 +271,7 @@ def load_data(path: Optional[str]) -> DataSet:
 
 
 def read_data(path: str) -> DataSet:
-    """Read a table with tabs as METL does: a header with ``variant`` and a ``…score…`` column.
+    """Read a table with tabs as METL does: with columns ``variant`` and ``…score…``.
 
     Variants are ``A24G,K10R`` (numbers from 0 or 1, of any protein) or ``_wt``. Rows without all
     scores are left out. Raises TrainerError that names file and line.
@@ -338,7 +338,7 @@ def read_row(
 
 
 def transferred(path: str) -> str:
-    """The path, or its name alone: HTCondor puts a file into the job's directory by its name."""
+    """The path, or its name alone, by which HTCondor puts it into the job's directory."""
     return path if os.path.exists(path) else os.path.basename(path)
 
 
@@ -500,7 +500,7 @@ class TorchModel:
 
 
 def make_model(backend: str, state: State) -> Any:
-    """The model of a backend; ``auto`` is torch if it is here. Raises TrainerError without it.
+    """The model of a backend; ``auto``: torch if it is here. Raises TrainerError.
 
     Earlier versions had a numpy backend: it is python.
     """
@@ -539,7 +539,7 @@ def pearson(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def learning_rate(step: int, steps: int, most: float = RATE) -> float:
-    """Rate of a step: rises to ``most`` in the warm-up, then falls like a cosine (3p²-2p³)."""
+    """Rate of a step: rises to ``most``, then falls like a cosine (3p²-2p³)."""
     part = step / steps
     if part < WARMUP:
         return most * (step + 1) / (WARMUP * steps + 1)
@@ -572,7 +572,7 @@ class Checkpoint(NamedTuple):
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """Encode: a line of magic, a line of JSON, little-endian doubles, and their SHA-256."""
+    """Encode: a magic line, a line of JSON, little-endian doubles, and their SHA-256."""
     state, best = checkpoint.state, checkpoint.best
     header = checkpoint._asdict()
     del header["state"]
@@ -676,7 +676,7 @@ class RunDirectory:
 
 
 class ProgressLine:
-    """tqdm's line as Lightning has it: the steps of an epoch, the mean of the last 20 losses."""
+    """tqdm's line as Lightning has it: steps of an epoch, mean of the last 20 losses."""
 
     def __init__(self, epoch: int, steps: int, version: int, stream: TextIO) -> None:
         self._epoch, self._steps, self._version = epoch, steps, version
@@ -709,7 +709,7 @@ class ProgressLine:
 
 
 def progress_text(epoch: int, step: int, steps: int, seconds: float) -> str:
-    """The line without its end: part, steps, time since the start, time left and speed."""
+    """The line without its end: part, steps, time since the start, time left, speed."""
     rate = step / seconds if step and seconds > 0 else 0.0
     left = clock((steps - step) / rate) if rate else "?"
     speed = "?it/s" if not rate else f"{1 / rate:.2f}s/it" if rate < 1 else f"{rate:.2f}it/s"
@@ -953,7 +953,7 @@ class Training:
 
 
 def train_part(args: argparse.Namespace, out: TextIO) -> None:
-    """Train as a machine of another rank than 0, which brings its numbers back, nothing else.
+    """Train as a machine of another rank than 0, which only returns its numbers.
 
     Each of K machines trains on every K-th batch of an epoch. The next epoch starts with the
     average of their numbers, which HTCondor brings there with the run's folder: no machine waits
@@ -985,7 +985,7 @@ def wait_until(moment: float) -> None:
 
 
 def evaluate(args: argparse.Namespace, out: TextIO) -> None:
-    """Test a run's newest checkpoint into ``evaluation/``, which is read as the run's, too."""
+    """Test a run's newest checkpoint into ``evaluation/``, read as the run's, too."""
     folder = os.path.join("training_logs", args.uuid)
     path = args.checkpoint or os.path.join(args.output, folder, "checkpoints", "last.ckpt")
     checkpoint, data = read_checkpoint(path), load_data(args.data)
@@ -1004,7 +1004,7 @@ def evaluate(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def infer(args: argparse.Namespace, out: TextIO) -> None:
-    """Predict one part of all variants with --substitutions changes, into ``predictions/``."""
+    """Predict a part of all variants with --substitutions changes: ``predictions/``."""
     shard, shards = args.infer
     start = time.monotonic()
     if args.checkpoint:

@@ -1,4 +1,4 @@
-"""Base application that survives errors, and restores the terminal whatever state it is in."""
+"""Base application that survives errors, and always restores the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of the screens with a table that is filtered, sorted, and has chosen columns."""
+"""Base class of screens with a table: filter, order, chosen columns."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class ColumnsScreen(ResultModal[ListState | None]):
 
 
 class SecondLines(Struct, Generic[T], frozen=True):
-    """Second lines of rows: whether a row ``has`` one, its text, and the cell where it begins."""
+    """Second lines of rows: whether a row ``has`` one, its text, and its first cell."""
 
     has: Callable[[T], bool]
     line: Callable[[T], Line]
@@ -204,7 +204,7 @@ class ListScreen(SnapshotScreen):
         more_title: str = "",
         expand: Callable[[list[T]], list[T]] = list,
     ) -> list[T]:
-        """Show the rows that pass the filter, in the chosen order and columns; return them.
+        """Show the rows that pass the filter, in chosen order and columns; return them.
 
         ``key`` identifies a row, ``text`` is what the filter searches, in lower case. ``all_rows``
         are the rows to which columns are fitted, so that a choice among them does not move the
@@ -451,7 +451,7 @@ class ListScreen(SnapshotScreen):
 
 
 def runs_cell(names: Sequence[str], room: int | None) -> Line:
-    """The names of runs, or their number where there is no room; ``room`` None: no limit."""
+    """The names of runs, or their number if there is no room; ``room`` None: no limit."""
     text = " ".join(plain(name, 24) for name in names[:12])
     if room is not None and len(text) > room and len(names) > 1:
         text = count(len(names), "run")
@@ -473,7 +473,7 @@ _UNITS: Final = {"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 def shown_value(text: str) -> tuple[int, float, str]:
-    """What the text of a cell is sorted by: numbers (largest first), texts, then nothing."""
+    """Sort key of a cell's text: numbers (largest first), texts, then nothing."""
     text = re.sub(r"(?<=\d)[\u202f\u2009\xa0](?=\d)", "", text).strip()
     if not text.strip("?–-·. "):
         return 2, 0.0, ""

@@ -226,7 +226,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self.query_one("#note", StaticLines).show(lines)
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
-        """Show the rule below a text, with messages and the number of lines below the view."""
+        """Show the rule below a text, with messages and the number of lines out of view."""
         notes = [*self.messages(), *hidden_below(document.lines_below)]
         self.show_note([rule(notes, self.app.size.width), *below])
 

@@ -1,4 +1,4 @@
-"""When a new snapshot is shown: not more often than is seen, and rarely if nobody looks."""
+"""When a new snapshot is shown: not more often than is seen, rarely if idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates statistics in a thread, and other values when they are needed, each once.
+"""Evaluates statistics in a thread, and other values as they are needed.
 
 A statistic is a pure function of a :class:`StatsInput`, evaluated at most once per snapshot. A
 screen is refreshed on every cursor move, when little has changed: sorting and measuring ten
@@ -55,7 +55,7 @@ class _CachedStat(Struct):
 
 
 class _BuiltInput(Struct):
-    """The input of a snapshot, when it was built, and the CPU seconds that it cost so far."""
+    """The input of a snapshot, when it was built, and its cost so far in CPU seconds."""
 
     snapshot: Snapshot
     stats_input: StatsInput
@@ -199,7 +199,7 @@ class StatsWorker:
         return True
 
     def _evaluate_requested(self) -> bool:
-        """Evaluate the requested statistics if the input is new; return whether one changed."""
+        """Evaluate requested statistics if the input is new; return whether one changed."""
         snapshot, now = self._feed.latest, time.monotonic()
         if snapshot is None:
             return False
@@ -273,7 +273,7 @@ _PLAIN: Final = (str, int, float, bool, type(None))
 
 
 class Memo(Generic[T]):
-    """``memo(compute, a, b)``: ``compute()``, cached while ``a`` and ``b`` are the same.
+    """``memo(compute, a, b)``: ``compute()``, cached while ``a``, ``b`` are the same.
 
     The inputs are kept alive, so that no other object can get their identity.
     """

@@ -217,7 +217,7 @@ def _dag_line(dag: DagRow, status: Status, longest: int, room: int) -> Line:
 
 
 def dag_state(dag: DagRow, status: Status, room: int) -> Line:
-    """State, failures and progress of a DAG; what matters least is left out where room is short."""
+    """State, failures and progress of a DAG; the least important are left out first."""
     done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
     done = formatting.at_least(done, dag.is_lower_bound)
     year = formatting.year_of(status.as_of)

@@ -52,7 +52,7 @@ def _has_nodes_only(snapshot: Snapshot) -> bool:
 
 
 class FittedColumns(Struct, frozen=True):
-    """The columns of the runs, their widths by name, and where a row's second line begins."""
+    """Columns of the runs, their widths by name, and where second lines begin."""
 
     columns: list[Column[RunRow]]
     widths: dict[str, int]
@@ -132,7 +132,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         return self._columns(fit, self._width_key, progress, widest)
 
     def _details(self, row: RunRow | None, fitted: FittedColumns) -> list[Line]:
-        """The lines under the rule: what the columns lack, and the queue's word on an idle job."""
+        """The lines under the rule: what the columns lack, and the queue on an idle job."""
         width = self.app.size.width
         detail = runs_table.cursor_detail(row, set(fitted.widths), width)
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []

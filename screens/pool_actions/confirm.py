@@ -1,4 +1,4 @@
-"""Confirmation screen of a pool action: targets, exclusions, effect, undo, and site."""
+"""Confirmation of a pool action: targets, exclusions, effect, undo, and site."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def known_sites(
 
 
 class SitePrompt(Prompt):
-    """Input of a site name; ``up`` and ``down`` go through the matching ones of ``sites``."""
+    """Input of a site name; ``up`` and ``down`` go through matching ``sites``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "screen.back", show=False),
@@ -403,8 +403,10 @@ def _state(target: Target | RunTarget, _: int | None) -> Line:
 def _job_columns(
     targets: Sequence[Target], act: PoolAction, queue: QueueSnapshot | None
 ) -> list[Column[Target]]:
-    """Columns of jobs; with the value in the queue that the action changes, which guides the new
-    one and is needed to go back."""
+    """Columns of jobs, with the value in the queue that the action changes.
+
+    It guides the new one, and is needed to go back.
+    """
 
     def text_column(name: str) -> Callable[[Target, int | None], Line]:
         return lambda target, _: _text(getattr(target, name))

@@ -1,4 +1,4 @@
-"""Menu of pool actions on the selection, with reasons for refusals, and their results."""
+"""Menu of pool actions on the selection, with refusals, and their results."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ class LaunchScreen(ConfirmationBase):
         self._refresh_if_mounted()
 
     def _work(self, pool: PoolClient | None, written: bool, replace_files: bool) -> None:
-        """Write, then submit, in a thread; the screen shows each step as it begins and ends."""
+        """Write and submit in a thread; the screen shows each step as it begins and ends."""
         self.context.pending_task = "writing and submitting" if pool is not None else "writing"
         plan, count = self.plan, formatting.count(len(self.plan.files), "file")
         try:

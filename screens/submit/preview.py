@@ -254,7 +254,7 @@ def _size_lines(plan: Plan, width: int) -> list[Line]:
 
 
 def size_text(plan: Plan) -> str:
-    """Return the size: ``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs``."""
+    """Return the size: ``4 runs × 3 epochs``, ``100 shards``."""
     request, times = plan.request, " × "
     if request.shape is EnsembleShape.BAG:
         return formatting.count(request.shards, "shard")

@@ -1,4 +1,4 @@
-"""Every private name of Textual and Rich that the screens use, each with its reason.
+"""Every private name of Textual and Rich that is used here, each with its reason.
 
 Other modules use the public names of the classes and functions here, so that a new version of
 Textual needs a look at this module alone (``pyproject.toml`` bounds the version).
@@ -53,7 +53,7 @@ def report_exception(app: App[Any], error: Exception) -> None:
 
 
 def release_caches() -> None:
-    """Clear the caches of Textual and Rich that hold closed screens, and texts of the past.
+    """Clear caches of Textual and Rich that hold closed screens, and past texts.
 
     Rendered lines, and the widths of 4,096 texts: times change with each snapshot.
     """
@@ -67,7 +67,7 @@ def color_system(console: Console) -> ColorSystem | None:
 
 
 def style_attributes(style: Style) -> int:
-    """The bits of the attributes that are set and on; publicly they are eight properties."""
+    """The bits of the attributes that are on; publicly they are eight properties."""
     return style._attributes & style._set_attributes
 
 
@@ -194,7 +194,7 @@ class HookedDriver(LinuxDriver):
 
     @property
     def restarts_after_stop(self) -> bool:
-        """Is the application mode entered again after SIGCONT? Not with an inline application."""
+        """Is the application mode entered again after SIGCONT? Not if it is inline."""
         return self._auto_restart
 
     def _get_terminal_size(self) -> tuple[int, int]:

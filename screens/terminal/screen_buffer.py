@@ -206,7 +206,7 @@ class ScreenBuffer:
     # --- lines ------------------------------------------------------------------------------
 
     def _shortest_update(self, different: list[int]) -> str:
-        """The output that updates these lines, by scrolling a region first where it is shorter."""
+        """The output that updates these lines, scrolling a region first if it is shorter."""
         before = self._shown.copy(), self._style, self._cursor
         written = self._write_lines(different)
         if len(written) < SCROLL_BYTES:
@@ -375,7 +375,7 @@ class ScreenBuffer:
     def _moved_region(
         self, different: list[int], shown: list[Line | None]
     ) -> tuple[int, int, int] | None:
-        """A region in which many lines have moved: first line, last plus one, and distance."""
+        """A region in which many lines have moved: first line, last plus one, distance."""
         best, most_saved = None, 0
         for distance in self._likely_distances(different, shown):
             top, bottom, saved = self._best_region(distance, shown)

@@ -80,7 +80,7 @@ def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
 
 
 def tab_line(current: str | None, cells: int) -> Line:
-    """The tab bar: every tab with its digit, the one of the screen ``current`` in brackets."""
+    """The tab bar: every tab with its digit, that of ``current`` in brackets."""
     active = next((i for i, names in enumerate(TABS) if current in names), -1)
 
     def bar(gap: int, titles: Sequence[str]) -> Line:

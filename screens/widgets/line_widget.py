@@ -1,4 +1,4 @@
-"""Widgets that consist of lines and repaint only changed ones: the base class, and texts.
+"""Widgets that consist of lines and repaint only changed ones: base class, texts.
 
 :mod:`screens.terminal.screen_buffer` then determines the cells that differ.
 """

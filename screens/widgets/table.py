@@ -56,7 +56,7 @@ class LazyRows(LazySequence[TableRow]):
 
 
 class Table(MovingWidget):
-    """A table with a fixed heading; posts ``Table.RowSelected`` and ``Table.RowHighlighted``."""
+    """A table with a fixed heading; posts ``RowSelected`` and ``RowHighlighted``."""
 
     class RowSelected(Message):
         """A row was double-clicked."""

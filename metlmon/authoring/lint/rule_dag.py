@@ -1,4 +1,4 @@
-"""Rules for DAG files: text that some or all versions of DAGMan refuse, and the graph."""
+"""Rules for DAG files: text that versions of DAGMan refuse, and the graph."""
 
 from __future__ import annotations
 

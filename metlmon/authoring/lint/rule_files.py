@@ -48,7 +48,7 @@ _COMMANDS: Final = (
 
 
 def check(context: LintContext) -> None:
-    """Check the files of the DAG and of its jobs, and where DAGMan's files and the logs are."""
+    """Check the files of the DAG and its jobs, and the locations of logs."""
     _FileChecker(context).check()
     _check_locations(context)
 

@@ -1,4 +1,4 @@
-"""Rules for trainings as chains of epochs: early ends, restarts, hidden failures, horizons."""
+"""Rules for trainings as chains of epochs: ends, restarts, failures, horizons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a sweep: those that are read, and those that are copied beside the DAG.
+"""The files of a sweep: those that are read, and those copied beside the DAG.
 
 Files beside the sweep file that are referred to by a bare name are copied: submit files and their
 jobs' input files, scripts, spliced and external DAGs, and what these refer to. Files named by a

@@ -1,4 +1,4 @@
-"""``metlmon act``: hold, release, remove, stop, … from the command line, after a yes."""
+"""``metlmon act``: hold, release, remove, stop, … by a command, after a yes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ ACT_OUTPUT: Final = JsonObject(
 
 
 def act(options: argparse.Namespace) -> int:
-    """Perform an action. Returns 0 if every result is "done" or "already so", else REFUSED."""
+    """Perform an action. Returns 0 if all results are "done" or "already so"."""
     action = PoolAction(options.action)
     site = _check_options(action, options)
     reader = open_reader(options)
@@ -131,7 +131,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _check_options(action: PoolAction, options: argparse.Namespace) -> str | None:
-    """The site of ``--to``. Raises InputError for options that do not go with the action."""
+    """The site of ``--to``. Raises InputError for options that the action has not."""
     if action is PoolAction.PRIORITY and options.value is None:
         raise InputError("priority needs --value N, a whole number; higher ones go first")
     if action is not PoolAction.PRIORITY and options.value is not None:
@@ -155,7 +155,7 @@ def _check_options(action: PoolAction, options: argparse.Namespace) -> str | Non
 
 
 def _unknown_site(client: PoolClient, builder: SnapshotBuilder, site: str) -> str | None:
-    """A warning that the collector knows other sites only; None if it does not respond."""
+    """A warning that the collector knows other sites; None if it does not respond."""
     sites = {builder.aggregates.target(key) for key in builder.nodes} | set(builder.totals.sites)
     try:
         return unknown_site(site, client.sites(), (name for name in sites if name))

@@ -1,4 +1,4 @@
-"""``metlmon check``: what is wrong with DAG and submit files, before the pool finds out."""
+"""``metlmon check``: mistakes in DAG and submit files, before the pool finds them."""
 
 from __future__ import annotations
 

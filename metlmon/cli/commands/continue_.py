@@ -1,4 +1,4 @@
-"""``metlmon continue``: a DAG that goes on with runs that were stopped, or are not complete."""
+"""``metlmon continue``: a DAG that continues stopped and incomplete runs."""
 
 from __future__ import annotations
 

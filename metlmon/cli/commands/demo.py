@@ -1,4 +1,4 @@
-"""``metlmon demo``: the recorded ensemble that comes with metlmon, replayed as if live."""
+"""``metlmon demo``: a recorded ensemble, replayed as if live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``metlmon estimate``: when each run and the whole will be done, and how sure that is."""
+"""``metlmon estimate``: when each run and the whole will be done, how surely."""
 
 from __future__ import annotations
 

@@ -33,8 +33,11 @@ from metlmon.text.spans import BOLD, PLAIN, line, to_ascii
 
 
 def grid(options: argparse.Namespace) -> int:
-    """``metlmon grid``. Raises InputError for a metric that no run has, for a variable that is
-    not swept, and for a value that it does not have."""
+    """``metlmon grid``. Returns the exit status.
+
+    Raises InputError for a metric that no run has, for a variable that is not swept, and for a
+    value that it does not have.
+    """
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     ledger, settings = builder.ledger(), builder.ensemble.settings
@@ -169,8 +172,10 @@ def _blocks(
     heads: Mapping[Point, str],
     room: int | None,
 ) -> Iterator[Sequence[Point]]:
-    """The columns, as many of them at a time as have room: in cells of the terminal, of which a
-    character may need two."""
+    """The columns, as many of them at a time as there is room for.
+
+    Room is counted in cells of the terminal, of which a character may need two.
+    """
     from rich.cells import cell_len
 
     first = max(cell_len(text) for text in (head, *rows.values()))

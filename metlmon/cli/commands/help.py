@@ -21,7 +21,7 @@ def sections(guide: str) -> dict[str, str]:
 
 
 def help(options: argparse.Namespace) -> int:
-    """Print one section; without a topic, all titles. InputError where no title begins so."""
+    """Print one section; without a topic, all titles. Raises InputError."""
     guide = sections(GUIDE.read_text(encoding="utf-8"))
     if options.topic is None:
         print("metlmon help TOPIC prints a section of the guide:\n")

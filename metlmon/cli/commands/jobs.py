@@ -92,7 +92,7 @@ def nodes(options: argparse.Namespace) -> int:
 
 
 def wanted_states(text: str | None) -> frozenset[State] | None:
-    """The states of ``--state``; None for all. Raises InputError for one that there is not."""
+    """The states of ``--state``; None for all. Raises InputError for an unknown one."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""``metlmon new``: a description, a sweep file or options → a directory with the DAG."""
+"""``metlmon new``: a DAG in a directory, by a description, sweep file or options."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _description_in(directory: Path, name: str | None) -> Path | None:
 
 
 def _default_directory(source: Path | None, name: str) -> Path:
-    """The directory of the DAG that ``source`` describes, else one with the DAG's name."""
+    """The directory of the DAG that ``source`` describes, or one with the DAG's name."""
     is_description = source is not None and source.name == description_name(name)
     if source is not None and is_description and path_exists(source.parent / f"{name}.dag"):
         return source.parent
@@ -210,7 +210,7 @@ def _print_problems(
 
 
 def _with_own_description(plan: Plan, source: Path | None) -> Plan:
-    """The plan with the user's description, if that lies beside the DAG and is complete.
+    """The plan with the user's description, if that is beside the DAG and complete.
 
     It keeps the user's comments.
     """

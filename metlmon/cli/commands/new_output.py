@@ -286,7 +286,7 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
 
 
 def submit(plan: Plan, answer: dict[str, Any] | None) -> int:
-    """Submit the written DAG and print the result. ``answer``: the JSON to print, if any."""
+    """Submit the written DAG and print the result; ``answer``: the JSON, if any."""
     from metlmon.pool.client import open_pool  # Imported late: slow.
 
     directory = plan.request.directory

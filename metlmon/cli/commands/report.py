@@ -1,4 +1,4 @@
-"""``metlmon report``: the experiment's tables and figures, as HTML, Markdown, JSON or printed."""
+"""``metlmon report``: tables and figures, as HTML, Markdown, JSON or printed."""
 
 from __future__ import annotations
 

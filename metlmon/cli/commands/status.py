@@ -56,7 +56,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
-    """Wait until one of the conditions of ``--exit-on`` is met, or ``--timeout`` is over."""
+    """Wait until a condition of ``--exit-on`` is met, or ``--timeout`` is over."""
     met = exit_condition(options.exit_on)
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     while True:
@@ -72,7 +72,7 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Open the Run screen, or print the run as JSON or a table. Returns the exit status."""
+    """Open the Run screen, or print the run as JSON or table. Returns the exit status."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     row = one_run(builder, options.run)
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """Open the dashboard; without a terminal print the status. Returns the exit status."""
+    """Open the dashboard; without terminal print the status. Returns the exit status."""
     if not is_terminal():
         options.json = options.queue = False
         return status(options)
@@ -117,8 +117,7 @@ UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
 
 
 def pause(seconds: float) -> None:
-    """Here, and not where files are read: who only waits for the next look waits for no file
-    system."""
+    """Wait, outside of the modules whose calls the watchdog takes for reading."""
     time.sleep(seconds)
 
 
@@ -161,7 +160,7 @@ def _stopped(run: RunRow) -> bool:
 
 
 def _is_over(run: RunRow) -> bool:
-    """Not all its epochs are over, and none will be begun, whether its DAGMan lives or not."""
+    """Not all its epochs are over, and none will begin, even if its DAGMan lives."""
     if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
         return True
     return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY

@@ -1,4 +1,4 @@
-"""JSON objects made of records; their JSON Schema comes from the types of the records.
+"""JSON objects made of records, whose types give their JSON Schema.
 
 Fields are added over time, never renamed or repurposed within one schema number. A value that is
 not known is null, never 0 or "".
