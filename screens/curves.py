@@ -225,7 +225,7 @@ class CurvesScreen(ListScreen):
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
         lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
         if scale is None:
-            text = "a logarithm needs values above 0; l goes back"
+            text = "a logarithm needs values above 0; [L] goes back"
             return [*lines, line("   ", (text, NOTE)), ()]
         if self._no_chart is not None:
             text = plain(f"no chart: {self._no_chart}", room - 4)

@@ -148,7 +148,7 @@ SCOPE_NOTES: Final[dict[str, str]] = {
     ),
     "timeline": (
         "Interrupted is what was suspended, or has lost its connection. While the past is shown, "
-        "the first line of every screen says of when, and esc returns to now."
+        "the first line of every screen says of when, and [esc] returns to now."
     ),
 }
 """Further help on some scopes."""

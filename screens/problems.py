@@ -179,7 +179,7 @@ class CauseScreen(ListScreen, ActionScreen):
     def show(self, update: Snapshot | None) -> None:
         group = self._group()
         if group is None:
-            text = [line("  ", ("esc goes back to the others", DIM))]
+            text = [line("  ", ("[esc] goes back to the others", DIM))]
             self.show_nothing("Problems", "this cause is gone", text, "job")
             return
         self.show_head(self._head(group))

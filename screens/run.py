@@ -103,7 +103,7 @@ class RunScreen(ListScreen, ActionScreen):
             all_rows=[*self._with_evaluations(epochs), *side],
             no_match=[
                 line("  ", "No epoch has this in any column."),
-                line("  ", ("esc clears", DIM)),
+                line("  ", ("[esc] clears", DIM)),
             ],
             cursor=self._first_cursor(view),
             noun="node",
@@ -162,7 +162,7 @@ class RunScreen(ListScreen, ActionScreen):
             return [line("  ", ("The run appears as soon as its DAG has been read.", DIM))]
         return [
             line("  ", "This run is in no DAG of this directory any more."),
-            line("  ", ("esc goes back to all runs.", DIM)),
+            line("  ", ("[esc] goes back to all runs.", DIM)),
         ]
 
     def _header(self, view: RunView) -> list[Line]:

@@ -257,7 +257,7 @@ REASON_LIMIT: Final = 2000
 
 NO_MATCH: Final = (
     line("  ", "No execution here is like that."),
-    line("  ", ("esc clears the filter, f shows the others", DIM)),
+    line("  ", ("[esc] clears the filter, [f] shows the others", DIM)),
 )
 
 
@@ -321,7 +321,7 @@ class ExecutionsScreen(ListScreen):
     def _empty(self, usage: Usage | None) -> list[Line]:
         if usage is None:
             return [line("  ", ("Executions appear as the logs are read.", DIM))]
-        texts = ("Nothing ran here.", "esc goes back")
+        texts = ("Nothing ran here.", "[esc] goes back")
         if self.usage_filter.cause is not None:
             texts = (
                 "No execution ended by this: jobs were held before they ran.",

@@ -229,7 +229,7 @@ class TimeTravel:
         if not self.active:
             return None
         when = when_text(self.moment)
-        return f"this is how it was {when}; only the present can be acted on (esc returns to it)"
+        return f"this is how it was {when}; only the present can be acted on ([esc] returns to it)"
 
     def banner(self, width: int, show_key: bool = True) -> Line:
         """The first line of every screen that shows the past; () in the present.

@@ -19,6 +19,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from metlmon.live.file_access import FsTimeout, call_with_timeout, clock_time
+from metlmon.text.formatting import MINUTE, age
 
 FINGERPRINT: Final = 256
 """Leading bytes that identify a file's content: they hold the first event's ids and time."""
@@ -276,10 +277,8 @@ class FileError(Struct, frozen=True):
 
 def duration_suffix(since: float) -> str:
     """Format the time since ``since``; empty below one minute."""
-    minutes = int(abs(time.time() - since) // 60)
-    if minutes < 1:
-        return ""
-    return f" ({minutes} min)" if minutes < 120 else f" ({minutes // 60} h)"
+    seconds = abs(time.time() - since)
+    return f" ({age(seconds)})" if seconds >= MINUTE else ""
 
 
 class FileErrors:

@@ -212,7 +212,7 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[
     if row is None:
         return [(), ()]
     if node is None:
-        key = "enter folds" if row.open else "enter unfolds"
+        key = "[enter] folds" if row.open else "[enter] unfolds"
         return [line(" ") + state_counts(row), line(" ", (key, DIM))]
     facts = [(plain(node.submit, 60) if node.submit else "")]
     parents = formatting.count(node.parents, "parent")
@@ -244,12 +244,12 @@ def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
     if faults and not filtered:
         return [
             line("  ", "No node is held, failed, removed, retrying or cut off."),
-            line("  ", ("f shows all nodes again.", DIM)),
+            line("  ", ("[f] shows all nodes again.", DIM)),
         ]
     if filtered:
         return [
             line("  ", "No node has this in any column."),
-            line("  ", ("esc clears the filter; / changes it.", DIM)),
+            line("  ", ("[esc] clears the filter; [/] changes it.", DIM)),
         ]
     return [
         line("  ", "The DAG has no nodes."),

@@ -453,12 +453,12 @@ def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) 
     if has_runs and fault_filter and not text_filter:
         return [
             line("  ", ("Nothing is held, failed, removed, retrying or cut off.", GOOD)),
-            line("  ", ("f shows all runs again.", DIM)),
+            line("  ", ("[f] shows all runs again.", DIM)),
         ]
     if has_runs:
         return [
             line("  ", "No run has this in any column: ", (text_filter, ALARM)),
-            line("  ", ("esc clears the filter; / changes it.", DIM)),
+            line("  ", ("[esc] clears the filter; [/] changes it.", DIM)),
         ]
     if has_dags:
         return [
@@ -477,6 +477,6 @@ def no_dagdir_text() -> list[Line]:
     """The text shown if no dagdir is open."""
     return [
         line("  ", "No ensemble is open."),
-        line("  ", ("n brings the form for a new one back; once submitted, it is", DIM)),
+        line("  ", ("[N] brings the form for a new one back; once submitted, it is", DIM)),
         line("  ", ("watched here. For one that is there: metlmon watch DIRECTORY", DIM)),
     ]

@@ -115,12 +115,12 @@ def rate_text(rate: ShardRate | None) -> str:
 
 
 def window_text(rate: ShardRate) -> str:
-    """``the last 2 h``."""
+    """``the last 2h``."""
     return f"the last {estimates.approximate_text(rate.seconds)}"
 
 
 def times_text(times: ShardTimes | None) -> str:
-    """``0:41:10 (36–48 min, 9 in 10 below 55 min) of 412``."""
+    """``41m10s (IQR 36–48m, 90 % below 55m) of 412``."""
     if times is None:
         return ""
     middle = estimates.range_text(times.lower, times.upper)

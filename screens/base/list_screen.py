@@ -228,7 +228,7 @@ class ListScreen(SnapshotScreen):
         if self.table.marks:
             self.table.keep_marks({key(row) for row in all_rows})
         if all_rows:
-            clears = [line("  ", f"No {noun} has this text."), line("  ", ("esc clears", DIM))]
+            clears = [line("  ", f"No {noun} has this text."), line("  ", ("[esc] clears", DIM))]
             empty = clears if no_match is None else no_match
 
         def build_rows() -> LazyRows:
@@ -365,7 +365,7 @@ class ListScreen(SnapshotScreen):
             return []
         hidden_count = self.table.hidden_marks
         hidden_text = f", {hidden_count} of them not shown" if hidden_count else ""
-        return [line((f"{len(marks)} marked", NOTE), (f"{hidden_text}, esc clears", DIM))]
+        return [line((f"{len(marks)} marked", NOTE), (f"{hidden_text}, [esc] clears", DIM))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action may run: in a prompt, the filter's key is a letter."""

@@ -120,7 +120,7 @@ class JobScreen(ActionScreen):
         return [
             (),
             line("  ", "No log in this directory has an event of this job."),
-            line("  ", ("esc goes back.", DIM)),
+            line("  ", ("[esc] goes back.", DIM)),
         ]
 
     def _header(self, view: JobView) -> list[Line]:

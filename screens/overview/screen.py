@@ -241,7 +241,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             super().action_sort()
         else:
             self.show_message(
-                "6 shows the nodes on a screen of their own, where they can be sorted"
+                "[6] shows the nodes on a screen of their own, where they can be sorted"
             )
 
     def _fold(self, is_open: bool) -> None:
@@ -263,7 +263,7 @@ class OverviewScreen(ListScreen, ActionScreen):
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
         new = {} if pool else {"new": self.context.options.no_pool_reason}
-        folds = dict.fromkeys(TREE_ACTIONS, "these are runs; 6 shows the nodes")
+        folds = dict.fromkeys(TREE_ACTIONS, "these are runs; [6] shows the nodes")
         return {**super().refusals(), **new, **(folds if self._node_list is None else {})}
 
     def selection(self) -> Selection:

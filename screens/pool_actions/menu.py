@@ -265,7 +265,7 @@ class ResultsScreen(DocumentScreen):
         if counts:
             lines += [line(" ") + text for text in wrap_parts(counts, line("   "), room)]
         elif not running.ended:
-            lines.append(line(" ", ("waiting for the schedd; esc leaves, it continues", DIM)))
+            lines.append(line(" ", ("waiting for the schedd; [esc] leaves, it continues", DIM)))
         if running.error is not None:
             error = wrap(plain(running.error, 1000), room, ALARM, indent=1)
             lines += limit_lines(error, ERROR_LINES, room, 1)

@@ -92,7 +92,7 @@ def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
 def wait_text(asked: float | None) -> str:
     """Return the time since a query was started, from one second on."""
     waited = 0.0 if asked is None else monotonic() - asked
-    return f"  {waited:.0f} s" if waited >= 1 else ""
+    return f"  {formatting.duration(waited)}" if waited >= 1 else ""
 
 
 RESULT_SECONDS: Final = 1.5
@@ -185,7 +185,7 @@ class LaunchScreen(ConfirmationBase):
             waited = monotonic() - step.started
             text = step.text
             if step.mark == PENDING and waited >= 1:
-                text = f"{text}  {waited:.0f} s"
+                text = f"{text}  {formatting.duration(waited)}"
             text_lines = wrap(plain(text, 4000), room - 2, indent=15)
             first = line(" ", step.mark, f" {step.title:<12}")
             lines += [first + line(text_lines[0][-1]), *text_lines[1:]]

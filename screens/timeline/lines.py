@@ -360,5 +360,5 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str
 def scale(window: VisibleWindow) -> Line:
     """Render the duration of a cell; a bar is the mean over its cell."""
     seconds = window.cell_seconds
-    text = f"{seconds:.2g} s" if seconds < 10 else formatting.duration(seconds)
+    text = f"{seconds:.2g}s" if seconds < 10 else formatting.duration(seconds)
     return line((f"a cell is {text}, its bar the mean", DIM))

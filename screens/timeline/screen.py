@@ -196,7 +196,7 @@ class TimelineScreen(ListScreen):
 
     def _empty(self, timeline: Timeline) -> list[Line]:
         if timeline.lanes:
-            return [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
+            return [line("  ", "No run has this text."), line("  ", ("[esc] clears", DIM))]
         return [line("  ", ("No DAG here has runs.", DIM))]
 
     def _name_cells(self, timeline: Timeline) -> int:

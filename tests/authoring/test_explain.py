@@ -168,7 +168,7 @@ def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
     assert (node["defer"], node["skip"]) == ([75, 60], 42)
     text = new_text(capsys, "mine.toml --explain run0-train_epoch1")
     assert "  after     run0-train_epoch0\n  before    run0-train_epoch2\n" in text
-    assert "(exit 75: asked again after 60 s; 42: done without a job)" in text
+    assert "(exit 75: asked again after 60s; 42: done without a job)" in text
 
 
 def test_people_read_the_same(capsys: Captured) -> None:

@@ -42,7 +42,7 @@ async def test_rows_are_marked_and_unmarked() -> None:
         assert "run2" in seen.under_cursor
         assert seen.line("run0").startswith(" ◆")
         assert seen.line("run1").startswith(" ◆")
-        assert "2 marked, esc clears" in seen.text
+        assert "2 marked, [esc] clears" in seen.text
         await seen.press("up", "space")
         assert not seen.line("run1").startswith(" ◆")
         assert "1 marked" in seen.text
@@ -68,9 +68,9 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         await seen.press("s")
         assert [run for run in RUNS if seen.line(f"{run.run} ")[1] == "◆"] == list(RUNS[1:3])
         await seen.press("slash", *"anvil", "enter")
-        assert "2 marked, 2 of them not shown, esc clears" in seen.text
+        assert "2 marked, 2 of them not shown, [esc] clears" in seen.text
         await seen.press("escape")
-        assert "2 marked, esc clears" in seen.text, "the filter goes first"
+        assert "2 marked, [esc] clears" in seen.text, "the filter goes first"
         await seen.press("escape")
         assert "marked" not in seen.text
 

@@ -136,7 +136,7 @@ async def test_a_filter_that_fits_nothing_says_so(show: Show) -> None:
     async with show() as seen:
         await seen.press("slash", *"zzz")
         assert "No run has this in any column: zzz" in seen.text
-        assert "esc clears the filter" in seen.text
+        assert "[esc] clears the filter" in seen.text
 
 
 async def test_sorting_by_what_needs_a_person(show: Show) -> None:

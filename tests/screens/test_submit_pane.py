@@ -644,7 +644,7 @@ async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "No ensemble is open." in seen.text
-        assert "n brings the form" in seen.text
+        assert "[N] brings the form" in seen.text
         assert "N new" in seen.lines[-1]
         assert "enter open" not in seen.lines[-1], "there is nothing to open"
         await seen.press("n")

@@ -432,7 +432,7 @@ def _node_lines(explanation: NodeExplanation) -> Iterable[str]:
 def _script_lines(node: GraphNode) -> Iterable[str]:
     exit_codes = []
     if node.defer is not None:
-        exit_codes.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
+        exit_codes.append(f"{node.defer[0]}: asked again after {node.defer[1]}s")
     if node.skip_code is not None:
         exit_codes.append(f"{node.skip_code}: done without a job")
     options = dict(node.options)
