@@ -472,7 +472,7 @@ def _moves_across(start: int, x: int) -> tuple[str, ...]:
     """The sequences that move the cursor within a line, to column ``x``."""
     if start == x:
         return ("",)
-    absolute = f"\x1b[{x + 1}G" if x else "\r"
+    absolute = f"\x1b[{x + 1 if x else ''}G"
     distance, direction = abs(x - start), "C" if x > start else "D"
     return absolute, f"\x1b[{distance if distance > 1 else ''}{direction}"
 
