@@ -351,7 +351,7 @@ class _Tables:
 
 
 def _read(file: TomlFile) -> dict[str, list[_Item]]:
-    """The valid settings in ``file``, by key; those of ``[metrics]`` as ``metrics.primary``."""
+    """The valid settings in ``file``, by key, such as ``metrics.primary``."""
     file.report_unknown_keys((), file.table, KEYS)
     metrics = file.table.get("metrics", {})
     if not isinstance(metrics, dict):

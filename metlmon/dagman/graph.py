@@ -76,7 +76,7 @@ def cycle(nodes: Mapping[str, Node]) -> list[str]:
 
 
 def topological_order(parents: Mapping[str, Collection[str]]) -> list[str]:
-    """The keys of ``parents``, parents before children, without those of a cycle or after one."""
+    """The keys of ``parents``, parents first, without those of a cycle or after one."""
     missing = {name: len(names) for name, names in parents.items()}
     children: dict[str, list[str]] = {}
     for name, names in parents.items():

@@ -88,7 +88,7 @@ def load_workflow(
 
 
 class _Options(Struct):
-    """What all workflows of one load share; ``loaded``: those of sub-DAG files, each once."""
+    """What all workflows of one load share; ``loaded``: sub-DAG files, each once."""
 
     files: FileCache
     keep_descriptions: bool

@@ -52,7 +52,7 @@ _NOT_TOTALS: Final = frozenset({"Timestamp", "DagStatus"})
 
 
 class _Ad(Struct):
-    """One ``[ … ]``: numbers, strings, items of lists, and the comment of ``Timestamp``."""
+    """One ``[ … ]``: numbers, strings, items of lists, the comment of ``Timestamp``."""
 
     line: int
     numbers: dict[str, int] = {}

@@ -183,7 +183,7 @@ _PAIR: Final = re.compile(r"""[ \t]([^\s"'\\=]++)="([^"\\\n]++)\"""")
 
 
 def _read_usual(line: Line) -> DagCommand | None:
-    """The command of a JOB, VARS or PARENT line in its usual form; None for any other line.
+    """The command of a usual JOB, VARS or PARENT line; None for any other line.
 
     Equal to what the reader of the command returns, in a fifth of the time: nearly all lines
     of a large DAG are like this.

@@ -74,7 +74,7 @@ Include = Callable[[str], tuple[str, Sequence[str]] | None]
 
 
 class Statement(Struct, frozen=True):
-    """``key = value`` with its file and line; the key is in lower case, ``my.`` for ``+``.
+    """``key = value`` with file and line; the key is in lower case, ``my.`` for ``+``.
 
     A directive (``if``, ``queue``) has its keyword as the key, and ``directive`` set.
     """

@@ -1,4 +1,4 @@
-"""Parses the text form of event logs: headers, bodies, separators ``...``, and damage.
+"""Parses the text form of event logs: headers, bodies, separators, and damage.
 
 Source followed: ``ReadUserLog::readEventNormal`` in ``read_user_log.cpp``. An event is
 complete when its separator is. Every decision depends only on the bytes between two

@@ -1,4 +1,4 @@
-"""Caches the events of large logs, one entry per log: safe to delete, and validated before use.
+"""Caches the events of large logs: safe to delete, and validated before use.
 
 An entry has the log's events up to an offset, as the model stores them, without secrets. Opening
 a dagdir applies them again and reads the log from that offset. It is valid for one version of the
@@ -74,7 +74,7 @@ class FileMark(Struct, frozen=True, array_like=True):
 
 
 def mark_file(path: Path, offset: int) -> tuple[FileMark, bytes]:
-    """Return the mark of a log of which ``offset`` bytes were read, and its first bytes.
+    """The mark of a log of which ``offset`` bytes were read, and its first bytes.
 
     Raises CacheMiss if it is no regular file, or shorter; OSError.
     """
@@ -224,7 +224,7 @@ def entry_name(path: bytes) -> str:
 
 
 def load_entry(cache: Cache, path: bytes) -> CachedLog:
-    """Load the entry of the log with the real path ``path``. Raises CacheMiss, OSError."""
+    """Load the entry of the log at the real path ``path``. Raises CacheMiss, OSError."""
     try:
         entry = _decode_log(cache.read(entry_name(path)))
     except (MsgspecError, ValueError) as error:
@@ -325,7 +325,7 @@ class LogCache:
 
 
 class CacheWrite(Struct, frozen=True):
-    """An entry to be written: ``entry`` has the events that follow the first ``start`` bytes."""
+    """An entry to be written; ``entry``: the events after the first ``start`` bytes."""
 
     cache: Cache
     entry: CachedLog

@@ -156,7 +156,7 @@ class DagdirReader:
         return [write for write in writes if write is not None]
 
     def check(self) -> bool:
-        """Check the dagdir, reading only small files; return whether anything may have changed.
+        """Check the dagdir, reading small files only; return whether it may have changed.
 
         A dagdir that has become unusable leaves the model unchanged and sets ``error``.
         """
@@ -454,7 +454,7 @@ class DagdirReader:
         return max(self._local_now(), newest) if newest else self._local_now()
 
     def update(self, seconds: float | None = None) -> bool:
-        """Update the totals and node states, for about ``seconds``; False while some are left."""
+        """Update totals and node states, for about ``seconds``; False while some are left."""
         self.aggregates = self.aggregates.renewed()
         # Whether the ensemble is live depends on the jobs.
         return self.aggregates.post_jobs(seconds) and self.aggregates.update(self.live(), seconds)
@@ -566,7 +566,7 @@ def _gc_paused() -> Iterator[None]:
 
 
 def _sizes_and_ctimes(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Return size and ctime of files; the ctime also changes with permissions. Raises FsTimeout."""
+    """Return size and ctime (also changed by permissions) of files. Raises FsTimeout."""
     return {
         path: (-1, -1) if isinstance(status, OSError) else (status.st_size, status.st_ctime_ns)
         for path, status in stat_all(paths).items()

@@ -84,7 +84,7 @@ class DagmanFiles:
     # --- small files --------------------------------------------------------------------
 
     def check(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> bool:
-        """Read changed small files, and check the growing ones; return whether any changed.
+        """Read changed small files, check the growing ones; return whether any changed.
 
         ``listed``: names of rescue files by directory, shared by all DAGs of this check.
         """

@@ -1,4 +1,4 @@
-"""Access to files: with a time limit, of regular files only, and by drafts that replace them.
+"""Access to files: with a time limit, regular files only, replaced by drafts.
 
 A call that hangs in the kernel (hard NFS mount, broken FUSE mount) cannot be cancelled. A session
 therefore makes its calls in another thread and waits briefly for each. While one hangs, all others
@@ -154,7 +154,7 @@ class _StatusCall(_Call):
 
 
 class FsExecutor:
-    """Makes the file-system calls of one session, one at a time, for any of its threads.
+    """Makes the file-system calls of a session, one at a time, for all its threads.
 
     ``on_late_result`` is called in another thread when a call that timed out has finished.
     """
@@ -183,14 +183,14 @@ class FsExecutor:
         return cast(T, self._run(_Call(call, path, *arguments)))
 
     def stat_all(self, paths: tuple[Path, ...]) -> Statuses:
-        """Implement :func:`stat_all` in one call: handing one over costs more than making it."""
+        """Implement :func:`stat_all` in one call: handing over costs more than a ``stat``."""
         if not paths:
             return {}
         return cast(Statuses, self._run(_StatusCall(paths)))
 
     @contextmanager
     def prefetched(self) -> Iterator[None]:
-        """Context of one check, which begins with ``stat`` of the files of the previous check."""
+        """Context of one check, which begins with ``stat`` of the files of the previous."""
         paths, self._checked = tuple(sorted(self._checked)), set()
         # Without their statuses the check itself reports what does not respond.
         with suppress(FsTimeout):
@@ -279,7 +279,7 @@ class UnreadableFile(Exception):
 
 
 def read_regular_file(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
-    """Read a regular file of at most ``largest`` bytes. Raises OSError for anything else."""
+    """Read a regular file of at most ``largest`` bytes. Raises OSError otherwise."""
     return call_with_timeout(_content, path, largest)
 
 
@@ -310,7 +310,7 @@ def open_regular(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _read(descriptor: int, size: int) -> bytes:
-    """Read ``size`` bytes; none of a kernel file, which has size 0 and may block for ever."""
+    """Read ``size`` bytes; none of a kernel file, which has size 0 and may block."""
     with open(descriptor, "rb", closefd=False) as file:
         return file.read(size) if size else b""
 
@@ -361,7 +361,7 @@ def read_file_end(path: str, limit: int) -> str:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[int, int]]:
-    """Open a regular file: its descriptor and size. Raises UnreadableFile, also for a link."""
+    """Open a regular file: descriptor, size. Raises UnreadableFile, also for a link."""
     try:
         descriptor = os.open(path, _FLAGS | os.O_NOFOLLOW)
         try:
@@ -475,7 +475,7 @@ def draft_name(name: str) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft of a file, empty at first, that replaces it in the end, or is deleted on an error.
+    """A draft of a file, empty at first; replaces it, or is deleted on an error.
 
     No reader meets half a file. It gets the permissions of the file that it replaces, or those of
     a new one. Raises OSError.

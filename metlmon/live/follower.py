@@ -1,4 +1,4 @@
-"""Follows one file that grows, is truncated in place, or is replaced, and its errors.
+"""Follows one file that grows, is truncated or replaced, and its errors.
 
 Relies on ``stat`` (size, inode, times) and on a fingerprint of the first bytes, since a
 ``nodes.log`` truncated by DAGMan can grow past the old offset between two checks.

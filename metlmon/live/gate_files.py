@@ -1,4 +1,4 @@
-"""Follows the gate's files: ``gate/<name>/`` and ``placement/<name>/`` beside a DAG file.
+"""Follows the gate's files, in ``gate/<name>/`` and ``placement/<name>/``.
 
 A check costs one ``stat`` for each of these directories as long as no name in them is added,
 removed or replaced. Nothing of it is cached for the next session.

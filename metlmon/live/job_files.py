@@ -1,4 +1,4 @@
-"""Finds and reads what the jobs of an ensemble write beside their logs: metrics and progress.
+"""Finds and reads what jobs write beside their logs: metrics and progress.
 
 Patterns of file names come from the settings; the values in them from a DAG file, which may have
 been copied from anywhere. A name that leads out of its directory matches nothing, links are
@@ -90,7 +90,7 @@ class _Version(NamedTuple):
 
 
 class _Output(NamedTuple):
-    """The output of a job: its resolved path, its name as displayed, the epoch of its node."""
+    """The output of a job: resolved path, name as displayed, epoch of its node."""
 
     path: str
     name: str
@@ -200,7 +200,7 @@ class TrainingFiles:
     def training_outputs(
         self, ledger: Ledger, builder: SnapshotBuilder
     ) -> Mapping[str, TrainingOutput]:
-        """Return the output of each run's training, by run key; runs without any are left out.
+        """Return the output of each run's training, by run key; not of runs without any.
 
         An output that has not changed is the same object as before.
         """
@@ -295,7 +295,7 @@ class TrainingFiles:
     def _add_printed(
         self, files: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
     ) -> None:
-        """Add values from the stdout of jobs whose epochs have no value of the primary metric."""
+        """Add values from stdout for epochs without a value of the primary metric."""
         metric, new = self._settings.metrics.primary, list[Point]()
         for job in jobs:
             if job.epoch is not None and job.epoch in files.values.get(metric, ()):
@@ -339,7 +339,7 @@ class TrainingFiles:
 
 
 def _points(values: Iterable[tuple[int | None, float]], output: _Output) -> list[Point]:
-    """Points of values in a file; those without an epoch are of the epoch of the file's job."""
+    """Points of values in a file; those without an epoch have that of the file's job."""
     epochs = ((output.epoch if epoch is None else epoch, value) for epoch, value in values)
     return [Point(epoch, value, None, output.name) for epoch, value in epochs if epoch is not None]
 

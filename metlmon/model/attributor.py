@@ -312,7 +312,7 @@ class JobAttributor:
         return nodes
 
     def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:
-        """Attribute jobs for which jobs of these nodes, or files of DAGMan, are new evidence."""
+        """Attribute jobs for which these nodes' jobs, or DAGMan's files, are new evidence."""
         return self.attribute_all(
             [*self.unproven.pop_due(self._dags, self._log_stats), *self._jobs_to_recheck(nodes)]
         )
@@ -491,7 +491,7 @@ class JobAttributor:
         return False
 
     def _await_log(self, job: Job, other: Job, end: datetime, time: datetime) -> None:
-        """Attribute ``job`` again when a log shows that ``other`` has not ended before ``time``."""
+        """Attribute ``job`` again once a log shows ``other`` not ended before ``time``."""
         if end <= time and other.queue_span()[1] == datetime.max:
             self.unproven.add_pending(job, other.user_logs, time)
 

@@ -1,4 +1,4 @@
-"""Timestamps without a zone: their conversions, differences, and the offset from UTC.
+"""Timestamps without a zone: conversions, differences, and the offset from UTC.
 
 Timestamps are in the access point's local time. Clock changes, twice a year, are accounted for
 if a zone is set, or if moments are known in UTC as well. DAGMan's files give such moments; all
@@ -337,7 +337,7 @@ def note_dagman_event(jobs: list[DagmanInterval], event: Event) -> None:
 def metrics_observations(
     metrics: DagMetrics, intervals: Sequence[DagmanInterval]
 ) -> Iterator[ClockObservation]:
-    """Yield moments of a metrics file that the newest matching interval has in local time.
+    """Yield moments of a metrics file, with local times of the newest match.
 
     It matches by DAGMan's cluster, where known, and by its duration apart from a clock change; an
     only interval without an end matches, too. The file stays until the next run has ended.

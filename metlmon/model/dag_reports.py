@@ -33,7 +33,7 @@ SUBMIT_FAILURE: Final = "submit failure"
 
 
 class DagLogs(Struct):
-    """What the event logs of one DAG's DAGMan have, also while its DAG file is missing.
+    """What the event logs of a DAG's DAGMan have, also while its DAG file is missing.
 
     ``jobs``: DAGMan's own jobs. ``intervals``: its processes in ``.dagman.log``, also those after
     the cut. ``nodes_log_span``: times of the first and the newest event in its nodes.log.

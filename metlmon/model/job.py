@@ -203,7 +203,7 @@ def fold(
 def apply_event(
     history: JobHistory, event: Event, checkpoint_codes: Codes, last_image: datetime | None
 ) -> None:
-    """Apply one event, the next in log order, to ``history``; arguments as of :func:`fold`."""
+    """Apply the next event in log order to ``history``; arguments as of :func:`fold`."""
     number, time = event.number, event.time
     if last_image is not None:
         if time >= last_image:

@@ -360,7 +360,7 @@ class EventBuffer:
         events.append(event)
 
     def drop_index(self) -> None:
-        """Drop the index, a third of the memory of the events; it is built again on demand."""
+        """Drop the index, a third of the events' memory; it is built again on demand."""
         self._index = None
 
     def add_if_new(self, stream: Stream, event: Event, store: EventStore) -> bool:

@@ -1,4 +1,4 @@
-"""Resolves the state of a node from all evidence (``metlmon/README.md``, "Node state").
+"""Resolves the state of a node (``metlmon/README.md``, "Node state").
 
 The precedence is: the DAG file, DAGMan's reports, the POST script's result, the job events.
 """

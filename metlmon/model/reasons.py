@@ -224,7 +224,7 @@ def code_name(code: int) -> str:
 
 
 def code_text(code: int, subcode: int | None = None) -> str:
-    """``34/102 JobOutOfResources``: number and name, with the subcode where it is known."""
+    """``34/102 JobOutOfResources``: number and name, with the subcode if it is known."""
     number = str(code) if subcode is None else f"{code}/{subcode}"
     return f"{number} {code_name(code)}".rstrip()
 

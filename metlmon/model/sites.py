@@ -143,7 +143,7 @@ def normalize_name(name: str) -> str:
 
 
 def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool:
-    """Does the site's name contain the name of another one of the normalized ``targets``?"""
+    """Does the site's name contain that of another of the normalized ``targets``?"""
     actual = normalize_name(site or "")
     others = targets - ANY_SITE_TARGETS - POOL_TARGETS - {normalize_name(target)}
     return any(name in actual for name in others)

@@ -319,7 +319,7 @@ def end_in_utc(dag: Dag) -> datetime | None:
 
 
 def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool:
-    """Did the DAGMan that wrote the nodes.log submit all ready nodes, and have time to?
+    """Did the DAGMan of the nodes.log submit all ready nodes, and have time to?
 
     Unknown, and False, without its command line.
     """

@@ -322,7 +322,7 @@ def match_jobs(
 
 
 class QueueFeed:
-    """A :class:`metlmon.live.feed.Feed` that adds queue data to the snapshots of ``feed``.
+    """A :class:`metlmon.live.feed.Feed` that adds queue data to the snapshots.
 
     Starts and stops both the feed and the poller; everything else is the feed's. A historical feed
     has no queue data: the queue has no history.

@@ -1,4 +1,4 @@
-"""The protocol of the program and its worker: a request and an answer, each a line of JSON.
+"""The protocol of program and worker: requests and answers, each a line of JSON.
 
 Jobs are named by integers, so that no text of a log becomes part of a constraint.
 """

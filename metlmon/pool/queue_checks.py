@@ -1,4 +1,4 @@
-"""Checks of the queue before an action: whose a job is, what it is by the logs, why not to act.
+"""Checks before an action: the owner of a job, its state, reasons not to act.
 
 The logs may be a copy, forged, or from another machine; the local schedd may then have a
 different job with the same id.

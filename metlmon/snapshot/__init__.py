@@ -1,1 +1,1 @@
-"""Immutable snapshots of the model: what screens, tables and JSON show, and the ledger."""
+"""Immutable snapshots of the model, for screens, tables and JSON; and the ledger."""

@@ -1,4 +1,4 @@
-"""Runs, node states, ledger entries and totals of an ensemble, updated incrementally.
+"""Runs, node states, entries and totals of an ensemble, updated incrementally.
 
 A snapshot (:mod:`metlmon.snapshot.builder`) reads them. An update costs as much as has changed
 since the last one.
@@ -94,7 +94,7 @@ class RunEntries(NamedTuple):
 
 
 class Aggregates:
-    """Runs, node states, entries and totals of one ensemble, as long as its DAGs are the same.
+    """Runs, node states, entries and totals of an ensemble with unchanged DAGs.
 
     It is not thread-safe, like the ensemble itself. When the DAGs or the clock change,
     :meth:`renewed` returns a new object: a snapshot that is still shown goes on using its own.
@@ -156,7 +156,7 @@ class Aggregates:
         return self if is_current else Aggregates(self.ensemble)
 
     def update(self, live: bool, seconds: float | None = None) -> bool:
-        """Post the changed jobs, and resolve the changed nodes and runs, for about ``seconds``.
+        """Post changed jobs, and resolve changed nodes and runs, for about ``seconds``.
 
         ``live``: an ensemble is running here. Returns False while some are left.
         """
@@ -368,7 +368,7 @@ class Aggregates:
                 self.entries.put(key, entries)
 
     def _post_node(self, key: NodeKey) -> None:
-        """Post the jobs of a node together: the numbers of their attempts depend on each other."""
+        """Post a node's jobs together: the numbers of their attempts are interdependent."""
         record = self.nodes[key]
         for job in record.jobs:
             self.ambiguous.discard(job.key)

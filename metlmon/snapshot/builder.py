@@ -129,7 +129,7 @@ class SnapshotBuilder(SnapshotRows):
         return self._ledger
 
     def update_ledger(self, seconds: float) -> bool:
-        """Build entries of the ledger for about ``seconds``; returns whether all are built."""
+        """Build entries of the ledger for about ``seconds``; return whether all are built."""
         deadline = time.monotonic() + seconds
         return self._ledger is not None or all(
             time.monotonic() < deadline for _ in _epoch_steps(self.aggregates)

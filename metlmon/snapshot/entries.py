@@ -1,4 +1,4 @@
-"""Builds the ledger entries of one job: itself, its executions, transfers and holds.
+"""Builds the ledger entries of a job: itself, its executions, transfers and holds.
 
 Look-ups by time in a job's history are bisections: a job may be held or started thousands of
 times, and its entries need not be in chronological order.
@@ -304,7 +304,7 @@ class EntryFactory:
         )
 
     def _share(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """Share the states of the usual jobs; a long history is one job's, longer each time."""
+        """Share the states of usual jobs; a long history is one job's, longer each time."""
         if len(states) > _SHARED_STATES:
             return states
         return self._state_tuples.setdefault(states, states)
@@ -335,7 +335,7 @@ class EntryFactory:
 
 
 def reuse_equal(previous: Sequence[T], entries: Iterable[T]) -> tuple[T, ...]:
-    """``entries``, with the object of ``previous`` in place of an equal one at the same index.
+    """``entries``; equal ones at the same index are the objects of ``previous``.
 
     A job may have thousands of holds or executions, of which a change adds one.
     """

@@ -1,4 +1,4 @@
-"""Warnings about the input: files that conflict or are missing, and jobs of several DAGs."""
+"""Warnings about the input: conflicting or missing files, jobs of several DAGs."""
 
 from __future__ import annotations
 

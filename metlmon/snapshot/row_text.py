@@ -1,4 +1,4 @@
-"""Texts about the rows of a snapshot: nodes, and the gates of runs; matching of runs by name.
+"""Texts about rows: nodes, and the gates of runs; matching of runs by name.
 
 Pure functions, shared by commands and screens. Foreign texts are sanitised by
 :func:`metlmon.text.formatting.plain`.
@@ -62,7 +62,7 @@ def job_result_text(row: NodeRow | EpochRow) -> str:
 
 
 def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:
-    """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG that was never run.
+    """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG never run.
 
     ``last``: with the time of the last submission.
     """

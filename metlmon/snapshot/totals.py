@@ -1,4 +1,4 @@
-"""The ledger entries of all jobs, and their totals: the only module that sums them.
+"""The ledger entries of all jobs and their totals: the only module that sums them.
 
 Entries are added when they appear and subtracted when they are replaced, so that an update
 costs as much as has changed. All sums are of whole microseconds (times whole GPUs), so that
@@ -157,7 +157,7 @@ class SiteTotals(ExecutionTotals):
 
 
 class LossTotals:
-    """Losses due to one cause: executions, GPU-microseconds, and executions of each job."""
+    """Losses by one cause: executions, GPU-microseconds, and executions of each job."""
 
     __slots__ = ("executions", "jobs", "last", "micros")
 

@@ -131,7 +131,7 @@ def _predictions(
     completions: dict[str, list[datetime]],
     downtime_between: DowntimeFunction,
 ) -> list[Prediction]:
-    """The prediction for the ensemble, then those for its runs; none without one for a run."""
+    """The predictions for the ensemble and its runs; none without one for a run."""
     trials: list[Prediction] = []
     naive_predictions = predict_naively(ledger)
     for run in outlook.runs:

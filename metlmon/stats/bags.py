@@ -1,4 +1,4 @@
-"""Which nodes are a bag: groups of equal, independent nodes (the shards of a large inference).
+"""Bags: groups of equal, independent nodes (the shards of a large inference).
 
 A bag is a group of nodes of one DAG, of no run, with the same submit file, whose names differ in
 one number only, and none of which depends on another. The DAG files alone determine it.

@@ -1,4 +1,4 @@
-"""Causes of lost GPU-hours: executions and holds with the same code, or else reason."""
+"""Causes of lost GPU-hours: executions and holds with the same code, or reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves: metrics by epoch, per run and as a band; results of evaluations.
+"""Learning curves: metrics by epoch, per run and as a band; evaluations.
 
 Values come from the files of the trainings (:mod:`metlmon.jobfiles`). Non-finite values (NaN,
 infinities) are reported per run and excluded from medians. Epochs are numbered like nodes, from 0.
@@ -264,7 +264,7 @@ def _best_text(metric_curves: Curves) -> str:
 
 
 def course_text(curve: MetricCurve) -> str:
-    """``diverged in epoch 3``, ``plateau since epoch 12``, ``improves, NaN in epoch 2``."""
+    """``diverged in epoch 3``, ``plateau since epoch 12``, ``improves``, …"""
     if curve.course is Course.NONE and curve.points:
         return "no goal"
     text = curve_symbol(curve).word

@@ -1,4 +1,4 @@
-"""Epoch durations from completion to completion, a model of future ones, and downtime.
+"""Epoch durations between completions, a model of future ones, and downtime.
 
 A cycle is the time from the completion of the previous epoch (for a run's first epoch: from its
 submission) to the completion of an epoch. It includes queue waits, transfers, lost executions and
@@ -549,7 +549,7 @@ def _queue_exit(job: JobEntry) -> datetime | None:
 
 
 def merge_intervals(intervals: Iterable[tuple[C, C]]) -> list[tuple[C, C]]:
-    """Merge overlapping intervals, so that no second counts twice; the result is sorted."""
+    """Merge overlapping intervals: no second counts twice; the result is sorted."""
     merged: list[tuple[C, C]] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""Incidents of logs, disks, machines and transfers, with the record and its helpers."""
+"""Incidents of logs, disks, machines and transfers; their record and its helpers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of bags (:mod:`metlmon.stats.bags`): shards, rates and the remaining time.
+"""The progress of bags (:mod:`metlmon.stats.bags`): shards, rates, remaining time.
 
 Statistics of a bag are per shard, not per execution:
 

@@ -1,4 +1,4 @@
-"""Survival curves of durations, and the Monte Carlo estimate of the remaining time of a bag.
+"""Survival curves of durations, and Monte Carlo estimates of remaining times.
 
 Seeds are fixed. Each trial is a list schedule: as many machines as recently, each taking the next
 shard when it is free. Shard durations come from the survival curve (:class:`KaplanMeier`), where
@@ -87,7 +87,7 @@ _ENDED: Final = attrgetter("ended")
 
 
 class KaplanMeier(Struct, frozen=True):
-    """A Kaplan–Meier curve: ``survivals`` is the share that survives each of ``times``.
+    """A Kaplan–Meier curve; ``survivals``: the share that survives each of ``times``.
 
     From weighted, right-censored durations by the weighted product-limit estimate (E. L. Kaplan and
     P. Meier, J. Am. Stat. Assoc. 53, 1958). A duration that is still in progress is censored: it

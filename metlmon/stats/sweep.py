@@ -1,4 +1,4 @@
-"""Sweeps: the swept variables, and a grid of two of them with progress and best per cell.
+"""Sweeps: swept variables, and a grid of two with progress and best per cell.
 
 Swept variables are VARS that are constant within a run and differ between runs, by the nodes of
 the DAG files alone. Macro names are case-insensitive, as in HTCondor (manual: "Submit File

@@ -114,7 +114,7 @@ def _start_position(span: TimelineSpan) -> float:
 
 
 class CountStep(Struct, frozen=True):
-    """The number of executions and their GPUs from ``position`` (``time``) to the next step.
+    """The number of executions and their GPUs from ``position`` to the next step.
 
     The last step extends to the end of the timeline.
     """

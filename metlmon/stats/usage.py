@@ -1,4 +1,4 @@
-"""Usage by site, GPU model, cause, run and label, for every command, screen and report.
+"""Usage by site, GPU model, cause, run and label, for commands, screens, reports.
 
 Everything is summed from the entries of one ledger by :mod:`metlmon.stats.totals`. Entries without
 a site (a transfer without an execution, a hold of a job that never ran) are grouped under None and
@@ -114,7 +114,7 @@ class LongestExecutions(Struct, frozen=True):
 
 
 class GroupUsage(Struct, frozen=True):
-    """Usage of a site, a GPU model, a run or a label (``name``; None: unknown), or in total.
+    """Usage of a site, GPU model, run or label (``name``; None: unknown), or in total.
 
     ``targets``: requested targets of its executions. ``machines``: their GPU models and counts,
     ``sites``: their sites; most frequent first. ``epoch``: seconds of the executions that
@@ -272,7 +272,7 @@ def is_evicted(outcome: Outcome) -> bool:
 
 
 class GroupEntries(Struct, frozen=True):
-    """The entries of one group. ``idle_jobs``: jobs without an execution, for their bytes."""
+    """Entries of a group; ``idle_jobs``: jobs without an execution, for their bytes."""
 
     executions: Sequence[ExecutionEntry] = ()
     epochs: Sequence[EpochEntry] = ()
@@ -311,7 +311,7 @@ class UsageGroups:
         self._durations = {id(entry): full_seconds(ledger, window, entry) for entry in timed}
 
     def seconds(self, entry: ExecutionEntry | TransferEntry) -> float | None:
-        """The full duration of a completing execution or a transfer, also outside the window."""
+        """The full duration of a completing execution or transfer, also out of the window."""
         return self._durations[id(entry)]
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
@@ -338,7 +338,7 @@ class UsageGroups:
     def by_gpu(
         self, model: Callable[[str | None], str | None] = lambda gpu: gpu
     ) -> tuple[GroupUsage, ...]:
-        """The usage by GPU, as named by ``model``. A transfer has the GPU of its execution."""
+        """The usage by GPU, as named by ``model``; transfers have their execution's GPU."""
         inputs = (t for t in self.transfers if t.direction == "input")
         return self._groups(
             executions=group_by(self.executions, lambda e: model(e.gpu)),

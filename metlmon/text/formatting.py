@@ -188,7 +188,7 @@ def number(value: int) -> str:
 
 
 def epoch_number(epoch: int) -> int:
-    """The number of an epoch for people, from 1; names of nodes and metrics count from 0."""
+    """The number of an epoch for people, from 1; nodes and metrics count from 0."""
     return epoch + 1
 
 

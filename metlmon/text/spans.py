@@ -1,4 +1,4 @@
-"""Styled text as plain data, independent of terminal and theme, and its ASCII form.
+"""Styled text as plain data, independent of terminal and theme; its ASCII form.
 
 A :data:`Line` is a tuple of (text, style) spans. Rows and headers are pure functions that
 return lines; only widgets convert them to Textual strips. No markup is parsed, so text written
@@ -182,7 +182,7 @@ def file_name(path: str, cells: int | None) -> str:
 
 
 def limit_lines(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line]:
-    """At most ``limit`` of these wrapped lines; if cut, the last one has the text's end.
+    """At most ``limit`` of these wrapped lines; if cut, the last has the text's end.
 
     HTCondor's reasons begin with where it happened and end with what happened.
     """
