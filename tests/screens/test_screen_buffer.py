@@ -160,5 +160,5 @@ def test_lines_that_moved_are_moved_by_the_terminal() -> None:
 def test_a_terminal_narrower_than_what_is_worth_erasing(width: int) -> None:
     buffer = ScreenBuffer(ColorSystem.TRUECOLOR, True)
     buffer.resize(width, 1)
-    buffer.write(0, 0, [Segment(" " * width, GROUND)])
+    buffer.write(0, 0, [Segment("日本", GROUND)])
     assert buffer.diff()
