@@ -23,13 +23,9 @@ class DagdirFeed(FakeFeed):
     """Shows a dagdir as it is now."""
 
     def __init__(self, path: Path, as_of: datetime | None = None) -> None:
-        reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
-        reader.open()
-        reader.read_all()
-        self.painter: SnapshotBuilder = reader.snapshot_builder()
+        self.painter, written = _read(path, as_of)
         super().__init__(update(self.painter.status()), Path("/nowhere/sweep"))
-        written = TrainingFiles(reader.dagdir, self.painter.ensemble.settings)
-        self.written = written.training_outputs(self.painter.ledger(), self.painter)
+        self.written = written
         self._nodes: Nodes | None = None
 
     def ledger(self) -> Ledger:
@@ -51,6 +47,19 @@ class DagdirFeed(FakeFeed):
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         return self.painter.job_view(cluster, proc)
+
+
+@cache
+def _read(
+    path: Path, as_of: datetime | None
+) -> tuple[SnapshotBuilder, Mapping[str, TrainingOutput]]:
+    """A dagdir that does not change, read once for all feeds that show it."""
+    reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
+    reader.open()
+    reader.read_all()
+    painter = reader.snapshot_builder()
+    written = TrainingFiles(reader.dagdir, painter.ensemble.settings)
+    return painter, written.training_outputs(painter.ledger(), painter)
 
 
 @cache
