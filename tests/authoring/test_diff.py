@@ -1,4 +1,4 @@
-"""A description that was changed: what differs is told, and what has run stays as it is."""
+"""A description that was changed: what differs is reported, and what has run stays as it is."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_was_changed_by_hand_is_kept(request_: Request, name: str) -> None:
     assert change.unchanged
     assert name not in carried_out(request_, runs=3)
     assert path.read_text().endswith("# by hand\n")
-    # It is still known for what it is, and may go when that is said.
+    # It is still known for what it is, and may go on request.
     assert amended(request_, runs=3).protected_files == (name,)
     assert name in carried_out(request_, force=True, runs=3)
     assert not path.read_text().endswith("# by hand\n")
@@ -295,7 +295,7 @@ def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request
 
 
 def answered(request: Request, folder: str = "gate/ensemble") -> None:
-    """What a gate has said of one run; ``folder`` may be that of the placements."""
+    """What a gate wrote about one run; ``folder`` may be that of the placements."""
     (uuid, _) = (run.uuid for run in amended_plan(request).runs)
     kind = "stopped" if folder.startswith("gate") else "inc"
     path = request.directory / folder / f"{uuid}.{kind}"

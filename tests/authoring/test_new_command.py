@@ -53,7 +53,7 @@ def files_here() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
-# --- what is told before, and what is written ---------------------------------------------------
+# --- what is shown before, and what is written --------------------------------------------------
 
 
 def test_counts_picture_and_files_are_reported_and_written(capsys: Captured, own: str) -> None:

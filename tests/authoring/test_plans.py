@@ -62,7 +62,7 @@ def test_another_model_has_another_uuid(tmp_path: Path, change: dict[str, object
         {"gpu_memory_mb": 40_000},
         {"sites": ("A", "B"), "policy": Policy.PIN},
         {"gpu_models": ("NVIDIA A40",), "policy": Policy.GPU_PIN},
-        {"values": {"seconds": "1"}},  # the default, said aloud
+        {"values": {"seconds": "1"}},  # the default, given explicitly
     ],
     ids=lambda change: next(iter(change)),
 )

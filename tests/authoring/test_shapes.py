@@ -1,4 +1,4 @@
-"""Every shape: which nodes it has, what they are told, and what its DAG file says."""
+"""Every shape: which nodes it has, their variables, and what its DAG file says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are written all or none, and never over others unless that was said."""
+"""Files are written all or none, and never over others without being asked to."""
 
 from __future__ import annotations
 

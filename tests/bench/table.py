@@ -66,7 +66,7 @@ def measured(what: str, directory: Path, cache: Path, check: bool) -> Found:
         argv + ["--check"] * check, env=env, stdout=subprocess.PIPE, timeout=PATIENCE, check=False
     )
     if done.returncode:
-        # The other rows are worth having; that this one failed is told at the end.
+        # The other rows are worth having; that this one failed is printed at the end.
         return {"missing": "it failed", "failed": f"{directory.name}: {what} failed"}
     found: Found = json.loads(done.stdout)
     return found

@@ -1,5 +1,5 @@
-"""Failures that a POST script let pass, that a FINAL node overrules, or that are told already: what
-``metlmon status`` says of them."""
+"""Failures in ``metlmon status`` that POST scripts let pass, that FINAL nodes overrule, or that are
+known already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a DAG file: what each command says, and what is said about a bad one."""
+"""The text of a DAG file: what each command means, and the message about a bad one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file system that stalls when it is told to: a directory, passed on through /dev/fuse.
+"""A file system that stalls on request: a directory, passed on through /dev/fuse.
 
 It speaks the kernel's own protocol (``linux/fuse.h``, version 7.31), as much of it as reading
 needs, and runs in a thread of the test. Attributes are never cached: every look is asked of it.

@@ -1,5 +1,5 @@
 """Faults in any order, of any file, while a recording is written: when all files are whole again,
-what is told is what a fresh reader tells, and so does one that begins with what was kept.
+the result is that of a fresh reader, also for one that begins with the cache.
 
 A case is its seed: what happens is the same each time, so that a failure can be looked at.
 """
@@ -127,7 +127,7 @@ class Disk:
             self.mend(name)
 
     def pass_a_tick(self) -> None:
-        """Two changes within one tick of the file system's clock cannot be told apart."""
+        """Two changes within one tick of the file system's clock cannot be distinguished."""
         self._tick.touch()
         at = self._tick.stat().st_mtime_ns
         while self._tick.stat().st_mtime_ns == at:

@@ -1,4 +1,4 @@
-"""Every file of a recording, damaged while it is watched, and mended again: what is told then is
+"""Every file of a recording, damaged while it is watched, and mended again: the result then is
 what a fresh reader tells, in every field."""
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def test_a_directory_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) 
 
 
 def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:
-    """DAGMan's own log has its last life alone: that is said, and over once the log is back."""
+    """DAGMan's own log has its last life alone: a notice says so, until the log is back."""
     dagdir = copied("rescue", tmp_path / "d")
     (dagdir / "metl.log").rename(tmp_path / "metl.log")
     reader = opened(dagdir)

@@ -1,4 +1,4 @@
-"""A log that is written again and again: what it told before is not added to what it tells now,
+"""A log that is written again and again: its old events are not added to its new ones,
 not even for the moment until all is read anew."""
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ BOUNDED: Final = {
 
 LONGEST: Final = 16_000
 SLOW_SECONDS: Final = 0.02
-"""Faster than this nothing can be told of how a time grows."""
+"""Shorter times do not show how a time grows."""
 
 SQUARE: Final = 10.0
 """Four times the text in ten times the time: a straight line is 4, a square 16."""

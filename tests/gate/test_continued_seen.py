@@ -1,4 +1,4 @@
-"""A run in the DAG that it began in and in the one in which it goes on: counted once, and told by
+"""A run in the DAG that it began in and in the one in which it goes on: counted once, and named by
 the gate of the later one."""
 
 from __future__ import annotations

@@ -533,7 +533,7 @@ def test_its_log_does_not_grow_for_ever(tmp_path: Path) -> None:
 
 
 def test_twenty_at_once(tmp_path: Path) -> None:
-    """As many as DAGMan runs: one answer is written, whole, and all are told the same."""
+    """As many as DAGMan runs: one answer is written, whole, and all get the same."""
     dagdir = Gated(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.ask_for("target", "delta", uuid="other")

@@ -1,5 +1,5 @@
 """The gate as DAGMan starts it, by its first line: with no Python, with one that is killed or
-fails, and that all of this lets the node run and is told."""
+fails, and that all of this lets the node run and is reported."""
 
 from __future__ import annotations
 

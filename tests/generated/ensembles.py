@@ -168,7 +168,7 @@ class Telling:
         return slot
 
     def works(self, seconds: float, quiet: bool = False) -> None:
-        """Runs: memory is told now and then, unless ``quiet``."""
+        """Runs: memory is reported now and then, unless ``quiet``."""
         end = self.now + max(60, round(seconds))
         mb = self.rng.randint(9000, 11000)
         step = self.memory_every or max(300.0, seconds / self.rng.choice((1.5, 2.5, 3.5)))

@@ -1,4 +1,4 @@
-"""Bags that are not of one job a shard, each with its own name: what is said of them, against what
+"""Bags that are not of one job a shard, each with its own name: what is shown of them, against what
 the lines that are written here say."""
 
 from __future__ import annotations

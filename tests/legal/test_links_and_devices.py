@@ -153,7 +153,7 @@ def test_what_a_dag_file_names_is_no_device(tmp_path: Path, line: str, file: str
 
 
 def test_an_include_of_a_strangers_file_shows_nothing_of_it(tmp_path: Path) -> None:
-    """A DAG file may name any file, but what stands in one that is no DAG is not told."""
+    """A DAG file may name any file, but what stands in one that is no DAG is not shown."""
     (tmp_path / "passwd").write_text("root:x:0:0:planted-secret:/root:/bin/sh\n")
     dagdir = described(tmp_path / "d", str(tmp_path / "passwd"))
     dagdir.write("metl.log", log_of(7))

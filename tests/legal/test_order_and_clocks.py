@@ -1,4 +1,4 @@
-"""Events that are told twice, in another order, or by clocks that differ: what they come to is
+"""Events that are logged twice, in another order, or by clocks that differ: what they come to is
 the same, and no time is negative."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _once(tmp_path: Path) -> object:
     return report_of(reader)
 
 
-# --- told twice -----------------------------------------------------------------------------
+# --- logged twice ---------------------------------------------------------------------------
 
 
 def test_a_log_that_holds_itself_twice(dagdir: Dagdir, once: object) -> None:
@@ -138,7 +138,7 @@ def test_a_log_that_is_rotated_while_it_is_watched(
 
 
 def test_a_job_of_an_older_part_is_of_the_dag_that_names_the_log(tmp_path: Path) -> None:
-    """Two DAGs with the same node, told apart by the logs that they name."""
+    """Two DAGs with the same node, distinguished by the logs that they name."""
     dagdir = Dagdir(tmp_path / "ens", dag="")
     for name in ("a", "b"):
         dagdir.write(f"{name}.dag", DAG.replace("metl.log", f"{name}.log"))

@@ -165,7 +165,7 @@ def test_a_file_system_that_is_mounted_read_only(place: Path, dagdir: Path) -> N
     ],
 )
 def test_a_file_that_may_not_be_read(place: Path, dagdir: Path, name: str) -> None:
-    """It is said, and the rest goes on: the runs and their states are there."""
+    """A notice says so, and the rest goes on: the runs and their states are there."""
     need_root()
     (dagdir / name).touch()
     (dagdir / name).chmod(0)

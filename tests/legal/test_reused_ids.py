@@ -197,7 +197,7 @@ def test_logs_in_two_zones_tell_of_one_job(tmp_path: Path, hours: int) -> None:
     notices = [
         each for each in reader.snapshot_builder().status().warnings if each.kind == "log-zone"
     ]
-    assert "--tz" in notices[0].text, "what it comes to is in doubt, and that is said"
+    assert "--tz" in notices[0].text, "what it comes to is in doubt, and a notice says so"
     assert len(notices) == 1
 
 

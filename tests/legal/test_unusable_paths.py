@@ -101,7 +101,7 @@ def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why
             continue
         assert (code, out) == (2, ""), (result, err[:400])
         lines = err.splitlines()
-        # What is wrong with an ensemble to be written is told all at once.
+        # What is wrong with an ensemble to be written is reported all at once.
         assert len(lines) == 1 or command[0] == "submit", result
         assert all(line.startswith("metlmon: ") and path[:60] in line for line in lines), result
         assert len(err) < 600, result

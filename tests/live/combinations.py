@@ -1,7 +1,7 @@
 """Every combination of what may lie in a dagdir, and what metlmon then says of it.
 
 One recorded ensemble (``fixtures/rescue``: three lives of DAGMan, two rescue files) is laid out
-with each of its files present, absent, older, or of another DAG (``fixtures/demo``). What is said
+with each of its files present, absent, older, or of another DAG (``fixtures/demo``). What is shown
 of each combination (state and counts of the DAG, states of nodes and runs) is held against what the
 whole directory says of the same moment: whatever is contradicted has to be marked as inferred, be
 unknown, or come with a warning about the files.
@@ -154,12 +154,12 @@ def pairs() -> list[Combination]:
     return list(found)
 
 
-# --- what is said -----------------------------------------------------------------------------
+# --- what is shown ----------------------------------------------------------------------------
 
 
 @dataclass
 class Claims:
-    """What is said of one combination: states by name, and what of it is contradicted."""
+    """What is shown of one combination: states by name, and what of it is contradicted."""
 
     refused: str | None = None
     moment: datetime | None = None
@@ -215,7 +215,7 @@ def truth(moment: datetime | None, whole: Path = OURS) -> Claims:
 
 
 def judged(combination: Combination, folder: Path) -> Claims:
-    """Lay a combination out, and hold what is said of it against the truth."""
+    """Lay a combination out, and hold what is shown of it against the truth."""
     for each in folder.iterdir():
         each.unlink()
     for part, kind in zip(PARTS, combination, strict=True):
@@ -270,7 +270,7 @@ def _contradicted(output_of: Claims, true: Claims) -> Iterator[str]:
 
 
 def judge_all(wanted: Iterable[Combination]) -> dict[Combination, Claims]:
-    """What is said of each combination."""
+    """What is shown of each combination."""
     found = {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

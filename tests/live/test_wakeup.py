@@ -1,4 +1,4 @@
-"""Being told of a change: at once on Linux, by watchfiles elsewhere, and never after the end."""
+"""Notice of a change: at once on Linux, by watchfiles elsewhere, and never after the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def woken(folder: Path) -> Iterator[threading.Event]:
 
 
 def until_set(report_of: threading.Event, log: Path) -> bool:
-    """Whether a change is told of: the first may come before anybody listens."""
+    """Whether a change is noticed: the first may come before anybody listens."""
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         with log.open("ab") as file:
@@ -73,4 +73,4 @@ def test_the_end_before_the_beginning(tmp_path: Path) -> None:
     wakeup = DirectoryWatcher()
     wakeup.stop()
     wakeup.stop()
-    wakeup.run([tmp_path], lambda: pytest.fail("told of nothing"))
+    wakeup.run([tmp_path], lambda: pytest.fail("there was no change"))

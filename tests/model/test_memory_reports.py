@@ -1,4 +1,4 @@
-"""Memory reports (006) that are added up before the state model is told of them come to what
+"""Memory reports (006) that are added up before they reach the state model come to what
 they come to one by one."""
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_packed_and_unpacked(streams: list[tuple[int, list[Event]]]) -> None:
 
 
 def without_body(event: Event) -> Event:
-    """As it is kept: what its typed detail has said is not said twice."""
+    """As it is stored: what its typed detail has is not stored twice."""
     result = event.detail is not None and not isinstance(event.detail, Generic)
     return replace(event, body="" if result else event.body[:BODY_LIMIT])
 

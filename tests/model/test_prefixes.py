@@ -79,7 +79,7 @@ class Growing:
 
 
 class Model:
-    """As the reader does it, but told how far each file goes."""
+    """As the reader does it, with the length of each file given."""
 
     def __init__(self, files: Growing) -> None:
         self.files = files

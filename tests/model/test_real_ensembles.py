@@ -186,7 +186,7 @@ def test_executions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
 
 
 def table() -> list[tuple[str, int, int, int, int]]:
-    """What HTCondor's own log reader said of the recordings: directory, jobs, executions,
+    """What HTCondor's own log reader makes of the recordings: directory, jobs, executions,
     GPU-seconds good and bad."""
     readme = FIXTURES / "README.md"
     row = re.compile(r"^\| `([\w-]+)` .*\| (\d+), (\d+) \| (\d+) / (\d+) \|$", re.MULTILINE)

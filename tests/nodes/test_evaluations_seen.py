@@ -1,4 +1,4 @@
-"""Evaluations beside their epochs: by the DAG's edges, and told apart from failed epochs."""
+"""Evaluations beside their epochs: by the DAG's edges, and distinguished from failed epochs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
     assert "Other nodes:  ■ 1 held" in lines
     lines = printed(dag, log.submit(3, "run0-eval_epoch2").execute(3), capsys)
     assert "Other nodes:  ▶ 1 running  ■ 1 held" in lines
-    # What is told by name is told once.
+    # What is named is named once.
     lines = printed(evaluated(), evaluated_log().submit(22, "run0-eval_epoch3"), capsys)
     [text] = [line for line in lines if line.startswith("Other nodes:")]
     assert "PROVISIONER machines ▶ running" in text

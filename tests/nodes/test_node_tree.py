@@ -1,4 +1,4 @@
-"""The tree of nodes: where each one stands, what is told together, and in what order."""
+"""The tree of nodes: where each one stands, what is grouped, and in what order."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def answers(pool: Pool) -> bool:
 @contextmanager
 def without(pool: Pool, daemon: str, fast: bool = True) -> Iterator[None]:
     """The daemon (``schedd``, ``collector``, …) is off; on again afterwards. ``fast`` False: it
-    shuts down as for maintenance, its jobs are told to end first."""
+    shuts down as for maintenance, its jobs are ended first."""
     how = "-fast" if fast else "-graceful"
     administer(pool, "condor_off", how, "-daemon", daemon)
     try:

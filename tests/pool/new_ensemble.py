@@ -17,7 +17,7 @@ END_SECONDS = 240
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A DAG in its directory. ``told``: what ``metlmon new --json`` said of it."""
+    """A DAG in its directory. ``report_of``: what ``metlmon new --json`` printed for it."""
 
     pool: Pool
     directory: Path

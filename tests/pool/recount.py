@@ -21,8 +21,8 @@ READ = """
 import json, re, sys, htcondor2
 
 def node(notes):  # Structured from 24.x on.
-    said = re.search('DAGNodeName = "([^"]*)"', notes)
-    return said.group(1) if said else notes.removeprefix("DAG Node: ")
+    node = re.search('DAGNodeName = "([^"]*)"', notes)
+    return node.group(1) if node else notes.removeprefix("DAG Node: ")
 
 for event in htcondor2.JobEventLog(sys.argv[1]).events(0):
     place = event.get("ExecuteProps") or {}

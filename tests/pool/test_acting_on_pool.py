@@ -25,7 +25,7 @@ ANSWER_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """A DAG whose jobs run until told otherwise, and ``metlmon act`` in its directory."""
+    """A DAG whose jobs run until they are ended, and ``metlmon act`` in its directory."""
 
     pool: Pool
     dag: gated_dag.Gated

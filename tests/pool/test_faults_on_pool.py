@@ -370,7 +370,7 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     expected = truth.totals(directory)
     assert (expected.nodes, expected.done, expected.exit_code) == (RUNS * EPOCHS, RUNS * EPOCHS, 0)
     assert differing(pool, directory) == []
-    until(lambda: faulted.watched.last()["dags"][0]["state"] == "done", "the session has heard")
+    until(lambda: faulted.watched.last()["dags"][0]["state"] == "done", "the session has read it")
     live, later = faulted.watched.last(), truth.status_of(pool, directory)
     del live["dagdir"]
     assert live == {name: later[name] for name in live}, "who watched, and who comes"

@@ -262,7 +262,7 @@ def test_it_passes_the_check(steered: Steered) -> None:
 
 @pytest.fixture(scope="module")
 def continued(steered: Steered) -> dict[str, Any]:
-    """What ``metlmon continue --json`` said of the run that was stopped by key; it has ended."""
+    """What ``metlmon continue --json`` prints for the run that was stopped by key; it has ended."""
     pool, directory = steered.written.pool, steered.written.directory
     argv = ["metlmon", "continue", ".", BY_KEY, "--json"]
     output: dict[str, Any] = json.loads(pool.run(argv, directory).stdout)

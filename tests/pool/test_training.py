@@ -25,7 +25,7 @@ TRAINER = Path(trainer.__file__).with_name("train.py")
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """An ensemble as ``metlmon submit --json`` told of it."""
+    """An ensemble as ``metlmon submit --json`` printed it."""
 
     pool: Pool
     directory: Path

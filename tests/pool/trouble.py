@@ -1,7 +1,7 @@
 """Trouble for a training ensemble, by the command line and by keys, while it trains.
 
 Jobs of a training last seconds: what is asked of one may find it ended. So each act is asked
-again until the schedd has said "done" to it.
+again until the schedd has answered "done".
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
     done = {truth.totals.done}
     if truth.totals.exit_code == REMOVED_EXIT:
         # A job that ends well while its DAGMan is removed is done by the schedd's history, and
-        # DAGMan has not heard of it.
+        # DAGMan does not know it.
         done.add(len({job.node for job in truth.jobs if job.state == "completed"}))
     if ours["nodes_done"] not in done:
         found.append(f"nodes_done: {ours['nodes_done']}, HTCondor {sorted(done)}")

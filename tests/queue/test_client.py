@@ -1,4 +1,4 @@
-"""Acting: one call for each job, after a look at whose it is; and every answer told."""
+"""Acting: one call for each job, after a look at whose it is; and every answer reported."""
 
 from __future__ import annotations
 

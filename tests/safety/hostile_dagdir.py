@@ -178,7 +178,7 @@ class _Writer:
         self.dag.append(b"PRE_SKIP %b 42" % node)
 
     def steered(self, letter: str, uuid: bytes, last: bytes, attack: int) -> None:
-        """What the gate and people said of it: of every third run that it was stopped, of every
+        """The gate's and people's files on it: of every third run that it was stopped, of every
         third that it is to go elsewhere."""
         folder = b"gate/" + self.gate_name() + b"/"
         result = self.made.output_of

@@ -30,7 +30,7 @@ BY_MARKUP = frozenset({"from_markup", "from_ansi", "render_markup", "notify", "l
 pass it on without the boundary."""
 
 WIDGETS = frozenset({"Static", "Label", "RichLog", "Log", "Markdown", "DataTable", "OptionList"})
-"""Widgets that read markup in a text unless they are told not to; nothing here needs them."""
+"""Widgets that read markup in a text unless that is switched off; nothing here needs them."""
 
 
 def calls(path: Path) -> Iterator[ast.Call]:

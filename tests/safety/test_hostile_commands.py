@@ -16,7 +16,7 @@ from tests.safety.pseudo_terminal import Terminal, without_own
 from tests.support.command_server import Ran
 
 EACH = ("t", "j", "x")
-"""Fields of events are told apart by the form of their log."""
+"""Fields of events are distinguished by the form of their log."""
 
 
 def of_each(*names: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Curves on the screen: is it learning, drawn and told; and the running epoch's percent."""
+"""Curves on the screen: is it learning, drawn and described; and the running epoch's percent."""
 
 from __future__ import annotations
 

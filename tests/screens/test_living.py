@@ -22,7 +22,7 @@ PATIENCE = 20.0
 
 
 class Writer:
-    """The other process: told what to write, waited for until it has."""
+    """The other process: it writes on request, and is waited for."""
 
     def __init__(self, recording: Path, directory: Path) -> None:
         script = Path(__file__).parents[1] / "support" / "replay_writer.py"

@@ -246,7 +246,7 @@ def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -
 
 
 def test_no_thread_of_the_screens_is_unheard_of() -> None:
-    """Whoever begins another thread or worker says here how its errors are told."""
+    """Whoever begins another thread or worker says here how its errors are shown."""
     known = {
         "app.py": 2,
         "base/screens.py": 1,

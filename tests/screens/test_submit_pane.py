@@ -388,7 +388,7 @@ async def test_the_preview_is_what_is_written_to_the_byte(
         assert previewed(lines, name) == (home / "ens" / name).read_text()
     shown = previewed(lines, "learn.py")
     wanted = LEARN.replace("\t", " " * 8).replace("\r", "\\x0d").replace("\nno end", "")
-    assert shown.startswith(wanted), "blanks stay, a return is told"
+    assert shown.startswith(wanted), "blanks stay, a return is shown"
 
 
 async def test_the_preview_follows_what_is_typed(home: Path) -> None:

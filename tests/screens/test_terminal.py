@@ -140,7 +140,7 @@ def assert_colourless(t: PseudoTerminal) -> None:
     found = re.findall(rb"\x1b\[([\d;]*)m", t.bytes)
     codes = {code for each in found for code in each.split(b";")}
     assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
-    assert b"7" in codes, "the cursor's row is told by inversion"
+    assert b"7" in codes, "the cursor's row is shown by inversion"
 
 
 def test_without_colours_no_colour_is_sent() -> None:

@@ -211,7 +211,7 @@ def test_a_value_is_judged_by_its_name() -> None:
     assert hide_value("extra", "--token hunter2 --lr 1") == f"--token {HIDDEN} --lr 1"
     assert hide_value("epoch", "12") == "12"
     sha = "3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01"
-    assert hide_value("run_uuid", sha) == sha, "runs are told apart by it"
+    assert hide_value("run_uuid", sha) == sha, "runs are distinguished by it"
     assert hide_value("wandb", sha) == HIDDEN
 
 

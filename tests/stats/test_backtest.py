@@ -49,7 +49,7 @@ def steady(moment: datetime) -> StatsInput:
 
 
 def _moved(made: StatsInput, moment: datetime) -> StatsInput:
-    """The same, told at another moment: all its times are moved."""
+    """The same at another moment: all its times are moved."""
     by = moment - NOON
 
     def at(time: datetime | None) -> datetime | None:

@@ -210,7 +210,7 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
     assert middles["soon"] > middles["late"]
 
 
-# --- where nothing can be said -----------------------------------------------------------------
+# --- where nothing is known -------------------------------------------------------------------
 
 
 def test_before_the_first_epoch_has_ended() -> None:

@@ -293,7 +293,7 @@ def test_the_trainers_own_files() -> None:
     assert all("fail_rate" in text or "evict_after" in text for text in result)
 
 
-# --- what is told first -------------------------------------------------------------------------
+# --- what comes first ---------------------------------------------------------------------------
 
 
 def test_what_is_long_over_is_not_pressing() -> None:

@@ -1,4 +1,4 @@
-"""What hours are told in: an ensemble without GPUs has CPU-hours, or hours by the clock."""
+"""The unit of hours: an ensemble without GPUs has CPU-hours, or hours by the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting on runs and on an idle job's place: files first, then jobs, and every answer told."""
+"""Acting on runs and on an idle job's place: files first, then jobs, and every answer shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording of the pool, copied to be damaged, and all that is told of it."""
+"""A recording of the pool, copied to be damaged, and all its outputs."""
 
 from __future__ import annotations
 

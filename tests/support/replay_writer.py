@@ -1,4 +1,4 @@
-"""A process that writes a recorded dagdir as HTCondor did, as far as it is told.
+"""A process that writes a recorded dagdir as HTCondor did, up to a given point.
 
 Reads lines from standard input: ``until TIME`` writes all that was written up to then,
 ``copy DIR PATTERN`` puts files of another recording beside it. Answers each with ``done``.

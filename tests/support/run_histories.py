@@ -1,4 +1,4 @@
-"""Ensembles that are told in a line: what each epoch of each run took."""
+"""Ensembles that are described in a line: what each epoch of each run took."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def start(
 def run(
     folder: Path, *arguments: object, status: int = 0, environment: dict[str, str] | None = None
 ) -> tuple[str, str]:
-    """What it printed, and what it said of trouble."""
+    """What it printed, and its messages about trouble."""
     with start(folder, *arguments, environment=environment) as process:
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == status, (out, err)

@@ -1,4 +1,4 @@
-"""Each kind of finding: a text that has it, and where it is told. Without it all is clean."""
+"""Each kind of finding: a text that has it, and where it is reported. Without it all is clean."""
 
 from __future__ import annotations
 

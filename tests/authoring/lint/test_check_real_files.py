@@ -24,7 +24,7 @@ EXPECTED: dict[str, list[tuple[str, str, int | None, int]]] = {
         ("side-node-fails-dag", "ens.dag", 293, 2),
     ],
     "trainer": [("files-not-here", "ensemble.dag", None, 1)],
-    # In the likeness of the experiment's own DAGs: no site in the log, the epoch alone is told.
+    # In the likeness of the experiment's own DAGs: no site in the log, the epoch alone is given.
     "first-round": [
         (kind, f"{dag}.dag", line, 1)
         for dag in ("control", "heterogeneous")

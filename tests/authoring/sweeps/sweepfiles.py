@@ -51,7 +51,7 @@ def expanded(folder: Path, workflow: str, /, template: str = CHAIN, **asked: Any
 
 
 def complaint(folder: Path, workflow: str, /, template: str = CHAIN, **asked: Any) -> str:
-    """What is said of a sweep that cannot be."""
+    """The message about an impossible sweep."""
     with pytest.raises(PlanError) as error:
         expanded(folder, workflow, template, **asked)
     return str(error.value)

@@ -1,4 +1,4 @@
-"""What is wrong with a sweep file is said in one sentence: file, line, and what to write."""
+"""What is wrong with a sweep file is reported in one sentence: file, line, and what to write."""
 
 from __future__ import annotations
 

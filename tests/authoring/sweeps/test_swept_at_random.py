@@ -22,7 +22,7 @@ from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import load_workflow
 
 OWN = {"run", "run_uuid", "epochs", "random_seed", "ResourceName", "continue_from_checkpoint"}
-"""What metlmon gives beside the file; ``epoch`` is reckoned here."""
+"""What metlmon gives beside the file; ``epoch`` is computed here."""
 
 WORDS = ("adam", "sgd", "a, b", 'say "x"', "back\\slash", "it's", "$(epoch)", "{run}")
 
@@ -148,7 +148,7 @@ class Sweep:
         return [name]
 
     def variables(self) -> dict[str, dict[str, Fraction | str]]:
-        """What every node of a run is told by the file, and its epoch."""
+        """What every node of a run gets from the file, and its epoch."""
         found: dict[str, dict[str, Fraction | str]] = {}
         for each in self.groups:
             for run, point in zip(each.runs(), each.points(), strict=True):
