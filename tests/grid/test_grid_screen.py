@@ -207,12 +207,12 @@ async def test_lines_fit_their_room(show: Show) -> None:
         of = screen._shown
         assert of is not None
     for room in (60, 80, 120, 200):
-        assert all(width(line) <= room for line in sweep_screen.head(of, room))
+        assert all(width(line) <= room for line in sweep_screen.head_lines(of, room))
         for at in of.cells:
-            result = sweep_screen.details(of, at, room)
+            result = sweep_screen.cell_details(of, at, room)
             assert len(result) == sweep_screen.DETAILS
             assert all(width(line) <= room for line in result)
-        drawn = sweep_screen.layout(of, room, 40)
+        drawn = sweep_screen.matrix_layout(of, room, 40)
         assert isinstance(drawn, MatrixLayout)
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:
