@@ -238,7 +238,12 @@ class NodesScreen(ListScreen, ActionScreen):
 
     def show(self, update: Snapshot | None) -> None:
         fill_nodes(
-            self, self._node_list, self.faults_only, update, self.sort_index, self._head(update)
+            self,
+            self._node_list,
+            self.faults_only,
+            update,
+            order=self.sort_index,
+            head=self._head(update),
         )
 
     def _head(self, update: Snapshot | None) -> list[Line]:

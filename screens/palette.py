@@ -118,7 +118,7 @@ def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
         why = refusals.get(action.name)
         text = action.help if why is None else f"✗ {action.label}: {plain(why, 200)}"
         cap = " ".join(action.keys)
-        yield Entry(cap, text, words, ("action", action.name), why is not None)
+        yield Entry(cap, text, words, ("action", action.name), refused=why is not None)
 
 
 def _screens() -> Iterator[Entry]:

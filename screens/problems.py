@@ -256,7 +256,7 @@ def _job_columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
         return line(formatting.duration(row.seconds))
 
     def where(row: JobRow, max_width: int | None) -> Line:
-        return site_and_target(row.site, row.target, False, max_width, row.state)
+        return site_and_target(row.site, row.target, False, max_width, state=row.state)
 
     def dag(row: JobRow, max_width: int | None) -> Line:
         return text(None if row.dag is None else file_name(row.dag, max_width))

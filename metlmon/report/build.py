@@ -356,7 +356,7 @@ def _epochs(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
         "Completed epochs, cumulated over time.",
         LineChart(moments, (BandSeries("epochs", values, BLUE),), "epochs"),
         f"{count(len(done), 'epoch')} completed between {day(done[0])} and {day(done[-1])}.",
-        "cumulated",
+        footnote="cumulated",
     )
 
 
@@ -378,7 +378,7 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
         "GPU-hours, cumulated over time, by what their executions came to.",
         LineChart(edges, tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
         f"GPU-hours at the end: {ends}.",
-        "cumulated",
+        footnote="cumulated",
     )
 
 
@@ -392,7 +392,7 @@ def _per_period(series: UsageSeries) -> ReportFigure:
         BarChart(_edges(series), (BandSeries("epochs", values, BLUE),), f"epochs per {per}"),
         f"At most {count(highest, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
         f"over {count(len(values), per)}.",
-        "epochs",
+        footnote="epochs",
     )
 
 
@@ -416,7 +416,7 @@ def _contributions(series: UsageSeries) -> ReportFigure:
         f"GPU-hours per {per} by resource.",
         BarChart(_edges(series), tuple(bands), f"GPU-hours per {per}"),
         f"GPU-hours by resource: {sums}.",
-        "gpu_hours",
+        footnote="gpu_hours",
     )
 
 
@@ -429,7 +429,7 @@ def _contributions_in_total(series: UsageSeries) -> ReportFigure:
         "GPU-hours by resource.",
         LevelChart(tuple(sums[:MAX_LEVELS]), "GPU-hours", BLUE),
         f"The most, {hours(highest, digits)} GPU-hours, were spent at {first}.",
-        "gpu_hours",
+        footnote="gpu_hours",
     )
 
 
@@ -466,7 +466,7 @@ def _times(usage: ReportUsage) -> ReportFigure | None:
         "Time of the successful execution of completed epochs, by GPU model and by resource.",
         BoxChart((("GPU model", named_boxes(by_gpu)), ("Resource", named_boxes(by_site)))),
         f"Medians: {medians}.",
-        "box",
+        footnote="box",
     )
 
 
@@ -482,5 +482,5 @@ def _causes(usage: ReportUsage) -> ReportFigure:
         "GPU-hours of badput by cause; of a code with several reasons the most expensive is named.",
         LevelChart(bars[:MAX_LEVELS], "GPU-hours", VERMILLION),
         f"The largest cause, with {hours(highest, digits)} GPU-hours: {first}.",
-        "cause",
+        footnote="cause",
     )

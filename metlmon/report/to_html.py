@@ -194,7 +194,7 @@ class _Canvas:
             width = 18 + _width(name) + 14
             if x > left and x + width > WIDTH - RIGHT:
                 x, y = left, y + LINE_HEIGHT
-            self.rect(x, y - 10, 12, 12, band.colour)
+            self.rect(x, y - 10, 12, 12, colour=band.colour)
             self.text(x + 18, y, name)
             x += width
         return y + 10
@@ -317,7 +317,9 @@ def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
         hours = any(tick.hour or tick.minute for tick in ticks)
         context = day(tick) if hours else str(tick.year)
         if context != shown_context:
-            canvas.text(_clamp_centre(x, context), plot.bottom + 32, context, "middle", "faint")
+            canvas.text(
+                _clamp_centre(x, context), plot.bottom + 32, context, "middle", kind="faint"
+            )
             shown_context = context
 
 
@@ -342,20 +344,20 @@ def _lines(canvas: _Canvas, chart: LineChart) -> float:
     ]
     right = WIDTH - 26 - max(map(_width, labels))
     moments = chart.moments[0], chart.moments[-1]
-    plot = _plot(canvas, moments, highest, chart.unit, TOP, right)
+    plot = _plot(canvas, moments, highest, chart.unit, top=TOP, right=right)
     floor = [0.0] * len(chart.moments)
     marks: list[tuple[float, str, int]] = []
     for band, label in zip(chart.bands, labels, strict=True):
         if chart.stacked:
             above = [low + value for low, value in zip(floor, band.values, strict=True)]
-            _area(canvas, plot, chart.moments, floor, above, band.colour)
+            _area(canvas, plot, chart.moments, floor, high=above, colour=band.colour)
             marks.append((plot.y((floor[-1] + above[-1]) / 2), label, band.colour))
             floor = above
         else:
             _step_line(canvas, plot, chart.moments, band)
             marks.append((plot.y(band.values[-1]), label, band.colour))
     for y, label, colour in _spread_labels(marks, plot):
-        canvas.rect(right + 6, y - 5, 10, 10, colour)
+        canvas.rect(right + 6, y - 5, 10, 10, colour=colour)
         canvas.text(right + 20, y + 4, label)
     return plot.bottom + AXIS_HEIGHT
 
@@ -408,7 +410,7 @@ def _bars(canvas: _Canvas, chart: BarChart) -> float:
     n = len(chart.edges) - 1
     highest = max(sum(band.values[index] for band in chart.bands) for index in range(n))
     moments = chart.edges[0], chart.edges[-1]
-    plot = _plot(canvas, moments, highest, chart.unit, top, WIDTH - RIGHT)
+    plot = _plot(canvas, moments, highest, chart.unit, top=top, right=WIDTH - RIGHT)
     for index in range(n):
         x1, x2 = plot.x(chart.edges[index]), plot.x(chart.edges[index + 1])
         gap = min(2.0, (x2 - x1) * 0.15)
@@ -418,7 +420,7 @@ def _bars(canvas: _Canvas, chart: BarChart) -> float:
             if value > 0:
                 y = plot.y(floor + value)
                 height = plot.y(floor) - y
-                canvas.rect(x1 + gap / 2, y, x2 - x1 - gap, height, band.colour)
+                canvas.rect(x1 + gap / 2, y, x2 - x1 - gap, height, colour=band.colour)
                 floor += value
     return plot.bottom + AXIS_HEIGHT
 
@@ -456,8 +458,8 @@ def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     y = float(TOP)
     for number, (head, group) in enumerate(chart.groups):
         y += LINE_HEIGHT
-        canvas.text(left - 8, y, head, "end", "head")
-        canvas.text(right + 10, y, "n", "start", "faint")
+        canvas.text(left - 8, y, head, "end", kind="head")
+        canvas.text(right + 10, y, "n", "start", kind="faint")
         y += 10
         for name, box in group:
             middle = y + BOX_ROW_HEIGHT / 2 - 4
@@ -496,7 +498,7 @@ def _levels(canvas: _Canvas, chart: LevelChart) -> float:
     for name, value, (_, amount) in zip(names, values, chart.bars, strict=True):
         width = amount / highest * (right - left)
         canvas.text(left - 8, y + 12, name, "end")
-        canvas.rect(left, y, max(1.0, width), 15, chart.colour)
+        canvas.rect(left, y, max(1.0, width), 15, colour=chart.colour)
         canvas.text(left + max(1.0, width) + 6, y + 12, value)
         y += LEVEL_ROW_HEIGHT
     canvas.line(left, TOP - 4, left, y - 4, "axis")

@@ -80,17 +80,30 @@ def ratio(part: float, whole: float) -> float | None:
 # --- GPU models, sites, labels ------------------------------------------------------------------
 
 TOTALS_COLUMNS: Final = (
-    ReportColumn("executions", "Executions", "totals.executions", COUNT, "executions", drop=3),
-    ReportColumn("good", "goodput", "totals.good", HOURS, "good", group="GPU-hours"),
-    ReportColumn("bad", "badput", "totals.bad", HOURS, "bad", group="GPU-hours"),
     ReportColumn(
-        "in_flight", "running", "totals.in_flight", HOURS, "in_flight", drop=4, group="GPU-hours"
+        "executions", "Executions", "totals.executions", COUNT, footnote="executions", drop=3
     ),
-    ReportColumn("total", "all", "totals.total", HOURS, "gpu_hours", group="GPU-hours"),
+    ReportColumn("good", "goodput", "totals.good", HOURS, footnote="good", group="GPU-hours"),
+    ReportColumn("bad", "badput", "totals.bad", HOURS, footnote="bad", group="GPU-hours"),
+    ReportColumn(
+        "in_flight",
+        "running",
+        "totals.in_flight",
+        HOURS,
+        footnote="in_flight",
+        drop=4,
+        group="GPU-hours",
+    ),
+    ReportColumn("total", "all", "totals.total", HOURS, footnote="gpu_hours", group="GPU-hours"),
 )
 
 LONGEST_COLUMN: Final = ReportColumn(
-    "longest_hours", "Hours of longest attempts", "longest.seconds", HOURS, "longest", drop=1
+    "longest_hours",
+    "Hours of longest attempts",
+    "longest.seconds",
+    HOURS,
+    footnote="longest",
+    drop=1,
 )
 
 
@@ -99,12 +112,22 @@ def _epoch_columns(epochs: int) -> tuple[ReportColumn, ...]:
     completed = attrgetter("totals.completed")
     by_longest = attrgetter("longest.epochs")
     return (
-        ReportColumn("epochs", "Epochs", completed, COUNT, "epochs"),
+        ReportColumn("epochs", "Epochs", completed, COUNT, footnote="epochs"),
         ReportColumn(
-            "share", "Share", lambda row: ratio(completed(row), epochs), SHARE, "share", drop=2
+            "share",
+            "Share",
+            lambda row: ratio(completed(row), epochs),
+            SHARE,
+            footnote="share",
+            drop=2,
         ),
         ReportColumn(
-            "epochs_by_longest", "By longest attempt", by_longest, COUNT, "by_longest", drop=5
+            "epochs_by_longest",
+            "By longest attempt",
+            by_longest,
+            COUNT,
+            footnote="by_longest",
+            drop=5,
         ),
     )
 
@@ -133,7 +156,7 @@ def _group_table(
         share = ratio(usage.unlocated, epochs)
         unlocated = (_short_row(columns, NO_EXECUTION, usage.unlocated, share, usage.unlogged),)
     total = replace(usage.total, name="Total", totals=replace(totals, completed=epochs))
-    return _table(key, caption, columns, groups, total, more=unlocated, **texts)
+    return _table(key, caption, columns, groups, total=total, more=unlocated, **texts)
 
 
 def _repeated_note(usage: ReportUsage) -> str | None:
@@ -166,7 +189,7 @@ def site_table(usage: ReportUsage) -> ReportTable:
         "share",
         lambda row: ratio(row.totals.total, whole),
         SHARE,
-        "gpu_hours",
+        footnote="gpu_hours",
         drop=6,
         group="GPU-hours",
     )
@@ -207,8 +230,8 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
     whole = usage.total.input.received + usage.total.input.sent
     columns = (
         ReportColumn("site", "Resource", "name"),
-        ReportColumn("executions", "Executions", "totals.executions", COUNT, "executions"),
-        ReportColumn("transfers", "Transfers", "transfers", COUNT, "moved"),
+        ReportColumn("executions", "Executions", "totals.executions", COUNT, footnote="executions"),
+        ReportColumn("transfers", "Transfers", "transfers", COUNT, footnote="moved"),
         *BYTE_COLUMNS,
         ReportColumn(
             "bytes_share",
@@ -224,14 +247,18 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
         "Bytes and transfers by resource",
         columns,
         usage.sites,
-        replace(usage.total, name="Total"),
+        total=replace(usage.total, name="Total"),
         empty_text="Nothing was moved: the logs have no execution and no transfer in this window.",
     )
 
 
 BYTE_COLUMNS: Final = (
-    ReportColumn("bytes_to_jobs", "to jobs", "input.received", BYTES, "bytes", group="Bytes"),
-    ReportColumn("bytes_from_jobs", "from jobs", "input.sent", BYTES, "bytes", group="Bytes"),
+    ReportColumn(
+        "bytes_to_jobs", "to jobs", "input.received", BYTES, footnote="bytes", group="Bytes"
+    ),
+    ReportColumn(
+        "bytes_from_jobs", "from jobs", "input.sent", BYTES, footnote="bytes", group="Bytes"
+    ),
 )
 """Input of the jobs is received by them, output is sent."""
 
@@ -267,7 +294,7 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
         "Completed epochs by resource and GPU model",
         columns,
         [row(site, [site]) for site in sites],
-        row("Total", sites),
+        total=row("Total", sites),
     )
 
 
@@ -277,8 +304,10 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
 def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
     columns = (
-        ReportColumn("period", PERIOD_HEADINGS[usage.period], "name", ValueKind.PERIOD, "period"),
-        ReportColumn("epochs", "Epochs", "epochs", COUNT, "epochs"),
+        ReportColumn(
+            "period", PERIOD_HEADINGS[usage.period], "name", ValueKind.PERIOD, footnote="period"
+        ),
+        ReportColumn("epochs", "Epochs", "epochs", COUNT, footnote="epochs"),
         ReportColumn("cumulated", "cumulated", "cumulated", COUNT, drop=5),
         *TOTALS_COLUMNS,
         *(replace(column, drop=drop) for column, drop in zip(BYTE_COLUMNS, (8, 9), strict=True)),
@@ -303,7 +332,7 @@ def period_table(usage: ReportUsage) -> ReportTable:
         f"By {usage.period}",
         columns,
         rows,
-        row("Total", usage.total, usage.epochs, ""),
+        total=row("Total", usage.total, usage.epochs, ""),
         more=undated,
         empty_text=DAMAGED
         if usage.clipped.jobs
@@ -316,10 +345,10 @@ def time_table(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("place", "GPU model, resource", "name"),
         ReportColumn("by", "Kind", "kind", drop=3),
-        ReportColumn("n", "n", "box.n", COUNT, "box"),
+        ReportColumn("n", "n", "box.n", COUNT, footnote="box"),
         ReportColumn("minimum", "least", "box.minimum", SECONDS, drop=2),
         ReportColumn("first_quartile", "first quartile", "box.lower_quartile", SECONDS),
-        ReportColumn("median", "median", "box.median", SECONDS, "epoch_time"),
+        ReportColumn("median", "median", "box.median", SECONDS, footnote="epoch_time"),
         ReportColumn("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
         ReportColumn("maximum", "most", "box.maximum", SECONDS, drop=1),
     )
@@ -340,12 +369,18 @@ def cause_table(usage: ReportUsage) -> ReportTable:
     """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
     totals = usage.total.totals
     columns = (
-        ReportColumn("code", "Code", "code", ValueKind.CODE, "cause"),
+        ReportColumn("code", "Code", "code", ValueKind.CODE, footnote="cause"),
         ReportColumn("reason", "Reason", "reason"),
-        ReportColumn("executions", "Executions", "executions", COUNT, "executions", drop=1),
-        ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, "bad"),
         ReportColumn(
-            "share", "Share", lambda row: ratio(row.seconds, totals.bad), SHARE, "lost_share"
+            "executions", "Executions", "executions", COUNT, footnote="executions", drop=1
+        ),
+        ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, footnote="bad"),
+        ReportColumn(
+            "share",
+            "Share",
+            lambda row: ratio(row.seconds, totals.bad),
+            SHARE,
+            footnote="lost_share",
         ),
     )
     rows: list[ReportRow] = []
@@ -370,7 +405,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         "Badput by cause",
         columns,
         (),
-        _loss("Total", "", totals.bad_executions, totals.bad),
+        total=_loss("Total", "", totals.bad_executions, totals.bad),
         more=rows,
         empty_text="No execution ended badly.",
     )
@@ -395,7 +430,7 @@ def transfer_table(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("direction", "Direction", "direction"),
         ReportColumn("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
-        ReportColumn("n", "Transfers", "count", COUNT, "transfers"),
+        ReportColumn("n", "Transfers", "count", COUNT, footnote="transfers"),
         ReportColumn("hours", "Hours", "seconds", HOURS),
         ReportColumn("median", "median", "median", SECONDS, drop=3),
         ReportColumn("longest", "longest", "longest", SECONDS, drop=2),
@@ -428,7 +463,7 @@ def run_table(usage: ReportUsage) -> ReportTable:
         ReportColumn("run", "Run", "name"),
         ReportColumn("uuid", "Id", "uuid", drop=6),
         *((label,) if has_labels else ()),
-        ReportColumn("epochs", "Epochs", "epochs", COUNT, "epochs"),
+        ReportColumn("epochs", "Epochs", "epochs", COUNT, footnote="epochs"),
         ReportColumn("epochs_total", "of", "epochs_total", COUNT, drop=5),
         *((skipped,) if has_skipped else ()),
         *TOTALS_COLUMNS,
@@ -468,6 +503,6 @@ def run_table(usage: ReportUsage) -> ReportTable:
         "Runs",
         columns,
         rows,
-        total,
+        total=total,
         empty_text="No runs: no node of these DAGs is called …-train_epochN.",
     )

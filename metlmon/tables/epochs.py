@@ -107,11 +107,13 @@ def specs(
         ),
         text_column("transfer", "TRANSFER", lambda e: _time(e, e.transfer), "right", drop=7),
         text_column("execution", "EXECUTION", _execution, "right", drop=2),
-        text_column("try", "TRIES", lambda e: tries_cell(e.attempts) or _unknown(e), "right", 3),
+        text_column(
+            "try", "TRIES", lambda e: tries_cell(e.attempts) or _unknown(e), "right", drop=3
+        ),
         text_column("good", "GOODPUT", _good, "right", drop=6),
         text_column("lost", "BADPUT", _lost, "right", drop=5),
         text_column("job", "JOB", _job, "right", drop=9, style=DIM),
-        text_column("jobs", "JOBS", lambda e: str(len(e.jobs) or ""), "right", 10, style=DIM),
+        text_column("jobs", "JOBS", lambda e: str(len(e.jobs) or ""), "right", drop=10, style=DIM),
         text_column("submitted", "SUBMITTED", submitted, "right", drop=11, style=DIM),
     ]
 
@@ -183,7 +185,7 @@ def _site(row: EpochRow, cells: int | None, run: RunRow) -> Line:
     target = epoch_target(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
         return _unknown(row)
-    return site_and_target(row.site, target, row.off_target, cells, row.state)
+    return site_and_target(row.site, target, row.off_target, cells, state=row.state)
 
 
 def _gpu(row: EpochRow) -> str | Line:

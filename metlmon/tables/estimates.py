@@ -206,7 +206,9 @@ def backtest_columns() -> list[Column[Prediction]]:
         text_column("error", "ERROR", lambda row: percent(row.error), "right"),
         text_column("inside", "INSIDE", lambda row: "yes" if row.covered else "no"),
         text_column("naive", "PLAIN GUESS", naive, drop=1),
-        text_column("naive_error", "ITS ERROR", lambda row: percent(row.naive_error), "right", 2),
+        text_column(
+            "naive_error", "ITS ERROR", lambda row: percent(row.naive_error), "right", drop=2
+        ),
     ]
 
 

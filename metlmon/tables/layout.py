@@ -80,7 +80,16 @@ def text_column(
             return UNKNOWN_CELL
         return line((content, style)) if isinstance(content, str) else content
 
-    return Column(name, title, cell, align, drop, minimum, maximum, comfortable)
+    return Column(
+        name,
+        title,
+        cell,
+        align,
+        drop=drop,
+        minimum=minimum,
+        maximum=maximum,
+        comfortable=comfortable,
+    )
 
 
 def fit_columns(
@@ -233,6 +242,6 @@ def text_columns(headings: Iterable[Heading]) -> list[Column[Row]]:
         return line(value) if isinstance(value, str) else value
 
     return [
-        Column(str(index), each.title, partial(cell, index=index), each.align, each.drop)
+        Column(str(index), each.title, partial(cell, index=index), each.align, drop=each.drop)
         for index, each in enumerate(headings)
     ]

@@ -78,13 +78,13 @@ def job_columns(this_year: int | None = None) -> list[Column[JobRow]]:
         text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
         text_column("node", "NODE", node, minimum=12),
         text_column("state", "STATE", lambda row: symbol_span(STATES[row.state])),
-        text_column("since", "SINCE", lambda row: moment(row.since, this_year), "right", 2),
+        text_column("since", "SINCE", lambda row: moment(row.since, this_year), "right", drop=2),
         text_column("site", "SITE", site, drop=1),
         text_column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
-        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", 4),
+        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", drop=4),
         text_column("last", "LAST TRY", last_try),
-        text_column("hours", "GPU-H", hours, "right", 5),
-        text_column("memory", "MEMORY", memory, "right", 6),
+        text_column("hours", "GPU-H", hours, "right", drop=5),
+        text_column("memory", "MEMORY", memory, "right", drop=6),
     ]
 
 
@@ -181,7 +181,7 @@ def _site(item: TreeItem, max_width: int | None) -> Line:
     node = item[1]
     if node is None or (node.site is None and (node.target is None or not node.jobs)):
         return ()
-    return site_and_target(node.site, node.target, node.off_target, max_width, node.state)
+    return site_and_target(node.site, node.target, node.off_target, max_width, state=node.state)
 
 
 def _tries(item: TreeItem) -> Line:

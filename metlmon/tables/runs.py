@@ -137,7 +137,7 @@ def specs(
             partial(_progress, digits=digits),
             grow=BAR_GROWN_CELLS + 1 + digits,
         ),
-        text_column("epoch", "EPOCH", _epoch, "right", 5 if ambiguous_names else 2),
+        text_column("epoch", "EPOCH", _epoch, "right", drop=5 if ambiguous_names else 2),
         text_column("state", "STATE", partial(_state, streams=streams), minimum=12),
         text_column("since", "FOR", _since, "right", drop=1, minimum=9),
         Column(
@@ -275,7 +275,7 @@ def _site_cell(row: RunRow, cells: int | None) -> Line:
     job = row.shown_epoch
     if job is None:
         return UNKNOWN_CELL
-    return site_and_target(job.site, job.target, job.off_target, cells, job.state)
+    return site_and_target(job.site, job.target, job.off_target, cells, state=job.state)
 
 
 def _site_room(row: RunRow) -> int:

@@ -327,7 +327,7 @@ def straggler_columns() -> list[Column[Shard]]:
         text_column("host", "HOST", lambda row: plain(row.host or formatting.UNKNOWN, 60), drop=1),
         text_column("time", "RUNS FOR", lambda row: duration(row.seconds), "right"),
         text_column(
-            "times", "TIMES MEDIAN", lambda row: f"{row.times_median or 0.0:.1f}×", "right", 2
+            "times", "TIMES MEDIAN", lambda row: f"{row.times_median or 0.0:.1f}×", "right", drop=2
         ),
     ]
 

@@ -279,7 +279,9 @@ def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> li
         Column("bar", measure.hours.upper(), bar, minimum=LEAST_BAR, grow=MOST_BAR, graphic=True),
         text_column("good", "GOODPUT", lambda r: hours(r.totals.good), "right", drop=5),
         text_column("lost", "BADPUT", lambda r: hours(r.totals.bad, BAD), "right"),
-        text_column("flying", "RUNNING", lambda r: hours(r.totals.in_flight, MOVING), "right", 8),
+        text_column(
+            "flying", "RUNNING", lambda r: hours(r.totals.in_flight, MOVING), "right", drop=8
+        ),
         text_column("cost", f"{measure.short}/EPOCH", cost, "right", drop=2),
         text_column("epoch", "EPOCH TIME", lambda r: _time(r.epoch.median), "right", drop=1),
         text_column("spread", "IQR", lambda r: quartiles(r.epoch), drop=10, style=DIM, maximum=24),

@@ -187,7 +187,9 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
         Column("suspended", "SUSPENDED", suspended, "right", drop=6),
         Column("site", "SITE", site, drop=2, maximum=24, minimum=8),
         Column("gpu", "GPU", gpu, drop=3, maximum=20),
-        text_column("hours", "GPU-h", lambda row: formatting.hours(row[1].gpu_hours), "right", 4),
+        text_column(
+            "hours", "GPU-h", lambda row: formatting.hours(row[1].gpu_hours), "right", drop=4
+        ),
         Column("host", "HOST", host, drop=5, maximum=44),
     ]
 
@@ -427,7 +429,7 @@ def facts(row: JobRow, this_year: int | None) -> list[Line]:
     """Site, GPU, memory and submission time of a job, as parts of one line."""
     parts = []
     if row.site is not None:
-        parts.append(site_and_target(row.site, row.target, row.off_target, None, row.state))
+        parts.append(site_and_target(row.site, row.target, row.off_target, None, state=row.state))
     elif row.target is not None:
         parts.append(line(("wants ", DIM), plain(row.target, 40)))
     if row.gpu is not None or row.gpus is not None:

@@ -202,7 +202,10 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
 def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
     """Return every pool action, refused for one reason."""
     acts = [(act, "" if act in DAG_ACTS else selection.description) for act in PoolAction]
-    return tuple(ActionPreview(act, subject, None, reason, (), "", "") for act, subject in acts)
+    return tuple(
+        ActionPreview(act, subject, None, reason, left_out=(), effect="", undo="")
+        for act, subject in acts
+    )
 
 
 def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:

@@ -230,7 +230,7 @@ FIELDS: Final = (
         "Runs",
         "How many models are trained, each on its own.",
         "runs",
-        _whole(DEFAULTS.runs),
+        read=_whole(DEFAULTS.runs),
     ),
     Field(
         "sweep",
@@ -261,7 +261,7 @@ FIELDS: Final = (
         "begins with the checkpoint of the one before.",
         read=_stages,
     ),
-    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs", _whole(SHARDS)),
+    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs", read=_whole(SHARDS)),
     Field(
         "gather",
         "Gather",
@@ -275,7 +275,7 @@ FIELDS: Final = (
         "Machines",
         "How many train an epoch together, at the same time.",
         "per job",
-        _whole(2),
+        read=_whole(2),
     ),
     Field(
         "seeds",
@@ -323,7 +323,7 @@ FIELDS: Final = (
         "GPUs",
         "How many GPUs each job asks for; 0 is none.",
         "per job",
-        _whole(DEFAULTS.gpus),
+        read=_whole(DEFAULTS.gpus),
         title="What each job asks for",
     ),
     Field(
@@ -334,13 +334,13 @@ FIELDS: Final = (
         read=_optional(_megabytes),
         empty="any",
     ),
-    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB", _megabytes),
+    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB", read=_megabytes),
     Field(
         "retries",
         "Retries",
         "How often DAGMan tries an epoch again that failed.",
         "times",
-        _whole(DEFAULTS.retries),
+        read=_whole(DEFAULTS.retries),
     ),
     Field(
         "gate",

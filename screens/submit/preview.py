@@ -105,7 +105,7 @@ def validate_form(
             plan = authoring.make_plan(request, validation)
         except UNREADABLE as error:
             shown.append(RequestProblem("", str(error)))
-    return FormResult(state, templates, template, request, tuple(shown), plan)
+    return FormResult(state, templates, template, request, problems=tuple(shown), plan=plan)
 
 
 def _in_form(problem: RequestProblem, fields: Sequence[str]) -> RequestProblem:

@@ -107,7 +107,7 @@ def chart(
     width = cells - label_width - 3
     if width < 10 or height < 2:
         return []
-    dots = _dot_lines(tuple(shades), tuple(traces), scale, width, height, braille)
+    dots = _dot_lines(tuple(shades), tuple(traces), scale, width, height=height, braille=braille)
     lines = [
         line((f" {labels.get(row, ''):>{label_width}} {'┤' if row in labels else '│'}", DIM))
         + dots[row]
@@ -129,7 +129,7 @@ def scale_of(values: Iterable[float], epochs: Iterable[float], log: bool) -> Sca
     if low == high:
         low, high = low - 1, high + 1
     first, last = min(places), max(places)
-    return Scale(first, max(last, first + 1), low, high, log)
+    return Scale(first, max(last, first + 1), low, high, log=log)
 
 
 # --- labels -------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def act(options: argparse.Namespace) -> int:
             refused = f"{warning} (without --yes you are asked)"
             preview = replace(preview, request=None, refused=refused)
         removed = [row for row in session.queued_jobs() if dags and row.dag == dags[0].file]
-        return _perform(client, preview, options, removed, warning)
+        return _perform(client, preview, options, removed, warning=warning)
     finally:
         client.close()
 
@@ -200,7 +200,7 @@ def _perform(
         results = client.perform(request, on_result)
     except PoolError as error:
         _print_note(f"metlmon: nothing was done: {error}")
-        return _print_results(preview, request, (), options, str(error))
+        return _print_results(preview, request, (), options, error=str(error))
     if options.dry_run:
         results = tuple(result for result in results if result.code is not ResultCode.DONE)
     return _print_results(preview, request, results, options)

@@ -69,7 +69,9 @@ def continue_(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     try:
         builder = reader.snapshot_builder()
-        result = continuation(builder, reader.dagdir, options.runs, options.epochs, dag_file)
+        result = continuation(
+            builder, reader.dagdir, options.runs, options.epochs, dag_file=dag_file
+        )
         if not options.json:
             _print(result)
         written = result.plan is not None and not options.dry_run

@@ -63,7 +63,7 @@ def export(options: argparse.Namespace) -> int:
     frames = Frames(builder)
     _make(out)
     for name, path in paths.items():
-        rows = _write(path, frames, name, WRITERS[options.to], options.force)
+        rows = _write(path, frames, name, WRITERS[options.to], force=options.force)
         numbers = f"{count(rows, 'row')}, {size(path.stat().st_size)}"
         print(f"metlmon: {plain(str(path))}: {numbers}", file=sys.stderr)
         if not sys.stdout.isatty():

@@ -134,7 +134,7 @@ def print_grid(grid_data: Grid) -> None:
         return
     head = f"{sweep_table.axis_name(grid_data.rows)} / {sweep_table.axis_name(grid_data.columns)}"
     rows, heads = sweep_table.labels(grid_data.rows), sweep_table.labels(grid_data.columns)
-    for across in _blocks(grid_data, head, rows, heads, out.width):
+    for across in _blocks(grid_data, head, rows, heads, room=out.width):
         out.print()
         columns = [Heading(head), *(Heading(heads[item], "right") for item in across)]
         lines = [[rows[row], *_row(grid_data, row, across)] for row in grid_data.rows.points]

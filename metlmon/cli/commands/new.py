@@ -108,7 +108,7 @@ def new(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     finally:
         slow.cancel()
-    answer = _print_plan(plan, diff, validation.problems, source, options)
+    answer = _print_plan(plan, diff, validation.problems, source, options=options)
     return _write(plan, diff, answer, options)
 
 

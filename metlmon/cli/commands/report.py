@@ -76,7 +76,9 @@ def report(options: argparse.Namespace) -> int:
     # What the JSON calls GPU-hours is nothing else.
     measure = HourUnit.GPU if options.json else ledger.measure
     zone_name = str(zone) if zone is not None else "UTC" if builder.clock.utc_only else None
-    document = build_report(builder.status(), ledger, window, options.title, zone_name, measure)
+    document = build_report(
+        builder.status(), ledger, window, options.title, zone=zone_name, measure=measure
+    )
     if options.json:
         from metlmon.report.document import tables_json
 

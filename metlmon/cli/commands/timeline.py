@@ -111,7 +111,7 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
 
 def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
     gpus = data.max_gpus > 0
-    columns = stacks(data, window, outcome_symbol, BY_OUTCOME, gpus)
+    columns = stacks(data, window, outcome_symbol, BY_OUTCOME, gpus=gpus)
     top = chart_maximum(columns)
     unit = "GPUs" if gpus else "jobs"
     for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
