@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -46,6 +47,11 @@ class Tags(HTMLParser):
         self.text.append(data)
 
 
+@cache
+def page_of(name: str) -> str:
+    return render_html(report_of(name))
+
+
 def tags_of(html: str) -> Tags:
     tags = Tags()
     tags.feed(html)
@@ -60,7 +66,7 @@ def drawings(html: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_needs_nothing_else(name: str) -> None:
-    html = render_html(report_of(name))
+    html = page_of(name)
     tags = tags_of(html)
     names = {tag for tag, _ in tags.seen}
     assert not names & {"script", "link", "img", "iframe", "object", "embed", "form"}
@@ -75,7 +81,7 @@ def test_it_needs_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_reference_leads_somewhere(name: str) -> None:
-    html = render_html(report_of(name))
+    html = page_of(name)
     tags = tags_of(html)
     ids = [attributes["id"] for _, attributes in tags.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -99,7 +105,7 @@ def test_every_number_is_defined(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
-    found = drawings(render_html(report_of(name)))
+    found = drawings(page_of(name))
     assert found
     for svg in found:
         root = ET.fromstring(svg)
@@ -112,7 +118,7 @@ def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
 
 
 def test_the_table_of_the_first_round_is_in_it() -> None:
-    html = render_html(report_of("first-round"))
+    html = page_of("first-round")
     table = re.search(r'<table id="gpus">.*?</table>', html, re.DOTALL)
     assert table is not None
     rows = re.findall(r'<th scope="row"[^>]*>(.*?)</th><td class="n">(.*?)</td>', table[0])
@@ -128,7 +134,7 @@ def test_the_table_of_the_first_round_is_in_it() -> None:
 
 
 def test_both_definitions_stand_beside_each_other() -> None:
-    html = render_html(report_of("metl-aws"))
+    html = page_of("metl-aws")
     for number in ("1\u202f011.31", "365.88", "731.76"):
         assert number in html
     assert "9 of 42 completed epochs had a successful execution shorter than 50% of" in html
@@ -148,7 +154,7 @@ def test_what_is_foreign_is_text() -> None:
 
 
 def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
-    html = render_html(report_of("trainer"))
+    html = page_of("trainer")
     assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
         *("epochs", "contributions", "times", "causes"),
     ]
@@ -273,7 +279,7 @@ def test_hostile_text_in_a_browser(tmp_path: Path) -> None:
 def test_on_paper(tmp_path: Path) -> None:
     """A few pages, and text in them that can be searched."""
     path = tmp_path / "report.html"
-    path.write_text(render_html(report_of("metl-aws")), encoding="utf-8")
+    path.write_text(page_of("metl-aws"), encoding="utf-8")
     assert BROWSER is not None
     subprocess.run(
         [

@@ -27,6 +27,7 @@ def painter(name: str) -> SnapshotBuilder:
     return read_dagdir(shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name)
 
 
+@cache
 def report_of(name: str, window: TimeWindow = ALL, title: str | None = None) -> Report:
     found = painter(name)
     return build_report(found.status(), found.ledger(), window, title)
