@@ -27,9 +27,17 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements, however deep."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(tree, name, ()):
+            yield each
+            yield from statements(each)
+
+
 def imports_of(tree: ast.AST, modules: Iterable[str]) -> Iterator[str]:
     """The modules of the product that a module imports, wherever in it."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 longer = f"{node.module}.{alias.name}"

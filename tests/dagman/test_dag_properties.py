@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from metlmon.dagman.parser import parse_dag
 from tests.support.dag_texts import edges, weave
 
-KEYWORDS = {"JOB", "PARENT", "CHILD", "VARS", "NOOP"}
 NAMES = st.text("abXY019_.-", min_size=1, max_size=8)
 KEYS = st.from_regex(r"[a-z][A-Za-z0-9_]{0,6}", fullmatch=True).filter(
     lambda key: not key.lower().startswith(("queue", "env"))

@@ -57,13 +57,6 @@ def hours(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
     return sums
 
 
-def grouped(ledger: Ledger, field: str) -> dict[str | None, list[ExecutionEntry]]:
-    groups: defaultdict[str | None, list[ExecutionEntry]] = defaultdict(list)
-    for entry in ledger.executions:
-        groups[getattr(entry, field)].append(entry)
-    return groups
-
-
 # --- within itself ----------------------------------------------------------------------------
 
 

@@ -100,9 +100,6 @@ def fields_in(text: str) -> set[str]:
     return {found[1] for way in (text, text[::-1]) for found in MARKER.finditer(way)}
 
 
-ALLOWED_FORMATS: Final = frozenset("\u202f\u00a0")
-"""The blanks of our own that are not " "."""
-
 _IGNORABLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\u2800\U0001bca0-\U0001bca3"
