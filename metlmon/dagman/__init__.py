@@ -1,11 +1,7 @@
 """Reads DAG files and the files that DAGMan writes into typed records."""
 
-from metlmon.dagman.condor_sub import CondorSub, read_condor_sub, read_dagman_arguments
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
-from metlmon.dagman.jobstate_log import read_jobstate
 from metlmon.dagman.loader import load_workflow
-from metlmon.dagman.metrics_file import read_metrics
-from metlmon.dagman.node_status import read_node_status
 from metlmon.dagman.records import (
     DagmanMessage,
     DagmanMessageKind,
@@ -20,7 +16,16 @@ from metlmon.dagman.records import (
     StatusNode,
     Workflow,
 )
-from metlmon.dagman.rescue import read_rescue, rescue_number
+from metlmon.dagman.reports import (
+    CondorSub,
+    read_condor_sub,
+    read_dagman_arguments,
+    read_jobstate,
+    read_metrics,
+    read_node_status,
+    read_rescue,
+    rescue_number,
+)
 
 __all__ = [
     "CondorSub",

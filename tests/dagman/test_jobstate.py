@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.dagman import read_jobstate
-from metlmon.dagman.jobstate_log import LONGEST_LINE
 from metlmon.dagman.records import JobstateLine
+from metlmon.dagman.reports import LONGEST_LINE
 
 # JobstateLog::Write, WriteDagmanStarted, WriteRecovery…, WriteScriptSuccessOrFailure,
 # WriteSubmitFailure, WriteEvent (PRESKIP, a POST script whose submit failed, a Pegasus tag).

@@ -10,7 +10,7 @@ from keys import SHAPES
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_dag import without_secrets
 from metlmon.dagman.lexer import shown
-from metlmon.dagman.node_status import read_node_status
+from metlmon.dagman.reports import read_node_status
 from metlmon.errors import InputError
 from metlmon.eventlog import Event, Generic, Submit
 from metlmon.jobfiles.training_files import read_args_txt
