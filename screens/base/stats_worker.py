@@ -111,7 +111,11 @@ class StatsWorker:
                 # The screen is empty until then: skip the pause of the thread.
                 self._skip_pause.set()
                 self._wake_thread()
-            elif snapshot is not None and (built is None or built.snapshot is not snapshot):
+            elif snapshot is not None and (
+                built is None
+                or built.snapshot is not snapshot
+                or built.stats_input is not cached.stats_input
+            ):
                 self._wake_thread()
             return cast(T | None, cached.value)
 

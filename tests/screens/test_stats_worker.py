@@ -100,6 +100,20 @@ def written(basis: StatsInput) -> bool:
     return basis.files_read
 
 
+def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for() -> None:
+    feed = OneNode()
+    study = StatsWorker(cast(Feed, feed), lambda: None)
+    try:
+        study.precompute(written)
+        assert comes(lambda: study._figures[written].stats_input)
+        study.watch_job_files()
+        assert comes(lambda: study.value(first) and feed.asked and study.wait_until_idle(0.1))
+        assert study._figures[written].value is False
+        assert comes(lambda: study.value(written), SOON)
+    finally:
+        study.close()
+
+
 def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
     feed = OneNode(Progress(1, 2))
     study = StatsWorker(cast(Feed, feed), lambda: None)
