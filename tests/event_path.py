@@ -86,8 +86,8 @@ async def record_screen(recorder: Recorder, log: Path) -> None:
         await pilot.pause(1.0)
         with recorder.recording():
             append_end(log)
-            for _ in range(100):
-                await pilot.pause(0.02)
+            for _ in range(2000):
+                await asyncio.sleep(0.002)
                 if app.snapshot is not None and _shown(app):
                     break
             else:

@@ -447,8 +447,8 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
     return start + join(parts, dot)
 
 
-def forecast_line(headline: Headline | None, cells: int) -> Line:
-    """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, as far as there is room.
+def forecast_candidates(headline: Headline | None) -> Sequence[Line]:
+    """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it.
 
     Empty before it is computed, or if there is no run.
     """
@@ -462,21 +462,21 @@ def forecast_line(headline: Headline | None, cells: int) -> Line:
     rate = line((estimates_table.rate_text(forecast.rate), DIM))
     shortest = estimates_table.remaining_text(replace(forecast, excluded=()))
     candidates = [join((rate, line((text, style))), line("   ")) for text in (long, brief)]
-    candidates += [line((text, style)) for text in (brief, shortest)]
-    return first_that_fits(candidates, cells)
+    return candidates + [line((text, style)) for text in (brief, shortest)]
 
 
 def hours_and_forecast(
-    hours: GpuHours, headline: Headline | None, cells: int, least: bool = False
+    hours: GpuHours, forecasts: Sequence[Line], cells: int, least: bool = False
 ) -> list[Line]:
-    """GPU-hours and forecast, on one line if there is room."""
+    """GPU-hours and the forecast, one of the candidates, on one line if there is room."""
     hours_line = gpu_hours(hours, least=least)
     gap = line("     ")
     room = cells - width(hours_line) - width(gap)
-    forecast = forecast_line(headline, room)
+    candidates = forecasts or ((),)
+    forecast = first_that_fits(candidates, room)
     if width(forecast) <= room:
         return [join((hours_line, forecast), gap)]
-    return [hours_line, crop(forecast_line(headline, cells), cells)]
+    return [hours_line, crop(first_that_fits(candidates, cells), cells)]
 
 
 def worst_incident(headline: Headline | None, cells: int) -> Line:

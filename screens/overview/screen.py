@@ -77,6 +77,8 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._widest: Memo[dict[str, int]] = Memo()
         self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
         self._width_key: list[tuple[object, ...]] = []
+        self._incident: Memo[Line] = Memo()
+        self._forecasts: Memo[Sequence[Line]] = Memo()
         self._node_list: NodeList | None = None
         """The node tree, shown if there are nodes but no runs."""
 
@@ -172,9 +174,12 @@ class OverviewScreen(ListScreen, ActionScreen):
         # No forecast from a partly read log.
         forecast = self.context.stats.value(headline) if snapshot.progress.fraction == 1 else None
         least = status.nodes_unlogged > 0
-        incident = overview_header.worst_incident(forecast, room)
+        incident = self._incident(
+            lambda: overview_header.worst_incident(forecast, room), forecast, room
+        )
         special = overview_header.special_nodes(status.special_nodes, room)
-        hours = overview_header.hours_and_forecast(status.gpu_hours, forecast, room, least)
+        forecasts = self._forecasts(lambda: overview_header.forecast_candidates(forecast), forecast)
+        hours = overview_header.hours_and_forecast(status.gpu_hours, forecasts, room, least)
         if roomy:
             lines = [*self._state_lines(status, room), special, *hours, incident]
             return [*head, (), *(line(" ") + content for content in lines if content), ()]

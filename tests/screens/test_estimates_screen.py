@@ -11,7 +11,7 @@ from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import Headline
 from metlmon.tables import estimates as estimates_table
-from metlmon.text.spans import text, width
+from metlmon.text.spans import first_that_fits, text, width
 from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
@@ -108,7 +108,8 @@ def test_before_anything_is_known() -> None:
 
 
 def header(cells: int, made: Forecast) -> str:
-    return text(overview_header.forecast_line(Headline(made, None, 0), cells))
+    candidates = overview_header.forecast_candidates(Headline(made, None, 0))
+    return text(first_that_fits(candidates, cells))
 
 
 def test_the_line_of_the_overview() -> None:
@@ -120,16 +121,15 @@ def test_the_line_of_the_overview() -> None:
 
 
 def test_nothing_before_it_is_computed() -> None:
-    assert overview_header.forecast_line(None, 80) == ()
+    assert overview_header.forecast_candidates(None) == ()
     assert overview_header.worst_incident(None, 80) == ()
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    lines = overview_header.hours_and_forecast(
-        status.gpu_hours, Headline(report_of(), None, 0), cells
-    )
+    forecasts = overview_header.forecast_candidates(Headline(report_of(), None, 0))
+    lines = overview_header.hours_and_forecast(status.gpu_hours, forecasts, cells)
     assert all(width(line) <= cells for line in lines)
     assert "6d left" in "".join(text(line) for line in lines)
 
