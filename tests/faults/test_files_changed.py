@@ -218,7 +218,7 @@ def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
     with open(path, "ab") as file:
         file.write(content[half:])
     after = again(reader)
-    assert "stays until metlmon is started anew" in sentences(reader, "rewritten-log")[0]
+    assert "stay until metlmon is started again" in sentences(reader, "rewritten-log")[0]
     plain = report_of(opened(FIXTURES / "rescue"))
     assert (after["runs"], after["jobs"]) == (plain["runs"], plain["jobs"])
 
