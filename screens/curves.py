@@ -236,7 +236,10 @@ class CurvesScreen(ListScreen):
         height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
         shades, traces = self._areas_and_traces(curves, filtered)
-        return [*lines, *plot.chart(shades, traces, scale, room - 2, height, not self._signs)]
+        return [
+            *lines,
+            *plot.chart(shades, traces, scale, room - 2, height=height, braille=not self._signs),
+        ]
 
     def _areas_and_traces(
         self, curves: Curves, filtered: list[MetricCurve]

@@ -136,7 +136,9 @@ class RunScreen(ListScreen, ActionScreen):
 
         def fit() -> tuple[list[Column[EpochRow]], dict[str, int]]:
             result = (results or {}).get(self.key)
-            columns = epochs_table.specs(view, progress or {}, marks, result, self.this_year)
+            columns = epochs_table.specs(
+                view, progress or {}, marks, result, this_year=self.this_year
+            )
             rows = [*view.epochs, *view.side]
             return columns, fit_columns(self.chosen_columns(columns), rows, room)
 

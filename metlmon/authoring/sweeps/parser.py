@@ -305,7 +305,7 @@ class _Parser:
                 raise PlanError(f"{where}: {problem}")
         if not pairs:
             raise PlanError(f"{where}: VARS {shown(name)} gives nothing; write key=value behind it")
-        return VarsLine(where, tokens.text, name, pairs, append)
+        return VarsLine(where, tokens.text, name, pairs, append=append)
 
     def script(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         text = tokens.text
