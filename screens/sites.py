@@ -311,7 +311,7 @@ class ExecutionsScreen(ListScreen):
         title = line(("Executions", BOLD), "   ")
         title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
         epochs = line((f"{formatting.number(totals.completed)} completed an epoch", DIM))
-        sums = legend(totals)
+        sums = legend(totals) if usage is None else legend(totals, measure=usage.measure)
         return [
             line(" ") + title,
             line(" ") + first_that_fits((join((sums, epochs), line("   ")), sums), room),
@@ -325,7 +325,7 @@ class ExecutionsScreen(ListScreen):
         if self.usage_filter.cause is not None:
             texts = (
                 "No execution ended by this: jobs were held before they ran.",
-                "2 lists them among the problems",
+                "[2] lists them among the problems",
             )
         return [line("  ", texts[0]), line("  ", (texts[1], DIM))]
 

@@ -441,7 +441,7 @@ def _dropped(row: RunRow, shown: set[str]) -> Line:
             ("gpu", "", ""),
             ("job", "job ", ""),
             ("try", "try ", ""),
-            ("lost", "badput ", " GPU-h"),
+            ("lost", "badput ", f" {row.gpu_hours.measure.short}"),
         )
         if name not in shown
     ]

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
+from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
@@ -74,15 +74,17 @@ def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list
     rows = [
         _fit_parts(line(" "), _identity_parts(row, _model_names(usage)), room),
         _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
-        _fit_parts(_label("queue wait"), _wait_parts(row, usage), room),
-        _fit_parts(_label("input"), _input_parts(row), room),
+        _fit_parts(_label("queue wait"), _wait_parts(row, usage), room, "nothing has started"),
+        _fit_parts(_label("input"), _input_parts(row), room, "no transfer was logged"),
     ]
     return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
 
 
-def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
-    """Join as many parts as fit; the last ones are dropped first."""
-    fitting = [part for part in parts if part] or [line(("no completed epoch", DIM))]
+def _fit_parts(
+    start: Line, parts: Sequence[Line], room: int, empty: str = "no completed epoch"
+) -> Line:
+    """Join as many parts as fit; the last ones are dropped first. ``empty``: if there are none."""
+    fitting = [part for part in parts if part] or [line((empty, DIM))]
     while len(fitting) > 1 and width(start + join(fitting, GAP)) > room:
         fitting.pop()
     return start + join(fitting, GAP)
@@ -396,6 +398,7 @@ def execution_columns(
 ) -> list[Column[ListedExecution]]:
     """The columns; that of the selected site, GPU or cause is dropped first."""
     this_year = None if usage is None else formatting.year_of(usage.as_of)
+    measure = HourUnit.GPU if usage is None else usage.measure
     model_names: Mapping[str | None, str] = models(
         place.name for place in (() if usage is None else usage.gpus)
     )
@@ -413,7 +416,7 @@ def execution_columns(
             "start", "START", lambda r: formatting.moment(r.entry.start, this_year), "right", drop=1
         ),
         text_column("seconds", "TIME", lambda r: formatting.duration(r.entry.seconds), "right"),
-        text_column("hours", "GPU-h", _hours, "right"),
+        text_column("hours", measure.short, _hours, "right"),
         text_column("outcome", "OUTCOME", _outcome, minimum=10),
         text_column(
             "site",

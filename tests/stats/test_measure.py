@@ -11,10 +11,12 @@ from metlmon.cli.main import main
 from metlmon.report.build import build_report
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR, HourUnit, hour_unit_of, in_hour_unit
-from metlmon.stats.usage import usage_in_window
+from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
+from metlmon.tables import runs as runs_table
 from metlmon.tables import usage as usage_table
-from metlmon.text import spans
+from metlmon.tables.usage_details import execution_columns
+from metlmon.text import formatting, spans
 from screens.overview.header import gpu_hours
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, moment, of_one_job
@@ -60,6 +62,8 @@ def test_hours_of_an_ensemble_without_gpus(
     status = found.status()
     for hours in (status.gpu_hours, status.runs[0].gpu_hours, status.sites[0].gpu_hours):
         assert (hours.measure, hours.good, hours.bad, hours.in_flight) == (measure, good, bad, 0)
+    (below,) = runs_table.cursor_detail(status.runs[0], {"run"}, 80)
+    assert f"badput {formatting.hours(bad)} {measure.short}" in spans.text(below)
     view = found.run_view(status.runs[0].key)
     assert view is not None
     assert view.epochs[0].gpu_hours == status.gpu_hours
@@ -130,3 +134,10 @@ def test_bars_of_sites_are_headed_by_the_measure() -> None:
         heads = [spec.title for spec in usage_table.specs(view, rows, places.measure)]
         assert "GPU-HOURS" not in heads
         assert ("CPU-HOURS" in heads) == (view < 2)
+
+
+def test_hours_of_executions_are_headed_by_the_measure() -> None:
+    usage = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
+    heads = [column.title for column in execution_columns(usage, UsageFilter())]
+    assert "CPU-h" in heads
+    assert "GPU-h" not in heads
