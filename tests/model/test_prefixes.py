@@ -158,6 +158,13 @@ def whole(files: Growing, ends: dict[str, int]) -> Facts:
     return model.says()
 
 
+@cache
+def read_in_one_order(dagdir: Path) -> Facts:
+    """The whole files."""
+    files = growing(dagdir)
+    return whole(files, {name: len(data) for name, data in files.data.items()})
+
+
 def differences(a: Any, b: Any, where: str = "") -> list[str]:
     """Where two answers differ, so that a failure can be read."""
     if isinstance(a, dict) and isinstance(b, dict):
@@ -217,7 +224,7 @@ def test_the_order_in_which_files_are_read_does_not_matter(dagdir: Path, seed: i
     model = files.fresh()
     for name in names:
         model.read(name, ends[name])
-    assert differences(model.says(), whole(files, ends)) == []
+    assert differences(model.says(), read_in_one_order(dagdir)) == []
 
 
 def torn(data: bytes, dice: random.Random) -> tuple[int, int]:

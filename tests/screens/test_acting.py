@@ -374,8 +374,9 @@ async def test_without_a_pool_all_acts_are_there_with_the_reason() -> None:
     async with opened_to_act(no_pool_reason="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
         seen.app.pool_actions = None
+        await seen.press(*TO_RUN1)
         for key in "HRXVPZDUOTKWCE":
-            await seen.press(*TO_RUN1, key)
+            await seen.press(key)
             assert isinstance(seen.app.screen, MenuScreen)
             assert "not now: this is a recording" in seen.text
             assert seen.text.count("✗ this is a recording") == 14

@@ -250,10 +250,9 @@ async def test_the_first_letter_replaces_a_default(home: Path) -> None:
 )
 async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: str) -> None:
     async with pane(request_at(home)) as seen:
-        while "Runs" not in seen.under_cursor:
-            await seen.press("down")
-        await seen.press(*keys)
         form = seen.app.screen.query_one(FormView)
+        form.select("runs")
+        await seen.press(*keys)
         assert form._entry.text == left
 
 

@@ -17,7 +17,7 @@ PATIENCE = 15.0
 """Seconds until a test says that what it waits for does not come."""
 
 
-def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str) -> PseudoTerminal:
+def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str | None) -> PseudoTerminal:
     """A program of :mod:`on_a_terminal`, to which the terminal is not the controlling one."""
     argv = [sys.executable, str(CHILD), what]
     return PseudoTerminal(argv, size, terminal_environment(**env), controlling=False)
@@ -113,10 +113,21 @@ def _through_every_screen(t: PseudoTerminal, marker: str) -> None:
     assert t.end() == 0
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-def test_hostile_text_never_reaches_the_terminal_raw(size: tuple[int, int]) -> None:
-    with terminal("hostile", size) as t:
+def assert_colourless(t: PseudoTerminal) -> None:
+    found = re.findall(rb"\x1b\[([\d;]*)m", t.bytes)
+    codes = {code for each in found for code in each.split(b";")}
+    assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
+    assert b"7" in codes, "the cursor's row is shown by inversion"
+
+
+@pytest.mark.parametrize(("size", "colourless"), [((80, 24), "1"), ((200, 50), None)])
+def test_hostile_text_never_reaches_the_terminal_raw_nor_colours_where_none_are_wanted(
+    size: tuple[int, int], colourless: str | None
+) -> None:
+    with terminal("hostile", size, NO_COLOR=colourless) as t:
         _through_every_screen(t, "PROGRESS")
+        if colourless:
+            assert_colourless(t)
         # Textual itself asks for the ordinary mouse pointer.
         text = re.sub(r"\x1b\]22;default(\x1b\\|\x07)", "", t.bytes.decode("utf-8"))
         assert "\x1b]" not in text, "no operating system command: titles, clipboard"
@@ -134,19 +145,6 @@ def test_in_ascii_no_byte_is_above_0x7f(what: str) -> None:
     with terminal(what, (80, 24)) as t:
         _through_every_screen(t, "PROGRESS")
         assert t.bytes.isascii(), sorted(set(re.findall(rb"[\x80-\xff]+", t.bytes)))
-
-
-def assert_colourless(t: PseudoTerminal) -> None:
-    found = re.findall(rb"\x1b\[([\d;]*)m", t.bytes)
-    codes = {code for each in found for code in each.split(b";")}
-    assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
-    assert b"7" in codes, "the cursor's row is shown by inversion"
-
-
-def test_without_colours_no_colour_is_sent() -> None:
-    with terminal("plain", NO_COLOR="1") as t:
-        _through_every_screen(t, "PROGRESS")
-        assert_colourless(t)
 
 
 def test_the_option_without_colours_does_what_the_variable_does() -> None:
