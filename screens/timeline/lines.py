@@ -55,11 +55,11 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # --- header ---------------------------------------------------------------------------------
 
 
-def clock(time: datetime | None) -> str:
+def clock(time: datetime | None, this_year: int | None) -> str:
     """Format a time with its weekday, since stalls cluster at weekends."""
     if time is None:
         return formatting.UNKNOWN
-    return f"{_DAYS[time.weekday()]} {formatting.moment(time, seconds=True)}"
+    return f"{_DAYS[time.weekday()]} {formatting.moment(time, this_year, seconds=True)}"
 
 
 def headline(timeline: Timeline, room: int) -> Line:
@@ -90,7 +90,8 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
     lasted = formatting.duration(timeline.length - last_step.position)
     duration: Line = line((f"idle {lasted}", ALARM))
-    since: Line = line((", since ", DIM), clock(last_step.time))
+    this_year = formatting.year_of(timeline.last)
+    since: Line = line((", since ", DIM), clock(last_step.time, this_year))
     jobs: Line = line((f": {waiting}", NOTE))
     return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
 
@@ -255,7 +256,7 @@ def cursor_moment(timeline: Timeline, seconds: float) -> Line:
     counts = job_states_at(timeline, seconds)
     shown_states = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
     parts = [
-        line((clock(timeline.time_at(seconds)), BOLD)),
+        line((clock(timeline.time_at(seconds), formatting.year_of(timeline.last)), BOLD)),
         line((activity, MOVING if jobs else NOTE)),
     ]
     for state in shown_states:

@@ -185,7 +185,7 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
         assert made is not None
         worst = max(made.gaps, key=lambda stall: stall.seconds)
         assert screen.cursor_seconds == worst.start_position
-        assert f"{worst.start:%d %b %Y %H:%M:%S}" in seen.lines[-4]
+        assert f"{worst.start:%d %b %H:%M:%S}" in seen.lines[-4]
         assert "idle" in seen.lines[-4]
         # run0's one hold, from change to change.
         while "■ held" not in seen.lines[-3]:
@@ -213,7 +213,7 @@ async def test_left_and_right_are_round_steps() -> None:
         assert moment.microsecond == 0
         await seen.press(*["shift+right"] * 4)
         assert screen.cursor_seconds is None, "at the end it goes along with it"
-        assert "21 Nov 2026 14:22:36" in seen.lines[-4]
+        assert "21 Nov 14:22:36" in seen.lines[-4]
 
 
 async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
