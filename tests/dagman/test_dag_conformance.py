@@ -50,10 +50,21 @@ USE_EXCEPTIONS = {
 
 
 @pytest.mark.parametrize("case", cases())
-def test_the_official_parsers_verdict(case):
+def test_the_official_verdict_counts_and_use(case):
     path = INDEX.parent / case["file"]
+    assert_verdict(path, case["oracle_syntax"])
+    flow = load_workflow([path], Path.read_bytes)
+    assert_counts(path, graph_shape(flow.nodes), case["oracle_check"])
+    official = case["oracle_check"]
+    used = not official.get("Errors") and not official.get("IsCyclic")
+    if path.name in USE_EXCEPTIONS:
+        assert used != USE_EXCEPTIONS[path.name][1], "no exception any more"
+        used = not used
+    assert flow.used == used, [str(problem) for problem in flow.problems]
+
+
+def assert_verdict(path, official):
     parsed = parse_dag(path.read_bytes(), path.name)
-    official = case["oracle_syntax"]
     assert official_verdict(parsed.problems) == official.startswith("OK")
     if official.startswith("OK"):
         assert official == f"OK ({len(parsed.commands)} commands)"
@@ -61,11 +72,7 @@ def test_the_official_parsers_verdict(case):
         assert official.startswith(f"FAIL: ERR {parsed.problems[0].line} ")
 
 
-@pytest.mark.parametrize("case", cases())
-def test_the_official_checkers_counts(case):
-    path = INDEX.parent / case["file"]
-    shape = graph_shape(load_workflow([path], Path.read_bytes).nodes)
-    official = case["oracle_check"]
+def assert_counts(path, shape, official):
     arcs, widths = official.get("NumArcs", 0), official.get("WidthByDepth", [])
     if path.name in SHAPE_EXCEPTIONS:
         _, arcs, widths = SHAPE_EXCEPTIONS[path.name]
@@ -78,18 +85,6 @@ def test_the_official_checkers_counts(case):
     joins = official.get("NumJoinNodes", 0)
     assert shape.nodes + shape.joins == official.get("NumNodes", 0) + joins
     assert (shape.arcs, list(shape.widths)) == (arcs, widths)
-
-
-@pytest.mark.parametrize("case", cases())
-def test_a_dag_is_used_when_the_official_checker_finds_no_error(case):
-    path = INDEX.parent / case["file"]
-    flow = load_workflow([path], Path.read_bytes)
-    official = case["oracle_check"]
-    used = not official.get("Errors") and not official.get("IsCyclic")
-    if path.name in USE_EXCEPTIONS:
-        assert used != USE_EXCEPTIONS[path.name][1], "no exception any more"
-        used = not used
-    assert flow.used == used, [str(problem) for problem in flow.problems]
 
 
 def test_no_exception_is_left_over():
