@@ -92,7 +92,7 @@ class Submit(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-class Execute(Struct, frozen=True):
+class Execute(Struct, frozen=True, cache_hash=True):
     """001. ``gpus`` is ``GPUs = N`` of this event, None without such a line.
 
     ``gpu`` is the DeviceName; several different names are sorted and joined by " + ".
@@ -175,7 +175,7 @@ class Aborted(Struct, frozen=True):
     reason: str | None
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, cache_hash=True):
     """012. ``inferred``: not in any log but implied by a later event."""
 
     reason: str | None
@@ -184,7 +184,7 @@ class Held(Struct, frozen=True):
     inferred: bool = False
 
 
-class Released(Struct, frozen=True):
+class Released(Struct, frozen=True, cache_hash=True):
     """013."""
 
     reason: str | None
@@ -247,7 +247,7 @@ class Transfer(Enum):
     OUTPUT_FINISHED = "output-finished"
 
 
-class FileTransfer(Struct, frozen=True):
+class FileTransfer(Struct, frozen=True, cache_hash=True):
     """040. ``kind`` is None for a text that no known HTCondor writes."""
 
     kind: Transfer | None

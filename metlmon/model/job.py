@@ -173,8 +173,9 @@ class JobHistory(Struct):
 
 
 def _max_known(a: int | None, b: int | None) -> int | None:
-    known = [n for n in (a, b) if n is not None]
-    return max(known) if known else None
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)
 
 
 def _sum_known(a: int | None, b: int | None) -> int | None:

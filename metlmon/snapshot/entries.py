@@ -21,7 +21,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, JobKey, NodeKey
 from metlmon.model.reasons import cause_of
-from metlmon.model.sites import NameTable, alias_of, host_of
+from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of
 from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import (
     ExecutionEntry,
@@ -94,9 +94,11 @@ class EntryFactory:
             holds, executions, transfers = (
                 (before.job.holds, before.executions, before.transfers) if before else NOTHING
             )
-            job_entry = self._job(job, history, fields, holds)
-            executed = self._executions(job_entry, history, fields, attempts, final)
-            transferred = self._transfers(job_entry, history, user)
+            places = [self._names.site_and_gpu(each.machine) for each in history.executions]
+            starts = StartTimes(history.executions, places)
+            job_entry = self._job(job, history, fields, starts, holds)
+            executed = self._executions(job_entry, history, fields, attempts, places, final)
+            transferred = self._transfers(job_entry, history, starts, user)
             yield (
                 key,
                 JobEntries(
@@ -150,6 +152,7 @@ class EntryFactory:
         history: JobHistory,
         owner: Mapping[str, Any],
         attempts: Mapping[int, int],
+        places: Sequence[SiteAndGpu],
         final: int | None,
     ) -> Iterable[ExecutionEntry]:
         if not history.executions:
@@ -166,7 +169,7 @@ class EntryFactory:
             bad = execution.outcome not in _GOOD_OR_OPEN
             held = execution.held_by if bad else None
             suspended = [self.seconds(*span) or 0.0 for span in execution.suspensions]
-            site, gpu = self._names.site_and_gpu(machine)
+            site, gpu = places[index]
             # Interned: the host name is a new string in every slot name.
             host = host_of(machine) if machine else None
             if machine is not None and machine.alias and site:
@@ -227,9 +230,12 @@ class EntryFactory:
     # --- transfers ----------------------------------------------------------------------
 
     def _transfers(
-        self, job: JobEntry, history: JobHistory, user: NodeKey | JobKey
+        self,
+        job: JobEntry,
+        history: JobHistory,
+        starts: StartTimes,
+        user: NodeKey | JobKey,
     ) -> Iterable[TransferEntry]:
-        machines = StartTimes(history)
         for span in history.transfers:
             yield TransferEntry(
                 job=job.job,
@@ -241,27 +247,27 @@ class EntryFactory:
                 seconds=None if span.start is None else self.seconds(span.start, span.end),
                 outcome="in-flight" if span.outcome == "pending" else span.outcome,
                 host=self._texts.setdefault(span.host, span.host),
-                site=self._site_of(machines, span, user),
+                site=self._site_of(starts, span, user),
                 queue_seconds=span.queue_seconds,
             )
 
     def _site_of(
-        self, machines: StartTimes, span: TransferSpan, user: NodeKey | JobKey
+        self, starts: StartTimes, span: TransferSpan, user: NodeKey | JobKey
     ) -> str | None:
         """The site of a transfer.
 
         For input it is the site of the execution that followed, for output that of the one before;
         without one, the site of the host in other executions.
         """
-        execution = None
+        place = None
         if span.direction == "output":
-            execution = machines.last_to(span.start)
+            place = starts.last_to(span.start)
         elif span.outcome == "ok" and span.start is not None:
-            execution = machines.first_after(span.start)
-            if execution is None:
+            place = starts.first_after(span.start)
+            if place is None:
                 return None
-        if execution is not None:
-            return self._names.site_and_gpu(execution.machine)[0]
+        if place is not None:
+            return place[0]
         if not span.host:
             return None
         alias = alias_of(span.host) or ""
@@ -278,6 +284,7 @@ class EntryFactory:
         job: Job,
         history: JobHistory,
         owner: Mapping[str, Any],
+        starts: StartTimes,
         holds: tuple[HoldEntry, ...],
     ) -> JobEntry:
         usage = _memory(history.usage)
@@ -294,7 +301,7 @@ class EntryFactory:
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             states=StateChanges(self._share(states), times),
-            holds=reuse_equal(holds, self._holds(history)) if history.holds else (),
+            holds=reuse_equal(holds, self._holds(history, starts)) if history.holds else (),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
             bytes_at=_bytes_at(job, history),
@@ -309,17 +316,15 @@ class EntryFactory:
             return states
         return self._state_tuples.setdefault(states, states)
 
-    def _holds(self, history: JobHistory) -> Iterable[HoldEntry]:
+    def _holds(self, history: JobHistory, starts: StartTimes) -> Iterable[HoldEntry]:
         # By index, not by time: the eviction that a hold causes has the same second.
         held_at = [i for i, (_, state) in enumerate(history.states) if state is State.HELD]
         ends = [history.states[i + 1][0] if i + 1 < len(history.states) else None for i in held_at]
         find_state = latest_by([history.states[i][0] for i in held_at])
-        machines = StartTimes(history)
         for when, held in history.holds:
-            hold_index, execution = find_state(when), machines.last_to(when)
+            hold_index = find_state(when)
             end = None if hold_index is None else ends[hold_index]
-            machine = None if execution is None else execution.machine
-            site, gpu = self._names.site_and_gpu(machine)
+            site, gpu = starts.last_to(when) or (None, None)
             code, reason = (held.code, held.reason) if held else (None, None)
             yield HoldEntry(
                 start=when,
@@ -339,6 +344,8 @@ def reuse_equal(previous: Sequence[T], entries: Iterable[T]) -> tuple[T, ...]:
 
     A job may have thousands of holds or executions, of which a change adds one.
     """
+    if not previous:
+        return tuple(entries)
     candidates = chain(previous, repeat(None))
     return tuple(
         [
@@ -359,6 +366,8 @@ def _attempts(histories: Histories) -> dict[int, int]:
     """
     if len(histories) == 1:
         ((_, history),) = histories.values()
+        if len(history.executions) == 1:
+            return {id(history.executions[0]): 1}
         order = sorted(history.executions, key=lambda execution: execution.start)
         return {id(execution): number for number, execution in enumerate(order, start=1)}
     by_submission: dict[tuple[int, int], list[Sequence[Execution]]] = {}
@@ -415,9 +424,12 @@ def _shares(own: list[int | None], total: int | None) -> list[int | None]:
 
 def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
     """A function that finds the greatest index in ``times`` not after a moment."""
-    order = sorted(range(len(times)), key=times.__getitem__)
-    sorted_times = [times[index] for index in order]
-    greatest = list(accumulate(order, max))
+    sorted_times = sorted(times)
+    if sorted_times == times:
+        greatest: Sequence[int] = range(len(times))
+    else:
+        order = sorted(range(len(times)), key=times.__getitem__)
+        greatest = list(accumulate(order, max))
 
     def find(moment: datetime) -> int | None:
         count = bisect_right(sorted_times, moment)
@@ -431,12 +443,12 @@ class IdleTimes:
 
     def __init__(self, history: JobHistory) -> None:
         states = history.states
-        self._spans = sorted(
-            (start, end) for (start, state), (end, _) in pairwise(states) if state is _IDLE
-        )
+        spans = [(start, end) for (start, state), (end, _) in pairwise(states) if state is _IDLE]
+        spans.sort()
+        self._spans = spans
         self._open = states[-1][0] if states and states[-1][1] is _IDLE else None
-        self._starts = [start for start, _ in self._spans]
-        self._ends = list(accumulate((end for _, end in self._spans), max))
+        self._starts = [start for start, _ in spans]
+        self._ends = list(accumulate([end for _, end in spans], max))
 
     def between(self, since: datetime, until: datetime) -> Iterable[tuple[datetime, datetime]]:
         """The parts of the idle intervals between two moments."""
@@ -451,33 +463,36 @@ class IdleTimes:
 
 
 class StartTimes:
-    """The executions of a job, by start time."""
+    """The places of a job's executions, by start time."""
 
-    def __init__(self, history: JobHistory) -> None:
-        self._executions = history.executions
-        starts = [execution.start for execution in history.executions]
+    def __init__(self, executions: Sequence[Execution], places: Sequence[SiteAndGpu]) -> None:
+        self._places = places
+        starts = [execution.start for execution in executions]
         self._last = latest_by(starts)
-        order = sorted(range(len(starts)), key=starts.__getitem__)
-        self._sorted = [starts[index] for index in order]
-        self._smallest = list(accumulate(reversed(order), min))[::-1]
+        self._sorted = sorted(starts)
+        if self._sorted == starts:
+            self._smallest: Sequence[int] = range(len(starts))
+        else:
+            order = sorted(range(len(starts)), key=starts.__getitem__)
+            self._smallest = list(accumulate(reversed(order), min))[::-1]
         self._first_open = next(
-            (i for i, execution in enumerate(history.executions) if execution.end is None), None
+            (index for index, execution in enumerate(executions) if execution.end is None), None
         )
 
-    def last_to(self, moment: datetime | None) -> Execution | None:
-        """The last in the log that started by this moment; for None, the last of all."""
+    def last_to(self, moment: datetime | None) -> SiteAndGpu | None:
+        """Of the last in the log that started by this moment; for None, the last of all."""
         if moment is None:
-            return self._executions[-1] if self._executions else None
+            return self._places[-1] if self._places else None
         index = self._last(moment)
-        return None if index is None else self._executions[index]
+        return None if index is None else self._places[index]
 
-    def first_after(self, moment: datetime) -> Execution | None:
-        """The first in the log that started then or later, or that is still open."""
+    def first_after(self, moment: datetime) -> SiteAndGpu | None:
+        """Of the first in the log that started then or later, or that is still open."""
         after = bisect_left(self._sorted, moment)
         indices = [*self._smallest[after : after + 1]]
         if self._first_open is not None:
             indices.append(self._first_open)
-        return self._executions[min(indices)] if indices else None
+        return self._places[min(indices)] if indices else None
 
 
 class InputTransfers:
