@@ -273,6 +273,16 @@ def identity(event: Event | PlainData, strings: StringTable) -> Identity:
     )
 
 
+def identity_unredacted(event: Event) -> Identity:
+    """The identity of an event that may contain secrets.
+
+    Most copies add nothing: only their first lines are searched for secrets.
+    """
+    elapsed = event.time - _EPOCH
+    text = redact_and_truncate(event.text)[:TEXT_LIMIT]
+    return event.number, elapsed.days * 86400 + elapsed.seconds, text
+
+
 def is_damaged(event: Event | PlainData) -> bool:
     """Was the event truncated in the log?"""
     if isinstance(event, Event):

@@ -20,6 +20,7 @@ from metlmon.model.event_store import (
     PlainData,
     StringTable,
     identity,
+    identity_unredacted,
     is_damaged,
     pack,
     redact_and_truncate,
@@ -213,8 +214,8 @@ class Job:
         events = self._events
         if isinstance(events, bytes):
             events = self._unpack(events)
-        event = redacted_event(event, strings)
         if is_latest:
+            event = redacted_event(event, strings)
             events.append(stream, event, strings)
             if self._history is not None:
                 codes = self._store.checkpoint_codes
@@ -324,14 +325,15 @@ class Job:
     def pack(self) -> None:
         """Pack the events and drop the cached history."""
         if not isinstance(self._events, bytes):
-            self._events = pack(self._events.streams, self._store.strings)
+            events = self._events
+            self._events = events.packed or pack(events.streams, self._store.strings)
         self._history = None
         self._store.unpacked.pop(self, None)
 
     def _unpack(self, packed: bytes) -> EventBuffer:
         parts = unpack(packed, self._store.strings)
         buffer = self._events = EventBuffer(
-            {Stream(rank, file): events for rank, file, events in parts}
+            {Stream(rank, file): events for rank, file, events in parts}, packed
         )
         self._store.unpacked[self] = None
         return buffer
@@ -340,18 +342,21 @@ class Job:
 class EventBuffer:
     """The unpacked events of one job, by log; None replaces a removed event.
 
-    Those that have been packed before are plain data: few of them are needed again.
+    Those that have been packed before are plain data: few of them are needed again. ``packed``:
+    all of them packed; None once one has been added since.
     """
 
-    __slots__ = ("_index", "streams")
+    __slots__ = ("_index", "packed", "streams")
 
-    def __init__(self, streams: dict[Stream, list[PlainData]]) -> None:
+    def __init__(self, streams: dict[Stream, list[PlainData]], packed: bytes | None = None) -> None:
         self.streams = streams
+        self.packed = packed
         # Built on demand: most jobs are in one log, with few events in the same second.
         self._index: dict[Identity, tuple[Stream, int]] | None = None
 
     def append(self, stream: Stream, event: Event, strings: StringTable) -> None:
         """Append an event that is not in the buffer."""
+        self.packed = None
         events = self.streams.get(stream)
         if events is None:
             events = self.streams[stream] = []
@@ -364,7 +369,7 @@ class EventBuffer:
         self._index = None
 
     def add_if_new(self, stream: Stream, event: Event, store: EventStore) -> bool:
-        """Add an event that may be a copy; return False if the copy adds nothing.
+        """Add an event, without its secrets; return False for a copy that adds nothing.
 
         Of two copies the undamaged one is stored, else that of the log with the lower rank,
         which has more of the job.
@@ -378,17 +383,18 @@ class EventBuffer:
                 for index, known in enumerate(events)
                 if known is not None
             }
-        position = self._index.get(identity(event, strings))
+        position = self._index.get(identity_unredacted(event))
         if position is not None:
             known_stream, index = position
-            if not event.damaged and is_damaged(self.streams[known_stream][index]):
-                if known_stream <= stream:
-                    self.streams[known_stream][index] = event
-                    return True
-            elif event.damaged or known_stream <= stream:
+            is_better = not event.damaged and is_damaged(self.streams[known_stream][index])
+            if not is_better and (event.damaged or known_stream <= stream):
                 return False
+            self.packed = None
+            if is_better and known_stream <= stream:
+                self.streams[known_stream][index] = redacted_event(event, strings)
+                return True
             self.streams[known_stream][index] = None
-        self.append(stream, event, strings)
+        self.append(stream, redacted_event(event, strings), strings)
         return True
 
 
