@@ -389,7 +389,9 @@ class Ensemble:
             affected.to_attribute.add(key)
 
     def _new_job(self, key: JobKey, affected: _Affected) -> Job:
-        job = self.jobs[key] = Job(*key, self.event_store)
+        job = Job(*key, self.event_store)
+        key = job.key
+        self.jobs[key] = job
         self._attributor.add_job(key)
         job.node_name = self._factories.get(key[0])
         affected.to_attribute.add(key)

@@ -125,6 +125,8 @@ class Job:
         "aborted_by",
         "batch_name",
         "cluster",
+        "id",
+        "key",
         "last_image_size",
         "logged_submit",
         "memory_max",
@@ -142,6 +144,9 @@ class Job:
         self.cluster = cluster
         self.proc = proc
         self.subproc = subproc
+        self.id: JobId = (cluster, proc)
+        self.key: JobKey = (cluster, proc, subproc)
+        """The job's key in the ensemble: one object, since many records contain it."""
         self.node_name: str | None = None
         self.batch_name: str | None = None
         self.aborted_by: int | None = None
@@ -157,16 +162,6 @@ class Job:
         self._history: JobHistory | None = None
         self._submission: tuple[datetime | None] | None = None
         self.logged_submit: datetime | None = None
-
-    @property
-    def id(self) -> JobId:
-        """Cluster and proc."""
-        return (self.cluster, self.proc)
-
-    @property
-    def key(self) -> JobKey:
-        """The job's key in the ensemble."""
-        return (self.cluster, self.proc, self.subproc)
 
     @property
     def noop(self) -> bool:

@@ -81,7 +81,7 @@ class PostedNode(NamedTuple):
     ``success``: the execution that completes it. ``is_final``: its entry says so.
     """
 
-    jobs: frozenset[JobKey]
+    jobs: tuple[JobKey, ...]
     success: tuple[JobKey, int] | None
     is_final: bool
 
@@ -334,7 +334,7 @@ class Aggregates:
         node = self.node_of(job)
         if node is not None and node in self.nodes:
             self._post_node(node)
-            changed -= self._posted[node].jobs
+            changed.difference_update(self._posted[node].jobs)
         else:
             self._post_stray(job)
 
@@ -389,7 +389,7 @@ class Aggregates:
         )
         for job_key, entries in built:
             self.entries.put(job_key, entries)
-        self._posted[key] = PostedNode(frozenset(j.key for j in record.jobs), success, is_final)
+        self._posted[key] = PostedNode(_job_keys(record), success, is_final)
         self._mark_run(key)
 
     def _owner(self, key: NodeKey) -> JobOwner:
@@ -525,7 +525,7 @@ class Aggregates:
         if posted is None:
             return bool(record.jobs)
         has_other_end = posted.success is not None and posted.is_final is not completed
-        return has_other_end or {job.key for job in record.jobs} != posted.jobs
+        return has_other_end or _job_keys(record) != posted.jobs
 
     def _count_state(
         self, key: NodeKey, state: State, training: bool, is_service: bool, delta: int
@@ -569,6 +569,10 @@ class Aggregates:
         del keys[MOST_SPECIAL:]
         keys.sort(key=lambda key: _SPECIAL_ORDER.index(self.nodes[key].node.kind))
         return keys
+
+
+def _job_keys(record: NodeRecord) -> tuple[JobKey, ...]:
+    return tuple(sorted([job.key for job in record.jobs]))
 
 
 def _set_member(keys: set[K], key: K, present: bool) -> None:

@@ -139,10 +139,9 @@ class EntryFactory:
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
         """Seconds between two times; up to ``as_of`` where ``end`` is None."""
-        end = end or self.as_of
-        if start is None or end is None:
-            return None
-        return self._clock.seconds(start, end)
+        if end is None:
+            end = self.as_of
+        return None if start is None or end is None else self._clock.seconds(start, end)
 
     # --- executions ---------------------------------------------------------------------
 
