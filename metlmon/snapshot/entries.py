@@ -217,7 +217,7 @@ class EntryFactory:
         if since is None:
             return None, transfer
         spans = idle.between(since, until)
-        return sum((self.seconds(*each) or 0.0 for each in spans), 0.0), transfer
+        return sum([self.seconds(start, end) or 0.0 for start, end in spans], 0.0), transfer
 
     def _note_host_site(self, alias: str, site: str) -> None:
         """Store the site of a host; entries that were built without it are stale."""
@@ -449,16 +449,19 @@ class IdleTimes:
         self._starts = [start for start, _ in spans]
         self._ends = list(accumulate([end for _, end in spans], max))
 
-    def between(self, since: datetime, until: datetime) -> Iterable[tuple[datetime, datetime]]:
+    def between(self, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
         """The parts of the idle intervals between two moments."""
         if until <= since:
-            return
+            return []
         first, after = bisect_right(self._ends, since), bisect_left(self._starts, until)
-        for start, end in self._spans[first:after]:
-            if end > since:
-                yield max(start, since), min(end, until)
+        parts = [
+            (max(start, since), min(end, until))
+            for start, end in self._spans[first:after]
+            if end > since
+        ]
         if self._open is not None and self._open < until:
-            yield max(self._open, since), until
+            parts.append((max(self._open, since), until))
+        return parts
 
 
 class StartTimes:
@@ -503,7 +506,8 @@ class InputTransfers:
             for index, span in enumerate(history.transfers)
             if span.direction == "input" and span.outcome == "ok" and span.start is not None
         ]
-        spans.sort(key=itemgetter(0, 1))
+        if len(spans) > 1:
+            spans.sort(key=itemgetter(0, 1))
         self._spans = spans
         self._starts = [start for start, _, _ in spans]
 
