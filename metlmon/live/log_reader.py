@@ -173,7 +173,7 @@ class LogReader:
         self, data: bytes, year: int | None, clock: Clock, until: datetime | None
     ) -> FastResult:
         result = parse_fast(data, self.position, year_hint=year, until=until)
-        if clock.zone is None or not result.images:
+        if not clock.zone_varies or not result.images:
             return result
         # A log may switch to UTC: only local times can be compared.
         times = [clock.naive(event.time) for event in result.events]

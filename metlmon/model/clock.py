@@ -55,7 +55,8 @@ class Clock:
     def __init__(self, zone: tzinfo | None = None) -> None:
         self.zone = zone
         # A zone with one offset for all times returns it for None.
-        self._zone_varies = zone is not None and zone.utcoffset(None) is None
+        self.zone_varies = zone is not None and zone.utcoffset(None) is None
+        """Does the zone that was set have several offsets?"""
         self._seen: list[tuple[datetime, int]] = []
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
@@ -199,7 +200,7 @@ class Clock:
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
         # A single offset does not change a difference.
-        if self._varies or self._zone_varies:
+        if self._varies or self.zone_varies:
             a, b = self._utc(start), self._utc(end)
             if a is not None and b is not None:
                 return max(0.0, (b - a).total_seconds())
@@ -207,7 +208,7 @@ class Clock:
 
     def is_ambiguous(self, stamp: datetime) -> bool:
         """Is the timestamp in a repeated hour?"""
-        if not self._zone_varies or stamp.tzinfo is not None:
+        if not self.zone_varies or stamp.tzinfo is not None:
             return False
         if (
             self._steady_interval is not None
@@ -219,7 +220,7 @@ class Clock:
 
     def is_steady(self, first: datetime, last: datetime) -> bool:
         """Is the zone that was set without clock changes between these timestamps?"""
-        if not self._zone_varies:
+        if not self.zone_varies:
             return True
         first, last = self.naive(first), self.naive(last)
         if last - first > ONE_MONTH or self.is_ambiguous(first) or self.is_ambiguous(last):

@@ -242,7 +242,8 @@ class Ensemble:
         is_first_batch = stats.first is None
         events = batch.events
         times = [event.time for event in events]
-        if self.clock.zone is not None or {time.tzinfo for time in times} - {None}:
+        in_local_time = {time.tzinfo for time in times} <= {None}
+        if times and not (in_local_time and self.clock.is_steady(min(times), max(times))):
             events = [self._with_local_time(event, stats) for event in events]
             times = [event.time for event in events]
         elif times:
