@@ -67,6 +67,9 @@ def leaves(nodes: Iterable[Node]) -> list[Node]:
 
 def cycle(nodes: Mapping[str, Node]) -> list[str]:
     """The names along one cycle, first and last the same; empty when there is none."""
+    parents = {name: node.parents for name, node in nodes.items()}
+    if len(topological_order(parents)) == len(parents):
+        return []
     try:
         TopologicalSorter({name: sorted(node.parents) for name, node in nodes.items()}).prepare()
     except CycleError as error:

@@ -453,10 +453,17 @@ class UsageTable(Sequence[UsageRow]):
 
     def named(self, name: str) -> UsageRow | None:
         """The first row with this name, or None; no other row is parsed."""
-        title, *lines = self.text.split("\n")
-        columns = _usage_columns(title)
-        rows = (_parse_usage_row(*_split_line(line), columns) for line in lines if name in line)
-        return next((row for row in rows if row.name == name), None)
+        text = self.text
+        title = text.partition("\n")[0]
+        position = text.find(name, len(title))
+        while position >= 0:
+            start, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
+            line = text[start:] if end < 0 else text[start:end]
+            row = _parse_usage_row(*_split_line(line), _usage_columns(title))
+            if row.name == name:
+                return row
+            position = text.find(name, start + len(line))
+        return None
 
     def __len__(self) -> int:
         return self.text.count("\n")
