@@ -135,6 +135,9 @@ class SafeDirectory:
     def __init__(self, handle: int, path: str) -> None:
         self.handle, self.path = handle, path
 
+    def __del__(self) -> None:
+        os.close(self.handle)
+
     def open(self, name: str) -> "Optional[SafeDirectory]":
         """The subdirectory of this name, None if it does not exist."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
