@@ -38,7 +38,8 @@ class Column(Struct, Generic[T], frozen=True):
     else the largest is dropped first. ``minimum`` and ``maximum`` bound the width in cells;
     ``comfortable`` is a width down to which the column shrinks before any column is dropped, and
     ``grow`` one up to which it takes spare room. ``graphic``: a bar, which a pipe does not
-    get. ``reserve`` returns the cells that a row may need later, where columns must not move.
+    get. ``measure`` returns the cells that a row needs where it has a shorter text for less
+    room; ``reserve`` those that it may come to need, of the spare room.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Column(Struct, Generic[T], frozen=True):
     comfortable: int | None = None
     grow: int = 0
     graphic: bool = False
+    measure: Callable[[T], int] | None = None
     reserve: Callable[[T], int] | None = None
 
 
@@ -102,13 +104,13 @@ def fit_columns(
 
     Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
     widest shrink, down to ``minimum``; spare room goes to those with ``grow``. ``widest`` keeps
-    the widest content of each column, so that columns do not move to and fro with the rows, and
-    has them reserve what a row may need later.
+    the widest content of each column, so that columns do not move to and fro with the rows; of
+    the spare room they then reserve what a row may need later.
     """
     natural_widths = {} if widest is None else widest
     for spec in specs:
         natural_widths[spec.name] = max(
-            _natural_width(spec, rows, widest is not None), natural_widths.get(spec.name, 0)
+            _natural_width(spec, rows), natural_widths.get(spec.name, 0)
         )
     fitting = list(specs)
     room = width - MARGIN - 1
@@ -123,13 +125,18 @@ def fit_columns(
     widths = {spec.name: natural_widths[spec.name] for spec in fitting}
     _shrink(fitting, widths, room, {s.name: s.comfortable or natural_widths[s.name] for s in specs})
     _shrink(fitting, widths, room, {s.name: s.minimum for s in specs})
-    spare = room - _total_width(fitting, widths)
-    for spec in fitting:
-        if spec.grow > widths[spec.name] and spare > 0:
-            extra = min(spare, spec.grow - widths[spec.name])
-            widths[spec.name] += extra
-            spare -= extra
+    if widest is not None:
+        _widen(widths, room, {s.name: _reserved_width(s, rows) for s in fitting if s.reserve})
+    _widen(widths, room, {spec.name: spec.grow for spec in fitting})
     return widths
+
+
+def _widen(widths: dict[str, int], room: int, wanted: Mapping[str, int]) -> None:
+    """Give the spare room to columns that want more, in order."""
+    for name, width in wanted.items():
+        spare = room - sum(widths.values()) - GAP * max(0, len(widths) - 1)
+        if width > widths[name] and spare > 0:
+            widths[name] += min(spare, width - widths[name])
 
 
 SAMPLE: Final = 200
@@ -137,11 +144,18 @@ SAMPLE: Final = 200
 Measuring ten thousand rows takes a second per snapshot."""
 
 
-def _natural_width(spec: Column[T], rows: Sequence[T], reserve: bool) -> int:
-    sample = rows[:: 1 + len(rows) // SAMPLE]
-    widest = max((line_width(spec.cell(row, None)) for row in sample), default=0)
-    if reserve and spec.reserve is not None:
-        widest = max([widest, *map(spec.reserve, sample)])
+def _sample(rows: Sequence[T]) -> Sequence[T]:
+    return rows[:: 1 + len(rows) // SAMPLE]
+
+
+def _reserved_width(spec: Column[T], rows: Sequence[T]) -> int:
+    reserved = map(spec.reserve, _sample(rows)) if spec.reserve is not None else ()
+    return min(spec.maximum, max(reserved, default=0))
+
+
+def _natural_width(spec: Column[T], rows: Sequence[T]) -> int:
+    measure = spec.measure or (lambda row: line_width(spec.cell(row, None)))
+    widest = max(map(measure, _sample(rows)), default=0)
     return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
 
 

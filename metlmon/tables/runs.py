@@ -38,6 +38,7 @@ from metlmon.text.spans import (
     symbol_span,
     wrap,
 )
+from metlmon.text.spans import width as line_width
 
 FAULTS: Final = frozenset(
     {
@@ -148,6 +149,7 @@ def specs(
             minimum=7,
             comfortable=9 if ambiguous_names else 14,
             maximum=32,
+            measure=_site_width,
             reserve=_site_room,
         ),
         text_column("gpu", "GPU", _gpu, drop=7, maximum=20),
@@ -278,6 +280,14 @@ def _site_cell(row: RunRow, cells: int | None) -> Line:
     return site_and_target(job.site, job.target, job.off_target, cells, state=job.state)
 
 
+def _site_width(row: RunRow) -> int:
+    """The cells of a job's site without the one where it was: it needs no more once released."""
+    job = row.shown_epoch
+    if job is None or job.site is None or job.state not in UNPLACED:
+        return line_width(_site_cell(row, None))
+    return cell_len(plain(job.site, 40) if job.target is None else formatting.wants(job.target))
+
+
 def _site_room(row: RunRow) -> int:
     """The cells of a job's site: after a release or an eviction it may wait again."""
     job = row.shown_epoch
@@ -299,8 +309,10 @@ def site_and_target(
     """
     if site is not None and state in UNPLACED:
         text = formatting.site(site, target, off_target, state=state)
-        if target is None or cells is None or len(text) <= cells:
+        if cells is None or len(text) <= cells:
             return line((text, DIM))
+        if target is None:
+            return line((f"({formatting.clip(plain(site, 40), max(1, cells - 2))})", DIM))
     elif site is not None:
         return _site_with_target(plain(site, 40), target, off_target, cells)
     if target is None:
