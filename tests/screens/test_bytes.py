@@ -102,10 +102,10 @@ async def test_a_job_that_waits_again_moves_no_column() -> None:
 
 
 async def test_room_for_the_last_site_costs_no_column() -> None:
-    """At 80 columns: the GPU stays, and a job without a target names its last site briefly."""
+    """At 78 columns: the GPU stays, and a job without a target names its last site briefly."""
     many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, site="aws") for n in range(5))
     many = tuple(replace(row, latest=replace(row.latest, target=None)) for row in many)
-    async with terminal(FakeFeed(update(status(many))), size=(80, 24)) as seen:
+    async with terminal(FakeFeed(update(status(many))), size=(78, 24)) as seen:
         assert "GPU" in seen.line("PROGRESS")
         latest = replace(many[2].latest, state=State.IDLE)
         idle = replace(many[2], state=State.IDLE, latest=latest)
