@@ -94,8 +94,11 @@ def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
 def test_without_a_target_it_says_where_the_job_was() -> None:
     at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU").evict(7), f"JOB {NODE} t\n")
     assert _where(at) == "was at Delta-GPU"
-    text = "".join(piece for piece, _ in site_and_target(at.site, at.target, None, False, at.state))
-    assert text == "was at Delta-GPU"
+    texts = [
+        "".join(piece for piece, _ in site_and_target(at.site, at.target, False, cells, at.state))
+        for cells in (None, 16, 15, 9)
+    ]
+    assert texts == ["was at Delta-GPU", "was at Delta-GPU", "(Delta-GPU)", "(Delta-…)"]
 
 
 # --- done without a job -------------------------------------------------------------------
