@@ -93,7 +93,7 @@ def format_traceback(error: BaseException) -> list[str]:
 
 
 def _safe_text(text: str, max_length: int) -> str:
-    # Imported late: few commands need them, and whoever reads a log has them already.
+    # Imported late: few commands need them, and those that read a log have them already.
     from metlmon.redact import redact_secrets
     from metlmon.text.formatting import plain
 

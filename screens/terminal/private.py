@@ -30,6 +30,7 @@ from textual.filter import Monochrome, NoColor
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.screen import Screen
+from textual.timer import Timer
 
 __all__ = [
     "BRACKETED_PASTE_END",
@@ -129,6 +130,16 @@ class HookedApp(FaultTolerant, App[int]):
     def is_exiting(self) -> bool:
         """Has ``exit`` been called?"""
         return self._exit
+
+    def set_timer(self, *args: Any, **kwargs: Any) -> Timer:
+        """Call a function once, later, also where the process is preempted for the whole delay.
+
+        Textual's timers skip calls that are late. A timer of one call then never calls: after
+        that of a change of size, which has 8 ms, no later size would be used.
+        """
+        timer = super().set_timer(*args, **kwargs)
+        timer._skip = False
+        return timer
 
     # --- painting -----------------------------------------------------------------------------
 

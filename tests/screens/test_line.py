@@ -9,11 +9,15 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from screens.base.fault_tolerant_app import EXIT_TIMEOUT_SECONDS
+from screens.widgets.table import Table
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import Eager
 from tests.support.terminal import PATIENCE, PseudoTerminal, terminal_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +100,23 @@ def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path) -> None:
         t.type("\x03")
         assert t.end() == 130
         assert t.restored()
+
+
+async def test_a_call_is_not_lost_where_the_process_is_preempted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A timer of 8 ms applies a new size: it skipped its only call, and all later sizes waited."""
+    app = Eager(FakeFeed(update()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.resize_terminal(70, 20)
+        clock = count(time.monotonic(), 0.02)
+        with monkeypatch.context() as slow:
+            slow.setattr("textual.timer._time.get_time", lambda: next(clock))
+            await pilot.resize_terminal(39, 8)
+            await pilot.pause(0.1)
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause(0.1)
+        assert app.screen.query_one(Table).size.width == 100
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
