@@ -1,0 +1,1 @@
+"""What is wrong with an ensemble, and what a person can do about it."""

@@ -1,0 +1,101 @@
+"""Health entries: each trouble of an ensemble once, ranked by what it blocks.
+
+The header, the Health screen, the faults filter, ``metlmon health``, ``status --json``,
+``--exit-on`` and notifications all read these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from metlmon.model.job_events import JobId, NodeKey
+
+
+class Severity(StrEnum):
+    """How serious an entry is; members are in the order in which entries are listed.
+
+    ``STOPPED``: something can go on no further. ``BLOCKED``: something waits for a person.
+    ``COSTLY``: it costs time or GPU-hours. ``NOTE``: it limits what the figures can say.
+    """
+
+    STOPPED = "stopped"
+    BLOCKED = "blocked"
+    COSTLY = "costly"
+    NOTE = "note"
+
+
+class HealthEntry(Struct, frozen=True, kw_only=True):
+    """One trouble: what it is, whom it concerns, and the next step.
+
+    ``key`` identifies the trouble in later snapshots and in later processes. ``kind``: one of
+    :data:`metlmon.health.kinds.KINDS`. ``open``: it is so at as-of. ``text``: one line that
+    names the cause, without the names of runs; ``reason``: the full text as logged, None if
+    there is none. ``act``: the offered action's name as in ``metlmon act``, or None.
+    ``runs``: run keys; ``nodes``: the number of nodes; ``node_keys`` and ``jobs``: which of them
+    the cursor or an action can go to. ``epochs_blocked``: epochs that will not be trained unless
+    somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
+    that held or removed it; ``removal_at``: when the policy will remove the first held job.
+    ``gpu_hours``: badput, in the ensemble's hour unit. ``heading``: what several entries have in
+    common, under which a screen lists them (one policy that removed jobs held for different
+    reasons). Names and reasons are as logged: whoever shows them makes them safe.
+    """
+
+    key: str
+    kind: str
+    severity: Severity
+    open: bool
+    text: str
+    advice: str
+    act: str | None = None
+    dag: str | None = None
+    runs: tuple[str, ...] = ()
+    nodes: int = 0
+    node_keys: tuple[NodeKey, ...] = ()
+    jobs: tuple[JobId, ...] = ()
+    epochs_blocked: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+    code: int | None = None
+    subcode: int | None = None
+    code_name: str | None = None
+    policy: str | None = None
+    removal_at: datetime | None = None
+    reason: str | None = None
+    gpu_hours: float = 0.0
+    site: str | None = None
+    heading: str | None = None
+
+
+class Health(Struct, frozen=True):
+    """All entries, the open ones first, each group ranked; and the ensemble in figures.
+
+    ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their
+    epochs that are not done; ``jobs_queued``: jobs in the queue according to the logs;
+    ``names``: run names by run key.
+    """
+
+    entries: tuple[HealthEntry, ...] = ()
+    runs_total: int = 0
+    runs_stopped: int = 0
+    epochs_left: int = 0
+    jobs_queued: int = 0
+    names: Mapping[str, str] = {}
+
+    @property
+    def open_entries(self) -> tuple[HealthEntry, ...]:
+        """Entries that hold at as-of."""
+        return tuple(entry for entry in self.entries if entry.open)
+
+    @property
+    def closed_entries(self) -> tuple[HealthEntry, ...]:
+        """Entries that are over."""
+        return tuple(entry for entry in self.entries if not entry.open)
+
+    @property
+    def worst(self) -> HealthEntry | None:
+        """The first open entry above a note."""
+        return next((e for e in self.open_entries if e.severity is not Severity.NOTE), None)
