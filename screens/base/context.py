@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from textual.screen import Screen
 
+from metlmon.config.user_state import state_directory
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
@@ -161,13 +162,10 @@ class ListState(Struct):
     reversed: bool = False
 
 
-def state_file() -> Path:
-    """The file of the user's choices; a relative ``XDG_STATE_HOME`` is ignored.
-
-    It is ``$XDG_STATE_HOME/metlmon/lists.json``, else below ``~/.local/state``.
-    """
-    base = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".local/state") / "metlmon/lists.json"
+def state_file() -> Path | None:
+    """The file of the user's choices, ``lists.json``; None if there is no home."""
+    directory = state_directory()
+    return None if directory is None else directory / "lists.json"
 
 
 def load_states(path: Path | None) -> dict[str, ListState]:

@@ -1,0 +1,135 @@
+"""What metlmon remembers for its user about each dagdir: small private files, never in a dagdir.
+
+They are in ``$XDG_STATE_HOME/metlmon`` (else ``~/.local/state/metlmon``), in one folder for each
+purpose, and named after the dagdir's real path.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+MAX_STATE_BYTES: Final = 1 << 20
+"""Size of a file beyond which it is neither read nor written."""
+
+MAX_FILES: Final = 500
+"""Files of one purpose; the ones written longest ago are removed first."""
+
+SUFFIX: Final = ".json"
+
+
+def state_directory() -> Path | None:
+    """The directory of the user's state, existing or not; None if there is no home."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        # The XDG specification requires that a relative path is ignored.
+        home = Path(base) if os.path.isabs(base) else Path.home() / ".local/state"
+    except (RuntimeError, ValueError):
+        return None
+    return home / "metlmon" if home.is_absolute() else None
+
+
+def state_path(purpose: str, dagdir: Path) -> Path | None:
+    """The file of a dagdir for a purpose, ``seen`` or ``notified``; None: nothing is remembered.
+
+    That is so without a home, and where the file would be inside the dagdir.
+    """
+    directory = state_directory()
+    if directory is None:
+        return None
+    try:
+        real = os.path.realpath(dagdir)
+        if Path(os.path.realpath(directory)).is_relative_to(real):
+            return None
+    except OSError:
+        # The current directory is gone, so relative paths cannot be resolved.
+        return None
+    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
+    return directory / purpose / f"{name}{SUFFIX}"
+
+
+def read_state(path: Path | None, kind: type[T]) -> T | None:
+    """The content of a file; None if there is none that the user alone can have written."""
+    if path is None:
+        return None
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            is_private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+            if not (stat.S_ISREG(status.st_mode) and is_private):
+                return None
+            return msgspec.json.decode(file.read(MAX_STATE_BYTES), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def write_state(path: Path | None, value: Any) -> bool:
+    """Replace the content of a file; return whether that succeeded. If not, the old one stays."""
+    content = msgspec.json.encode(value)
+    if path is None or len(content) > MAX_STATE_BYTES:
+        return False
+    draft = path.with_name(f".{os.getpid()}.{os.urandom(4).hex()}{SUFFIX}")
+    try:
+        _make_directory(path.parent)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            with open(os.open(draft, flags, 0o600), "wb") as file:
+                file.write(content)
+            os.replace(draft, path)
+        finally:
+            # After success it does not exist any more.
+            with suppress(OSError):
+                os.unlink(draft)
+        _remove_oldest(path.parent)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def state_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file; False: another process holds it. Ends with the process.
+
+    There are 256 locks for all files, and none is ever removed, since it might be in use. Raises
+    OSError if there can be no lock, for example on a full disk.
+    """
+    _make_directory(path.parent)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path.with_name(f"lock-{path.name[:2]}"), flags, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _make_directory(directory: Path) -> None:
+    """Create a directory for the user only. Raises OSError."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+
+
+def _remove_oldest(directory: Path) -> None:
+    with os.scandir(directory) as entries:
+        files = [entry for entry in entries if entry.name.endswith(SUFFIX)]
+    if len(files) <= MAX_FILES:
+        return
+    files.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)
+    for entry in files[:-MAX_FILES]:
+        os.unlink(entry.path)

@@ -1,0 +1,94 @@
+"""What has changed in an ensemble since its user last looked at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.config.user_state import read_state, state_path, write_state
+from metlmon.model.states import State
+from metlmon.snapshot.row_text import counted_states
+from metlmon.snapshot.types import RunRow, Status
+from metlmon.text.formatting import count, moment, number
+
+PURPOSE: Final = "seen"
+
+FINISHED: Final = "finished"
+
+TROUBLE: Final[Mapping[State, str]] = {
+    State.HELD: "held",
+    State.FAILED: "failed",
+    State.REMOVED: "removed",
+}
+
+
+class EnsembleSummary(Struct, frozen=True):
+    """What can be compared of an ensemble: its progress, and the runs that need attention.
+
+    ``seen_at``: when the user saw it, in the local time of this host. ``done``: epochs that are
+    done, or nodes where no node is an epoch (``noun``). ``runs``: held, failed, removed or
+    finished runs by key. ``nodes``: the numbers of such nodes where there are no runs.
+    """
+
+    seen_at: datetime
+    done: int
+    noun: str
+    runs: dict[str, str] = {}
+    nodes: dict[str, int] = {}
+
+
+def summarize(status: Status, seen_at: datetime) -> EnsembleSummary:
+    """The summary of a status that was seen at ``seen_at``, a local time without zone."""
+    states = counted_states(status)
+    runs = {run.key: word for run in status.runs if (word := _word(run)) is not None}
+    nodes = {word: states.get(state, 0) for state, word in TROUBLE.items()}
+    return EnsembleSummary(
+        seen_at=seen_at,
+        done=states.get(State.COMPLETED, 0),
+        noun="epoch" if states is status.epoch_states else "node",
+        runs=runs,
+        nodes={} if status.runs else nodes,
+    )
+
+
+def _word(run: RunRow) -> str | None:
+    if run.epochs_total and run.epochs_done + run.epochs_skipped == run.epochs_total:
+        return FINISHED
+    return TROUBLE.get(run.state)
+
+
+def difference(before: EnsembleSummary | None, now: EnsembleSummary) -> str | None:
+    """``since 14 Nov 08:14: 12 epochs done, 1 run held, 2 finished``.
+
+    None if nothing of that has changed, and if nothing was seen before.
+    """
+    if before is None:
+        return None
+    parts = []
+    if before.noun == now.noun and now.done > before.done:
+        parts.append(f"{count(now.done - before.done, now.noun)} done")
+    noun = "run" if now.runs else "" if parts else "node"
+    for word in (*TROUBLE.values(), FINISHED):
+        changed = sum(new == word != before.runs.get(key) for key, new in now.runs.items())
+        changed = changed or max(0, now.nodes.get(word, 0) - before.nodes.get(word, 0))
+        if changed:
+            counted = count(changed, noun) if noun else number(changed)
+            parts.append(f"{counted} {word}")
+            noun = ""
+    if not parts:
+        return None
+    return f"since {moment(before.seen_at, now.seen_at.year)}: {', '.join(parts)}"
+
+
+def load_last_seen(dagdir: Path) -> EnsembleSummary | None:
+    """What the user last saw of a dagdir; None if that is not known. Reads one small file."""
+    return read_state(state_path(PURPOSE, dagdir), EnsembleSummary)
+
+
+def save_last_seen(dagdir: Path, summary: EnsembleSummary) -> bool:
+    """Remember that the user saw this of a dagdir; return whether that succeeded."""
+    return write_state(state_path(PURPOSE, dagdir), summary)
