@@ -65,7 +65,7 @@ _CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.it
 MOMENT: Final = (
     option(
         "--as-of",
-        "show the ensemble as it was then (2025-11-14T08:14:00, the logs' local time)",
+        "show the ensemble as it was then (2025-11-14T08:14:00, '14 Nov 08:14', yesterday, 7d)",
         metavar="TIME",
     ),
     option(
@@ -101,7 +101,9 @@ EXIT_ON: Final = (
 )
 COMMON: Final = (DIR, JSON, *MOMENT, ASCII)
 WINDOW: Final = (
-    option("--since", "from then on (2025-11-01, local time)", metavar="TIME"),
+    option(
+        "--since", "from then on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)", metavar="TIME"
+    ),
     option("--until", "up to then, which is not in it", metavar="TIME"),
     option("--month", "that month", metavar="YYYY-MM"),
 )
@@ -228,7 +230,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "where the hours went: sites, GPU models, causes",
         (*COMMON, *WINDOW),
     ),
-    "timeline": Command("when what ran where, and how many at a time", COMMON),
+    "timeline": Command("when what ran where, and how many at a time", (*COMMON, *WINDOW)),
     "curves": Command(
         "metrics by epoch: is it learning",
         (

@@ -9,7 +9,7 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
@@ -52,13 +52,28 @@ MESSAGE_LENGTH: Final = 1000
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that prints arguments sanitised: a file name can have escape sequences."""
+    """A parser whose errors are one sentence, what was probably meant, and a line of usage.
+
+    Arguments are printed sanitised: a file name can have escape sequences.
+    """
 
     def error(self, message: str) -> NoReturn:
+        """Print the error and end with :attr:`Exit.USAGE`."""
+        from metlmon.cli.command_line import explain_choice
         from metlmon.redact import redact_secrets
         from metlmon.text.formatting import plain
 
-        super().error(plain(redact_secrets(message[: 16 * MESSAGE_LENGTH]), MESSAGE_LENGTH))
+        text = plain(redact_secrets(explain_choice(message[: 16 * MESSAGE_LENGTH])), MESSAGE_LENGTH)
+        usage = " ".join([self.prog, *self._positionals_usage()])
+        self.exit(Exit.USAGE, f"{self.prog}: {text}\nusage: {usage}  (all: {self.prog} --help)\n")
+
+    def _positionals_usage(self) -> Iterator[str]:
+        """``[OPTIONS] ACTION [DIR]``: argparse's own usage has all options, on twenty lines."""
+        yield "[OPTIONS]"
+        for action in self._get_positional_actions():
+            name = str(action.metavar or action.dest)
+            optional = action.nargs in ("?", "*")
+            yield f"[{name}]" if optional else name
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -139,6 +154,12 @@ def _parse_and_run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         return _print_version()
     gc.set_threshold(*COLLECT)
+    if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
+        from metlmon.cli.command_line import unknown_command, with_command
+
+        arguments = with_command(arguments)
+        if arguments[0] not in COMMANDS:
+            parser().error(unknown_command(arguments[0]))
     top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)
     if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
@@ -148,7 +169,9 @@ def _parse_and_run(arguments: list[str]) -> int:
         # DIR behind an option.
         options.dir = rest[0]
     elif rest:
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+        from metlmon.cli.command_line import unknown_arguments
+
+        top.error(unknown_arguments(rest, options.command))
     if options.version:
         return _print_version()
     return _run_command(options)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -22,7 +23,7 @@ from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.clock import parse_time_argument
+from metlmon.model.time_arguments import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.notices import OF_A_MOMENT
 from metlmon.snapshot.row_text import format_run_list, matches_run
@@ -30,7 +31,9 @@ from metlmon.snapshot.types import Progress, RunRow, Status
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
+    from metlmon.config.settings import Settings
     from metlmon.live.feed import StatsInput
+    from metlmon.stats.windows import TimeWindow
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
 """Commands that print all warnings also for people."""
@@ -49,10 +52,18 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
     return DagdirReader(
         path,
         settings,
-        as_of=parse_time_argument("--as-of", options.as_of, settings.zone),
+        as_of=parse_time_argument(
+            "--as-of", options.as_of, settings.zone, lambda: _as_of(path, settings, options.live)
+        ),
         live=options.live,
         cache=user_cache(),
     )
+
+
+def _as_of(path: Path, settings: Settings, live: bool | None) -> datetime | None:
+    """As-of without ``--as-of``: the time from which ``--as-of 7d`` counts back."""
+    reader = _read_all(DagdirReader(path, settings, live=live, cache=user_cache()))
+    return reader.snapshot_builder().ledger().as_of
 
 
 def open_reader(options: argparse.Namespace) -> DagdirReader:
@@ -106,6 +117,19 @@ def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
 
     builder = reader.snapshot_builder()
     return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings, **more)
+
+
+def window_of(options: argparse.Namespace, builder: SnapshotBuilder) -> TimeWindow:
+    """The time window of ``--since``, ``--until`` and ``--month``. Raises InputError."""
+    from metlmon.stats.windows import parse_window
+
+    return parse_window(
+        options.since,
+        options.until,
+        options.month,
+        zone=builder.ensemble.settings.zone,
+        now=builder.ledger().as_of,
+    )
 
 
 # --- choosing runs --------------------------------------------------------------------------

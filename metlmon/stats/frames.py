@@ -19,7 +19,7 @@ from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.clock import parse_time_argument
+from metlmon.model.time_arguments import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
@@ -163,9 +163,10 @@ class Frames:
         to the total. ``status`` remains that of the whole ensemble. Raises InputError.
         """
         settings = self._builder.ensemble.settings
+        as_of = self._builder.status().as_of
         window = TimeWindow(
-            parse_time_argument("since=", since, settings.zone),
-            parse_time_argument("until=", until, settings.zone),
+            parse_time_argument("since=", since, settings.zone, lambda: as_of),
+            parse_time_argument("until=", until, settings.zone, lambda: as_of),
         )
         if window.since is not None and window.until is not None and window.since >= window.until:
             raise InputError(f"since={since!r} is not before until={until!r}: nothing is between")

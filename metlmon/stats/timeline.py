@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
@@ -25,6 +26,7 @@ from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
+from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import Symbol
 
 Position = Callable[[datetime], float]
@@ -214,32 +216,50 @@ def timeline(stats_input: StatsInput) -> Timeline:
     return build_timeline(stats_input.ledger)
 
 
-def build_timeline(ledger: Ledger) -> Timeline:
-    """Build the timeline of a ledger, without the DAGMan jobs of sub-DAGs."""
+def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
+    """Build the timeline of a ledger, without the DAGMan jobs of sub-DAGs.
+
+    ``window``: only this part of it, in which spans begin and end where the window does.
+    Executions keep their own times; their seconds are those inside.
+    """
     first = ledger.first_time
     if first is None:
         return Timeline(live=False)
-    jobs = [job for job in ledger.jobs if not job.dagman]
+    last = _end_time(ledger, [job for job in ledger.jobs if not job.dagman])
+    began = min((e.start for e in ledger.executions if not e.dagman), default=last)
+    first, last = max(first, window.since or first), min(last, window.until or last)
+    if first >= last and not window.unbounded:
+        return Timeline(live=False)
+    ledger = clip_ledger(ledger, window)
+    jobs = [_states_until(job, window) for job in ledger.jobs if not job.dagman]
     executions = [entry for entry in ledger.executions if not entry.dagman]
-    last = _end_time(ledger, jobs)
-    position = TimeAxis(ledger, [first]).position
-    lanes = _lanes(ledger, jobs, executions, last, position)
+    # Times before the first one are at 0.
+    position: Position = TimeAxis(ledger, [first]).position
     length = position(last)
-    steps = concurrency(executions, position)
+    if window.until is not None:
+        position = _limited(position, length)
+    lanes = _lanes(ledger, jobs, executions, last, position)
+    steps = list(concurrency(executions, position))
+    if window.until is not None:
+        steps = [step for step in steps if step.position < length]
+    if window.since is not None:
+        steps = [replace(step, time=max(step.time, first)) for step in steps]
+        if began < first and (not steps or steps[0].position > 0):
+            steps.insert(0, CountStep(0.0, first, 0, 0))
     stalls = _stalls(steps, length, last)
     waiting = [Wait(lane, span) for lane in lanes for span in lane.spans if span.state in WAITING]
     waits = sorted((w for w in waiting if w.span.end is None), key=lambda w: -w.span.seconds)
     return Timeline(
         first=first,
         last=last,
-        live=ledger.live,
+        live=ledger.live and window.until is None,
         length=length,
         lanes=lanes,
         sites=_sites(executions),
         executions=tuple(
             ExecutionSpan(position(e.start), position(e.end or last), e) for e in executions
         ),
-        steps=steps,
+        steps=tuple(steps),
         gaps=stalls,
         waits=tuple(waits),
         longest_wait=max(waiting, key=lambda wait: wait.span.seconds, default=None),
@@ -249,6 +269,18 @@ def build_timeline(ledger: Ledger) -> Timeline:
         gpu_seconds=sum(entry.gpu_seconds or 0.0 for entry in executions),
         between=ledger.seconds_between,
     )
+
+
+def _states_until(job: JobEntry, window: TimeWindow) -> JobEntry:
+    """A job with the states that it entered before the end of the window."""
+    until = window.until
+    if until is None:
+        return job
+    return replace(job, states=[change for change in job.states if change[0] < until])
+
+
+def _limited(position: Position, length: float) -> Position:
+    return lambda when: min(position(when), length)
 
 
 def _end_time(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:

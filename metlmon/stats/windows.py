@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.errors import InputError
-from metlmon.model.clock import parse_time_argument
 from metlmon.model.states import State
+from metlmon.model.time_arguments import parse_time_argument
 from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,
@@ -72,18 +72,23 @@ SAFE_DISTANCE: Final = timedelta(days=2)
 
 
 def parse_window(
-    since: str | None, until: str | None, month: str | None, zone: tzinfo | None = None
+    since: str | None,
+    until: str | None,
+    month: str | None,
+    zone: tzinfo | None = None,
+    now: datetime | None = None,
 ) -> TimeWindow:
     """The window of ``--since``, ``--until`` and ``--month``. Raises InputError.
 
-    ``zone``: the time zone of the logs, if known.
+    ``zone``: the time zone of the logs, if known; ``now``: as-of, from which ``7d`` counts back.
     """
     if month is not None:
         if since is not None or until is not None:
             raise InputError("--month is a window of its own: leave out --since and --until")
         return _month(month)
     window = TimeWindow(
-        parse_time_argument("--since", since, zone), parse_time_argument("--until", until, zone)
+        parse_time_argument("--since", since, zone, lambda: now),
+        parse_time_argument("--until", until, zone, lambda: now),
     )
     if window.since is not None and window.until is not None and window.since >= window.until:
         raise InputError(f"--since {since!r} is not before --until {until!r}: nothing is between")

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
@@ -87,6 +88,7 @@ ACT_OUTPUT: Final = JsonObject(
 
 def act(options: argparse.Namespace) -> int:
     """Perform an action. Returns 0 if all results are "done" or "already so"."""
+    swap_target_and_directory(options)
     action = PoolAction(options.action)
     site = _check_options(action, options)
     reader = open_reader(options)

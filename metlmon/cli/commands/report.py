@@ -13,13 +13,12 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, window_of
 from metlmon.errors import InputError
 from metlmon.live.file_access import replacing
 from metlmon.report import to_html, to_markdown
 from metlmon.report.document import Report
 from metlmon.snapshot.ledger import HourUnit
-from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain
 
 STDOUT: Final = "-"
@@ -68,7 +67,7 @@ def report(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     zone = builder.clock.zone
-    window = parse_window(options.since, options.until, options.month, zone)
+    window = window_of(options, builder)
     for name in formats:
         _check_outside(getattr(options, name), reader.dagdir)
         _check_replaceable(getattr(options, name), options.force)

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.usage import SITES_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.snapshot.ledger import HourUnit, in_hour_unit
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
-from metlmon.stats.windows import parse_window, window_text
+from metlmon.stats.windows import window_text
 from metlmon.tables.usage import VIEWS, hidden_columns, hours_text, specs
 from metlmon.text.formatting import (
     count,
@@ -33,10 +33,8 @@ def sites(options: argparse.Namespace) -> int:
     """``metlmon sites``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    window = parse_window(
-        options.since, options.until, options.month, builder.ensemble.settings.zone
-    )
     ledger = builder.ledger()
+    window = window_of(options, builder)
     measure = ledger.measure
     usage = usage_in_window(in_hour_unit(ledger), window)
     spent = replace(usage.total.totals.gpu_hours, measure=measure)

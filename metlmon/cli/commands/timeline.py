@@ -10,10 +10,11 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.usage import LANE, TIMELINE_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.text_output import TextOutput
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.timeline import Timeline, build_timeline
+from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables.timeline_text import (
     SIGNS,
     Cell,
@@ -46,7 +47,8 @@ BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKin
 def timeline(options: argparse.Namespace) -> int:
     """Print the timeline as a chart or as JSON. Returns the exit status."""
     builder = open_reader(options).snapshot_builder()
-    data = build_timeline(builder.ledger())
+    window = window_of(options, builder)
+    data = build_timeline(builder.ledger(), window)
     if options.json:
         ran: dict[str, list[ExecutionEntry]] = {}
         for item in data.executions:
@@ -55,16 +57,20 @@ def timeline(options: argparse.Namespace) -> int:
         runs = [LANE.write(lane, stamp, executions=ran.get(lane.key, [])) for lane in data.lanes]
         print_output(TIMELINE_OUTPUT, builder, data, runs=runs)
     else:
-        _print(data)
+        _print(data, window)
     return Exit.OK
 
 
 # --- printed --------------------------------------------------------------------------------
 
 
-def _print(data: Timeline) -> None:
+def _print(data: Timeline, time_window: TimeWindow) -> None:
     cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
-    TextOutput().print_cropped(list(_lines(data, cells)))
+    if data.first is None and not time_window.unbounded:
+        lines = [line(f"No job was in the queue: {window_text(time_window)}.")]
+    else:
+        lines = list(_lines(data, cells))
+    TextOutput().print_cropped(lines)
 
 
 def _lines(data: Timeline, cells: int) -> Iterable[Line]:

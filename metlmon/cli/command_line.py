@@ -1,0 +1,68 @@
+"""What people type: a directory without a command, misspelt words, RUN and DIR in any order."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from metlmon.cli.arguments import COMMANDS
+
+WATCH: Final = "watch"
+
+
+def with_command(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with ``watch`` before a path that is given without a command."""
+    words = list(arguments)
+    if words and words[0] not in COMMANDS and _is_path(words[0]):
+        return [WATCH, *words]
+    return words
+
+
+def _is_path(word: str) -> bool:
+    return not word.startswith("-") and (os.path.lexists(word) or os.sep in word)
+
+
+def unknown_command(word: str) -> str:
+    """The error for a first word that is neither a command nor a path."""
+    return f"{word!r} is no command, file or directory{did_you_mean(word, COMMANDS)}"
+
+
+def unknown_arguments(words: Sequence[str], command: str | None) -> str:
+    """The error for arguments that ``command`` does not take."""
+    known = (
+        [argument.name for argument in COMMANDS[command].arguments] if command else ["--version"]
+    )
+    options = [name for name in known if name.startswith("-")]
+    meant = did_you_mean(words[0], options) if words[0].startswith("-") else ""
+    return f"unrecognized arguments: {' '.join(words)}{meant}"
+
+
+def explain_choice(message: str) -> str:
+    """An error of argparse, with the closest one of the choices that it lists."""
+    match = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+    if match is None:
+        return message
+    return message + did_you_mean(match[1], re.findall(r"[\w-]+", match[2]))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean status?``; the closest of ``known``, nothing if none is close."""
+    found = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def swap_run_and_directory(options: argparse.Namespace) -> None:
+    """Put RUN and DIR of ``metlmon run`` in order, where DIR was given first."""
+    if os.path.exists(options.run) and not os.path.exists(options.dir):
+        options.run, options.dir = options.dir, options.run
+
+
+def swap_target_and_directory(options: argparse.Namespace) -> None:
+    """Put DIR before the targets of ``metlmon act``, where it was given last."""
+    last = options.targets[-1] if options.targets else ""
+    if last and os.path.exists(last) and not os.path.exists(options.dir):
+        options.dir, options.targets = last, [options.dir, *options.targets[:-1]]

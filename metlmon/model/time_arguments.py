@@ -1,0 +1,141 @@
+"""Times as people write them in options: dates, moments, and ``7d`` or ``yesterday``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
+from typing import Final
+
+from metlmon.errors import InputError
+
+FORMS: Final = "2025-11-14 or 2025-11-14T08:14:00"
+RELATIVE_FORMS: Final = "'14 Nov 08:14', today, yesterday or 7d"
+
+_UNITS: Final = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+
+_AGE: Final = re.compile(r"(?:\d{1,6}[wdhms])+")
+
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+
+_DAY: Final = re.compile(
+    r"(\d{1,2}) ([A-Za-z]{3})(?: (\d{4}))?(?: (\d{1,2}):(\d\d)(?::(\d\d))?)?", re.ASCII
+)
+"""A moment as the screens write it."""
+
+_RELATIVE: Final = {"now": timedelta(), "yesterday": timedelta(days=1)}
+
+
+def depends_on_now(value: str) -> bool:
+    """Whether a time argument can only be read with the ensemble's as-of: ``7d``, ``14 Nov``."""
+    return _ago(value) is not None or _is_today(value) or _DAY.fullmatch(value.strip()) is not None
+
+
+def parse_time_argument(
+    argument_name: str,
+    value: str | datetime | None,
+    zone: tzinfo | None,
+    now: Callable[[], datetime | None] = lambda: None,
+) -> datetime | None:
+    """Parse a time argument as naive local time of the logs.
+
+    ``argument_name``: of the option (``--as-of``) or argument (``as_of=``); ``zone``: of the logs,
+    if known; ``now``: the time that ``7d``, ``yesterday`` (24 hours earlier), ``today`` (its
+    midnight) and days without a year count back from. Raises InputError.
+    """
+    if value is None:
+        return None
+    argument = (
+        f"{argument_name}{value!r}" if argument_name.endswith("=") else f"{argument_name} {value!r}"
+    )
+    try:
+        moment = value if isinstance(value, datetime) else _moment(value.strip(), now)
+    except (ValueError, OverflowError):
+        forms = FORMS if now() is None else f"{FORMS}, {RELATIVE_FORMS}".replace(" or", ",", 1)
+        raise InputError(f"{argument} is no time; write it as {forms}") from None
+    if moment.tzinfo is not None:
+        if zone is None:
+            option = "tz=" if argument_name.endswith("=") else "--tz"
+            raise InputError(
+                f"{argument} names a zone, but the logs' own is not known: add {option}, or give "
+                "the logs' local time"
+            )
+        try:
+            return moment.astimezone(zone).replace(tzinfo=None)
+        except OverflowError:
+            raise InputError(f"{argument} is outside the calendar") from None
+    if zone is not None and not _exists(moment, zone):
+        raise InputError(
+            f"{argument} is a time that the logs' zone left out: clocks went forward then"
+        )
+    return moment
+
+
+def _exists(moment: datetime, zone: tzinfo) -> bool:
+    """Whether a local time exists, that is, was not skipped when clocks went forward.
+
+    In the skipped hour fold 0 has the smaller offset; in the repeated hour, the larger.
+    """
+    try:
+        earlier = moment.replace(tzinfo=zone, fold=0).utcoffset()
+        later = moment.replace(tzinfo=zone, fold=1).utcoffset()
+    except OverflowError:
+        return True
+    return earlier is None or later is None or earlier >= later
+
+
+def _moment(text: str, now: Callable[[], datetime | None]) -> datetime:
+    """The moment; raises ValueError or OverflowError."""
+    if not depends_on_now(text):
+        return datetime.fromisoformat(text)
+    reference = now()
+    if reference is None:
+        raise ValueError("there is no time to count from")
+    ago = _ago(text)
+    if ago is not None:
+        return reference - ago
+    if _is_today(text):
+        return reference.replace(hour=0, minute=0, second=0, microsecond=0)
+    return _day(text, reference)
+
+
+def _ago(text: str) -> timedelta | None:
+    """``7d``, ``1d06h``, ``90m ago`` as a duration; None for other texts."""
+    words = text.strip().lower().removesuffix("ago").strip()
+    if words in _RELATIVE:
+        return _RELATIVE[words]
+    if _AGE.fullmatch(words) is None:
+        return None
+    parts = re.findall(r"(\d+)([wdhms])", words)
+    return timedelta(seconds=sum(int(number) * _UNITS[unit] for number, unit in parts))
+
+
+def _is_today(text: str) -> bool:
+    return text.strip().lower() == "today"
+
+
+def _day(text: str, reference: datetime) -> datetime:
+    """``14 Nov 08:14``: without a year, the last one that is not after ``reference``."""
+    match = _DAY.fullmatch(text)
+    if match is None or match[2].lower() not in _MONTHS:
+        raise ValueError(text)
+    hour, minute, second = (int(match[part] or 0) for part in (4, 5, 6))
+    month = _MONTHS.index(match[2].lower()) + 1
+    year = int(match[3] or reference.year)
+    moment = datetime(year, month, int(match[1]), hour, minute, second)
+    if match[3] is None and moment > reference:
+        return moment.replace(year=year - 1)
+    return moment
