@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from metlmon.cli.command_line import swap_run_and_directory
 from metlmon.cli.exit_codes import CONDITIONS, Exit
 from metlmon.cli.output import is_terminal, print_json, print_output, print_warnings
 from metlmon.cli.reading import (
@@ -74,6 +73,8 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
 
 def run(options: argparse.Namespace) -> int:
     """Open the Run screen, or print the run as JSON or table. Returns the exit status."""
+    from metlmon.cli.command_line import swap_run_and_directory
+
     swap_run_and_directory(options)
     reader = open_reader(options)
     builder = reader.snapshot_builder()
