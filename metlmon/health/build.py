@@ -2,49 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
 
+from metlmon.health.facts import Facts
+from metlmon.health.holds import Holds
+from metlmon.health.logs import find_gaps, log_gaps, missing_files, silent_logs
+from metlmon.health.losses import lost_executions
+from metlmon.health.nodes import Failures, dag_entries, futile_nodes
+from metlmon.health.removals import Removals
+from metlmon.health.sites import black_holes, unmatched_jobs, wrong_sites
+from metlmon.health.trainings import configuration_changes, diverged_runs
+from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import State
-from metlmon.stats.incident_rules import Incident, IncidentSeverity
-from metlmon.stats.incidents import incidents
+from metlmon.model.job_events import JobId
+from metlmon.model.states import FAILED_JOB
 
-SEVERITIES: Final = {
-    IncidentSeverity.ALARM: Severity.STOPPED,
-    IncidentSeverity.WARNING: Severity.COSTLY,
-    IncidentSeverity.NOTE: Severity.NOTE,
-}
+RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-def make_health(stats_input: StatsInput) -> Health:
-    """The health of the ensemble at as-of."""
-    ledger = stats_input.ledger
-    stopped = [run for run in ledger.runs if run.state in (State.FAILED, State.REMOVED)]
-    ranks = list(Severity)
-    entries = [_entry(incident) for incident in incidents(stats_input)]
-    entries.sort(key=lambda e: (not e.open, ranks.index(e.severity), -e.epochs_blocked))
+def make_health(
+    stats_input: StatsInput, removal_policies: Mapping[JobId, str] | None = None
+) -> Health:
+    """The health of the ensemble at as-of.
+
+    ``removal_policies``: the PeriodicRemove of jobs by their ads, where the queue was asked.
+    """
+    facts = Facts(stats_input)
+    ledger = facts.ledger
+    stopped, left = len(facts.blocked.stopped), facts.blocked.left
+    entries = sorted(_entries(facts, removal_policies or {}), key=_rank)
     return Health(
         entries=tuple(entries),
         runs_total=len(ledger.runs),
-        runs_stopped=len(stopped),
-        epochs_left=sum(run.epochs_total - run.epochs_done for run in stopped),
-        jobs_queued=sum(1 for job in ledger.jobs if job.queued and not job.dagman),
+        runs_stopped=stopped,
+        epochs_left=left,
+        jobs_queued=facts.jobs_queued,
         names={run.run: run.run_name for run in ledger.runs},
     )
 
 
-def _entry(incident: Incident) -> HealthEntry:
-    return HealthEntry(
-        key=incident.key,
-        kind=incident.kind,
-        severity=SEVERITIES[incident.severity],
-        open=incident.ongoing,
-        text=incident.headline,
-        advice=incident.advice,
-        runs=incident.runs,
-        jobs=incident.jobs,
-        since=incident.since,
-        until=incident.until,
-        site=incident.site,
-    )
+def _entries(facts: Facts, policies: Mapping[JobId, str]) -> Iterator[HealthEntry]:
+    removals, failures = Removals(facts), Failures(facts)
+    holds = Holds(facts, removals, policies)
+    # Each blocked epoch is counted once: what failed comes before what is held.
+    for groups in (failures, removals, holds):
+        groups.count_blocked()
+    yield from futile_nodes(facts)
+    faulty = {
+        fault.dag
+        for fault in facts.faults.values()
+        if fault.state in FAILED_JOB and not facts.runs_again(fault)
+    }
+    yield from dag_entries(facts, removals, faulty)
+    holes = list(black_holes(facts))
+    yield from holes
+    yield from lost_executions(facts, holds, removals, failures, holes)
+    yield from failures.entries()
+    for group in (*removals.groups, *holds.groups):
+        yield group.entry()
+    gaps = find_gaps(facts)
+    yield from log_gaps(facts, gaps)
+    yield from silent_logs(facts)
+    yield from missing_files(facts)
+    yield from stalled_transfers(facts, gaps)
+    yield from wrong_sites(facts)
+    yield from unmatched_jobs(facts)
+    yield from diverged_runs(facts)
+    yield from configuration_changes(facts)
+
+
+def _rank(entry: HealthEntry) -> tuple[Any, ...]:
+    time = entry.until or entry.since or datetime.min
+    newest_first = -time.timestamp() if time.year > 1970 else 0.0
+    worst = (RANKS[entry.severity], -entry.epochs_blocked, -entry.gpu_hours, -entry.nodes)
+    return (not entry.open, *worst, newest_first, entry.key)

@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from metlmon.eventlog import Event, Held, Terminated
+from metlmon.eventlog import Aborted, Event, Held, Terminated
 from metlmon.model.event_store import redact_and_truncate
 from metlmon.model.states import DagState
 
@@ -74,6 +74,7 @@ class DagmanJob(Struct):
     """DAGMan's own job, as logged in ``.dagman.log``.
 
     ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
+    ``removal``: the reason of its removal (event 009).
     """
 
     cluster: int
@@ -84,6 +85,7 @@ class DagmanJob(Struct):
     end: datetime | None = None
     removed: bool = False
     return_value: int | None = None
+    removal: str | None = None
 
     def add(self, event: Event) -> None:
         """Apply an event of the job; a restart of the schedd repeats the 001."""
@@ -98,6 +100,8 @@ class DagmanJob(Struct):
                     self.return_value = event.detail.return_value
             case 9:
                 self.end, self.removed = event.time, True
+                if isinstance(event.detail, Aborted) and event.detail.reason:
+                    self.removal = redact_and_truncate(event.detail.reason)
             case 12:
                 self.stopped_at = self.stopped_at or event.time
                 held = event.detail if isinstance(event.detail, Held) else None

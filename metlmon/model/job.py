@@ -135,7 +135,7 @@ class JobHistory(Struct):
     """The result of folding a job's events.
 
     ``state``: None before the first event that determines one. ``states``: the states entered,
-    with times. ``open``: the execution in flight, if any.
+    with times. ``open``: the execution in flight, if any. ``removal``: the reason of its removal.
     """
 
     state: State | None = None
@@ -157,6 +157,7 @@ class JobHistory(Struct):
     last: datetime | None = None
     states: list[tuple[datetime, State]] = field(default_factory=list)
     open: Execution | None = None
+    removal: str | None = None
 
     @property
     def bytes_sent(self) -> int | None:
@@ -396,6 +397,8 @@ def _apply_aborted(history: JobHistory, event: Event, _: Codes) -> None:
             execution.reason = event.detail.reason
     elif isinstance(event.detail, Aborted) and history.executions and history.state is _IDLE:
         _copy_removal_reason(history.executions[-1], event.time, event.detail.reason)
+    if isinstance(event.detail, Aborted):
+        history.removal = event.detail.reason
     _close_transfers(history, event.time)
     _enter(history, _REMOVED, event.time)
 

@@ -23,6 +23,7 @@ from functools import lru_cache
 from math import prod
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.eventlog import Aborted, Event, Held
@@ -37,7 +38,8 @@ LONGEST_HOLD: Final = 10 * 365 * 86400
 """Seconds; no policy permits a longer hold."""
 
 _POLICY: Final = re.compile(
-    r"(?:SYSTEM_PERIODIC_REMOVE\w{0,100}|PeriodicRemove) expression '([^']*)' evaluated to TRUE"
+    r"(SYSTEM_PERIODIC_(?:REMOVE|HOLD)\w{0,100}|PeriodicRemove|PeriodicHold|OnExitHold|OnExitRemove)"
+    r" expression '([^']*)' evaluated to (?:TRUE|UNDEFINED)"
 )
 
 _IS_HELD: Final = re.compile(r"jobstatus=(?:=|\?=)5|5=(?:=|\?=)jobstatus")
@@ -139,16 +141,41 @@ def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
     return merged + list(pending.values())
 
 
-def _held_for(reason: str | None) -> int | None:
-    """Minimum seconds of the hold of a job that was removed for this reason.
+class Policy(Struct, frozen=True):
+    """A policy that held or removed a job: its name, its expression as logged."""
 
-    None if the policy may have been true without a hold.
-    """
+    name: str
+    expression: str
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is the access point's, not the job's."""
+        return self.name.startswith("SYSTEM_")
+
+    @property
+    def removes(self) -> bool:
+        return "REMOVE" in self.name.upper()
+
+
+@lru_cache(maxsize=256)
+def find_policy(reason: str | None) -> Policy | None:
+    """The policy that a reason names; None if it names none."""
     match = _POLICY.search(reason[:MAX_REMOVAL_REASON]) if reason else None
-    if match is None:
-        return None
+    return None if match is None else Policy(match[1], match[2])
+
+
+def _held_for(reason: str | None) -> int | None:
+    policy = find_policy(reason)
+    return held_limit(policy.expression) if policy is not None and policy.removes else None
+
+
+def held_limit(expression: str) -> int | None:
+    """Seconds on hold from which a policy removes a job.
+
+    None if the policy may be true without a hold.
+    """
     minimums: list[int] = []
-    for alternative in _split(_strip_parentheses("".join(match[1].split()).lower()), "||"):
+    for alternative in _split(_strip_parentheses("".join(expression.split()).lower()), "||"):
         terms = [
             re.sub(r"[()]", "", term) for term in _split(_strip_parentheses(alternative), "&&")
         ]

@@ -50,6 +50,8 @@ KINDS_WITHOUT_JOB: Final = frozenset({NodeKind.JOIN, NodeKind.SUBDAG})
 SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETRYING}
 """States of a node that had a job, unless its PRE script or submission failed."""
 
+FAULTY: Final = FAILED_JOB | {State.HELD, State.FUTILE}
+
 _SPECIAL_ORDER: Final = (
     NodeKind.PROVISIONER,
     NodeKind.SERVICE,
@@ -124,6 +126,8 @@ class Aggregates:
         self.unlogged: set[NodeKey] = set()
         """Nodes whose job ran, or was submitted, but has no execution in any log here: the log
         is missing, or begins later. No total includes them."""
+        self.faulty: set[NodeKey] = set()
+        """Nodes that are held, failed, removed or futile."""
         self.special_nodes = self._special_nodes()
         """PROVISIONER, SERVICE and FINAL nodes, and with runs the nodes outside them."""
         self.ambiguous: set[JobKey] = set()
@@ -512,6 +516,7 @@ class Aggregates:
         failed = has_failed(state, dag.aborted and dag.facts.has_final) and not is_service
         self.counts[key[0]].failed += failed - (key in self._failed)
         _set_member(self._failed, key, failed)
+        _set_member(self.faulty, key, state.state in FAULTY)
         _set_member(self.overruled, key, self._is_overruled(record, state))
         _set_member(self.unlogged, key, self._is_unlogged(record, state))
         if state.failure is not None:

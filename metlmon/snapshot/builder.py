@@ -22,7 +22,7 @@ from metlmon.model.run import Run
 from metlmon.model.states import ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, NodeFault, RunEntry
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.row_text import PAUSED, STOPPED, ends_before, gate_symbol
 from metlmon.snapshot.rows import SnapshotRows
@@ -71,6 +71,7 @@ class SnapshotBuilder(SnapshotRows):
         self.runs, self.states = aggregates.runs, aggregates.states
         self.run_states, self.totals = aggregates.run_states, aggregates.totals
         self._ledger: Ledger | None = None
+        self._dags_by_path = {dag.workflow.path: dag for dag in aggregates.dags.values()}
 
     # --- the ensemble -------------------------------------------------------------------
 
@@ -168,6 +169,7 @@ class SnapshotBuilder(SnapshotRows):
                 refused=dag.refused_count(),
                 hold=dag.current_hold() if state is DagState.HELD else None,
                 nodes_unknown=counts.unknown,
+                removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
             )
 
     def _causes(self) -> list[CauseRow]:
@@ -217,15 +219,13 @@ class SnapshotBuilder(SnapshotRows):
         """All DAGs with the states of their nodes, as input of a node tree."""
         from metlmon.snapshot.node_tree import DagNodes
 
-        by_path = {dag.workflow.path: dag for dag in self.dags.values()}
         dag_nodes = []
         for key, dag in self.dags.items():
-            subdags = {}
-            for name, node in dag.workflow.nodes.items():
-                subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
-                dag_here = by_path.get(subdag.path) if subdag is not None else None
-                if dag_here is not None and dag_here.top == dag.top:
-                    subdags[name] = dag_here.key
+            subdags = {
+                name: subdag
+                for name, node in dag.workflow.nodes.items()
+                if node.subdag is not None and (subdag := self.subdag_key((key, name))) is not None
+            }
             states = ((name, self.states.get((key, name))) for name in dag.workflow.nodes)
             dag_nodes.append(
                 DagNodes(
@@ -240,6 +240,13 @@ class SnapshotBuilder(SnapshotRows):
                 )
             )
         return tuple(dag_nodes)
+
+    def subdag_key(self, key: NodeKey) -> str | None:
+        """The key of the sub-DAG that a SUBDAG node runs; None where it is not here."""
+        dag, node = self.dags[key[0]], self.nodes[key].node
+        subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
+        here = self._dags_by_path.get(subdag.path) if subdag is not None else None
+        return here.key if here is not None and here.top == dag.top else None
 
     # --- problems -----------------------------------------------------------------------
 
@@ -335,6 +342,38 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         seconds_between=deepcopy(builder.clock).seconds,
         nodes_unlogged=len(aggregates.unlogged),
         measure=aggregates.totals.hour_unit,
+        faults=tuple(_fault(builder, key) for key in sorted(aggregates.faulty)),
+    )
+
+
+def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
+    aggregates = builder.aggregates
+    state, node = aggregates.states[key], aggregates.nodes[key].node
+    run, part = aggregates.runs.by_node.get(key), aggregates.runs.parts.get(key)
+    training = part is not None and part.training
+    counts = True
+    if run is not None and part is not None and training:
+        counts = aggregates.run_states[run.key].epochs.get(part.epoch or 0) == key
+    futile = state.state is State.FUTILE
+    result = None if futile else aggregates.submission_result(key)
+    attempts = 0 if futile else max((e.attempt for e in aggregates.node_executions(key)), default=0)
+    return NodeFault(
+        key=key,
+        dag=aggregates.dag_file(key[0]),
+        kind=node.kind.value,
+        state=state.state,
+        run=run.key if run is not None else None,
+        epoch=part.epoch if part is not None else None,
+        training=training,
+        counts=counts,
+        since=state.since,
+        job=state.job.id if state.job is not None else None,
+        attempts=attempts or (len(result.submit_times) if result is not None else 0),
+        retries=node.retries,
+        part=state.failure.part if state.failure is not None else None,
+        reason=state.failure.text if state.failure is not None else None,
+        failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
+        subdag=builder.subdag_key(key) if node.subdag is not None else None,
     )
 
 

@@ -307,6 +307,7 @@ class EntryFactory:
             memory_mb=None if peak is None else int(peak),
             request_memory_mb=None if request is None else int(request),
             gaps=tuple([(line, text) for line, _, text in history.gaps]),
+            removal=self._texts.setdefault(history.removal, history.removal),
         )
 
     def _share(self, states: tuple[State, ...]) -> tuple[State, ...]:

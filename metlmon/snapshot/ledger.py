@@ -250,7 +250,8 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
 
     ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
     terminal). ``ended``: when it left the queue. ``bytes_at``: when its bytes were last reported.
-    ``gaps``: line and sentence of events that its log lacks.
+    ``gaps``: line and sentence of events that its log lacks. ``removal``: the reason of its
+    removal, as logged.
     """
 
     job: JobId
@@ -265,6 +266,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     memory_mb: int | None = None
     request_memory_mb: int | None = None
     gaps: tuple[tuple[int, str], ...] = ()
+    removal: str | None = None
 
     @property
     def queued(self) -> bool:
@@ -325,6 +327,34 @@ class EpochEntry(Struct, frozen=True):
         if self.seconds is None or not self.longest_seconds:
             return False
         return self.seconds < SHORT_SUCCESS * self.longest_seconds
+
+
+class NodeFault(Struct, frozen=True, kw_only=True):
+    """One node that is held, failed, removed or futile.
+
+    ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
+    :class:`EpochEntry`; True for other nodes. ``job``: the job that determines the state.
+    ``attempts``: its executions, without any its submissions; ``retries``: its RETRY count.
+    ``part`` and ``reason``: as in :class:`FailedEpoch`. ``failed_ancestor``: the key of the failed
+    node behind which a futile one is. ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
+    """
+
+    key: NodeKey
+    dag: str
+    kind: str
+    state: State
+    run: str | None = None
+    epoch: int | None = None
+    training: bool = False
+    counts: bool = True
+    since: datetime | None = None
+    job: JobId | None = None
+    attempts: int = 0
+    retries: int = 0
+    part: str | None = None
+    reason: str | None = None
+    failed_ancestor: NodeKey | None = None
+    subdag: str | None = None
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -437,7 +467,7 @@ class Ledger(Struct, frozen=True):
     DAGMans are included (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``:
     nodes that ran, or were submitted, but have no execution in it. ``measure``: the hour unit of
     the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
-    ordered by job, then by start.
+    ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile.
     """
 
     dagdir: str
@@ -451,6 +481,7 @@ class Ledger(Struct, frozen=True):
     seconds_between: Callable[[datetime, datetime], float] = plain_seconds
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
+    faults: tuple[NodeFault, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         """Whether all but ``seconds_between`` is equal."""

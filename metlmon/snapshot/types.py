@@ -50,7 +50,8 @@ class DagRow(Struct, frozen=True):
     DAGMan was restarted). ``cluster``: DAGMan's own job, the one alive, else the one that ended
     last. ``refused``: submissions that ended at once because another DAGMan was running, not
     counted in ``dagmans``. ``hold``: the hold of DAGMan's own job, while it lasts.
-    ``nodes_unknown``: nodes whose state is in none of the files here.
+    ``nodes_unknown``: nodes whose state is in none of the files here. ``removal``: why DAGMan's own
+    job was removed.
     """
 
     file: str
@@ -68,6 +69,7 @@ class DagRow(Struct, frozen=True):
     refused: int = 0
     hold: Hold | None = None
     nodes_unknown: int = 0
+    removal: str | None = None
 
     @property
     def is_lower_bound(self) -> bool:

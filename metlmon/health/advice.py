@@ -1,0 +1,257 @@
+"""What a person can do: by hold code, by vacate code, else by kind of entry.
+
+Titles are what a line has of a cause. ``act`` is an action of ``metlmon act``. Manual: "Job ClassAd
+Attributes", HoldReasonCode with HoldReasonSubCode, and VacateReasonCode; names and numbers are in
+``condor_holdcodes.h``. Subcodes of the codes of transfers and files are Unix errno numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from errno import EACCES, EDQUOT, ENOENT, ENOSPC
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import Struct
+
+HOLD_SECTION: Final = "Job ClassAd Attributes: HoldReasonCode"
+VACATE_SECTION: Final = "Job ClassAd Attributes: VacateReasonCode"
+
+
+class Advice(Struct, frozen=True):
+    """The words for a cause, the next step, and the action that is offered, if any.
+
+    ``manual``: the section of HTCondor's manual that describes the cause.
+    """
+
+    title: str
+    text: str
+    act: str | None = None
+    manual: str = ""
+
+
+def _hold(title: str, text: str, act: str | None = "release") -> Advice:
+    return Advice(title, text, act, HOLD_SECTION)
+
+
+def _vacate(title: str, text: str, act: str | None = None) -> Advice:
+    return Advice(title, text, act, VACATE_SECTION)
+
+
+_PASSES: Final = "Usually passes: release; if it comes back, see the reason: file and host"
+_FREE_SPACE: Final = "Free space or raise the quota (quota -s, df), then release"
+_ASK: Final = "Ask the administrator of the access point"
+_MEMORY: Final = "Raise request_memory (condor_qedit), then release"
+_OPEN_FILE: Final = (
+    "Check that the directory of output, error and input exists at the access point and may be "
+    "written, then release"
+)
+_EC2: Final = "See the reason; correct it in the submit description, then release"
+
+HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
+    {
+        (1, None): _hold("held by a user", "Release when it may continue"),
+        (3, None): _hold(
+            "held by the job's policy",
+            "See what its periodic_hold or on_exit_hold tests; remove the cause, then release",
+        ),
+        (4, None): _hold(
+            "credentials invalid", "Renew the credentials (condor_store_cred), then release"
+        ),
+        (5, None): _hold(
+            "job policy undefined",
+            "Correct the periodic_ and on_exit_ expressions (condor_qedit), then release",
+        ),
+        (6, None): _hold(
+            "executable not started",
+            "Check that the executable is there, executable, and for that system; then release",
+        ),
+        (7, None): _hold("output file not opened", _OPEN_FILE),
+        (8, None): _hold("input file not opened", _OPEN_FILE),
+        (9, None): _hold("output stream not opened", _OPEN_FILE),
+        (10, None): _hold("input stream not opened", _OPEN_FILE),
+        (11, None): _hold("transfer protocol error", _PASSES),
+        (12, None): _hold("output transfer failed", _PASSES),
+        (12, ENOENT): _hold(
+            "output file missing",
+            "The job did not write a file of transfer_output_files: see its output; then release",
+        ),
+        (12, EACCES): _hold(
+            "output not writable",
+            "Make the directory that receives the output writable, then release",
+        ),
+        (12, ENOSPC): _hold("disk full at the access point", _FREE_SPACE),
+        (12, EDQUOT): _hold("disk quota at the access point", _FREE_SPACE),
+        (13, None): _hold("input transfer failed", _PASSES),
+        (13, ENOENT): _hold(
+            "input file missing",
+            "Put the file of transfer_input_files where the reason names it, then release",
+        ),
+        (13, EACCES): _hold("input not readable", "Make the input file readable, then release"),
+        (14, None): _hold(
+            "initial directory not accessible", "Check initialdir and its permissions, then release"
+        ),
+        (15, None): _hold("submitted on hold", "Release when it may run"),
+        (16, None): _hold("input is being spooled", "Wait: it is released by itself", None),
+        (17, None): _hold("shadow does not match", "Submit it again", "remove"),
+        (18, None): _hold("transfer protocol error", _PASSES),
+        (19, None): _hold(
+            "prepare hook failed",
+            "The site could not prepare the job, often its container image: check the image, then "
+            "release",
+        ),
+        (20, None): _hold("deferred start missed", "Correct deferral_time, then release"),
+        (21, None): _hold(
+            "held by the machine's policy",
+            "Often more memory or disk used than requested: raise the request, then release",
+        ),
+        (22, None): _hold(
+            "event log not writable",
+            "Check the directory of the log, its permissions and quota; then release",
+        ),
+        (23, None): _hold("user account not accessible", _ASK),
+        (24, None): _hold("no compatible shadow", _ASK),
+        (25, None): _hold("cron settings invalid", "Correct the cron_ commands, then release"),
+        (26, None): _hold(
+            "held by the access point's policy",
+            "See what its SYSTEM_PERIODIC_HOLD tests; remove the cause, then release",
+        ),
+        (27, None): _hold("access point's policy undefined", _ASK),
+        (32, None): _hold(
+            "input larger than allowed", "Shrink the checkpoint or use osdf://, then release"
+        ),
+        (33, None): _hold(
+            "output larger than allowed", "Write less or use osdf:// for output, then release"
+        ),
+        (34, None): _hold(
+            "more memory or disk than requested",
+            "Raise request_memory (condor_qedit), then release",
+        ),
+        (34, 102): _hold("memory limit reached", _MEMORY),
+        (34, 104): _hold("disk limit reached", "Raise request_disk (condor_qedit), then release"),
+        (35, None): _hold("container image invalid", "Correct the image, then release"),
+        (36, None): _hold(
+            "checkpoint failed", "See in the job's output why its checkpoint failed; then release"
+        ),
+        (37, None): _hold("EC2: user error", _EC2),
+        (38, None): _hold("EC2: internal error", _EC2),
+        (39, None): _hold("EC2: not set up here", _ASK),
+        (40, None): _hold("EC2: connection problem", _PASSES),
+        (41, None): _hold("EC2: server error", _PASSES),
+        (42, None): _hold(
+            "EC2: instance perhaps lost", "See whether the instance still runs, then release"
+        ),
+        (43, None): _hold("PRE command failed", "See why its pre command failed, then release"),
+        (44, None): _hold("POST command failed", "See why its post command failed, then release"),
+        (45, None): _hold(
+            "container test failed at the machine", "Usually passes elsewhere: release"
+        ),
+        (46, None): _hold(
+            "allowed job duration exceeded",
+            "Checkpoint more often, or raise allowed_job_duration; then release",
+        ),
+        (47, None): _hold(
+            "wall-time limit reached",
+            "Checkpoint more often, or raise allowed_execute_duration or the job class; release",
+        ),
+        (48, None): _hold(
+            "shadow's prepare hook failed",
+            f"{_ASK}, then release",
+        ),
+    }
+)
+"""By code and subcode of a hold; the subcode None stands for all others."""
+
+UNKNOWN_HOLD: Final = _hold("held", "See the reason; remove the cause, then release")
+
+QUOTA: Final = _hold("disk quota or full disk", _FREE_SPACE)
+
+_ONE_OFF: Final = "Nothing to do: HTCondor queues the job again"
+_ONE_OFF_HOST: Final = f"{_ONE_OFF}; if it comes back, leave the host out"
+
+VACATE_ADVICE: Final[Mapping[int, Advice]] = MappingProxyType(
+    {
+        1000: _vacate("vacated by the job's policy", "See what its periodic_vacate tests"),
+        1001: _vacate("vacated by the access point's policy", _ONE_OFF),
+        1002: _vacate("shadow exception", f"{_ONE_OFF}; see the reason if it comes back"),
+        1003: _vacate("job not started", _ONE_OFF),
+        1004: _vacate("vacated by a user", _ONE_OFF),
+        1005: _vacate("job to be queued again", _ONE_OFF),
+        1006: _vacate("claim not activated", _ONE_OFF),
+        1007: _vacate("starter error", f"{_ONE_OFF}; if it comes back at one site, leave it out"),
+        1008: _vacate("reconnect failed", _ONE_OFF),
+        1009: _vacate("claim deactivated", _ONE_OFF),
+        1010: _vacate("vacated by the machine", _ONE_OFF),
+        1011: _vacate("preempted", _ONE_OFF),
+        1012: _vacate("machine error", _ONE_OFF_HOST),
+        1013: _vacate("machine shut down", _ONE_OFF),
+        1014: _vacate("machine draining", _ONE_OFF),
+        1015: _vacate("slots coalesced", _ONE_OFF),
+        1016: _vacate("machine hibernates", _ONE_OFF),
+        1017: _vacate("machine released", _ONE_OFF),
+        1018: _vacate("preempted by a better match", _ONE_OFF),
+        1019: _vacate("preempted by user priority", _ONE_OFF),
+        1020: _vacate("virtual machine error", _ONE_OFF),
+        1021: _vacate("container error", f"{_ONE_OFF}; check the image if it comes back"),
+        1022: _vacate("vacated by the access point", _ONE_OFF),
+        1023: _vacate("job removed", "Nothing to do"),
+        1024: _vacate("scratch directory error", _ONE_OFF_HOST),
+        1025: _vacate("checkpointed", "Nothing to do"),
+    }
+)
+
+KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
+    {
+        "dag-failed": (
+            "See its .dagman.out for the error; then submit the DAG again",
+            "resubmit",
+        ),
+        "dag-stopped": ("Submit the DAG again: it continues from there", "resubmit"),
+        "dag-held": (
+            "Remove the cause, then release DAGMan: it continues",
+            "release-dag",
+        ),
+        "dag-halted": ("Resume the DAG when it may submit jobs again", "resume"),
+        "run-failed": ("See in the job's output why; then submit the DAG again", "resubmit"),
+        "run-removed": ("Submit the DAG again: it continues from there", "resubmit"),
+        "node-failed": ("See in the job's output why; then submit the DAG again", "resubmit"),
+        "removed-by-policy": ("Remove the cause, then submit the DAG again", "resubmit"),
+        "removed-by-user": ("Submit the DAG again to continue from there", "resubmit"),
+        "script-failed": ("See why the script failed; then submit the DAG again", "resubmit"),
+        "submit-failed": (
+            "Check its submit description (metlmon check); then submit the DAG again",
+            "resubmit",
+        ),
+        "retries-exhausted": (
+            "See in the job's output why; remove the cause, then submit the DAG again",
+            "resubmit",
+        ),
+        "futile": ("See why the node before them failed; then submit the DAG again", "resubmit"),
+        "job-failed": ("Nothing to do: DAGMan submitted it again", None),
+        "evicted": (_ONE_OFF, None),
+    }
+)
+"""The advice and the action for kinds whose cause has no code."""
+
+QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
+
+ERRNO_CODES: Final = frozenset({6, 7, 8, 9, 10, 12, 13, 14, 22})
+"""Hold codes whose subcode is an errno."""
+
+
+def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
+    """The advice on a hold; by its reason where that names a full disk."""
+    known = HOLD_ADVICE.get((code, subcode)) if code is not None else None
+    if known is None and is_quota(code, subcode, reason):
+        return QUOTA
+    if known is None and code is not None:
+        known = HOLD_ADVICE.get((code, None))
+    return known or UNKNOWN_HOLD
+
+
+def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
+    """Whether a hold or an end was caused by a full disk or a quota."""
+    if code in ERRNO_CODES and subcode in (ENOSPC, EDQUOT):
+        return True
+    return reason is not None and QUOTA_REASON.search(reason) is not None

@@ -1,0 +1,217 @@
+"""What the rules need to know of one snapshot, collected in one pass over jobs and executions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from metlmon.live.feed import StatsInput
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.states import (
+    ACTIVE,
+    ALIVE,
+    DONE,
+    ENDED,
+    FAILED_JOB,
+    DagState,
+    Outcome,
+    State,
+)
+from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry, NodeFault, RunEntry
+
+# Module constants, since Python 3.11 looks up each Enum member through a function.
+_HELD: Final = State.HELD
+_REMOVED: Final = State.REMOVED
+_FAILED: Final = State.FAILED
+_IDLE: Final = State.IDLE
+_WAITING: Final = State.WAITING
+
+MOVING: Final = (ACTIVE | {State.PRE, State.POST, State.RETRYING}) - {State.HELD}
+"""States of a node that goes on by itself."""
+
+
+class Facts:
+    """One snapshot, sorted for the rules.
+
+    ``held``: the jobs on hold. ``held_before``: other jobs that were on hold. ``removed``: removed
+    jobs. ``idle``: idle jobs. ``bad``: executions that ended badly. ``faults``: the nodes that are
+    held, failed, removed or futile, by key; of a run whose epochs are in several DAGs only those
+    that count.
+    """
+
+    def __init__(self, stats_input: StatsInput) -> None:
+        self.stats_input = stats_input
+        self.status, self.ledger = stats_input.status, stats_input.ledger
+        ledger = self.ledger
+        self.as_of = ledger.as_of
+        self.dags = {dag.file: dag for dag in self.status.dags}
+        self.runs: dict[str, RunEntry] = {run.run: run for run in ledger.runs}
+        self.faults: dict[NodeKey, NodeFault] = {f.key: f for f in ledger.faults if f.counts}
+        self.held: list[JobEntry] = []
+        self.held_before: list[JobEntry] = []
+        self.removed: list[JobEntry] = []
+        self.strays_failed: list[JobEntry] = []
+        self.idle: list[JobEntry] = []
+        self.jobs: dict[JobId, JobEntry] = {}
+        self.jobs_queued = 0
+        self._sort_jobs()
+        self.executions: list[ExecutionEntry] = [e for e in ledger.executions if not e.dagman]
+        self.bad: list[ExecutionEntry] = [e for e in ledger.executions if e.cause is not None]
+        self.blocked = BlockedEpochs(self)
+
+    def _sort_jobs(self) -> None:
+        """Sort the jobs by what the rules look at; most are completed, and in none of these."""
+        needed = {fault.job for fault in self.faults.values() if fault.job is not None}
+        for job in self.ledger.jobs:
+            if job.job in needed:
+                self.jobs[job.job] = job
+            state = job.state
+            if state in ACTIVE:
+                self.jobs_queued += not job.dagman and bool(job.states)
+            if state is _HELD:
+                self.held.append(job)
+            elif job.holds:
+                self.held_before.append(job)
+            if state is _REMOVED:
+                self.removed.append(job)
+            elif state is _IDLE:
+                self.idle.append(job)
+            elif state is _FAILED and job.node is None:
+                self.strays_failed.append(job)
+
+    def seconds_between(self, start: datetime, end: datetime) -> float:
+        return self.ledger.seconds_between(start, end)
+
+    def hours(self, executions: Iterable[ExecutionEntry]) -> float:
+        """Hours of executions, in the ensemble's hour unit."""
+        return sum(map(self.seconds_of, executions)) / HOUR
+
+    def seconds_of(self, execution: ExecutionEntry) -> float:
+        weight = self.ledger.measure.weight(execution.gpus, execution.cpus)
+        return execution.seconds * (weight or 0)
+
+    def is_alive(self, dag: str) -> bool:
+        """Whether a DAGMan of this DAG goes on, by its files; by the logs where these are not."""
+        row = self.dags.get(dag)
+        if row is None or row.state is DagState.UNKNOWN:
+            return self.ledger.live
+        return row.state in ALIVE
+
+    def runs_again(self, fault: NodeFault) -> bool:
+        """Whether DAGMan, submitted again since the node failed, will run the node again."""
+        row = self.dags.get(fault.dag)
+        if row is None or row.state not in ALIVE or not row.submissions or fault.since is None:
+            return False
+        return fault.since < row.submissions[-1]
+
+
+class BlockedEpochs:
+    """The epochs that will not be trained unless somebody acts; each is counted once.
+
+    ``stopped``: keys of the runs that can go on no further. ``left``: their epochs that are not
+    done.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._left: dict[str, dict[NodeKey, EpochEntry]] = {}
+        for epoch in facts.ledger.epochs:
+            if epoch.counts and epoch.state not in DONE:
+                before = facts.runs[epoch.run].ends_before
+                if before is None or epoch.epoch is None or epoch.epoch < before:
+                    self._left.setdefault(epoch.run, {})[epoch.key] = epoch
+        self._behind: defaultdict[NodeKey, list[NodeFault]] = defaultdict(list)
+        self._outer: dict[str, NodeKey] = {}
+        for fault in facts.faults.values():
+            if fault.failed_ancestor is not None:
+                self._behind[fault.failed_ancestor].append(fault)
+            elif fault.subdag is not None and fault.state in FAILED_JOB:
+                self._outer[fault.subdag] = fault.key
+        self.stopped = {run for run in self._left if self._is_stopped(facts.runs[run])}
+        self.left = sum(len(self._left[run]) for run in self.stopped)
+        self.any_left = bool(self._left) or not facts.runs
+        """Whether an epoch is not done; True for DAGs without runs."""
+        self.explained: set[NodeKey] = set()
+        """Futile nodes behind a node that has an entry."""
+
+    def _is_stopped(self, run: RunEntry) -> bool:
+        if run.stopped or run.paused:
+            return False
+        stuck = False
+        for epoch in self._left[run.run].values():
+            state = epoch.state
+            if state in MOVING or state is _HELD:
+                return False
+            dag = self._facts.dags.get(epoch.dag)
+            if state is _WAITING or state is State.UNKNOWN:
+                if dag is not None and dag.state in ENDED:
+                    stuck = True
+                elif dag is None or dag.state is not DagState.UNKNOWN:
+                    return False
+            else:
+                fault = self._facts.faults.get(epoch.key)
+                if fault is not None and self._facts.runs_again(fault):
+                    return False
+                stuck = True
+        return stuck
+
+    def take(self, fault: NodeFault) -> int:
+        """Count the epochs that a fault blocks, without those that were taken before."""
+        behind = list(self._behind.get(fault.key, ()))
+        outer = self._outer.get(fault.key[0])
+        while outer is not None:
+            self.explained.add(outer)
+            behind += self._behind.get(outer, ())
+            outer = self._outer.get(outer[0])
+        self.explained.update(each.key for each in behind)
+        taken = sum(self._pop(each.run, each.key) for each in behind)
+        taken += self._pop(fault.run, fault.key)
+        if fault.run in self.stopped:
+            return taken + self.take_run(fault.run)
+        if fault.state is _HELD and fault.training and fault.run is not None:
+            return taken + self._take_waiting(fault)
+        return taken
+
+    def _take_waiting(self, fault: NodeFault) -> int:
+        """The epochs behind a held one, unless the run has another that moves."""
+        left = self._left.get(fault.run or "", {})
+        if any(epoch.state in MOVING for epoch in left.values()):
+            return 0
+        waiting = [
+            key
+            for key, epoch in left.items()
+            if epoch.state is _WAITING and (epoch.epoch or 0) > (fault.epoch or 0)
+        ]
+        return sum(self._pop(fault.run, key) for key in waiting)
+
+    def take_run(self, run: str) -> int:
+        """Count all epochs of a run that are left."""
+        return len(self._left.pop(run, ()))
+
+    def take_dag(self, dag: str) -> tuple[list[str], int]:
+        """The stopped runs, and the epochs in them, whose end in this DAG nothing else explains."""
+        runs = [
+            run
+            for run, epochs in self._left.items()
+            if run in self.stopped and all(epoch.dag == dag for epoch in epochs.values())
+        ]
+        return runs, sum(self.take_run(run) for run in runs)
+
+    def waiting_in(self, dag: str) -> int:
+        """The number of epochs in a DAG that wait for its DAGMan."""
+        return sum(
+            epoch.dag == dag and epoch.state is _WAITING
+            for epochs in self._left.values()
+            for epoch in epochs.values()
+        )
+
+    def _pop(self, run: str | None, key: NodeKey) -> int:
+        epochs = self._left.get(run or "")
+        return int(epochs is not None and epochs.pop(key, None) is not None)
+
+
+def ended_badly(execution: ExecutionEntry) -> bool:
+    """Whether an execution is over and was lost."""
+    return execution.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT)

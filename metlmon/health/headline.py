@@ -1,0 +1,52 @@
+"""The first line of health: what a header, ``metlmon status`` and notifications say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.health.types import Health, Severity
+from metlmon.text.formatting import count, number
+
+CALM: Final = "no job is held, failed or removed"
+
+
+class Headline(Struct, frozen=True):
+    """The first line of health.
+
+    ``severity``: that of the worst entry, None if all is well. ``label``: STOPPED where runs are
+    stopped, else empty. ``text``: the figures, or the worst entry. ``cause``: with stopped runs,
+    the worst entry; a second line where the first has no room for it. ``others``: the number of
+    further open entries above a note.
+    """
+
+    severity: Severity | None
+    label: str
+    text: str
+    cause: str | None = None
+    others: int = 0
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        more = f" (and {number(self.others)} more)" if self.others else ""
+        parts = [f"{self.label}  {self.text}" if self.label else self.text, self.cause or ""]
+        return ": ".join(filter(None, parts)) + more
+
+
+def health_headline(health: Health) -> Headline:
+    """``STOPPED  10 of 10 runs · 206 epochs left · no job queued``, or the worst entry."""
+    worst = health.worst
+    serious = [e for e in health.open_entries if e.severity is not Severity.NOTE]
+    others = max(0, len(serious) - 1)
+    if health.runs_stopped:
+        runs = f"{number(health.runs_stopped)} of {count(health.runs_total, 'run')}"
+        parts = [runs, f"{count(health.epochs_left, 'epoch')} left"]
+        if not health.jobs_queued:
+            parts.append("no job queued")
+        cause = (worst.heading or worst.text) if worst is not None else None
+        return Headline(Severity.STOPPED, "STOPPED", " · ".join(parts), cause, others)
+    if worst is None:
+        return Headline(None, "", CALM)
+    return Headline(worst.severity, "", worst.text, None, others)

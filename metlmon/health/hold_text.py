@@ -1,0 +1,75 @@
+"""Holds in words: what they have in common, and one line on each.
+
+Manual: "Job ClassAd Attributes" (HoldReason, HoldReasonCode, HoldReasonSubCode).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from metlmon.health.advice import Advice, hold_advice, is_quota
+from metlmon.model.reasons import find_policy
+from metlmon.snapshot.ledger import HoldEntry
+from metlmon.text.formatting import duration, number
+
+HoldCause: TypeAlias = tuple[int | None, int | None, str]
+"""Code, subcode and, where these do not tell the cause, the folded reason."""
+
+CODES_WITH_REASON: Final = frozenset({None, 0, 1, 3, 5, 21, 26, 27})
+"""Codes that name who held the job, not why: their reasons are different causes."""
+
+TEXT_LIMIT: Final = 200
+"""Characters of a reason in the one line of an entry; its ``reason`` has all."""
+
+_TOO_LARGE: Final = re.compile(r"\((\d{1,12})\) is greater than \w{1,60} \((\d{1,12})\)")
+_WALL_TIME: Final = re.compile(r"duration of (?:(\d{1,6})\+)?(\d{1,4}):(\d\d):(\d\d)")
+_USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
+
+
+def hold_cause(hold: HoldEntry) -> HoldCause:
+    """What holds have in common that are one entry."""
+    if hold.code in CODES_WITH_REASON:
+        return hold.code, None, hold.cause
+    if is_quota(hold.code, hold.subcode, hold.reason):
+        return None, None, "quota"
+    return hold.code, hold.subcode, ""
+
+
+def hold_text(hold: HoldEntry) -> str:
+    """``wall-time limit reached (hold 47)``."""
+    advice = hold_advice(hold.code, hold.subcode, hold.reason)
+    code = f" (hold {hold.code})" if hold.code else ""
+    return f"{_words(hold, advice)}{code}"
+
+
+def _words(hold: HoldEntry, advice: Advice) -> str:
+    reason = " ".join((hold.reason or "")[: 10 * TEXT_LIMIT].split())
+    if hold.code in (32, 33) and (sizes := _TOO_LARGE.search(reason)):
+        what = "input" if hold.code == 32 else "output"
+        return f"{what} {number(int(sizes[1]))} MB > {number(int(sizes[2]))} MB allowed"
+    if hold.code in (46, 47) and (limit := _WALL_TIME.search(reason)):
+        days, hours, minutes, seconds = (int(part or 0) for part in limit.groups())
+        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        what = "wall-time limit" if hold.code == 47 else "allowed job duration"
+        return f"{what} of {duration(length.total_seconds())} reached"
+    if is_quota(hold.code, hold.subcode, reason):
+        return advice.title
+    policy = find_policy(reason)
+    if policy is not None:
+        return shorten(f"{advice.title}: {policy.expression}")
+    if hold.code == 1:
+        user = _USER.search(reason)
+        said = "" if reason.startswith("via condor_hold") or not reason else f": {reason}"
+        return shorten(f"held by {user[1] if user else 'a user'}{said}")
+    if hold.code not in CODES_WITH_REASON:
+        return advice.title
+    if not reason:
+        return "held, no reason logged"
+    return shorten(f"{advice.title}: {reason}" if hold.code else reason)
+
+
+def shorten(text: str) -> str:
+    """At most TEXT_LIMIT characters of a text."""
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

@@ -1,0 +1,117 @@
+"""Jobs on hold, and holds that are over.
+
+Manual: "Job ClassAd Attributes" (HoldReason, HoldReasonCode, HoldReasonSubCode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from metlmon.health.advice import hold_advice, is_quota
+from metlmon.health.facts import Facts
+from metlmon.health.groups import Group
+from metlmon.health.hold_text import HoldCause, hold_cause, hold_text
+from metlmon.health.removals import Removals, last_hold
+from metlmon.model.job_events import JobId
+from metlmon.model.reasons import find_policy, held_limit
+from metlmon.snapshot.ledger import HoldEntry, JobEntry
+
+
+class Holds:
+    """The groups of held jobs, and of holds that are over."""
+
+    def __init__(self, facts: Facts, removals: Removals, policies: Mapping[JobId, str]) -> None:
+        self._facts = facts
+        self._clock = RemovalClock(facts, policies)
+        self._groups: dict[tuple[HoldCause, bool], Group] = {}
+        self.by_job: dict[tuple[JobId, str], Group] = {}
+        """By job and cause of the hold, for the executions that it ended."""
+        for job in facts.held:
+            self._add_held(job)
+        for job in facts.held_before:
+            before_removal = last_hold(job)
+            for hold in job.holds:
+                if hold is before_removal:
+                    # One entry with the removal.
+                    self.by_job[job.job, hold.cause] = removals.by_job[job.job]
+                else:
+                    self._add_past(job, hold)
+
+    @property
+    def groups(self) -> list[Group]:
+        return list(self._groups.values())
+
+    def count_blocked(self) -> None:
+        """Count the epochs that the held jobs block."""
+        for group in self._groups.values():
+            group.blocked = sum(self._facts.blocked.take(fault) for fault in group.faults)
+
+    def _add_held(self, job: JobEntry) -> None:
+        for hold in job.holds[:-1]:
+            self._add_past(job, hold)
+        if not job.holds:
+            return
+        hold = job.holds[-1]
+        group = self._group(hold, is_open=True)
+        group.add_job(job, hold.start)
+        fault = self._facts.faults.get(job.key) if job.key is not None else None
+        if fault is not None and fault.job == job.job:
+            group.faults.append(fault)
+        removal = self._clock.removal_at(job, hold)
+        if removal is not None:
+            earlier = group.fields["removal_at"]
+            group.fields["removal_at"] = min(removal, earlier) if earlier else removal
+        self.by_job[job.job, hold.cause] = group
+
+    def _add_past(self, job: JobEntry, hold: HoldEntry) -> None:
+        group = self._group(hold, is_open=False)
+        group.add_job(job, hold.start, hold.end)
+        self.by_job[job.job, hold.cause] = group
+
+    def _group(self, hold: HoldEntry, *, is_open: bool) -> Group:
+        cause = hold_cause(hold)
+        group = self._groups.get((cause, is_open))
+        if group is None:
+            quota = is_quota(hold.code, hold.subcode, hold.reason)
+            advice = hold_advice(hold.code, hold.subcode, hold.reason)
+            policy = find_policy(hold.reason)
+            group = self._groups[cause, is_open] = Group(
+                "quota" if quota else "held",
+                " ".join(map(str, cause)),
+                is_open=is_open,
+                text=hold_text(hold),
+                advice=advice.text,
+                act=advice.act if is_open else None,
+                code=hold.code,
+                subcode=hold.subcode,
+                reason=hold.reason,
+                policy=policy.expression if policy is not None else None,
+                removal_at=None,
+            )
+        return group
+
+
+class RemovalClock:
+    """When policies will remove jobs that are on hold.
+
+    ``policies``: the PeriodicRemove of jobs, as their ads in the queue have it. Otherwise the
+    policies are those that removed jobs of this ensemble: the access point's apply to every job.
+    """
+
+    def __init__(self, facts: Facts, policies: Mapping[JobId, str]) -> None:
+        self._policies = policies
+        limits: dict[str, int] = {}
+        for job in facts.removed:
+            policy = find_policy(job.removal)
+            limit = held_limit(policy.expression) if policy is not None else None
+            if limit is not None and policy is not None:
+                limits[policy.expression] = limit
+        self._seen = min(limits.values(), default=None)
+
+    def removal_at(self, job: JobEntry, hold: HoldEntry) -> datetime | None:
+        """When the job will be removed; None if no policy is known."""
+        expression = self._policies.get(job.job)
+        own = held_limit(expression) if expression is not None else None
+        limits = [limit for limit in (own, self._seen) if limit is not None]
+        return hold.start + timedelta(seconds=min(limits)) if limits else None

@@ -1,0 +1,161 @@
+"""Gaps in logs, silent and damaged logs, missing rescue files, DAG files that have changed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.health.facts import Facts
+from metlmon.health.groups import make_entry
+from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
+from metlmon.health.types import HealthEntry
+from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.text.formatting import age, count
+
+SILENT_SECONDS: Final = 3600.0
+SILENT_TIMES: Final = 20.0
+"""A live log is silent after an hour and twenty times its mean interval, while jobs run: they log
+their image size every few minutes."""
+
+
+class LogGap(Struct, frozen=True):
+    """A gap in the log; ``lost``: the executions whose ends are missing."""
+
+    since: datetime
+    until: datetime
+    seconds: float
+    lost: list[ExecutionEntry]
+
+
+def find_gaps(facts: Facts) -> list[LogGap]:
+    """The gap before each group of missing ends, since the last logged time."""
+    executions = facts.executions
+    lost = [e for e in executions if e.uncertain and e.end is not None]
+    if not lost:
+        return []
+    logged_times = sorted(
+        time for e in facts.ledger.executions for time in (e.start, e.end) if time is not None
+    )
+    gaps = []
+    for group in group_by_time(lost, end_of, TOGETHER_SECONDS):
+        until = max(map(end_of, group))
+        index = bisect_left(logged_times, until - timedelta(seconds=60))
+        since = logged_times[index - 1] if index else group[0].start
+        gaps.append(LogGap(since, until, facts.seconds_between(since, until), group))
+    return gaps
+
+
+def log_gaps(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
+    """Gaps in the log while jobs ran, and other damage."""
+    glued = [notice for notice in facts.status.warnings if notice.kind == "glued-header"]
+    where = ", ".join(f"{notice.file}:{notice.line}" for notice in glued[:3])
+    intervals = [
+        facts.seconds_between(log.first, log.last) / max(1, log.events)
+        for log in facts.status.logs
+        if log.first is not None and log.last is not None
+    ]
+    silence_limit = max(SILENT_SECONDS, SILENT_TIMES * min(intervals, default=0.0))
+    for gap in gaps:
+        lost = len(gap.lost)
+        if gap.seconds < silence_limit:
+            # Ends are missing from a log that continued for other jobs.
+            yield make_entry(
+                kind="log-damage",
+                text=f"the log does not say how {count(lost, 'execution')} ended",
+                advice="Nothing to do: the hours are counted up to the moment that proves it was "
+                "over",
+                is_open=False,
+                since=gap.since,
+                until=gap.until,
+                entries=gap.lost,
+                key=f"{gap.since} end",
+            )
+            continue
+        since, until = gap.since, gap.until
+        ran = sum(e.start < until and (e.end is None or e.end > since) for e in facts.executions)
+        damaged = f" ({where} is damaged)" if where else ""
+        was = "was" if ran == 1 else "were"
+        ends = "the true end of one is" if lost == 1 else f"the ends of {lost} are"
+        yield make_entry(
+            kind="log-gap",
+            text=f"{age(gap.seconds)} gap in the log while {count(ran, 'job')} {was} running"
+            f"{damaged}: {ends} unknown",
+            advice="Look for a full disk or quota at that time where the log is written; hours are "
+            "counted up to the moment that proves the end",
+            is_open=False,
+            since=since,
+            until=until,
+            entries=gap.lost,
+        )
+    if glued and not gaps:
+        yield make_entry(
+            kind="log-damage",
+            text=f"the log was cut in the middle of an event ({where}): the rest of it is missing",
+            advice="Look for a full disk or quota at that time where the log is written",
+            is_open=False,
+            key=where,
+        )
+
+
+def silent_logs(facts: Facts) -> Iterator[HealthEntry]:
+    """A live log that fell silent while jobs run."""
+    status = facts.status
+    logs = [
+        (log.first, log.last, log.events)
+        for log in status.logs
+        if log.first is not None and log.last is not None
+    ]
+    if not status.live or status.as_of is None or not logs:
+        return
+    first, last, events = max(logs, key=lambda log: log[1])
+    silent = facts.seconds_between(last, status.as_of)
+    if silent < max(
+        SILENT_SECONDS, SILENT_TIMES * facts.seconds_between(first, last) / max(1, events)
+    ):
+        return
+    running = [e for e in facts.executions if e.end is None]
+    if not running:
+        return
+    yield make_entry(
+        kind="log-silent",
+        text=f"nothing has been logged for {age(silent)} although {count(len(running), 'job')} ran "
+        "at the last event",
+        advice="Ask the queue (condor_q); see whether the log's disk is full, or was unmounted",
+        is_open=True,
+        since=last,
+        entries=running,
+        key="silence",
+    )
+
+
+MISSING_FILES: Final = {
+    "missing-rescue": (
+        "rescue-missing",
+        "Put the rescue file beside the DAG file before the DAG is submitted again: without it "
+        "all starts from the beginning",
+    ),
+    "dag-file-changed": (
+        "dag-file-changed",
+        "Put the DAG file that ran beside its logs; or submit this one as a new DAG",
+    ),
+}
+"""The kind of entry and the advice, by the kind of notice."""
+
+
+def missing_files(facts: Facts) -> Iterator[HealthEntry]:
+    """Rescue files that are not here, and DAG files that are not those that ran."""
+    for notice in facts.status.warnings:
+        if notice.kind in MISSING_FILES:
+            kind, advice = MISSING_FILES[notice.kind]
+            yield make_entry(
+                kind=kind,
+                text=f"{notice.file}: {notice.text}" if notice.file else notice.text,
+                advice=advice,
+                is_open=facts.blocked.any_left,
+                key=f"{notice.file}",
+                reason=notice.text,
+            )

@@ -1,0 +1,225 @@
+"""Executions that were lost: to full disks, in mass evictions, and by cause.
+
+Each lost execution is counted in one entry: that of its hold, its removal or its node's failure,
+of a black hole, of a full disk, of a mass eviction, else that of its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Final, TypeVar
+
+from metlmon.health.advice import KIND_ADVICE, QUOTA, QUOTA_REASON, VACATE_ADVICE
+from metlmon.health.facts import Facts
+from metlmon.health.groups import Group, make_entry
+from metlmon.health.hold_text import shorten
+from metlmon.health.holds import Holds
+from metlmon.health.nodes import Failures
+from metlmon.health.removals import Removals
+from metlmon.health.types import HealthEntry, Severity
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.stats.epoch_times import USER_VACATE_CODES
+from metlmon.stats.totals import group_by
+from metlmon.text.formatting import age, count, hours
+
+T = TypeVar("T")
+
+TOGETHER_SECONDS: Final = 300.0
+"""Evictions within five minutes have one cause, such as the end of a glidein or a site. For
+trainings of minutes, the limit is a quarter of their duration."""
+
+MIN_RUNS: Final = 3
+"""Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
+
+DAY: Final = 86400.0
+"""Errors of a full disk within a day are one entry."""
+
+EVICTION_OUTCOMES: Final = frozenset(
+    {Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED}
+)
+
+
+def lost_executions(
+    facts: Facts,
+    holds: Holds,
+    removals: Removals,
+    failures: Failures,
+    black_holes: Iterable[HealthEntry],
+) -> Iterator[HealthEntry]:
+    """Add the lost executions to the groups that explain them; yield entries on the others."""
+    holes = {(entry.site, entry.text.split(":", 1)[0]) for entry in black_holes}
+    rest: list[ExecutionEntry] = []
+    for entry in facts.bad:
+        group = _explains(entry, holds, removals, failures)
+        if group is not None:
+            group.seconds += facts.seconds_of(entry)
+        elif (entry.site, entry.site) in holes or (entry.site, entry.host) in holes:
+            continue
+        elif not entry.uncertain:
+            rest.append(entry)
+    rest, full = _split_full_disk(rest)
+    for group_of_disk in full:
+        yield _full_disk(facts, group_of_disk)
+    together, rest = _mass_evictions(facts, rest)
+    for site, evicted in together:
+        yield _mass_eviction(facts, site, evicted)
+    yield from _by_cause(facts, rest)
+
+
+def _explains(
+    entry: ExecutionEntry, holds: Holds, removals: Removals, failures: Failures
+) -> Group | None:
+    """The group of the hold, removal or failure that ended an execution."""
+    cause = entry.held_cause or (entry.cause if entry.outcome is Outcome.HELD else None)
+    if cause is not None:
+        group = holds.by_job.get((entry.job, cause))
+        if group is not None:
+            return group
+    if entry.outcome is Outcome.FAILED:
+        return failures.by_node.get(entry.key) if entry.key is not None else None
+    if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES or _is_removal(entry):
+        return removals.by_job.get(entry.job)
+    return None
+
+
+def _is_removal(entry: ExecutionEntry) -> bool:
+    reason = (entry.reason or "")[:400]
+    return any(word in reason for word in ("DAG Removed", "OtherJobRemoveRe", "condor_rm"))
+
+
+# --- full disks -------------------------------------------------------------------------------
+
+
+def _split_full_disk(
+    ended: Sequence[ExecutionEntry],
+) -> tuple[list[ExecutionEntry], list[list[ExecutionEntry]]]:
+    """The executions that no full disk ended, and those that one did, grouped by time."""
+    affected = [e for e in ended if e.reason and QUOTA_REASON.search(e.reason[:2000])]
+    if not affected:
+        return list(ended), []
+    # A full disk truncates the log, too: a missing reason is that of simultaneous ends.
+    affected += [
+        e
+        for e in ended
+        if not e.reason
+        and e.code is not None
+        and any(
+            e.code == other.code and abs(end_of(e) - end_of(other)) < timedelta(minutes=1)
+            for other in affected
+        )
+    ]
+    found = {id(e) for e in affected}
+    rest = [e for e in ended if id(e) not in found]
+    return rest, group_by_time(affected, end_of, DAY)
+
+
+def _full_disk(facts: Facts, group: list[ExecutionEntry]) -> HealthEntry:
+    lost = facts.hours(group)
+    return make_entry(
+        kind="quota",
+        text=f"disk full or over quota: {count(len(group), 'execution')} ended by it, "
+        f"{hours(lost)} {facts.ledger.measure.short} badput",
+        advice=QUOTA.text,
+        is_open=False,
+        severity=Severity.COSTLY,
+        entries=group,
+        since=min(map(end_of, group)),
+        until=max(map(end_of, group)),
+        gpu_hours=lost,
+        reason=next((e.reason for e in group if e.reason), None),
+    )
+
+
+# --- mass evictions ---------------------------------------------------------------------------
+
+
+def _mass_evictions(
+    facts: Facts, ended: Sequence[ExecutionEntry]
+) -> tuple[list[tuple[str | None, list[ExecutionEntry]]], list[ExecutionEntry]]:
+    """Evictions of many runs together at one site, and the other executions."""
+    evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
+    if len(evicted) < MIN_RUNS:
+        return [], list(ended)
+    usual = median([e.seconds for e in facts.executions if e.final] or [4 * TOGETHER_SECONDS])
+    together = [
+        (site, group)
+        for site, lost in group_by(evicted, lambda e: e.site).items()
+        for group in group_by_time(lost, end_of, min(TOGETHER_SECONDS, usual / 4))
+        if len({e.run for e in group if e.run is not None}) >= MIN_RUNS
+    ]
+    found = {id(e) for _, group in together for e in group}
+    return together, [e for e in ended if id(e) not in found]
+
+
+def _mass_eviction(facts: Facts, site: str | None, group: list[ExecutionEntry]) -> HealthEntry:
+    first, last = min(map(end_of, group)), max(map(end_of, group))
+    lost = facts.hours(group)
+    runs = len({e.run for e in group if e.run is not None})
+    cause = next((f": {e.cause}" for e in group if e.cause), "")
+    return make_entry(
+        kind="evictions",
+        text=shorten(
+            f"{count(len(group), 'job')} of {count(runs, 'run')} evicted"
+            f"{'' if site is None else f' at {site}'} within "
+            f"{age(facts.seconds_between(first, last))}, {hours(lost)} "
+            f"{facts.ledger.measure.short} badput{cause}"
+        ),
+        advice="HTCondor queues them again; if it happens again, ask the site what ended there, or "
+        "leave it out",
+        is_open=False,
+        entries=group,
+        key=f"{first} {site}",
+        since=first,
+        until=last,
+        gpu_hours=lost,
+        reason=next((e.reason for e in group if e.reason), None),
+    )
+
+
+# --- by cause ---------------------------------------------------------------------------------
+
+
+def _by_cause(facts: Facts, ended: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
+    """Lost executions that were run again, by cause."""
+    groups: dict[tuple[str, str, int | None], Group] = {}
+    for entry in ended:
+        kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
+        cause = entry.cause or ""
+        group = groups.get((kind, cause, entry.code))
+        if group is None:
+            known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None
+            advice = known.text if known is not None else KIND_ADVICE[kind][0]
+            group = groups[kind, cause, entry.code] = Group(
+                kind,
+                f"{cause} {entry.code}",
+                is_open=False,
+                text=shorten(cause),
+                advice=advice,
+                code=entry.code,
+                subcode=entry.subcode,
+                reason=entry.reason,
+            )
+        group.add_execution(entry, facts.seconds_of(entry))
+    for group in groups.values():
+        yield group.entry()
+
+
+def end_of(execution: ExecutionEntry) -> datetime:
+    """When an execution ended; of one in flight, its start."""
+    return execution.end or execution.start
+
+
+def group_by_time(
+    items: Iterable[T], when: Callable[[T], datetime], seconds: float
+) -> list[list[T]]:
+    """Group items by time, each within ``seconds`` of the previous one."""
+    groups: list[list[T]] = []
+    for item in sorted(items, key=when):
+        if groups and (when(item) - when(groups[-1][-1])).total_seconds() <= seconds:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups

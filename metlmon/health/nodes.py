@@ -1,0 +1,263 @@
+"""Nodes that failed, nodes that are futile, and DAGs that go on no further.
+
+Manual: "DAGMan Workflows" (Node Success/Failure, Retrying Failed Nodes, The Rescue DAG). DAGMan
+neither uses nor logs the result of a HOLD script (``Dag::HoldScriptReaper``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from metlmon.health.advice import KIND_ADVICE, hold_advice
+from metlmon.health.facts import Facts
+from metlmon.health.groups import Group, make_entry
+from metlmon.health.hold_text import hold_text, shorten
+from metlmon.health.removals import Removals, removal_of
+from metlmon.health.types import HealthEntry, Severity
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.reasons import cause_of
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, NodeFault
+from metlmon.snapshot.types import DagRow
+from metlmon.text.formatting import count, epoch_number, number
+
+FailureCause: TypeAlias = tuple[str, str]
+"""Kind of entry, and the cause in words."""
+
+PARTS: Final = {"pre": "script-failed", "post": "script-failed", "submit": "submit-failed"}
+
+
+class Failures:
+    """The groups of failed nodes."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._groups: dict[FailureCause, Group] = {}
+        self.by_node: dict[NodeKey, Group] = {}
+        ends = self._last_ends()
+        in_subdags = {fault.key[0] for fault in facts.faults.values()}
+        for fault in facts.faults.values():
+            if fault.state is not State.FAILED or facts.runs_again(fault):
+                continue
+            if fault.subdag is not None and fault.subdag in in_subdags:
+                # The nodes of the sub-DAG say why.
+                continue
+            self._add(fault, ends.get(fault.job) if fault.job is not None else None)
+
+    @property
+    def groups(self) -> list[Group]:
+        return list(self._groups.values())
+
+    def _last_ends(self) -> dict[JobId, ExecutionEntry]:
+        """The last bad execution of each job that made its node fail."""
+        jobs = self._facts.jobs
+        return {each.job: each for each in self._facts.bad if each.job in jobs}
+
+    def _add(self, fault: NodeFault, end: ExecutionEntry | None) -> None:
+        kind, cause = _cause(fault, end)
+        group = self._groups.get((kind, cause))
+        if group is None:
+            advice, act = KIND_ADVICE[kind]
+            reason = fault.reason or (end.reason if end is not None else None)
+            group = self._groups[kind, cause] = Group(
+                kind, cause, is_open=True, advice=advice, act=act, reason=reason
+            )
+            group.fields["text"] = cause
+        group.add_fault(fault)
+        self.by_node[fault.key] = group
+
+    def count_blocked(self) -> None:
+        """Count the epochs that the failures block.
+
+        A failed node that is no epoch and blocks nothing, such as an evaluation, stops nothing.
+        """
+        blocked, runs = self._facts.blocked, self._facts.runs
+        for group in self._groups.values():
+            before = len(blocked.explained)
+            group.blocked = sum(blocked.take(fault) for fault in group.faults)
+            stops = group.blocked or len(blocked.explained) > before
+            if runs and not stops and all(not fault.training for fault in group.faults):
+                group.severity = Severity.COSTLY
+
+    def entries(self) -> Iterator[HealthEntry]:
+        for group in self._groups.values():
+            yield group.entry(text=shorten(_text(group)))
+
+
+def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
+    if fault.part in PARTS and fault.reason is not None:
+        return PARTS[fault.part], _script_words(fault.part, fault.reason)
+    if end is not None:
+        outcome = end.outcome
+        cause = cause_of(outcome, end.code, end.reason, end.return_value, end.signal)
+    else:
+        cause = fault.reason or ("the POST script failed" if fault.part == "post" else "failed")
+    if fault.part == "post":
+        return "script-failed", cause
+    if fault.retries or fault.attempts > 1:
+        return "retries-exhausted", cause
+    return ("run-failed" if fault.training else "node-failed"), cause
+
+
+def _script_words(part: str, reason: str) -> str:
+    return f"submission failed: {reason}" if part == "submit" else reason
+
+
+def _text(group: Group) -> str:
+    """The cause, with the epoch or the node if it is only one, and the tries."""
+    faults, cause = group.faults, group.fields["text"]
+    tries = {fault.attempts for fault in faults}
+    suffix = ""
+    if group.kind == "retries-exhausted":
+        suffix = ", all tries used"
+        if len(tries) == 1 and (used := next(iter(tries))) > 1:
+            suffix = f", {number(used)} of {number(used)} tries used"
+    if len(faults) > 1:
+        return f"{cause}{suffix}"
+    fault = faults[0]
+    where = f"epoch {epoch_number(fault.epoch)}" if fault.epoch is not None else fault.key[1]
+    return f"{where}: {cause}{suffix}"
+
+
+# --- futile nodes ---------------------------------------------------------------------------
+
+
+def futile_nodes(facts: Facts) -> Iterator[HealthEntry]:
+    """Futile nodes that no other entry explains."""
+    group: Group | None = None
+    for fault in facts.faults.values():
+        if fault.state is not State.FUTILE or fault.key in facts.blocked.explained:
+            continue
+        if group is None:
+            advice, act = KIND_ADVICE["futile"]
+            group = Group("futile", "", is_open=True, advice=advice, act=act)
+        group.add_fault(fault)
+        group.blocked += facts.blocked.take(fault)
+    if group is not None:
+        nodes = count(len(group.faults), "node")
+        yield group.entry(text=f"{nodes} will not run: a node before them failed")
+
+
+# --- DAGs -----------------------------------------------------------------------------------
+
+
+def dag_entries(facts: Facts, removals: Removals, faulty_dags: set[str]) -> Iterator[HealthEntry]:
+    """DAGs that are held or halted, and those that ended without all nodes done.
+
+    ``faulty_dags``: DAGs of which a node has an entry that explains the end. Epochs of runs that
+    ended with their DAG are counted in the entry of its removal, where there is one.
+    """
+    for row in facts.status.dags:
+        if row.state is DagState.HELD:
+            yield _held_dag(facts, row)
+        elif row.halted and facts.is_alive(row.file):
+            yield _dag_entry(
+                facts,
+                row,
+                "dag-halted",
+                f"{row.file} is halted: no further node is submitted",
+                blocked=facts.blocked.waiting_in(row.file),
+            )
+        elif row.state in (DagState.FAILED, DagState.REMOVED, DagState.DONE):
+            yield from _ended_dag(facts, row, removals, explained=row.file in faulty_dags)
+
+
+def _held_dag(facts: Facts, row: DagRow) -> HealthEntry:
+    hold = row.hold
+    text, act_advice = "DAGMan is held", KIND_ADVICE["dag-held"][0]
+    if hold is not None:
+        entry = HoldEntry(
+            start=hold.time,
+            end=None,
+            seconds=0.0,
+            code=hold.code,
+            subcode=hold.subcode,
+            cause=hold.reason or "",
+            site=None,
+            gpu=None,
+            reason=hold.reason,
+        )
+        cause = hold_text(entry)
+        text = f"DAGMan {cause}" if cause.startswith("held") else f"DAGMan is held: {cause}"
+        if hold.code not in (None, 1):
+            act_advice = hold_advice(hold.code, hold.subcode, hold.reason).text
+    return _dag_entry(
+        facts,
+        row,
+        "dag-held",
+        text,
+        blocked=facts.blocked.waiting_in(row.file),
+        advice=act_advice,
+        since=hold.time if hold is not None else None,
+        code=hold.code if hold is not None else None,
+        subcode=hold.subcode if hold is not None else None,
+        reason=hold.reason if hold is not None else None,
+    )
+
+
+def _ended_dag(
+    facts: Facts, row: DagRow, removals: Removals, *, explained: bool
+) -> Iterator[HealthEntry]:
+    runs, blocked = facts.blocked.take_dag(row.file)
+    if row.state is DagState.REMOVED:
+        group = removals.of_dag(row.file)
+        if group is not None:
+            group.blocked += blocked
+            group.add_runs(runs)
+            return
+    undone = row.nodes_total - row.nodes_done - row.nodes_unknown
+    if not blocked and (explained or undone <= 0 or row.state is DagState.DONE):
+        return
+    if row.state is DagState.DONE and facts.runs and not blocked:
+        return
+    nodes = f"{count(undone, 'node')} not done"
+    if row.state is DagState.FAILED:
+        error = next(
+            (
+                notice.text
+                for notice in facts.status.warnings
+                if notice.kind == "dagman-error" and notice.file == f"{row.file}.dagman.out"
+            ),
+            None,
+        )
+        text = error or f"{row.file} failed: {nodes}"
+        yield _dag_entry(
+            facts, row, "dag-failed", text, blocked=blocked, runs=tuple(runs), reason=error
+        )
+        return
+    removal = removal_of(row.removal) if row.removal else None
+    if removal is not None and removal.kind != "run-removed":
+        text = removal.remover.replace("(condor_rm)", "(condor_rm of the DAG)")
+        kind, policy = removal.kind, removal.policy
+    else:
+        words = "was removed" if row.state is DagState.REMOVED else "ended"
+        kind, text, policy = "dag-stopped", f"{row.file} {words}: {nodes}", None
+    if not facts.runs or blocked:
+        yield _dag_entry(
+            facts,
+            row,
+            kind,
+            text,
+            blocked=blocked,
+            runs=tuple(runs),
+            reason=row.removal,
+            policy=policy,
+        )
+
+
+def _dag_entry(
+    facts: Facts, row: DagRow, kind: str, text: str, *, blocked: int, **fields: Any
+) -> HealthEntry:
+    advice, act = KIND_ADVICE[kind]
+    values: dict[str, Any] = {"advice": advice, "since": row.ended}
+    return make_entry(
+        kind=kind,
+        text=shorten(text),
+        act=act,
+        is_open=True,
+        key=row.file,
+        dag=row.file,
+        epochs_blocked=blocked,
+        **(values | fields),
+    )

@@ -1,0 +1,202 @@
+"""Jobs that were removed: by a policy, by a user, or with their DAG.
+
+Reasons are those that the schedd and DAGMan log with event 009 (``UserPolicy::FiringReason``,
+``condor_rm``, OtherJobRemoveRequirements). Manual: "Job ClassAd Attributes" (RemoveReason,
+PeriodicRemove).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from metlmon.health.advice import KIND_ADVICE, hold_advice
+from metlmon.health.facts import Facts
+from metlmon.health.groups import Group
+from metlmon.health.hold_text import HoldCause, hold_cause, hold_text, shorten
+from metlmon.health.types import Severity
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.reasons import find_policy, held_limit
+from metlmon.model.states import State
+from metlmon.snapshot.ledger import HoldEntry, JobEntry, NodeFault
+from metlmon.text.formatting import age, duration
+
+_DAY: Final = 86400
+
+_USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
+_WITH_DAG: Final = re.compile(r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId")
+
+
+class Removal(NamedTuple):
+    """Who removed a job: the kind of entry, the words, and a policy's expression."""
+
+    kind: str
+    remover: str
+    policy: str | None = None
+    with_dag: bool = False
+
+
+def removal_of(reason: str | None, dag_reason: str | None = None) -> Removal:
+    """Who removed a job, by the reason logged; ``dag_reason``: of its DAGMan's removal."""
+    text = " ".join((reason or "").split())
+    if _WITH_DAG.search(text[:2000]):
+        policy = find_policy(dag_reason)
+        if policy is not None:
+            who = _policy_words(policy.expression, system=policy.is_system)
+            return Removal("removed-by-policy", f"{who}, with its DAG", policy.expression, True)
+        user = _USER.search(text) or _USER.search(dag_reason or "")
+        who = user[1] if user else "a user"
+        return Removal("removed-by-user", f"removed by {who} (condor_rm of the DAG)", None, True)
+    policy = find_policy(text)
+    if policy is not None and policy.removes:
+        who = _policy_words(policy.expression, system=policy.is_system)
+        return Removal("removed-by-policy", who, policy.expression)
+    user = _USER.search(text)
+    if user is not None:
+        return Removal("removed-by-user", f"removed by {user[1]} (condor_rm)")
+    return Removal("run-removed", f"removed: {text}" if text else "removed, no reason logged")
+
+
+def _policy_words(expression: str, *, system: bool) -> str:
+    whose = "the access point's policy" if system else "the job's policy"
+    limit = held_limit(expression)
+    if limit is None:
+        return f"removed by {whose}"
+    days = limit // _DAY
+    length = f"{days} d" if limit % _DAY == 0 else duration(limit)
+    return f"removed by {whose} (held > {length})"
+
+
+def last_hold(job: JobEntry) -> HoldEntry | None:
+    """The hold during which a job was removed; None if it was not on hold."""
+    if len(job.states) < 2 or job.states[-2][1] is not State.HELD:
+        return None
+    return job.holds[-1] if job.holds else None
+
+
+class Removals:
+    """The groups of removed jobs, open ones and those whose nodes went on."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._groups: dict[tuple[Removal, HoldCause | None, str | None, bool], Group] = {}
+        self.by_job: dict[JobId, Group] = {}
+        self.handled: set[NodeKey] = set()
+        """Nodes whose removal has an entry."""
+        for job in facts.removed:
+            self._add(job)
+        for fault in facts.faults.values():
+            if fault.state is State.REMOVED and fault.key not in self.handled:
+                self._add_fault(fault)
+
+    @property
+    def groups(self) -> list[Group]:
+        return list(self._groups.values())
+
+    def of_dag(self, dag: str) -> Group | None:
+        """The open group of the jobs that were removed with a DAG."""
+        for (removal, _, of_dag, is_open), group in self._groups.items():
+            if is_open and removal.with_dag and of_dag == dag:
+                return group
+        return None
+
+    def _add(self, job: JobEntry) -> None:
+        fault = self._facts.faults.get(job.key) if job.key is not None else None
+        determines = fault is not None and fault.job == job.job
+        is_open = determines and fault is not None and fault.state is State.REMOVED
+        if is_open and fault is not None and self._facts.runs_again(fault):
+            is_open = False
+            self.handled.add(fault.key)
+        row = self._facts.dags.get(job.dag or "")
+        removal = removal_of(job.removal, row.removal if row is not None else None)
+        if job.key is None:
+            # Nobody runs a job of no DAG again; a user who removes one means it.
+            is_open = removal.kind == "removed-by-policy" and not self._facts.dags
+        group = self._group(job, removal, last_hold(job), is_open=is_open)
+        hold = last_hold(job)
+        group.add_job(job, hold.start if hold is not None else job.ended, job.ended)
+        self.by_job[job.job] = group
+        if is_open and fault is not None:
+            group.faults.append(fault)
+            self.handled.add(fault.key)
+
+    def _add_fault(self, fault: NodeFault) -> None:
+        """Add a removed node whose job no log here has."""
+        removal = removal_of(fault.reason)
+        key = (removal, None, None, True)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = self._new_group(removal, None, None, is_open=True)
+        group.add_fault(fault)
+        self.handled.add(fault.key)
+
+    def _group(
+        self, job: JobEntry, removal: Removal, hold: HoldEntry | None, *, is_open: bool
+    ) -> Group:
+        cause = hold_cause(hold) if hold is not None else None
+        same = removal
+        if removal.with_dag and removal.policy is None:
+            # Only some of the reasons name the user.
+            same = Removal(removal.kind, "", None, True)
+        key = (same, cause, job.dag if removal.with_dag else None, is_open)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = self._new_group(removal, hold, job, is_open=is_open)
+        elif hold is None and "by a user" in group.fields["text"]:
+            group.fields["text"] = shorten(removal.remover)
+        return group
+
+    def _new_group(
+        self,
+        removal: Removal,
+        hold: HoldEntry | None,
+        job: JobEntry | None,
+        *,
+        is_open: bool,
+    ) -> Group:
+        advice, act = KIND_ADVICE[removal.kind]
+        text, heading, reason = removal.remover, None, job.removal if job is not None else None
+        if hold is not None:
+            text, heading = hold_text(hold), f"held, then {removal.remover}"
+            reason = hold.reason or reason
+            cure = hold_advice(hold.code, hold.subcode, hold.reason).text
+            advice = f"{_without_release(cure)}; then submit the DAG again"
+        code, subcode = (hold.code, hold.subcode) if hold is not None else (None, None)
+        dag = job.dag if job is not None and removal.with_dag else None
+        group = Group(
+            removal.kind,
+            f"{heading or ''} {'DAG' if removal.with_dag else text} {dag or ''}",
+            is_open=is_open,
+            text=shorten(text),
+            advice=advice if is_open else "Nothing to do: submitted again since",
+            act=act if is_open else None,
+            heading=heading,
+            reason=reason,
+            policy=removal.policy,
+            code=code,
+            subcode=subcode,
+            dag=dag,
+        )
+        if not is_open:
+            group.severity = Severity.NOTE
+        return group
+
+    def count_blocked(self) -> None:
+        """Count the epochs that the removals block; those of no epoch stop nothing."""
+        blocked = self._facts.blocked
+        for group in self._groups.values():
+            group.blocked = sum(blocked.take(fault) for fault in group.faults)
+
+
+def _without_release(advice: str) -> str:
+    """The advice on a hold for a job that is not there to be released any more."""
+    for end in ("; then release", ", then release", "; release", ": release"):
+        head, found, tail = advice.partition(end)
+        if found:
+            return head + tail
+    return advice
+
+
+def clock_words(seconds: float) -> str:
+    """``removed in 1d`` for the time until a policy removes a job."""
+    return f"removed in {age(seconds)}" if seconds > 0 else "to be removed now"

@@ -1,0 +1,239 @@
+"""Sites and hosts: black holes, wrong sites, targets without a match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from math import log
+from statistics import median
+from typing import Final
+
+from metlmon.health.advice import is_quota
+from metlmon.health.facts import Facts
+from metlmon.health.groups import make_entry
+from metlmon.health.types import HealthEntry
+from metlmon.model.sites import misses_target, names_other_target, normalize_name
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.stats.epoch_times import USER_VACATE_CODES
+from metlmon.stats.totals import group_by
+from metlmon.text.formatting import age, count, hours, number, share
+
+MIN_RUNS: Final = 3
+"""Minimum executions at other sites: fewer may be a coincidence."""
+
+UNSERVED_SECONDS: Final = 3 * 3600.0
+UNSERVED_TIMES: Final = 5.0
+"""A target without any execution, while others have some, is reported after three hours and five
+times the median wait of the others."""
+
+NEVER_SERVED_SECONDS: Final = 86400.0
+"""Idle time after which it is reported that no job of the ensemble has started."""
+
+MIN_STARTS: Final = 5
+"""Minimum executions of a black hole: fewer may be bad luck, whatever happens elsewhere."""
+
+MAX_LUCK: Final = 1e-3
+"""Largest probability of a black hole by bad luck: that as many executions in a row are lost, if
+they succeed as often as elsewhere. The hosts of a site are many, so theirs is smaller."""
+
+MAX_HOST_LUCK: Final = 1e-5
+
+USER_ACTION: Final = re.compile(
+    r"condor_(?:hold|rm|vacate)|\(by user |DAG Removed|OtherJobRemoveRe|MAX_TRANSFER_"
+)
+"""What a user or the access point did, wherever the job ran."""
+
+
+# --- black holes ------------------------------------------------------------------------------
+
+
+class _Tally:
+    """Executions at one site or host: those that count, those that succeeded."""
+
+    __slots__ = ("good", "last", "lost")
+
+    def __init__(self) -> None:
+        self.good = 0
+        self.lost: list[ExecutionEntry] = []
+        self.last: datetime | None = None
+
+
+def black_holes(facts: Facts) -> Iterator[HealthEntry]:
+    """Sites, and hosts of other sites, that take executions and finish none."""
+    sites: dict[str, _Tally] = {}
+    hosts: dict[tuple[str | None, str], _Tally] = {}
+    for entry in facts.executions:
+        good = entry.outcome is Outcome.GOOD
+        if not good and not _is_evidence(entry):
+            continue
+        tallies = []
+        if entry.site is not None:
+            tallies.append(sites.setdefault(entry.site, _Tally()))
+        if entry.host is not None:
+            tallies.append(hosts.setdefault((entry.site, entry.host), _Tally()))
+        for tally in tallies:
+            if good:
+                tally.good += 1
+            else:
+                tally.lost.append(entry)
+    total = facts.hours(facts.bad)
+    found: set[str | None] = set()
+    for name, tally in sites.items():
+        elsewhere = [other for at, other in sites.items() if at != name]
+        if _is_black_hole(tally, elsewhere, MAX_LUCK):
+            found.add(name)
+            yield _black_hole(facts, name, name, tally, total)
+    by_site = group_by(hosts.items(), lambda item: item[0][0])
+    for site, items in by_site.items():
+        if site in found:
+            continue
+        for (_, host), tally in items:
+            elsewhere = [other for (_, at), other in items if at != host]
+            if _is_black_hole(tally, elsewhere, MAX_HOST_LUCK):
+                yield _black_hole(facts, host, site, tally, total)
+
+
+def _is_evidence(entry: ExecutionEntry) -> bool:
+    """Whether the place may be the reason why an execution was lost."""
+    if entry.outcome in (Outcome.IN_FLIGHT, Outcome.REMOVED) or entry.uncertain:
+        return False
+    reason = entry.reason
+    if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, reason):
+        return False
+    return reason is None or not USER_ACTION.search(reason[:400])
+
+
+def _is_black_hole(tally: _Tally, elsewhere: Iterable[_Tally], max_luck: float) -> bool:
+    if tally.good or len(tally.lost) < MIN_STARTS:
+        return False
+    good = lost = 0
+    for other in elsewhere:
+        good += other.good
+        lost += len(other.lost)
+    if not good:
+        return False
+    # Without a failure elsewhere the rate is estimated as if there were half of one.
+    failure_rate = max(lost, 0.5) / (good + lost)
+    return len(tally.lost) * log(failure_rate) < log(max_luck)
+
+
+def _black_hole(
+    facts: Facts, name: str, site: str | None, tally: _Tally, total: float
+) -> HealthEntry:
+    lost, is_open = facts.hours(tally.lost), facts.blocked.any_left
+    unit = facts.ledger.measure.short
+    starts = count(len(tally.lost), "start")
+    where = "site" if name == site else "host"
+    return make_entry(
+        kind="black-hole",
+        text=f"{name}: {starts}, 0 {'epochs' if facts.runs else 'completed'}, {hours(lost)} {unit} "
+        f"badput ({share(lost, total)})",
+        advice=f"Exclude this {where}: other places finish what fails here",
+        act="exclude-site" if name == site else None,
+        is_open=is_open,
+        entries=tally.lost,
+        key=name,
+        since=min(entry.start for entry in tally.lost),
+        until=None if is_open else max(entry.end or entry.start for entry in tally.lost),
+        gpu_hours=lost,
+        site=site,
+        reason=_usual_reason(tally.lost),
+    )
+
+
+def _usual_reason(lost: list[ExecutionEntry]) -> str | None:
+    """The reason of the cause that ended most of these executions."""
+    by_cause = group_by(lost, lambda entry: entry.cause)
+    most = max(by_cause.values(), key=len)
+    return next((entry.reason for entry in most if entry.reason), most[0].cause)
+
+
+# --- targets --------------------------------------------------------------------------------
+
+
+def wrong_sites(facts: Facts) -> Iterator[HealthEntry]:
+    """Targets that are missed repeatedly; those of several DAGs are unrelated."""
+    served_targets = _served_targets(facts)
+    if not served_targets:
+        return
+    known = group_by(facts.ledger.epochs, lambda epoch: epoch.dag)
+    for (dag, target), served in served_targets.items():
+        names = frozenset(
+            normalize_name(epoch.target) for epoch in known.get(dag or "", ()) if epoch.target
+        )
+        missed = [e for e in served if misses_target(target, e.site, names)]
+        if len(missed) == len(served):
+            # The site may just be named differently: count only other targets' sites.
+            missed = [e for e in missed if names_other_target(target, e.site, names)]
+        if len(missed) < MIN_RUNS or 2 * len(missed) <= len(served):
+            continue
+        ongoing = any(e.end is None for e in missed)
+        elsewhere = sorted({e.site for e in missed if e.site})
+        more = f" and {len(elsewhere) - 3} more" if len(elsewhere) > 3 else ""
+        shown = ", ".join(elsewhere[:3]) + more
+        yield make_entry(
+            kind="wrong-site",
+            text=f"{number(len(missed))} of {count(len(served), 'execution')} that requested "
+            f"{target} ran at {shown}",
+            advice="Check the requirements of the submit description: they allow other sites",
+            is_open=ongoing,
+            entries=missed,
+            key=f"{dag} {target}",
+            dag=dag,
+            since=missed[0].start,
+            until=None if ongoing else max(e.end or e.start for e in missed),
+        )
+
+
+def unmatched_jobs(facts: Facts) -> Iterator[HealthEntry]:
+    """Targets without any execution, while others have some; ensembles where no job starts."""
+    ledger = facts.ledger
+    idle = [job for job in facts.idle if job.submitted]
+    if ledger.as_of is None or not idle:
+        return
+    if not ledger.executions:
+        since = min(job.submitted for job in idle if job.submitted)
+        waited = ledger.seconds_between(since, ledger.as_of)
+        if waited >= NEVER_SERVED_SECONDS:
+            yield make_entry(
+                kind="unmatched",
+                text=f"{count(len(idle), 'job')} idle for {age(waited)}: no job has started yet",
+                advice="Ask condor_q -better-analyze which requirement no machine meets",
+                is_open=True,
+                entries=idle,
+                key="all",
+                since=since,
+            )
+        return
+    served = _served_targets(facts)
+    waits = [e.wait for entries in served.values() for e in entries if e.wait is not None]
+    if not waits:
+        return
+    limit = max(UNSERVED_SECONDS, UNSERVED_TIMES * median(waits))
+    wanting = [job for job in idle if job.target]
+    for (dag, target), jobs in group_by(wanting, lambda job: (job.dag, job.target or "")).items():
+        since = min(job.submitted for job in jobs if job.submitted)
+        waited = ledger.seconds_between(since, ledger.as_of)
+        if (dag, target) in served or waited < limit:
+            continue
+        yield make_entry(
+            kind="unmatched",
+            text=f"{count(len(jobs), 'job')} for {target} idle for {age(waited)}: no job "
+            "of this target has started, jobs of other targets have",
+            advice="See whether the name is the site's, and what it offers; or give the epochs "
+            "another",
+            act="retarget",
+            is_open=True,
+            entries=jobs,
+            key=f"{dag} {target}",
+            dag=dag,
+            since=since,
+        )
+
+
+def _served_targets(facts: Facts) -> dict[tuple[str | None, str], list[ExecutionEntry]]:
+    """The executions of trainings by top-level DAG and requested target."""
+    entries = (e for e in facts.executions if e.target and e.training)
+    return group_by(entries, lambda e: (e.dag, e.target or ""))

@@ -1,0 +1,94 @@
+"""What trainings wrote: curves that diverge, arguments that changed between epochs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from metlmon.health.facts import Facts
+from metlmon.health.groups import make_entry
+from metlmon.health.types import HealthEntry
+from metlmon.model.states import State
+from metlmon.text.formatting import epoch_text
+
+LOCATION_ARGUMENTS: Final = re.compile(
+    r"path|dir|file|ckpt|checkpoint|output|log|version|uuid|host|resume|wandb|name|^id$|_id$"
+    r"|gpus|devices|workers|nodes|slow_factor"
+)
+"""Arguments about where a training runs, which may differ; they do not affect the model."""
+
+ENDED_RUNS: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
+
+
+def diverged_runs(facts: Facts) -> Iterator[HealthEntry]:
+    """Runs whose primary metric diverged, by the definition of :mod:`metlmon.stats.curves`."""
+    if not facts.stats_input.trainings:
+        return
+    from metlmon.stats.curves import curve_symbol, curves
+
+    metric_curves = curves(facts.stats_input)
+    for curve in metric_curves.curves:
+        if not curve.diverged:
+            continue
+        run = facts.runs[curve.run]
+        since = f" since epoch {epoch_text(curve.since)}" if curve.since is not None else ""
+        goes_on = run.state not in ENDED_RUNS and not run.stopped
+        yield make_entry(
+            kind="diverged",
+            text=f"{metric_curves.metric} {curve_symbol(curve).word}{since}",
+            advice="Stop the run, or restart it from an earlier checkpoint with a lower learning "
+            "rate",
+            act="stop" if goes_on else None,
+            is_open=goes_on or run.epochs_done < run.epochs_total,
+            key=curve.run,
+            runs=(curve.run,),
+            dag=run.dag,
+        )
+
+
+def configuration_changes(facts: Facts) -> Iterator[HealthEntry]:
+    """Arguments that changed between the epochs of one run."""
+    for key, training in facts.stats_input.trainings.items():
+        changes = list(_changes(training.arguments)) if key in facts.runs else []
+        if not changes:
+            continue
+        more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
+        yield make_entry(
+            kind="configuration",
+            text=f"arguments changed: {'; '.join(changes[:3])}{more}",
+            advice="If this was not intended, compare the args.txt of these versions: epochs "
+            "with other arguments are not of the same model",
+            is_open=facts.runs[key].state not in ENDED_RUNS,
+            key=key,
+            runs=(key,),
+        )
+
+
+def _changes(arguments: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
+    """The first change of each argument: ``lr: 0.1 in version 1, 0.2 in version 2``."""
+    versions = sorted(arguments)
+    for name in sorted({name for version in versions for name in arguments[version]}):
+        plain = name.lstrip("-").lower()
+        values = [(version, arguments[version].get(name, "")) for version in versions]
+        if LOCATION_ARGUMENTS.search(plain) or any("/" in value for _, value in values):
+            continue
+        if ("epoch" in plain or "seed" in plain) and _counts_up(values):
+            continue
+        for (old, before), (new, after) in pairwise(values):
+            if after != before:
+                yield (
+                    f"{plain}: {before or 'not given'} in version {old}, "
+                    f"{after or 'not given'} in version {new}"
+                )
+                break
+
+
+def _counts_up(texts: Sequence[tuple[int, str]]) -> bool:
+    """Are the values integers that grow by at most one per version?"""
+    try:
+        values = [(version, int(text)) for version, text in texts]
+    except ValueError:
+        return False
+    return all(0 <= b - a <= new - old for (old, a), (new, b) in pairwise(values))

@@ -1,0 +1,92 @@
+"""Removed jobs: by a policy after a hold, by a user, with their DAG."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from metlmon.health.types import Severity
+from tests.health.ensembles import (
+    HELD_RUNS,
+    POLICY,
+    REMOVED_BY_POLICY,
+    REMOVED_WITH_DAG,
+    EventLog,
+    chains,
+    health_of,
+    kinds,
+    only,
+    removed_after_hold,
+    write,
+)
+
+
+def test_runs_that_were_all_removed_after_their_holds(tmp_path: Path) -> None:
+    health = health_of(removed_after_hold(tmp_path))
+    assert (health.runs_stopped, health.runs_total, health.epochs_left) == (10, 10, 30)
+    assert health.jobs_queued == 0
+    entries = health.open_entries
+    assert {entry.kind for entry in entries} == {"removed-by-policy"}
+    assert {entry.heading for entry in entries} == {
+        "held, then removed by the access point's policy (held > 30 d)"
+    }
+    assert {entry.policy for entry in entries} == {POLICY}
+    assert {entry.severity for entry in entries} == {Severity.STOPPED}
+    by_text = {entry.text: [health.names[run] for run in entry.runs] for entry in entries}
+    assert by_text == {
+        "wall-time limit of 3d00h reached (hold 47)": list(HELD_RUNS[47]),
+        "input 5\u202f069 MB > 5\u202f000 MB allowed (hold 32)": list(HELD_RUNS[32]),
+        "output transfer failed (hold 12)": list(HELD_RUNS[12]),
+        "disk quota at the access point (hold 12)": list(HELD_RUNS[122]),
+    }
+    # Each blocked epoch is counted once, and each lost hour.
+    assert sum(entry.epochs_blocked for entry in entries) == health.epochs_left
+    assert sum(entry.gpu_hours for entry in entries) == 20.0
+    assert not health.closed_entries
+
+
+def test_the_most_blocked_comes_first(tmp_path: Path) -> None:
+    entries = health_of(removed_after_hold(tmp_path)).open_entries
+    assert [entry.epochs_blocked for entry in entries] == [9, 9, 6, 6]
+
+
+def test_a_held_job_has_the_clock_of_the_policy_that_removed_others(tmp_path: Path) -> None:
+    log = EventLog()
+    first, second = log.submit("run0-train_epoch0"), log.submit("run1-train_epoch0")
+    log.hold(first, "via condor_hold (by user anna)", 1)
+    log.time += timedelta(days=30)
+    log.remove(first, REMOVED_BY_POLICY)
+    log.hold(second, "disk", 0)
+    held_since = log.time
+    log.train("run2-train_epoch0")
+    dagdir = write(tmp_path, chains({"run0": 2, "run1": 2, "run2": 2}), log)
+    entry = only(health_of(dagdir), "held")
+    assert entry.removal_at == held_since + timedelta(days=30)
+    assert entry.epochs_blocked == 2
+
+
+def test_a_removed_dag_is_one_entry(tmp_path: Path) -> None:
+    log = EventLog()
+    log.train("run2-train_epoch0")
+    clusters = [log.submit(f"run{number}-train_epoch0") for number in range(2)]
+    for cluster in clusters:
+        log.execute(cluster)
+    for cluster in clusters:
+        log.remove(cluster, REMOVED_WITH_DAG)
+    dagdir = write(tmp_path, chains({"run0": 2, "run1": 2, "run2": 1}), log)
+    health = health_of(dagdir)
+    assert kinds(health) == ["removed-by-user"]
+    entry = only(health, "removed-by-user")
+    assert entry.text == "removed by anna (condor_rm of the DAG)"
+    assert (len(entry.runs), entry.epochs_blocked) == (2, 4)
+    assert health.runs_stopped == 2
+
+
+def test_what_was_submitted_again_is_closed(tmp_path: Path) -> None:
+    log = EventLog()
+    removed = log.submit("run0-train_epoch0")
+    log.remove(removed, "via condor_rm (by user anna)", hours=1.0)
+    log.train("run0-train_epoch0")
+    health = health_of(write(tmp_path, chains({"run0": 1}), log))
+    assert not health.open_entries
+    assert only(health, "removed-by-user", is_open=False).text == "removed by anna (condor_rm)"
