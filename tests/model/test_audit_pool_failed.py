@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from metlmon.model.states import State
+from metlmon.health.build import make_health
+from metlmon.model.states import DagState, State
+from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.run_histories import recorded
 
 DAG = "JOB run0-train_epoch0 t.sub\nJOB run1-train_epoch0 t.sub\nJOB run2-train_epoch0 t.sub\n"
 
@@ -15,6 +20,51 @@ SWEPT = (
     "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 60> fired when job (60.0) was "
     "removed",
 )
+
+REMOVED_AFTER_ITS_END = b"""\
+000 (027.000.000) 2026-11-23 22:12:41 Job submitted from host: <127.0.0.1:9618>
+    DAG Node: run0-train_epoch0
+...
+040 (027.000.000) 2026-11-23 22:12:42 Started transferring input files
+\tTransferring to host: <127.0.0.1:9618>
+...
+001 (027.000.000) 2026-11-23 22:12:42 Job executing on host: <127.0.0.1:9618>
+\tSlotName: slot1_1@localhost
+\tAvailableGPUs = { GPUs_GPU_e0 }
+\tCpus = 1
+\tGLIDEIN_ResourceName = "Expanse-GPU"
+\tGPUs = 1
+\tGPUs_GPU_e0 = [ Id = "GPU-e0"; DeviceName = "Tesla V100-SXM2-32GB"; GlobalMemoryMb = 32510 ]
+\tMemory = 128
+...
+040 (027.000.000) 2026-11-23 22:12:42 Finished transferring input files
+...
+040 (027.000.000) 2026-11-23 22:12:53 Started transferring output files
+...
+040 (027.000.000) 2026-11-23 22:12:53 Finished transferring output files
+...
+005 (027.000.000) 2026-11-23 22:12:53 Job terminated.
+\t(1) Normal termination (return value 0)
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Remote Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Local Usage
+\t18  -  Run Bytes Sent By Job
+\t176  -  Run Bytes Received By Job
+\t18  -  Total Bytes Sent By Job
+\t176  -  Total Bytes Received By Job
+
+\tJob terminated of its own accord at 2026-11-23T22:12:53Z with exit-code 0.
+...
+009 (027.000.000) 2026-11-23 22:12:57 Job was aborted.
+\tremoved because <OtherJobRemoveRequirements = DAGManJobId =?= 26> fired when job (26.0) \
+was removed
+
+\tJob terminated by itself at 2026-11-23T22:12:53Z (using method 0: OF_ITS_OWN_ACCORD).
+...
+"""
+"""A DAG's last job: DAGMan read its 005 and exited, and the schedd removed the job because its
+shadow had not exited yet. DAGMan ignores a 009 after a 005 (``check_events.cpp``)."""
 
 
 def failed(log: Log, live: bool = False, dag: str = DAG) -> int:
@@ -50,3 +100,26 @@ def test_a_job_that_leaves_with_its_dag_is_not_tried_again(reason: str) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, reason=reason)
     result = read_ensemble(DAG + "RETRY ALL_NODES 1\n", log, out=Out().start(at="09:59:00"))
     assert result.node("run0-train_epoch0", live=True) is State.REMOVED
+
+
+def test_a_job_that_is_removed_after_its_end_has_ended_well(tmp_path: Path) -> None:
+    node = "run0-train_epoch0"
+    made = Dagdir(tmp_path, f"JOB {node} t.sub\nRETRY {node} 2\n")
+    made.write("t.sub", "executable = t.sh\nlog = metl.log\n")
+    made.write("metl.log", REMOVED_AFTER_ITS_END)
+    out = Out().start(at="2026-11-23 22:12:40").submitted(node, 27, at="2026-11-23 22:12:42")
+    made.write("run.dag.dagman.out", out.exit(at="2026-11-23 22:12:54").data)
+    painter = made.reader().snapshot_builder()
+    status = painter.status()
+    (job,), (dag,), (run,) = painter.job_rows(), status.dags, status.runs
+    assert (job.state, [str(each.outcome) for each in job.executions]) == (
+        State.COMPLETED,
+        ["good"],
+    )
+    assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 0)
+    assert (run.state, run.epochs_done) == (State.COMPLETED, 1)
+    assert status.gpu_hours.good == pytest.approx(11 / 3600)
+    assert status.gpu_hours.bad == 0
+    assert not status.warnings
+    assert not status.causes
+    assert make_health(recorded(tmp_path)).entries == ()

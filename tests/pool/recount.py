@@ -90,6 +90,9 @@ def recount(log: Path) -> dict[tuple[int, int], Job]:
 
 def _apply(job: Job, event: dict[str, Any]) -> None:
     number, now = event["number"], event["time"]
+    if number == 9 and job.state in ("completed", "failed"):
+        # DAGMan exits at the last job's 005; the schedd may then remove that job from the queue.
+        return
     job.state = STATES.get(number, job.state)
     last = job.executions[-1] if job.executions else None
     going = last if last is not None and last.end is None else None

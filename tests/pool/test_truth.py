@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
+import recount
 import truth
-from pools import Pool, until
+from pools import Ad, Pool, until
 
 from tests.pool import gated_dag
+from tests.support.event_logs import Log
+
+ENDED: Ad = {"JobStatus": 4, "TerminationPending": True, "ExitBySignal": False, "ExitCode": 0}
+"""What HTCondor 23.9.6 writes to the history of a job that ended with 0."""
+REMOVED_AT_END: Ad = {**ENDED, "JobStatus": 3, "LastJobStatus": 4}
+"""The same of a DAG's last job that was still in the queue when DAGMan exited: it was removed."""
+REMOVED_IN_TRANSFER: Ad = {
+    **{"JobStatus": 3, "LastJobStatus": 2, "ExitBySignal": False, "ExitCode": 0},
+    "ToE": {"How": "OF_ITS_OWN_ACCORD", "ExitBySignal": False, "ExitCode": 0},
+}
+"""A job that ended with 0, and was removed while its output travelled."""
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +76,35 @@ def test_a_difference_would_be_found(pool: Pool, ended: gated_dag.Gated) -> None
     worse["gpu_hours"]["good"] += 1
     worse["dags"][0]["nodes_done"] -= 1
     assert len(truth.differences(expected, worse, jobs)) == 2
+
+
+# --- a job that is removed after its end ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ad", "state"),
+    [
+        (ENDED, "completed"),
+        (REMOVED_AT_END, "completed"),
+        ({**REMOVED_AT_END, "LastJobStatus": 2}, "completed"),
+        ({**REMOVED_AT_END, "ExitCode": 3}, "failed"),
+        (REMOVED_IN_TRANSFER, "removed"),
+        ({"JobStatus": 3, "LastJobStatus": 1}, "removed"),
+    ],
+)
+def test_only_a_removal_after_the_end_leaves_the_end_as_it_was(ad: Ad, state: str) -> None:
+    assert truth.state_at_end(ad) == state
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "completed"), (3, "failed")])
+def test_the_count_of_a_log_keeps_an_end_before_a_removal(
+    tmp_path: Path, code: int, state: str
+) -> None:
+    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, code).remove(77)
+    log.submit(78, "run0-train_epoch1").execute(78).remove(78)
+    path = tmp_path / "metl.log"
+    path.write_bytes(log.data)
+    counted = recount.recount(path)
+    assert [job.state for job in counted.values()] == [state, "removed"]
+    outcomes = [ran.outcome for job in counted.values() for ran in job.executions]
+    assert outcomes == ["good" if code == 0 else "failed", "removed"]

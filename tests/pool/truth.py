@@ -150,10 +150,11 @@ def at_the_end(pool: Pool, directory: Path) -> Truth:
         found = sorted(executions.get(key, []), key=lambda each: each.start)
         if ad["JobUniverse"] in AT_HOME:
             found = [_at_home(ad)]
-        if ad["JobStatus"] == REMOVED and found:
+        state = state_at_end(ad)
+        if state == "removed" and found:
             # What ended while its output travelled, and was removed then, has not ended well.
             found[-1] = replace(found[-1], code=None)
-        jobs.append(Job(*key, ad["DAGNodeName"], _ended(ad), tuple(found)))
+        jobs.append(Job(*key, ad["DAGNodeName"], state, tuple(found)))
     return Truth(tuple(sorted(jobs, key=lambda job: job.cluster)), totals(directory))
 
 
@@ -178,10 +179,15 @@ def _at_home(ad: Ad) -> Execution:
     return Execution(ad["JobCurrentStartDate"], ad["CompletionDate"], 0, None, ad["ExitCode"])
 
 
-def _ended(ad: Ad) -> str:
-    if ad["JobStatus"] == REMOVED:
+def state_at_end(ad: Ad) -> str:
+    """The last state of a job that left the queue, by its ad in the history.
+
+    The shadow sets TerminationPending just before it writes the job's 005, its output being
+    there. A removal after that (of a DAG's last job, as DAGMan exits) does not change its end.
+    """
+    if ad["JobStatus"] == REMOVED and not ad.get("TerminationPending"):
         return "removed"
-    assert ad["JobStatus"] == COMPLETED, ad["JobStatus"]
+    assert ad["JobStatus"] in (COMPLETED, REMOVED), ad["JobStatus"]
     return "completed" if not ad["ExitBySignal"] and ad["ExitCode"] == 0 else "failed"
 
 
