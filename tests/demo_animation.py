@@ -1,8 +1,8 @@
-"""Writes ``.github/demo.svg``: the demo as an animation, a few seconds for each picture.
+"""Writes ``.github/demo.svg``: the first minute of the demo as an animation.
 
     python -m tests.demo_animation
 
-The recording is replayed up to a moment, a screen is opened on it, and Textual's own SVG of it
+The story is replayed up to a moment, a screen is opened on it, and Textual's own SVG of it
 becomes one frame; CSS shows the frames in turn.
 """
 
@@ -14,33 +14,35 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.commands.demo import recording
+from metlmon.cli.commands.demo import STORY_SECONDS, Captions, extract_story
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import Replay
 from metlmon.live.session import Session
 from screens.app import MetlmonApp
+from screens.base.context import AppOptions
 
 TARGET: Final = Path(__file__).resolve().parents[1] / ".github" / "demo.svg"
-FRAME_SECONDS: Final = 3
-FRAMES: Final = ((0.15, ""), (0.4, ""), (0.7, ""), (1.0, ""), (1.0, "t"), (1.0, "w"), (1.0, "c"))
-"""Parts of the recording, and the key that opens the screen."""
+FRAME_SECONDS: Final = 5
+KEYS: Final = {15: "3", 20: "3", 30: "2", 35: "2", 40: "5", 50: "2", 55: "7"}
+"""The key that opens the screen, by second of the demo; the overview otherwise."""
 
 
-async def frame(part: float, key: str) -> str:
-    """The SVG of a screen when ``part`` of the recording (0 to 1) has been written."""
+async def frame(recording: Path, captions: Captions, second: int) -> str:
+    """The SVG of what the demo shows at this second."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "demo")
         directory.mkdir()
-        replay = Replay(recording(), directory, 1.0)
-        moment = replay.begin + (replay.end - replay.begin) * part
+        replay = Replay(recording, directory, 1.0)
+        moment = replay.begin + (replay.end - replay.begin) * second / STORY_SECONDS
         replay.write_until(moment)
+        caption = next((text for time, text in reversed(captions) if time <= moment), "")
         reader = DagdirReader(directory, local_now=lambda: moment)
         reader.open()
-        app = MetlmonApp(Session(reader))
+        app = MetlmonApp(Session(reader), AppOptions(caption=lambda: caption))
         async with app.run_test(size=(100, 24)) as pilot:
             await pilot.pause(1.5)
-            if key:
-                await pilot.press(key)
+            if second in KEYS:
+                await pilot.press(KEYS[second])
                 await pilot.pause(1.5)
             svg = app.export_screenshot(title="metlmon demo")
             await pilot.press("Q")
@@ -49,7 +51,10 @@ async def frame(part: float, key: str) -> str:
 
 
 async def main() -> None:
-    frames = [await frame(part, key) for part, key in FRAMES]
+    with tempfile.TemporaryDirectory() as scratch:
+        recording, captions = extract_story(Path(scratch))
+        seconds = range(0, 60, FRAME_SECONDS)
+        frames = [await frame(recording, captions, second) for second in seconds]
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', frames[0])
     assert size is not None
     share = 100 / len(frames)

@@ -63,7 +63,7 @@ def command(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def test_the_wheel_holds_the_recording_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert "metlmon/demo_ensemble/metl.log" in names
+    assert "metlmon/story.zip" in names
     assert "screens/metlmon.tcss" in names
     assert not [name for name in names if name.startswith(("tests/", "fixtures/"))]
 
@@ -123,7 +123,7 @@ def test_the_demo_without_a_terminal_tells_how_it_ends(installed: Path) -> None:
     done = command(installed, "demo")
     assert done.returncode == 0, done.stderr
     assert "ensemble.dag" in done.stdout
-    assert "30 epochs" in done.stdout
+    assert "960 epochs" in done.stdout
 
 
 def terminal(installed: Path, *arguments: str) -> PseudoTerminal:
@@ -147,8 +147,8 @@ def test_watch_opens_on_a_terminal_and_leaves_it(installed: Path) -> None:
 
 
 def test_the_demo_moves_on_a_terminal(installed: Path) -> None:
-    with terminal(installed, "demo", "--speed", "30") as screen:
+    with terminal(installed, "demo", "--speed", "500000") as screen:
         screen.until(lambda: "running" in screen.text and "run0" in screen.text, "it does not run")
-        screen.wait_for("5/5")
+        screen.wait_for("40/40")
         screen.type("Q")
         assert screen.end() == 0

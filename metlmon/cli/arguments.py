@@ -464,16 +464,18 @@ COMMANDS: Final[Mapping[str, Command]] = {
         defaults=dict.fromkeys(("as_of", "live", "tz")),
     ),
     "demo": Command(
-        "a recorded ensemble, replayed as if live",
+        "an ensemble of METL's size: two months, replayed in two minutes, over and over",
         (
             option(
                 "--speed",
-                "how many times faster than it happened (default: whole story in a minute)",
+                "how many times faster than it would happen (default: all in two minutes)",
                 type=float,
                 default=None,
                 metavar="N",
             ),
-            flag("--status", "print the recording's end as `status` does, and exit"),
+            flag("--still", "stay at the end"),
+            flag("--no-captions", "do not say what happens"),
+            flag("--status", "print its end as `status` does, and exit"),
             *SCREEN,
         ),
     ),

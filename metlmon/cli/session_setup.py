@@ -91,11 +91,13 @@ def open_screens(
     key: str | None = None,
     draft: Request | None = None,
     exit_when: Callable[[Status], int | None] | None = None,
+    caption: Callable[[], str] | None = None,
 ) -> int:
     """Run the application over a feed: the only place that imports the screens.
 
     It opens on the overview, on the run with this ``key``, or on the submit form with this
-    ``draft``. It ends with the code that ``exit_when`` makes of a status. Returns the exit status.
+    ``draft``. It ends with the code that ``exit_when`` makes of a status. ``caption``: the text
+    that the demo shows. Returns the exit status.
     """
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
@@ -119,6 +121,7 @@ def open_screens(
             submission_pool=None if feed_and_pool.read_only else open_pool(),
             initial_request=draft,
             state_file=state_file(),
+            caption=caption,
         ),
     )
 

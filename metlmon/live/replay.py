@@ -191,7 +191,16 @@ class Replay:
     """
 
     def __init__(self, recording: Path, directory: Path, speed: float) -> None:
-        self._pieces = replay_pieces(recording)
+        self._prepare(replay_pieces(recording), directory, speed)
+
+    def again(self, directory: Path) -> Replay:
+        """The same recording at the same speed from its beginning, into another directory."""
+        replay = Replay.__new__(Replay)
+        replay._prepare(self._pieces, directory, self._speed)
+        return replay
+
+    def _prepare(self, pieces: list[ReplayPiece], directory: Path, speed: float) -> None:
+        self._pieces = pieces
         self._directory = directory
         self._speed = speed
         self._stop = threading.Event()
@@ -211,6 +220,11 @@ class Replay:
         """Return the current time of the replay."""
         passed = (time.monotonic() - self._started) * self._speed
         return min(self.end, self.begin + timedelta(seconds=passed)).replace(microsecond=0)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all has been written, or an error stopped the replay."""
+        return self.error is not None or self._pieces_written == len(self._pieces)
 
     def start(self) -> None:
         """Write the initial files, then start the thread."""

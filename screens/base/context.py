@@ -39,7 +39,8 @@ class AppOptions(Struct, frozen=True):
     removes all pool actions. ``open_dagdir`` opens the feed and pool actions of another dagdir
     (one just submitted). ``submission_pool`` submits, without a dagdir; None: submitting is not
     possible here. ``initial_request``: the initial content of the submit form. ``state_file``
-    remembers columns and orders; None: they last for the session.
+    remembers columns and orders; None: they last for the session. ``caption`` gives the text that
+    the demo shows on every screen.
     """
 
     mouse: bool = False
@@ -56,6 +57,7 @@ class AppOptions(Struct, frozen=True):
     submission_pool: PoolClient | None = None
     initial_request: Request | None = None
     state_file: Path | None = None
+    caption: Callable[[], str] | None = None
 
 
 class AppContext(Protocol):

@@ -193,8 +193,9 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def messages(self) -> list[Line]:
         """Messages at the start of the note line."""
-        error = self.context.stats.error
-        messages = [message for message in (self._message, error) if message]
+        caption = self.context.options.caption
+        texts = (self._message, self.context.stats.error, "" if caption is None else caption())
+        messages = [text for text in texts if text]
         return [line(plain(message, 200)) for message in messages]
 
     def refusals(self) -> Mapping[str, str]:

@@ -509,12 +509,6 @@ def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_demo_without_a_terminal(capsys: Captured) -> None:
-    from metlmon.cli.commands import demo
-
-    try:
-        demo.recording()
-    except Exception:
-        pytest.skip("no recording of the demo here yet")
     code, out, _ = spoken(capsys, "demo")
     assert code == 0
     assert "GPU-hours" in out

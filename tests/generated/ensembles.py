@@ -141,7 +141,7 @@ class Telling:
         """Idle until a slot is found."""
         median = 14 * HOUR if place.target == "ospool" else 26 * HOUR
         self.passes(self.rng.lognormvariate(0, 0.9) * median + 60)
-        self.slot = _slot(place, self.rng)
+        self.slot = choose_slot(place, self.rng)
 
     def fetches(self, stall: bool = False) -> Slot:
         """The input transfer."""
@@ -241,7 +241,7 @@ def _once(when: int) -> int:
     return last + (when - first) // 60 if first <= when < last else when
 
 
-def _slot(place: Place, rng: Random) -> Slot:
+def choose_slot(place: Place, rng: Random) -> Slot:
     number = rng.randint(1, 60)
     host = place.host.format(number)
     gpus = 1
@@ -265,18 +265,18 @@ def _checkpoint(rng: Random) -> int:
 # --- what goes wrong --------------------------------------------------------------------------
 
 
-def _seconds(place: Place, slot: Slot, rng: Random) -> float:
+def training_seconds(place: Place, slot: Slot, rng: Random) -> float:
     """How long an epoch takes here: its habit, spread a little, less with more GPUs."""
     return place.hours * HOUR * rng.lognormvariate(0, 0.09) / len(slot.gpus) ** 0.9
 
 
-def _lost(t: Telling, place: Place) -> None:
+def evicted_while_running(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.05, 0.95))
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.05, 0.95))
     t.is_evicted(1005, 0, "Unspecified job interruption")
 
 
-def _stalled(t: Telling, place: Place) -> None:
+def stalled_input(t: Telling, place: Place) -> None:
     t.waits(place)
     slot = t.fetches(stall=True)
     silence = t.rng.randint(3610, 3660)
@@ -289,16 +289,16 @@ def _stalled(t: Telling, place: Place) -> None:
 
 def _quota(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.05, 0.9))
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.05, 0.9))
     file = f"{t.job.run}/{t.job.epoch + 1}.out"
     text = f"StreamHandler: stdout: couldn't write to {file}: Disk quota exceeded (-1!=106)"
     t.say(lambda head: events.remote_error(head, slot, text))
     t.is_evicted(1007, 0, f"Error from {slot.name}: {text}")
 
 
-def _gone(t: Telling, place: Place) -> None:
+def lost_contact(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.9))
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.9))
     t.say(lambda head: events.disconnected(head, slot))
     t.passes(LEASE)
     t.say(lambda head: events.reconnect_failed(head, slot))
@@ -309,7 +309,7 @@ def _gone(t: Telling, place: Place) -> None:
 
 def _no_room(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng))
+    t.works(training_seconds(place, slot, t.rng))
     t.say(lambda head: events.transfer_started(head, "output", slot))
     t.job.transfers.append(Moved("output", t.now))
     t.passes(31)
@@ -340,14 +340,14 @@ def _no_input(t: Telling, place: Place) -> None:
 def _too_long(t: Telling, place: Place) -> None:
     # The hold alone ends the execution: no 004 is logged.
     t.starts(place)
-    t.works(_seconds(place, _one(t), t.rng) * t.rng.uniform(1.1, 1.4))
+    t.works(training_seconds(place, _one(t), t.rng) * t.rng.uniform(1.1, 1.4))
     t.ends("held 26/0")
     t.is_held(26, 0, "Job exceeded allowed execute duration for its category")
 
 
-def _memory(t: Telling, place: Place) -> None:
+def over_memory(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.02, 0.6))
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.02, 0.6))
     reason = (
         f"Error from {slot.name}: Job has gone over cgroup memory limit of 64000 megabytes. "
         f"Last measured usage: {t.rng.randint(62000, 63990)} megabytes.  Consider resubmitting "
@@ -372,7 +372,7 @@ def _killed(t: Telling, place: Place) -> None:
 
 def _shadow(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.8))
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.8))
     t.say(
         lambda head: events.shadow_exception(
             head, f"Error from {slot.name}: FileLock::obtain(1) failed - errno 5", (0, 0)
@@ -384,28 +384,28 @@ def _shadow(t: Telling, place: Place) -> None:
 def _silent(t: Telling, place: Place) -> None:
     # Its end was never logged: hours later it is removed, which starts it over.
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.5, 1.5), quiet=True)
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.5, 1.5), quiet=True)
     t.say(lambda head: events.removed(head, "via condor_rm (by user researcher)"))
     t.ends("removed")
 
 
 def _removed(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.9))
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.9))
     t.is_evicted(1023, 0, "via condor_rm (by user researcher)")
     t.say(lambda head: events.removed(head, "via condor_rm (by user researcher)"))
 
 
 def _checkpointed(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng))
+    t.works(training_seconds(place, slot, t.rng))
     t.uploads()
     t.terminates(CHECKPOINTED)
 
 
 def _late_loss(t: Telling, place: Place) -> None:
     slot = t.starts(place)
-    t.works(_seconds(place, slot, t.rng) * 0.99)
+    t.works(training_seconds(place, slot, t.rng) * 0.99)
     t.is_evicted(1005, 0, "Unspecified job interruption")
 
 
@@ -418,14 +418,14 @@ SHORT: Final[frozenset[Act]] = frozenset({_checkpointed, _late_loss})
 """After these the epoch has been trained: what succeeds only validates it."""
 
 DECK: Final[tuple[tuple[Act, int], ...]] = (
-    (_lost, 48),
-    (_stalled, 14),
+    (evicted_while_running, 48),
+    (stalled_input, 14),
     (_quota, 14),
-    (_gone, 10),
+    (lost_contact, 10),
     (_no_room, 12),
     (_no_input, 10),
     (_too_long, 6),
-    (_memory, 16),
+    (over_memory, 16),
     (_fails, 34),
     (_killed, 4),
     (_shadow, 4),
@@ -444,7 +444,7 @@ def _one(t: Telling) -> Slot:
 
 def _succeeds(t: Telling, place: Place, short: bool) -> None:
     slot = t.starts(place)
-    seconds = _seconds(place, slot, t.rng)
+    seconds = training_seconds(place, slot, t.rng)
     if short:
         t.works(seconds * t.rng.uniform(0.01, 0.04))
     else:
@@ -499,7 +499,7 @@ def lived_through(
     return Lived(
         dags,
         tuple(jobs),
-        _numbered(dags, jobs),
+        number_clusters(dags, jobs),
         {f"{run}-train_epoch{epoch}": place.target for (run, epoch), place in final.items()},
         {run: rng.randint(100000, 999999) for plan in dags for run, _ in plan.runs},
     )
@@ -630,7 +630,9 @@ def _cut(job: Job, when: int) -> None:
     job.lines.append((when, lambda head: events.removed(head, reason)))
 
 
-def _numbered(dags: tuple[DagPlan, ...], jobs: list[Job]) -> tuple[tuple[int, int, Life], ...]:
+def number_clusters(
+    dags: tuple[DagPlan, ...], jobs: list[Job]
+) -> tuple[tuple[int, int, Life], ...]:
     """Gives clusters their numbers in the order of submission, DAGMans among them."""
     starts = [(life.start, dag, life) for dag, plan in enumerate(dags) for life in plan.lives]
     waiting: list[tuple[int, int, Job | tuple[int, Life]]] = [

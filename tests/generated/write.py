@@ -32,11 +32,11 @@ Line = tuple[int, int, int, str]
 def write(lived: Lived, directory: Path) -> None:
     """DAG files, ``metl.log``, DAGMan's files, ``metlmon.toml`` and ``truth.json``."""
     directory.mkdir(parents=True, exist_ok=True)
-    files = {"metl.log": _log(_lines(lived.jobs)), "metlmon.toml": SETTINGS}
+    files = {"metl.log": job_log(job_lines(lived.jobs)), "metlmon.toml": SETTINGS}
     for number, plan in enumerate(lived.dags):
         jobs = [job for job in lived.jobs if job.dag == number]
         dagmans = [(cluster, life) for cluster, dag, life in lived.dagmans if dag == number]
-        files |= _beside(plan, jobs, dagmans)
+        files |= dagman_files(plan, jobs, dagmans)
         files[plan.file] = _dag(plan, lived)
     files["truth.json"] = json.dumps(truth(lived), indent=1) + "\n"
     for name, text in (files | training_files(lived)).items():
@@ -81,7 +81,7 @@ def local(when: int) -> datetime:
 # --- the job event log ------------------------------------------------------------------------
 
 
-def _lines(jobs: Iterable[Job]) -> list[Line]:
+def job_lines(jobs: Iterable[Job]) -> list[Line]:
     lines = [
         (when, job.cluster, place, text(_head(job.cluster, when)))
         for job in jobs
@@ -94,7 +94,7 @@ def _head(cluster: int, when: int) -> str:
     return f"({cluster}.000.000) {local(when):%Y-%m-%d %H:%M:%S}"
 
 
-def _log(lines: Iterable[Line]) -> str:
+def job_log(lines: Iterable[Line]) -> str:
     return "".join(f"{text}\n...\n" for *_, text in lines)
 
 
@@ -138,7 +138,7 @@ def _dag(plan: DagPlan, lived: Lived) -> str:
     return "\n".join([*lines, "", f"RETRY ALL_NODES {RETRIES}", ""])
 
 
-def _beside(plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]]) -> dict[str, str]:
+def dagman_files(plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]]) -> dict[str, str]:
     """What DAGMan leaves beside the DAG file, over all its lives."""
     files: dict[str, str] = {}
     received: list[str] = []
@@ -151,10 +151,10 @@ def _beside(plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]]) -> 
         if life.end is not None:
             files[f"{plan.file}.rescue{number + 1:03d}"] = _rescue(plan, jobs, life.end)
         else:
-            lines = [line for line in _lines(mine) if line[3][:3] in IN_NODES_LOG]
-            files[f"{plan.file}.nodes.log"] = _log(lines)
+            lines = [line for line in job_lines(mine) if line[3][:3] in IN_NODES_LOG]
+            files[f"{plan.file}.nodes.log"] = job_log(lines)
             files[f"{plan.file}.metrics"] = _metrics(cluster, life, end, number, plan)
-    files[f"{plan.file}.dagman.log"] = _log(own)
+    files[f"{plan.file}.dagman.log"] = job_log(own)
     files[f"{plan.file}.dagman.out"] = "\n".join(received) + "\n"
     return files
 

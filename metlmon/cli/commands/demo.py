@@ -1,12 +1,16 @@
-"""``metlmon demo``: a recorded ensemble, replayed as if live."""
+"""``metlmon demo``: a generated ensemble of METL's size, replayed as if live."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
+from zipfile import ZipFile
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal
@@ -14,49 +18,74 @@ from metlmon.cli.reading import stats_input
 from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Feed
+from metlmon.live.looping_feed import PAUSE_SECONDS, LoopingFeed
 from metlmon.live.replay import Replay
-from metlmon.live.session import Session
 
-STORY_SECONDS: Final = 75.0
-"""How long the whole story takes without ``--speed``: long enough to look around while it
-moves, short enough to see its end."""
+STORY_SECONDS: Final = 120.0
+"""How long the whole story takes without ``--speed``: two months in two minutes."""
+
+Captions = list[tuple[datetime, str]]
 
 
-def recording() -> Path:
-    """Where the recording lies: in the wheel beside the package, in a checkout under
-    ``fixtures/``. Raises InputError when it is in neither."""
+def archive() -> Path:
+    """The archive of the story: in the wheel beside the package, in a checkout in ``fixtures/``.
+
+    Raises InputError when it is in neither.
+    """
     package = Path(__file__).resolve().parents[2]
-    for place in (package / "demo_ensemble", package.parent / "fixtures" / "trainer"):
-        if place.is_dir():
+    for place in (package / "story.zip", package.parent / "fixtures" / "story.zip"):
+        if place.is_file():
             return place
-    raise InputError(f"{package}: the demo's recording is not there; install metlmon again")
+    raise InputError(f"{package}: the demo's ensemble is not there; install metlmon again")
+
+
+def extract_story(directory: Path) -> tuple[Path, Captions]:
+    """Extract the story into ``directory``; returns its dagdir, and what happens when."""
+    with ZipFile(archive()) as story:
+        story.extractall(directory)
+    captions = json.loads((directory / "captions.json").read_text())
+    return directory / "ensemble", [
+        (datetime.fromisoformat(caption["time"]), caption["text"]) for caption in captions
+    ]
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Replay it on the screens; without a terminal print how it ended."""
-    directory = recording()
-    if options.status or not is_terminal():
-        return _print_end(directory, options)
+    """Replay the story on the screens; without a terminal print how it ends."""
     if options.speed is not None and options.speed <= 0:
         raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
     with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
-        folder = Path(scratch) / "demo"
-        folder.mkdir()
-        replay = Replay(directory, folder, options.speed or 1.0)
+        recording, captions = extract_story(Path(scratch) / "story")
+        if options.status or not is_terminal():
+            return _print_end(recording)
+        replay = Replay(recording, Path(scratch) / "demo", options.speed or 1.0)
         if options.speed is None:
             replay.set_length(STORY_SECONDS)
-        replay.start()
+        pause = None if options.still else PAUSE_SECONDS
+        feed = LoopingFeed(replay, Path(scratch) / "demo", pause)
         try:
-            reader = DagdirReader(folder, local_now=replay.now)
-            reader.open()
-            return open_screens(FeedAndPool(Session(reader), None, RECORDING), options)
+            return open_screens(
+                FeedAndPool(cast(Feed, feed), None, RECORDING),
+                options,
+                caption=None if options.no_captions else _caption(feed, captions),
+            )
         finally:
-            replay.stop()
-            if replay.error is not None:
-                print(f"metlmon: {replay.error}", file=sys.stderr)
+            feed.stop()
+            if feed.replay.error is not None:
+                print(f"metlmon: {feed.replay.error}", file=sys.stderr)
 
 
-def _print_end(directory: Path, options: argparse.Namespace) -> int:
+def _caption(feed: LoopingFeed, captions: Captions) -> Callable[[], str]:
+    """What gives the caption of the moment that is replayed."""
+
+    def current() -> str:
+        now = feed.replay.now()
+        return next((text for time, text in reversed(captions) if time <= now), "")
+
+    return current
+
+
+def _print_end(directory: Path) -> int:
     from metlmon.cli.status_text import print_status
     from metlmon.stats.incidents import headline
 
