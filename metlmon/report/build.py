@@ -78,16 +78,17 @@ def build_report(
     title: str | None = None,
     zone: str | None = None,
     measure: HourUnit = HourUnit.GPU,
+    learning: Section | None = None,
 ) -> Report:
     """Build the report of one snapshot.
 
     ``ledger``: the whole one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
-    of hours, that of the ledger.
+    of hours, that of the ledger; ``learning``: what the models learned.
     """
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.total / HOUR)
     figures_by_key = figures(usage)
-    sections = tuple(_sections(status, usage, figures_by_key))
+    sections = tuple(_sections(usage, figures_by_key, learning))
     notes = footnote_keys(block for section in sections for block in section.blocks)
     report = Report(
         title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
@@ -216,7 +217,7 @@ WARNINGS: Final = 5
 
 
 def _sections(
-    status: Status, usage: ReportUsage, figures_by_key: Mapping[str, ReportFigure]
+    usage: ReportUsage, figures_by_key: Mapping[str, ReportFigure], learning: Section | None
 ) -> Iterable[Section]:
     def present_blocks(*blocks: Block | str | None) -> tuple[Block, ...]:
         present = (
@@ -225,6 +226,8 @@ def _sections(
         return tuple(block for block in present if block is not None)
 
     yield Section("Totals", (_totals(usage),))
+    if learning is not None:
+        yield learning
     yield Section("GPU models", (gpu_table(usage),))
     yield Section("Resources", present_blocks(site_table(usage), site_gpu_table(usage)))
     yield Section(

@@ -27,6 +27,7 @@ from metlmon.text.formatting import (
     UNKNOWN,
     count,
     duration,
+    metric,
     number,
     plain,
     readable_dates,
@@ -40,7 +41,8 @@ class ValueKind(StrEnum):
     """The kind of a value, which determines its format.
 
     ``period``: a text with ISO dates; ``code``: that of a hold, a vacation or an exit; ``hours``:
-    GPU-hours or hours; ``share``: of one; ``seconds``: a duration; ``bytes``: bytes.
+    GPU-hours or hours; ``share``: of one; ``seconds``: a duration; ``bytes``: bytes; ``metric``: a
+    value that a training reports.
     """
 
     TEXT = "text"
@@ -51,6 +53,7 @@ class ValueKind(StrEnum):
     SHARE = "share"
     SECONDS = "seconds"
     BYTES = "bytes"
+    METRIC = "metric"
 
     @property
     def is_text(self) -> bool:
@@ -165,7 +168,24 @@ class LevelChart(Struct, frozen=True):
     colour: int
 
 
-Chart = LineChart | BarChart | BoxChart | LevelChart
+class CurveLine(Struct, frozen=True):
+    """The values of one run by epoch number, from 1. ``colour`` None: one of many, in grey."""
+
+    name: str
+    points: tuple[tuple[int, float], ...]
+    colour: int | None
+
+
+class CurveChart(Struct, frozen=True):
+    """Lines over epochs, those in grey first; values outside of the range are at its edge."""
+
+    lines: tuple[CurveLine, ...]
+    low: float
+    high: float
+    unit: str
+
+
+Chart = LineChart | BarChart | BoxChart | LevelChart | CurveChart
 
 
 class ReportFigure(Struct, frozen=True):
@@ -333,6 +353,8 @@ def format_value(kind: ValueKind, value: Raw, digits: int = 2) -> str:
         return hours(value, digits)
     if kind is ValueKind.SHARE:
         return percent(value)
+    if kind is ValueKind.METRIC:
+        return metric(value)
     if kind is ValueKind.BYTES:
         return size(round(value)).replace(" ", THIN)
     return duration(value)

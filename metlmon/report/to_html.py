@@ -27,6 +27,7 @@ from metlmon.report.document import (
     BarChart,
     BoxChart,
     Chart,
+    CurveChart,
     LevelChart,
     LineChart,
     Raw,
@@ -41,7 +42,7 @@ from metlmon.report.document import (
 )
 from metlmon.report.usage import BoxPlot
 from metlmon.stats.windows import MONTHS, round_times
-from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, plain
+from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, metric, plain
 
 MARK: Final = '<meta name="generator" content="metlmon '
 """Identifies a file as a report, within its first lines."""
@@ -137,6 +138,8 @@ def _draw(canvas: _Canvas, chart: Chart) -> float:
         return _bars(canvas, chart)
     if isinstance(chart, BoxChart):
         return _boxes(canvas, chart)
+    if isinstance(chart, CurveChart):
+        return _curves(canvas, chart)
     return _levels(canvas, chart)
 
 
@@ -297,11 +300,7 @@ def _plot(
         y = plot.y(tick)
         canvas.line(left, y, right, y, "axis" if not tick else "grid")
         canvas.text(left - 8, y + 4, name, "end")
-    middle = (plot.top + plot.bottom) / 2
-    canvas.parts.append(
-        f'<text transform="translate(11 {_n(middle)}) rotate(-90)" text-anchor="middle">'
-        f"{_text(unit)}</text>"
-    )
+    _unit_label(canvas, unit, (plot.top + plot.bottom) / 2)
     _time_axis(canvas, plot)
     return plot
 
@@ -356,7 +355,7 @@ def _lines(canvas: _Canvas, chart: LineChart) -> float:
         else:
             _step_line(canvas, plot, chart.moments, band)
             marks.append((plot.y(band.values[-1]), label, band.colour))
-    for y, label, colour in _spread_labels(marks, plot):
+    for y, label, colour in _spread_labels(marks, plot.bottom):
         canvas.rect(right + 6, y - 5, 10, 10, colour=colour)
         canvas.text(right + 20, y + 4, label)
     return plot.bottom + AXIS_HEIGHT
@@ -393,13 +392,83 @@ def _area(
     canvas.path(f"M{'L'.join(up)}", "edge", "stroke", colour)
 
 
+# --- curves over epochs -------------------------------------------------------------------------
+
+MAX_EPOCH_TICKS: Final = 10
+
+GREY: Final = 7
+"""Colour of curves that are not among the best."""
+
+
+def _curves(canvas: _Canvas, chart: CurveChart) -> float:
+    ends = [
+        (f"{metric(line.points[-1][1])} {line.name}", line)
+        for line in chart.lines
+        if line.colour is not None
+    ]
+    ticks = [tick for tick in range_ticks(chart.low, chart.high) if tick <= chart.high]
+    names = [tick_text(tick, ticks[-1] - ticks[0]) for tick in ticks]
+    left = 30 + max(map(_width, names), default=0.0)
+    right = WIDTH - 26 - max((_width(label) for label, _ in ends), default=0.0)
+    top, bottom = float(TOP), float(TOP + HEIGHT)
+    last = max(epoch for line in chart.lines for epoch, _ in line.points)
+
+    def x(epoch: int) -> float:
+        return left + (epoch - 1) / max(1, last - 1) * (right - left)
+
+    def y(value: float) -> float:
+        inside = min(max(value, chart.low), chart.high)
+        return bottom - (inside - chart.low) / (chart.high - chart.low) * (bottom - top)
+
+    for tick, name in zip(ticks, names, strict=True):
+        canvas.line(left, y(tick), right, y(tick), "grid")
+        canvas.text(left - 8, y(tick) + 4, name, "end")
+    canvas.line(left, bottom, right, bottom, "axis")
+    for epoch in _epoch_ticks(last):
+        canvas.text(_clamp_centre(x(epoch), str(epoch)), bottom + 18, str(epoch), "middle")
+    canvas.text((left + right) / 2, bottom + 34, "epoch", "middle", kind="faint")
+    _unit_label(canvas, chart.unit, (top + bottom) / 2)
+    for line in chart.lines:
+        points = "L".join(f"{_n(x(epoch))} {_n(y(value))}" for epoch, value in line.points)
+        kind = "line" if line.colour is not None else "line other"
+        canvas.path(f"M{points}", kind, "stroke", GREY if line.colour is None else line.colour)
+    marks = [
+        (y(line.points[-1][1]), label, line.colour)
+        for label, line in ends
+        if line.colour is not None
+    ]
+    for height, label, colour in _spread_labels(marks, bottom):
+        canvas.rect(right + 6, height - 5, 10, 10, colour=colour)
+        canvas.text(right + 20, height + 4, label)
+    return bottom + AXIS_HEIGHT
+
+
+def range_ticks(low: float, high: float) -> list[float]:
+    """Round values within a range that need not begin at 0."""
+    step = nice_ticks(high - low)[1]
+    first = math.ceil(low / step - 1e-9)
+    return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _epoch_ticks(last: int) -> list[int]:
+    step = max(1, round(nice_ticks(float(last), MAX_EPOCH_TICKS, whole=True)[1]))
+    return sorted({1, *range(step, last + 1, step)})
+
+
+def _unit_label(canvas: _Canvas, unit: str, middle: float) -> None:
+    canvas.parts.append(
+        f'<text transform="translate(11 {_n(middle)}) rotate(-90)" text-anchor="middle">'
+        f"{_text(unit)}</text>"
+    )
+
+
 def _spread_labels(
-    marks: list[tuple[float, str, int]], plot: _Plot
+    marks: list[tuple[float, str, int]], bottom: float
 ) -> list[tuple[float, str, int]]:
     """Move labels up until none overlap, in the order of their lines."""
     separated: list[tuple[float, str, int]] = []
     for y, label, colour in sorted(marks, reverse=True):
-        below = separated[-1][0] if separated else plot.bottom + MIN_LABEL_GAP
+        below = separated[-1][0] if separated else bottom + MIN_LABEL_GAP
         separated.append((min(y, below - MIN_LABEL_GAP), label, colour))
     return separated
 

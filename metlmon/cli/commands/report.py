@@ -13,11 +13,12 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json
-from metlmon.cli.reading import open_reader, window_of
+from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import replacing
 from metlmon.report import to_html, to_markdown
-from metlmon.report.document import Report
+from metlmon.report.document import Report, Section
 from metlmon.snapshot.ledger import HourUnit
 from metlmon.text.formatting import plain
 
@@ -54,7 +55,7 @@ REPORT_OUTPUT: Final = JsonObject(
             ("gpus", "sites", "periods", "times", "causes", "transfers", "runs"), REPORT_TABLE
         ),
     },
-    optional={"places": REPORT_TABLE, "labels": REPORT_TABLE},
+    optional=dict.fromkeys(("places", "labels", "best_runs", "sweep"), REPORT_TABLE),
 )
 
 
@@ -76,7 +77,14 @@ def report(options: argparse.Namespace) -> int:
     measure = HourUnit.GPU if options.json else ledger.measure
     zone_name = str(zone) if zone is not None else "UTC" if builder.clock.utc_only else None
     document = build_report(
-        builder.status(), ledger, window, options.title, zone=zone_name, measure=measure
+        builder.status(),
+        ledger,
+        window,
+        options.title,
+        zone=zone_name,
+        measure=measure,
+        # Metrics have no time: they are of the whole ensemble, never of a window.
+        learning=_learning(reader) if window.unbounded else None,
     )
     if options.json:
         from metlmon.report.document import tables_json
@@ -89,6 +97,25 @@ def report(options: argparse.Namespace) -> int:
     for name in formats:
         _deliver(getattr(options, name), writers[name](document), options.force)
     return Exit.OK
+
+
+def _learning(reader: DagdirReader) -> Section | None:
+    """The section about the metrics that the trainings wrote."""
+    from metlmon.live.job_files import TrainingFiles
+    from metlmon.report.learning import learning_section
+    from metlmon.snapshot.builder import describe_dags
+    from metlmon.stats.curves import curves
+    from metlmon.stats.sweep import GridChoice, grid
+
+    builder = reader.snapshot_builder()
+    files = TrainingFiles(reader.dagdir, reader.ensemble.settings)
+    basis = stats_input(
+        reader,
+        trainings=files.training_outputs(builder.ledger(), builder),
+        files_read=True,
+        load_description=lambda: describe_dags(builder),
+    )
+    return learning_section(curves(basis), grid(basis, GridChoice()))
 
 
 def _print(document: Report) -> None:

@@ -1,0 +1,92 @@
+"""What the models learned, in the report: curves, the best runs, and the sweep as a grid."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.commands.demo import extract_story
+from metlmon.report.to_html import range_ticks
+from tests.support.commands import Captured, json_output, run_command
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's ensemble: a sweep of 24 runs, one of which diverged."""
+    return extract_story(tmp_path_factory.mktemp("story"))[0]
+
+
+def written(dagdir: Path, uuid: str) -> list[float]:
+    """The validation losses in the files of one run, in the order of its epochs."""
+    values: dict[int, float] = {}
+    for path in (dagdir / "output" / "training_logs" / uuid).glob("version_*/metrics.csv"):
+        for row in csv.DictReader(path.read_text().splitlines()):
+            if row["val_loss"]:
+                values[int(row["epoch"])] = float(row["val_loss"])
+    return [values[epoch] for epoch in sorted(values)]
+
+
+def test_the_best_runs_are_those_of_the_files(story: Path, capsys: Captured) -> None:
+    rows = json_output("report", capsys, story)["best_runs"]["rows"]
+    runs = json_output("status", capsys, story)["runs"]
+    losses = {run["run"]: written(story, run["uuid"]) for run in runs}
+    expected = sorted(losses, key=lambda run: min(losses[run]))[:10]
+    assert [row["run"] for row in rows] == expected
+    for row in rows:
+        values = losses[row["run"]]
+        assert (row["best"], row["last"]) == (min(values), values[-1])
+        assert row["best_epoch"] == values.index(min(values)) + 1
+        assert row["epochs"] == len(values)
+
+
+def test_the_grid_has_the_best_value_of_each_point(story: Path, capsys: Captured) -> None:
+    grid: dict[str, Any] = json_output("report", capsys, story)["sweep"]
+    runs = json_output("status", capsys, story)["runs"]
+    best = {run["run"]: min(written(story, run["uuid"])) for run in runs}
+    cells = [text for row in grid["rows"] for key, text in row.items() if key != "point"]
+    assert len(cells) == 24
+    shown = dict(re.findall(r"([\d.]+) \((run\d+)\)", " ".join(cells)))
+    assert {run: float(value) for value, run in shown.items()} == {
+        run: pytest.approx(value, abs=5e-5) for run, value in best.items()
+    }
+    assert [text for text in cells if text.startswith("★")] == ["★ 0.2014 (run9)"]
+
+
+def test_a_diverged_run_does_not_flatten_the_others(
+    story: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    target = tmp_path / "report.html"
+    assert run_command("report", capsys, story, "--html", target)[0] == 0
+    page = target.read_text()
+    (drawing,) = re.findall(r'<svg[^>]*aria-labelledby="curves-t.*?</svg>', page, re.DOTALL)
+    assert drawing.count("<path") == 24
+    assert drawing.count('class="line"') == 7
+    highest = max(float(value) for value in re.findall(r'text-anchor="end">([\d.]+)<', drawing))
+    assert highest < 2, "run20 reached 5"
+
+
+def test_without_metrics_there_is_no_such_section(tmp_path: Path, capsys: Captured) -> None:
+    answer = json_output("report", capsys, FIXTURES / "rescue")
+    assert "best_runs" not in answer
+
+
+def test_of_a_window_metrics_say_nothing(story: Path, capsys: Captured) -> None:
+    assert "best_runs" not in json_output("report", capsys, story, "--month", "2025-09")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.2, 1.1, [0.2, 0.4, 0.6, 0.8, 1.0]),
+        (-3.0, 3.0, [-2.0, 0.0, 2.0]),
+        (0.6, 1.4, [0.8, 1.0, 1.2]),
+    ],
+)
+def test_ticks_need_not_begin_at_zero(low: float, high: float, ticks: list[float]) -> None:
+    assert set(ticks) <= set(range_ticks(low, high))
