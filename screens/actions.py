@@ -83,6 +83,9 @@ earlier   | <        |   |    <: earlier  | All screens a step earlier
 later     | >        |   |    >: later    | A step later, or now
 light     | ^t       |   |    ^t: theme   | Dark or light colours
 redraw    | ^l       |   |    ^l: redraw  | Write the screen again
+report    | ^y       |   |    ^y: report  | Write the report, as HTML
+browse    | ^o       |   |    ^o: browser | Open that report
+picture   | ^x       |   |    ^x: picture | Save this screen, as SVG
 pause     | ^z       |   |    ^z: suspend | To the shell; fg returns
 
 # below: Everywhere

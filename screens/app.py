@@ -16,6 +16,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import Screen
 
+from metlmon.errors import InputError
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import (
@@ -25,7 +26,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
-from screens.base.context import AppContext, AppOptions, load_states, save_states
+from screens.base.context import AppContext, AppOptions, SavedFiles, load_states, save_states
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
@@ -122,6 +123,7 @@ class MetlmonApp(FaultTolerantApp):
         self._pacer.newest = feed.latest
         self._shown_count = 0
         self.form_state: FormState | None = None
+        self.report_path: Path | None = None
         self.list_states = load_states(self.options.state_file)
         self.keys: Mapping[str, str] = dict(feed.settings.keys)
         self._unknown_keys: set[tuple[str, str]] = set()
@@ -410,6 +412,50 @@ class MetlmonApp(FaultTolerantApp):
             self.screen.show_message(f"nothing can be submitted: {self.options.no_pool_reason}")
         else:
             self.push_screen(create_screen("new", self.options.initial_request))
+
+    # --- files ------------------------------------------------------------------------------
+
+    def action_report(self) -> None:
+        """Write the report of what is shown, in a thread."""
+        if self.options.files is not None:
+            self._show_message("writing the report …")
+            save = partial(self._save_report, self.options.files, self.feed)
+            self.run_worker(save, thread=True, exit_on_error=False)
+
+    def _save_report(self, files: SavedFiles, feed: Feed) -> None:
+        try:
+            self.report_path = files.save_report(feed)
+            message = f"report written: {self.report_path}; [^o] opens it"
+        except (InputError, OSError) as error:
+            message = f"no report was written: {error}"
+        self.call_from_thread(self._show_message, message)
+
+    def action_browse(self) -> None:
+        if self.options.files is None:
+            return
+        if self.report_path is None:
+            self._show_message("no report was written yet; [^y] writes it")
+            return
+        try:
+            self.options.files.open_file(self.report_path)
+        except InputError as error:
+            self._show_message(str(error))
+
+    def action_picture(self) -> None:
+        if self.options.files is None:
+            return
+        screen = self.screen_name or "screen"
+        try:
+            svg = self.export_screenshot(title=f"metlmon {screen}")
+            path = self.options.files.save_picture(self.feed, screen, svg)
+        except (InputError, OSError) as error:
+            self._show_message(f"no picture was saved: {error}")
+        else:
+            self._show_message(f"picture saved: {path}")
+
+    def _show_message(self, message: str) -> None:
+        if isinstance(self.screen, SnapshotScreen):
+            self.screen.show_message(message)
 
     def _step_time(self, steps: int) -> None:
         if isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:

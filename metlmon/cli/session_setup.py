@@ -99,9 +99,10 @@ def open_screens(
     ``draft``. It ends with the code that ``exit_when`` makes of a status. ``caption``: the text
     that the demo shows. Returns the exit status.
     """
+    from metlmon.cli import saved_files
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
-    from screens.base.context import state_file
+    from screens.base.context import SavedFiles, state_file
 
     stop_watchdog()
     return run_app(
@@ -122,6 +123,7 @@ def open_screens(
             initial_request=draft,
             state_file=state_file(),
             caption=caption,
+            files=cast(SavedFiles, saved_files),
         ),
     )
 

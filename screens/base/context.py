@@ -27,6 +27,22 @@ if TYPE_CHECKING:
     from screens.submit.form_model import FormState
 
 
+class SavedFiles(Protocol):
+    """Writes files outside of the dagdir. All raise InputError with one sentence.
+
+    ``save_report`` reads files: not for the UI thread.
+    """
+
+    @staticmethod
+    def save_report(feed: Feed) -> Path: ...
+
+    @staticmethod
+    def save_picture(feed: Feed, screen: str, svg: str) -> Path: ...
+
+    @staticmethod
+    def open_file(path: Path) -> None: ...
+
+
 class AppOptions(Struct, frozen=True):
     """Options of the application.
 
@@ -40,7 +56,7 @@ class AppOptions(Struct, frozen=True):
     (one just submitted). ``submission_pool`` submits, without a dagdir; None: submitting is not
     possible here. ``initial_request``: the initial content of the submit form. ``state_file``
     remembers columns and orders; None: they last for the session. ``caption`` gives the text that
-    the demo shows on every screen.
+    the demo shows on every screen. ``files`` saves reports and pictures; None: not here.
     """
 
     mouse: bool = False
@@ -58,6 +74,7 @@ class AppOptions(Struct, frozen=True):
     initial_request: Request | None = None
     state_file: Path | None = None
     caption: Callable[[], str] | None = None
+    files: SavedFiles | None = None
 
 
 class AppContext(Protocol):

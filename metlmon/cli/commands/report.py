@@ -71,7 +71,7 @@ def report(options: argparse.Namespace) -> int:
     window = window_of(options, builder)
     for name in formats:
         _check_outside(getattr(options, name), reader.dagdir)
-        _check_replaceable(getattr(options, name), options.force)
+        check_replaceable(getattr(options, name), options.force)
     ledger = builder.ledger()
     # What the JSON calls GPU-hours is nothing else.
     measure = HourUnit.GPU if options.json else ledger.measure
@@ -155,7 +155,7 @@ def _check_outside(name: str, dagdir: Path) -> None:
         )
 
 
-def _check_replaceable(name: str, force: bool) -> None:
+def check_replaceable(name: str, force: bool) -> None:
     """Raises InputError where another file than a report of ours is in the way."""
     path = Path(name)
     if name == STDOUT or force or not path.is_file():
@@ -189,7 +189,7 @@ def _deliver(name: str, text: str, force: bool) -> None:
         # Through a symbolic link: what it points to is renewed, the link stays.
         with replacing(Path(os.path.realpath(path))) as draft:
             draft.write_bytes(data)
-            _check_replaceable(name, force)
+            check_replaceable(name, force)
     except OSError as error:
         raise InputError(f"{plain(name)}: {error.strerror or error}") from None
     print(f"{plain(name)} written ({len(data) / 1000:.0f} kB)", file=sys.stderr)

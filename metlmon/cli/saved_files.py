@@ -1,0 +1,108 @@
+"""Files that are saved from the dashboard: a report, and pictures of screens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from metlmon.errors import InputError
+from metlmon.live.feed import Feed, StatsInput
+from metlmon.live.file_access import replacing
+from metlmon.text.formatting import directory_name
+
+FURTHER_NAMES: Final = 1000
+"""Numbers that are tried where files of that name are there already."""
+
+DISPLAYS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of which one is set where a browser can be opened."""
+
+
+def output_directory(dagdir: Path) -> Path:
+    """Where files go: the current directory, or the user's if that one cannot be used.
+
+    Nothing is written to a dagdir. Raises InputError where neither can be written to.
+    """
+    inside = os.path.realpath(dagdir)
+    for place in (Path.cwd(), Path.home()):
+        outside = not Path(os.path.realpath(place)).is_relative_to(inside)
+        if outside and os.access(place, os.W_OK):
+            return place
+    raise InputError("neither the current directory nor yours can be written to")
+
+
+def save_report(feed: Feed) -> Path:
+    """Write the report of the newest snapshot as HTML; returns its path.
+
+    An older report of that name is replaced. Reads files: not for the UI thread. Raises
+    InputError.
+    """
+    from metlmon.cli.commands.report import check_replaceable
+    from metlmon.report.build import build_report
+    from metlmon.report.learning import learning_section
+    from metlmon.report.to_html import render_html
+    from metlmon.stats.curves import curves
+    from metlmon.stats.sweep import GridChoice, grid
+
+    snapshot = feed.latest
+    if snapshot is None:
+        raise InputError("nothing has been read yet")
+    ledger = feed.ledger()
+    basis = StatsInput(
+        snapshot.status,
+        ledger,
+        feed.settings,
+        trainings=feed.training_outputs(),
+        files_read=True,
+        load_description=feed.dag_description,
+    )
+    zone = feed.settings.zone
+    document = build_report(
+        snapshot.status,
+        ledger,
+        zone=None if zone is None else str(zone),
+        measure=ledger.measure,
+        learning=learning_section(curves(basis), grid(basis, GridChoice())),
+    )
+    path = output_directory(feed.dagdir) / f"{_stem(feed)}-report.html"
+    check_replaceable(str(path), force=False)
+    with replacing(path) as draft:
+        draft.write_text(render_html(document), encoding="utf-8")
+    return path
+
+
+def save_picture(feed: Feed, screen: str, svg: str) -> Path:
+    """Write the picture of a screen beside earlier ones; returns its path. Raises InputError."""
+    directory = output_directory(feed.dagdir)
+    for number in range(1, FURTHER_NAMES):
+        path = directory / f"{_stem(feed)}-{screen}-{number}.svg"
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(svg)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+        return path
+    raise InputError(f"{directory}: there are {FURTHER_NAMES} pictures of this already")
+
+
+def open_file(path: Path) -> None:
+    """Open a file in the browser. Raises InputError where there is none."""
+    if not any(os.environ.get(name) for name in DISPLAYS):
+        raise InputError(f"no browser on this machine; copy {path} to yours")
+    command = os.environ.get("BROWSER", "").split(os.pathsep)[0] or "xdg-open"
+    quiet = subprocess.DEVNULL
+    try:
+        subprocess.Popen(
+            [command, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+        )
+    except OSError as error:
+        raise InputError(f"{command}: {error.strerror}; copy {path} to your machine") from None
+
+
+def _stem(feed: Feed) -> str:
+    """The ensemble's name, as a part of a file name."""
+    name = directory_name(str(feed.dagdir))
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "ensemble"
