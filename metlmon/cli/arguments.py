@@ -173,6 +173,7 @@ SHAPE: Final = (
 OUTPUTS: Final = {
     "status": ("json_output.status", "STATUS_OUTPUT"),
     "run": ("json_output.status", "RUN_OUTPUT"),
+    "health": ("json_output.health", "HEALTH_OUTPUT"),
     "jobs": ("json_output.jobs", "JOBS_OUTPUT"),
     "nodes": ("json_output.jobs", "NODES_OUTPUT"),
     "estimate": ("json_output.training", "ESTIMATE_OUTPUT"),
@@ -212,6 +213,13 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "status": Command(
         "where every run stands, once",
         (DIR, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII),
+    ),
+    "health": Command(
+        "what is wrong, ranked by what it blocks, and what to do about it",
+        COMMON,
+        description="Everything that is held, failed, removed, futile or stalled, once: the cause "
+        "with HTCondor's code, the runs, the full reason, the next step and the action of "
+        "metlmon act that is offered. What is over or was retried follows in one line each.",
     ),
     "jobs": Command(
         "every job with its executions and transfers",

@@ -1,0 +1,216 @@
+"""Health entries as lines: the cause, whom it concerns, the reason, and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Final
+
+from metlmon.health.headline import health_headline
+from metlmon.health.kinds import KINDS
+from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.text.formatting import (
+    Colour,
+    Symbol,
+    Weight,
+    age,
+    count,
+    duration,
+    hours,
+    moment,
+    number,
+    plain,
+)
+from metlmon.text.spans import (
+    BOLD,
+    DIM,
+    GOOD,
+    KEY,
+    Line,
+    TextStyle,
+    line,
+    style_of,
+    width,
+    wrap,
+)
+
+SEVERITIES: Final[Mapping[Severity, Symbol]] = {
+    Severity.STOPPED: Symbol("✗", "stopped", Colour.VERMILLION, Weight.BOLD),
+    Severity.BLOCKED: Symbol("■", "blocked", Colour.VERMILLION, Weight.BOLD),
+    Severity.COSTLY: Symbol("▲", "costly", Colour.ORANGE),
+    Severity.NOTE: Symbol("·", "note", Colour.GREY),
+}
+
+MAX_RUNS: Final = 24
+"""Names of runs in an entry; ``--json`` has them all."""
+
+MAX_CLOSED: Final = 12
+"""Closed entries that are listed."""
+
+TEXT_LIMIT: Final = 4000
+"""Characters of a reason: HTCondor's are far shorter, and a job may write a megabyte."""
+
+
+def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> list[Line]:
+    """The health for people: the first line, open entries in full, closed ones in a line each.
+
+    ``cells``: the width; None for a pipe, whose lines are not wrapped.
+    """
+    lines = [headline_line(health), ()]
+    for (heading, _), entries in groupby(health.open_entries, key=lambda e: (e.heading, e.policy)):
+        group = list(entries)
+        indent = 1
+        if heading is not None:
+            lines += _heading_lines(heading, group, cells)
+            indent = 3
+        for entry in group:
+            lines += entry_lines(entry, health.names, as_of, cells, indent=indent)
+        lines.append(())
+    lines += _closed_lines(health.closed_entries, cells)
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def headline_line(health: Health) -> Line:
+    """``✗ STOPPED  10 of 10 runs · 206 epochs left · no job queued``."""
+    headline = health_headline(health)
+    if headline.severity is None:
+        return line((f" ✓ {headline.text}", GOOD))
+    symbol = SEVERITIES[headline.severity]
+    if headline.label:
+        return line(" ", (f"{symbol.glyph} {headline.label}  {headline.text}", style_of(symbol)))
+    things = count(headline.others + 1, "thing")
+    needs = "needs" if not headline.others else "need"
+    text = f"{things} {needs} a person"
+    if headline.severity is Severity.COSTLY:
+        text = f"{things} cost{'s' if not headline.others else ''} time or GPU-hours"
+    return line(" ", (f"{symbol.glyph} {text}", style_of(symbol)))
+
+
+def _heading_lines(heading: str, entries: Sequence[HealthEntry], cells: int | None) -> list[Line]:
+    runs = {run for entry in entries for run in entry.runs}
+    symbol = SEVERITIES[entries[0].severity]
+    content = _titled(symbol, heading, count(len(runs), "run") if runs else "", cells, 1, BOLD)
+    policy = entries[0].policy
+    if policy:
+        content += _wrapped(f"policy: {policy}", cells, 3, DIM)
+    return content
+
+
+def entry_lines(
+    entry: HealthEntry,
+    names: Mapping[str, str],
+    as_of: datetime | None,
+    cells: int | None,
+    *,
+    indent: int = 1,
+) -> list[Line]:
+    """One entry: what, how many and since when; its reason; the next step. Nothing is cut."""
+    symbol = SEVERITIES[entry.severity]
+    lines = _titled(symbol, entry.text, _extent(entry), cells, indent, BOLD)
+    inner = indent + 2
+    facts = _facts(entry, names, as_of)
+    if facts:
+        lines += _wrapped(facts, cells, inner)
+    if entry.reason and plain(entry.reason, TEXT_LIMIT) not in plain(entry.text, TEXT_LIMIT):
+        lines += _wrapped(entry.reason, cells, inner, DIM)
+    if entry.policy and entry.heading is None and entry.policy not in (entry.reason or ""):
+        lines += _wrapped(f"policy: {entry.policy}", cells, inner, DIM)
+    act = f"  [metlmon act {entry.act}]" if entry.act else ""
+    lines += _wrapped(f"→ {entry.advice}{act}", cells, inner, TextStyle(KEY.colour))
+    return lines
+
+
+def _extent(entry: HealthEntry) -> str:
+    """``3 runs``, ``12 nodes``, ``5 jobs``: the largest unit that is known."""
+    if entry.runs:
+        return count(len(entry.runs), "run")
+    if entry.nodes:
+        return count(entry.nodes, "node")
+    return count(len(entry.jobs), "job") if entry.jobs else ""
+
+
+def _facts(entry: HealthEntry, names: Mapping[str, str], as_of: datetime | None) -> str:
+    """``run0 run5 run8 · 9 epochs blocked · since 2 Jan 10:06 · 6.0 GPU-h badput``."""
+    parts = [run_names(entry, names)]
+    if entry.dag is not None and not entry.runs:
+        parts.append(plain(entry.dag, 80))
+    if entry.epochs_blocked:
+        parts.append(f"{count(entry.epochs_blocked, 'epoch')} blocked")
+    parts.append(since_text(entry, as_of))
+    if entry.gpu_hours:
+        parts.append(f"{hours(entry.gpu_hours)} h badput")
+    return " · ".join(part for part in parts if part)
+
+
+def run_names(entry: HealthEntry, names: Mapping[str, str]) -> str:
+    """``run0 run5 run8``; the nodes where there are no runs."""
+    shown = [plain(names.get(run, run), 60) for run in entry.runs[:MAX_RUNS]]
+    hidden = len(entry.runs) - len(shown)
+    if not entry.runs:
+        shown = [plain(name, 60) for _, name in entry.node_keys[:MAX_RUNS]]
+        hidden = entry.nodes - len(shown)
+    more = f" and {number(hidden)} more" if hidden > 0 and shown else ""
+    return " ".join(shown) + more
+
+
+def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
+    """``held 29d, removed in 1d`` where a policy will remove jobs; else ``since 2 Jan 10:06``."""
+    if entry.since is None:
+        return ""
+    this_year = as_of.year if as_of is not None else None
+    if entry.removal_at is not None and as_of is not None:
+        held = age((as_of - entry.since).total_seconds())
+        left = (entry.removal_at - as_of).total_seconds()
+        return f"held {held}, " + (f"removed in {age(left)}" if left > 0 else "to be removed now")
+    lasted = f" ({duration((as_of - entry.since).total_seconds())})" if as_of is not None else ""
+    return f"since {moment(entry.since, this_year)}{lasted}"
+
+
+def _closed_lines(entries: Sequence[HealthEntry], cells: int | None) -> Iterator[Line]:
+    if not entries:
+        return
+    yield line((" over, or retried", BOLD))
+    for entry in entries[:MAX_CLOSED]:
+        lost = f", {hours(entry.gpu_hours)} h badput" if entry.gpu_hours else ""
+        last = f", last {moment(entry.until)}" if entry.until is not None else ""
+        title = KINDS[entry.kind].title
+        text = entry.text if entry.text.startswith(title) else f"{title}: {entry.text}"
+        extent = _extent(entry)
+        yield from _wrapped(
+            f"{SEVERITIES[entry.severity].glyph} {text} ({extent}{lost}{last})", cells, 1, DIM
+        )
+    if len(entries) > MAX_CLOSED:
+        yield line((f"   and {number(len(entries) - MAX_CLOSED)} more: see --json", DIM))
+
+
+# --- wrapping -----------------------------------------------------------------------------------
+
+
+def _titled(
+    symbol: Symbol, text: str, right: str, cells: int | None, indent: int, style: TextStyle
+) -> list[Line]:
+    """A line with a symbol, and text at the right edge where it fits; else after the text."""
+    head = line(" " * indent, (f"{symbol.glyph} ", style_of(symbol)))
+    content = plain(text, TEXT_LIMIT)
+    if cells is None:
+        return [head + line((content, style), f"  {right}" if right else "")]
+    if right and width(head) + len(content) + len(right) + 4 <= cells:
+        gap = cells - 1 - width(head) - width(line(content)) - len(right)
+        return [head + line((content, style), " " * gap, right)]
+    joined = f"{content}  {right}" if right else content
+    wrapped = wrap(joined, cells - indent - 3, style)
+    pad = line(" " * (indent + 2))
+    return [(head if number == 0 else pad) + each for number, each in enumerate(wrapped)]
+
+
+def _wrapped(
+    text: str, cells: int | None, indent: int, style: TextStyle | None = None
+) -> list[Line]:
+    content = plain(text, TEXT_LIMIT)
+    styled = style if style is not None else TextStyle()
+    if cells is None:
+        return [line(" " * indent, (content, styled))]
+    return [line(" " * indent) + each for each in wrap(content, cells - indent - 1, styled)]
