@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from metlmon.errors import InputError
+from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import (
@@ -245,7 +246,7 @@ class MetlmonApp(FaultTolerantApp):
         snapshot, exit_when = self.newest_snapshot, self.options.exit_when
         if snapshot is None or exit_when is None or snapshot.progress.fraction < 1:
             return False
-        code = exit_when(snapshot.status)
+        code = exit_when(snapshot.status, partial(self.present_stats.value, make_health))
         if code is not None:
             self.exit(code, return_code=code)
         return code is not None

@@ -40,12 +40,13 @@ PRINTING = {
     f"metlmon.cli.{name}"
     for name in (
         "commands",
+        "exit_conditions",
         "reading",
         "output",
         "json_output",
     )
 } | {"metlmon.pool.types", "metlmon.pool.protocol"}
-FIGURES = {"metlmon.stats", "metlmon.jobfiles"}
+FIGURES = {"metlmon.stats", "metlmon.health", "metlmon.jobfiles"}
 TEXTS = {"metlmon.cli.status_text", "metlmon.cli.text_output", "metlmon.tables"}
 
 OURS: dict[str, set[str]] = {

@@ -16,7 +16,7 @@ class Exit(IntEnum):
     USAGE = 2
     """The input or the arguments cannot be used; one sentence on standard error says why."""
     FAILED = 3
-    """``--exit-on``: a DAG failed or was removed."""
+    """``--exit-on``: something failed or was removed, or can get no further."""
     HELD = 4
     """``--exit-on``: a job is held."""
     TIMEOUT = 5
@@ -34,7 +34,7 @@ class Exit(IntEnum):
 CONDITIONS: Final = {
     "all": "every run has all its epochs done (0), or can get no further (3)",
     "done": "every DAG is done (0), or one failed or was removed (3)",
-    "failed": "a DAG failed or was removed (3)",
+    "failed": "a DAG, a run or a node failed or was removed for good (3)",
     "held": "a job is held (4)",
 }
 """What ``--exit-on`` can wait for, and the status it then exits with."""

@@ -32,6 +32,7 @@ from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.config.settings import Settings
+    from metlmon.health.types import Health
     from metlmon.live.feed import StatsInput
     from metlmon.stats.windows import TimeWindow
 
@@ -130,6 +131,23 @@ def window_of(options: argparse.Namespace, builder: SnapshotBuilder) -> TimeWind
         zone=builder.ensemble.settings.zone,
         now=builder.ledger().as_of,
     )
+
+
+def read_health(reader: DagdirReader) -> Health:
+    """The health of what was read, with what the trainings wrote."""
+    from metlmon.health.build import make_health
+
+    return make_health(input_with_trainings(reader))
+
+
+def input_with_trainings(reader: DagdirReader) -> StatsInput:
+    """As :func:`stats_input`, with what the trainings wrote."""
+    from metlmon.live.job_files import TrainingFiles
+
+    builder = reader.snapshot_builder()
+    files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
+    trainings = files.training_outputs(builder.ledger(), builder)
+    return stats_input(reader, trainings=trainings, files_read=True)
 
 
 # --- choosing runs --------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from metlmon.cli.output import can_show
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
+from metlmon.health.types import ExitWhen
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
@@ -28,7 +29,6 @@ from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
 from metlmon.pool.types import QueueJob, QueueSnapshot
-from metlmon.snapshot.types import Status
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def open_screens(
     options: argparse.Namespace,
     key: str | None = None,
     draft: Request | None = None,
-    exit_when: Callable[[Status], int | None] | None = None,
+    exit_when: ExitWhen | None = None,
     caption: Callable[[], str] | None = None,
 ) -> int:
     """Run the application over a feed: the only place that imports the screens.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.output import WARNINGS_SHOWN, warning_line
 from metlmon.cli.text_output import TextOutput
+from metlmon.health.headline import health_headline
 from metlmon.model.reasons import code_text
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.row_text import (
@@ -55,7 +56,8 @@ from metlmon.text.spans import (
 )
 
 if TYPE_CHECKING:
-    from metlmon.stats.incidents import Headline
+    from metlmon.health.types import Health
+    from metlmon.stats.estimates import Forecast
 
 NAME_LIMIT: Final = 60
 REASON_LIMIT: Final = 160
@@ -64,17 +66,17 @@ REASON_LIMIT: Final = 160
 GAP: Final = line("  ")
 
 
-def print_status(status: Status, headline: Headline) -> None:
-    """The ensemble on one page: DAGs, counts, hours, forecast, runs and warnings."""
+def print_status(status: Status, forecast: Forecast, health: Health) -> None:
+    """The ensemble on one page: health, DAGs, counts, hours, forecast, runs and warnings."""
     out = TextOutput()
     for dag in status.dags:
         out.print(_dag_line(dag, status))
         if dag.hold is not None:
             out.print(held_line("DAGMan", dag.hold.code, dag.hold.reason))
             out.print("  its jobs keep running; release it with metlmon act release-dag")
-    out.print(_time_line(status), "")
+    out.print(_time_line(status), *_health_lines(health), "")
     out.print(*_count_lines(status, out.width), *_other_node_lines(status))
-    out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_headline_lines(headline), "")
+    out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_forecast_lines(forecast), "")
     if status.runs:
         out.table(runs.specs(status.runs), status.runs)
     else:
@@ -170,16 +172,19 @@ def _other_node_lines(status: Status) -> Iterator[Line]:
         yield line((f"{failed} ({nodes})" if nodes else failed, NOTE))
 
 
-def _headline_lines(headline: Headline) -> Iterator[Line]:
-    """When it will be done, the rate, and the worst present incident."""
-    forecast = headline.forecast
+def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
+    """When it will be done, and the rate."""
     parts = [remaining_text(forecast), rate_text(forecast.rate)] if forecast.total else []
     if any(parts):
         yield line("Estimate: " + " · ".join(part for part in parts if part))
-    if headline.worst_incident is not None:
-        others = headline.other_incidents
-        more = f" (and {others} more: see --json)" if others else ""
-        yield line((f"Incident: {plain(headline.worst_incident.text, REASON_LIMIT)}{more}", BAD))
+
+
+def _health_lines(health: Health) -> Iterator[Line]:
+    """The first line of health, where it is not all well."""
+    headline = health_headline(health)
+    if headline.severity is not None:
+        more = " (see metlmon health)" if headline.others else ""
+        yield line((f"Health: {plain(headline.line)}{more}", BAD))
 
 
 def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from metlmon.health.facts import Facts
 from metlmon.health.holds import Holds
 from metlmon.health.logs import find_gaps, log_gaps, missing_files, silent_logs
@@ -33,7 +35,9 @@ def make_health(
     facts = Facts(stats_input)
     ledger = facts.ledger
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
-    entries = sorted(_entries(facts, removal_policies or {}), key=_rank)
+    order = {run: number for number, run in enumerate(facts.runs)}
+    entries = [_in_order(entry, order) for entry in _entries(facts, removal_policies or {})]
+    entries.sort(key=_rank)
     return Health(
         entries=tuple(entries),
         runs_total=len(ledger.runs),
@@ -41,6 +45,7 @@ def make_health(
         epochs_left=left,
         jobs_queued=facts.jobs_queued,
         names={run.run: run.run_name for run in ledger.runs},
+        hour_unit=ledger.measure.short,
     )
 
 
@@ -79,3 +84,9 @@ def _rank(entry: HealthEntry) -> tuple[Any, ...]:
     newest_first = -time.timestamp() if time.year > 1970 else 0.0
     worst = (RANKS[entry.severity], -entry.epochs_blocked, -entry.gpu_hours, -entry.nodes)
     return (not entry.open, *worst, newest_first, entry.key)
+
+
+def _in_order(entry: HealthEntry, order: Mapping[str, int]) -> HealthEntry:
+    """The entry with its runs in the order of all lists of runs."""
+    runs = tuple(sorted(entry.runs, key=lambda run: order.get(run, len(order))))
+    return entry if runs == entry.runs else replace(entry, runs=runs)

@@ -69,7 +69,9 @@ def _policy_words(expression: str, *, system: bool) -> str:
 
 def last_hold(job: JobEntry) -> HoldEntry | None:
     """The hold during which a job was removed; None if it was not on hold."""
-    if len(job.states) < 2 or job.states[-2][1] is not State.HELD:
+    if job.state is not State.REMOVED or len(job.states) < 2:
+        return None
+    if job.states[-2][1] is not State.HELD:
         return None
     return job.holds[-1] if job.holds else None
 

@@ -6,13 +6,17 @@ The header, the Health screen, the faults filter, ``metlmon health``, ``status -
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
 from metlmon.model.job_events import JobId, NodeKey
+
+if TYPE_CHECKING:
+    from metlmon.snapshot.types import Status
 
 
 class Severity(StrEnum):
@@ -75,7 +79,7 @@ class Health(Struct, frozen=True):
 
     ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their
     epochs that are not done; ``jobs_queued``: jobs in the queue according to the logs;
-    ``names``: run names by run key.
+    ``names``: run names by run key. ``hour_unit``: the unit of all hours, as ``GPU-h``.
     """
 
     entries: tuple[HealthEntry, ...] = ()
@@ -84,6 +88,7 @@ class Health(Struct, frozen=True):
     epochs_left: int = 0
     jobs_queued: int = 0
     names: Mapping[str, str] = {}
+    hour_unit: str = "GPU-h"
 
     @property
     def open_entries(self) -> tuple[HealthEntry, ...]:
@@ -99,3 +104,10 @@ class Health(Struct, frozen=True):
     def worst(self) -> HealthEntry | None:
         """The first open entry above a note."""
         return next((e for e in self.open_entries if e.severity is not Severity.NOTE), None)
+
+
+HealthSource: TypeAlias = Callable[[], Health | None]
+"""Returns the health of the present; None where it is not known yet."""
+
+ExitWhen: TypeAlias = "Callable[[Status, HealthSource], int | None]"
+"""Returns the code to exit with, by a status and the health; None to go on."""

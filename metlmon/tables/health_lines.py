@@ -65,9 +65,9 @@ def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> l
             lines += _heading_lines(heading, group, cells)
             indent = 3
         for entry in group:
-            lines += entry_lines(entry, health.names, as_of, cells, indent=indent)
+            lines += entry_lines(entry, health, as_of, cells, indent=indent)
         lines.append(())
-    lines += _closed_lines(health.closed_entries, cells)
+    lines += _closed_lines(health, as_of, cells)
     while lines and not lines[-1]:
         lines.pop()
     return lines
@@ -101,7 +101,7 @@ def _heading_lines(heading: str, entries: Sequence[HealthEntry], cells: int | No
 
 def entry_lines(
     entry: HealthEntry,
-    names: Mapping[str, str],
+    health: Health,
     as_of: datetime | None,
     cells: int | None,
     *,
@@ -111,7 +111,7 @@ def entry_lines(
     symbol = SEVERITIES[entry.severity]
     lines = _titled(symbol, entry.text, _extent(entry), cells, indent, BOLD)
     inner = indent + 2
-    facts = _facts(entry, names, as_of)
+    facts = _facts(entry, health, as_of)
     if facts:
         lines += _wrapped(facts, cells, inner)
     if entry.reason and plain(entry.reason, TEXT_LIMIT) not in plain(entry.text, TEXT_LIMIT):
@@ -132,16 +132,16 @@ def _extent(entry: HealthEntry) -> str:
     return count(len(entry.jobs), "job") if entry.jobs else ""
 
 
-def _facts(entry: HealthEntry, names: Mapping[str, str], as_of: datetime | None) -> str:
+def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
     """``run0 run5 run8 · 9 epochs blocked · since 2 Jan 10:06 · 6.0 GPU-h badput``."""
-    parts = [run_names(entry, names)]
+    parts = [run_names(entry, health.names)]
     if entry.dag is not None and not entry.runs:
         parts.append(plain(entry.dag, 80))
     if entry.epochs_blocked:
         parts.append(f"{count(entry.epochs_blocked, 'epoch')} blocked")
     parts.append(since_text(entry, as_of))
     if entry.gpu_hours:
-        parts.append(f"{hours(entry.gpu_hours)} h badput")
+        parts.append(f"{hours(entry.gpu_hours)} {health.hour_unit} badput")
     return " · ".join(part for part in parts if part)
 
 
@@ -169,13 +169,15 @@ def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
     return f"since {moment(entry.since, this_year)}{lasted}"
 
 
-def _closed_lines(entries: Sequence[HealthEntry], cells: int | None) -> Iterator[Line]:
+def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> Iterator[Line]:
+    entries = health.closed_entries
     if not entries:
         return
+    this_year = as_of.year if as_of is not None else None
     yield line((" over, or retried", BOLD))
     for entry in entries[:MAX_CLOSED]:
-        lost = f", {hours(entry.gpu_hours)} h badput" if entry.gpu_hours else ""
-        last = f", last {moment(entry.until)}" if entry.until is not None else ""
+        lost = f", {hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
+        last = f", last {moment(entry.until, this_year)}" if entry.until is not None else ""
         title = KINDS[entry.kind].title
         text = entry.text if entry.text.startswith(title) else f"{title}: {entry.text}"
         extent = _extent(entry)

@@ -13,10 +13,11 @@ from msgspec import Struct
 from textual.screen import Screen
 
 from metlmon.config.user_state import state_directory
+from metlmon.health.types import ExitWhen
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
-from metlmon.snapshot.types import JobRow, Status
+from metlmon.snapshot.types import JobRow
 from screens.base.stats_worker import StatsWorker
 from screens.pool_actions.running_action import RunningAction
 from screens.time_travel import TimeTravel
@@ -49,14 +50,15 @@ class AppOptions(Struct, frozen=True):
     ``mouse`` enables mouse reporting (the terminal then cannot select text). ``ascii``: only
     characters below 0x80. ``no_color``: as if NO_COLOR were set. ``run_filter``: names or uuid
     prefixes of runs, separated by commas. ``start``: the first screen. ``exit_when`` is called
-    with the status of every complete snapshot; the application exits with the code it returns.
-    ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions`` act on the
-    jobs of the feed; None: not possible here, for the reason ``no_pool_reason``. ``read_only``
-    removes all pool actions. ``open_dagdir`` opens the feed and pool actions of another dagdir
-    (one just submitted). ``submission_pool`` submits, without a dagdir; None: submitting is not
-    possible here. ``initial_request``: the initial content of the submit form. ``state_file``
-    remembers columns and orders; None: they last for the session. ``caption`` gives the text that
-    the demo shows on every screen. ``files`` saves reports and pictures; None: not here.
+    with the status of every complete snapshot and the health; the application exits with the code
+    that it returns. ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions``
+    act on the jobs of the feed; None: not possible here, for the reason ``no_pool_reason``.
+    ``read_only`` removes all pool actions. ``open_dagdir`` opens the feed and pool actions of
+    another dagdir (one just submitted). ``submission_pool`` submits, without a dagdir; None:
+    submitting is not possible here. ``initial_request``: the initial content of the submit form.
+    ``state_file`` remembers columns and orders; None: they last for the session. ``caption`` gives
+    the text that the demo shows on every screen. ``files`` saves reports and pictures; None: not
+    here.
     """
 
     mouse: bool = False
@@ -64,7 +66,7 @@ class AppOptions(Struct, frozen=True):
     no_color: bool = False
     run_filter: str | None = None
     start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
-    exit_when: Callable[[Status], int | None] | None = None
+    exit_when: ExitWhen | None = None
     timeout: float | None = None
     pool_actions: PoolClient | None = None
     no_pool_reason: str = "nothing can be acted on here"

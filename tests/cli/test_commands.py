@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.model.states import DagState, State
+from metlmon.snapshot.types import Status
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
 from tests.support.commands import Captured, run_command, usage_error
@@ -406,10 +407,14 @@ def test_exit_on_all_waits_while_one_run_goes_on(capsys: Captured, tmp_path: Pat
 
 def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     """``gated``: three runs were stopped, two are done."""
-    from metlmon.cli.commands.status import exit_condition
+    from metlmon.cli.exit_conditions import exit_condition
 
     reader = Dagdir(ROOT / "fixtures/gated", "").reader()
-    status, met = reader.snapshot_builder().status(), exit_condition("all")
+    status, condition = reader.snapshot_builder().status(), exit_condition("all")
+
+    def met(status: Status) -> Exit | None:
+        return condition(status, lambda: None)
+
     assert met(status) is Exit.OK
     stopped = tuple(run for run in status.runs if run.gate and run.gate.stopped)
     assert len(stopped) == 3

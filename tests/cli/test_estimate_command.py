@@ -67,7 +67,10 @@ def test_status_tells_incidents(capsys: pytest.CaptureFixture[str]) -> None:
     assert incident["until"] is None
     assert incident["advice"]
     printed_status = printed(capsys, "status", DEMO)
-    assert "Incident: run4 failed: epoch 5, 3 of 3 tries used" in printed_status
+    assert (
+        "Health: STOPPED 1 of 6 runs · 2 epochs left · no job queued: epoch 5: exi"
+        in printed_status
+    )
     assert "Estimate: stopped: run4 failed" in printed_status
 
 

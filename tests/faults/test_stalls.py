@@ -169,9 +169,7 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
         goes_on.wait(DEADLINE)
 
     answers = [None, Exit.OK]
-    monkeypatch.setattr(
-        commands_status, "exit_condition", lambda names: lambda status: answers.pop(0)
-    )
+    monkeypatch.setattr(commands_status, "exit_condition", lambda names: lambda *_: answers.pop(0))
     monkeypatch.setattr(time, "sleep", sleep)
     options = argparse.Namespace(exit_on="done", timeout=None)
     waits = threading.Thread(target=commands_status.wait, args=(reader, options), daemon=True)

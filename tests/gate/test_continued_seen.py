@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.commands.status import exit_condition
+from metlmon.cli.exit_conditions import exit_condition
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow, Status
 from tests.gate.test_continue import EPOCHS, RUNS, Ended
@@ -80,7 +80,7 @@ def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool
     assert run.gate is not None
     assert run.gate.stopped is None
     assert row(status, "run1").state is (State.FAILED if over else State.COMPLETED)
-    assert exit_condition("all")(status) != 0
+    assert exit_condition("all")(status, lambda: None) != 0
 
 
 def test_it_is_seen_while_somebody_watches(going: Ended) -> None:

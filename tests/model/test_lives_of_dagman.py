@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.commands.status import exit_condition
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.exit_conditions import exit_condition
 from metlmon.cli.main import main
+from metlmon.health.build import make_health
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import DagRow
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble, read_logs
+from tests.support.records import stats_input
 
 DAG = """\
 JOB run0-train_epoch0 train.sub
@@ -60,7 +62,8 @@ def row(report_of: EnsembleReading, live: bool = False) -> DagRow:
 
 
 def exits(report_of: EnsembleReading, on: str) -> Exit | None:
-    return exit_condition(on)(report_of.painter(live=True).status())
+    painter = report_of.painter(live=True)
+    return exit_condition(on)(painter.status(), lambda: make_health(stats_input(painter)))
 
 
 # --- lives that overlap -------------------------------------------------------------------

@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.cli.status_text import print_status
+from metlmon.health.build import make_health
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunView
 from metlmon.stats.curves import EvaluationResult
-from metlmon.stats.incidents import headline
+from metlmon.stats.estimates import make_forecast
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log
@@ -78,7 +79,8 @@ def test_a_failed_evaluation_that_fails_nothing_is_reported_as_what_it_is() -> N
 def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]:
     painter = read_ensemble({"run.dag": dag}, log).painter()
     status = painter.status()
-    print_status(status, headline(StatsInput(status, painter.ledger())))
+    stats = StatsInput(status, painter.ledger())
+    print_status(status, make_forecast(stats), make_health(stats))
     return capsys.readouterr().out.splitlines()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from metlmon.cli.json_output.status import figures_json
+from metlmon.health.build import make_health
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from tests.support.json_writer import JsonWriter
@@ -43,7 +44,7 @@ def report_of(reader: DagdirReader) -> dict[str, Any]:
     status = painter.status()
     writer = JsonWriter(painter.clock.with_offset)
     basis = StatsInput(status, painter.ledger(), reader.ensemble.settings)
-    whole = writer.status(status, **figures_json(basis))
+    whole = writer.status(status, **figures_json(basis, make_health(basis)))
     whole["jobs"] = [writer.job(row) for row in painter.job_rows()]
     whole["warnings"] = [w for w in whole["warnings"] if w["kind"] != "rewritten-log"]
     plain: dict[str, Any] = json.loads(json.dumps(whole, default=str))

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal
-from metlmon.cli.reading import stats_input
+from metlmon.cli.reading import input_with_trainings
 from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -87,11 +87,12 @@ def _caption(feed: LoopingFeed, captions: Captions) -> Callable[[], str]:
 
 def _print_end(directory: Path) -> int:
     from metlmon.cli.status_text import print_status
-    from metlmon.stats.incidents import headline
+    from metlmon.health.build import make_health
+    from metlmon.stats.estimates import make_forecast
 
     reader = DagdirReader(directory)
     reader.open()
     reader.read_all()
-    stats = stats_input(reader)
-    print_status(stats.status, headline(stats))
+    stats = input_with_trainings(reader)
+    print_status(stats.status, make_forecast(stats), make_health(stats))
     return Exit.OK

@@ -6,18 +6,14 @@ import argparse
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader, stats_input
-from metlmon.health.build import make_health
+from metlmon.cli.reading import open_reader, read_health
 from metlmon.health.headline import health_headline
-from metlmon.health.types import Health
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.job_files import TrainingFiles
 
 
 def health(options: argparse.Namespace) -> int:
     """Print the health as text or as JSON. Returns the exit status."""
     reader = open_reader(options)
-    result = health_of(reader)
+    result = read_health(reader)
     builder = reader.snapshot_builder()
     if options.json:
         from metlmon.cli.json_output.health import HEALTH_OUTPUT
@@ -40,11 +36,3 @@ def health(options: argparse.Namespace) -> int:
     out = TextOutput()
     out.print(*health_lines(result, builder.as_of, out.width))
     return Exit.OK
-
-
-def health_of(reader: DagdirReader) -> Health:
-    """The health of what was read, with what the trainings wrote."""
-    builder = reader.snapshot_builder()
-    files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
-    trainings = files.training_outputs(builder.ledger(), builder)
-    return make_health(stats_input(reader, trainings=trainings, files_read=True))

@@ -5,23 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from typing import Final
 
-from metlmon.cli.exit_codes import CONDITIONS, Exit
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.exit_conditions import exit_condition
 from metlmon.cli.output import is_terminal, print_json, print_output, print_warnings
 from metlmon.cli.reading import (
     check_only,
+    input_with_trainings,
     new_reader,
     one_run,
     open_reader,
+    read_health,
     select_runs,
-    stats_input,
 )
 from metlmon.errors import InputError
+from metlmon.health.build import make_health
+from metlmon.health.types import Health
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.states import ACTIVE, ENDED, DagState, State
-from metlmon.snapshot.types import RunRow, Status
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -39,17 +40,18 @@ def status(options: argparse.Namespace) -> int:
         queue = query_queue(reader)
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), options.only)
-    stats = stats_input(reader)
+    stats = input_with_trainings(reader)
+    health = make_health(stats)
     if options.json:
         from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json
 
-        more = figures_json(stats) | ({"queue": queue.json()} if queue else {})
+        more = figures_json(stats, health) | ({"queue": queue.json()} if queue else {})
         print_output(STATUS_OUTPUT, builder, shown, **more)
         return code
     from metlmon.cli.status_text import print_status
-    from metlmon.stats.incidents import headline
+    from metlmon.stats.estimates import make_forecast
 
-    print_status(shown, headline(stats))
+    print_status(shown, make_forecast(stats), health)
     if queue is not None:
         queue.print()
     return code
@@ -58,9 +60,10 @@ def status(options: argparse.Namespace) -> int:
 def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
     """Wait until a condition of ``--exit-on`` is met, or ``--timeout`` is over."""
     met = exit_condition(options.exit_on)
+    health = _CachedHealth(reader)
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     while True:
-        code = met(reader.snapshot_builder().status())
+        code = met(reader.snapshot_builder().status(), health.read)
         if code is not None:
             return code
         if deadline is not None and time.monotonic() >= deadline:
@@ -69,6 +72,22 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
         pause(POLL_SECONDS)
         reader.check()
         reader.read_all()
+
+
+class _CachedHealth:
+    """The health of a reader, until its logs or its DAGs change."""
+
+    def __init__(self, reader: DagdirReader) -> None:
+        self._reader = reader
+        self._seen: object = None
+        self._health: Health | None = None
+
+    def read(self) -> Health:
+        status = self._reader.snapshot_builder().status()
+        seen = status.logs, status.dags, status.node_states
+        if self._health is None or seen != self._seen:
+            self._seen, self._health = seen, read_health(self._reader)
+        return self._health
 
 
 def run(options: argparse.Namespace) -> int:
@@ -113,91 +132,6 @@ def watch(options: argparse.Namespace) -> int:
     return open_screens(connect_pool(reader, options), options, exit_when=exit_when)
 
 
-# --- what --exit-on can wait for --------------------------------------------------------------
-
-UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
-"""States of a node that has no job in the queue, and is not over."""
-
-
 def pause(seconds: float) -> None:
     """Wait, outside of the modules whose calls the watchdog takes for reading."""
     time.sleep(seconds)
-
-
-def exit_condition(text: str) -> Callable[[Status], Exit | None]:
-    """A function that gives the code to exit with, None to go on waiting.
-
-    ``text``: the names in ``--exit-on``. Raises InputError for one that there is not.
-    """
-    names = frozenset(name.strip() for name in text.split(",") if name.strip())
-    unknown = sorted(names - CONDITIONS.keys())
-    if unknown or not names:
-        what = unknown[0] if unknown else text
-        raise InputError(f"--exit-on {what!r}: there are {', '.join(CONDITIONS)}")
-
-    def met(status: Status) -> Exit | None:
-        codes = (TESTS[name](status) for name in CONDITIONS if name in names)
-        return next((code for code in codes if code is not None), None)
-
-    return met
-
-
-def _all_runs(status: Status) -> Exit | None:
-    runs = status.runs
-    if runs and all(_finished(run) for run in runs):
-        return Exit.FAILED if all(_stopped(run) for run in runs) else Exit.OK
-    if runs and all(_finished(run) or _is_over(run) for run in runs):
-        return Exit.FAILED
-    return _cannot_go_on(status)
-
-
-def _finished(run: RunRow) -> bool:
-    """All its epochs are over. Its state does not say that: it is its latest epoch's."""
-    return run.epochs_done + run.epochs_skipped == run.epochs_total
-
-
-def _stopped(run: RunRow) -> bool:
-    """Its gate ended it before its last epoch was done."""
-    gate = run.gate
-    return gate is not None and gate.stopped is not None and run.epochs_done < run.epochs_total
-
-
-def _is_over(run: RunRow) -> bool:
-    """Not all its epochs are over, and none will begin, even if its DAGMan lives."""
-    if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
-        return True
-    return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY
-
-
-def _cannot_go_on(status: Status) -> Exit | None:
-    """Nobody is at work any more, and not all is done."""
-    submitted = [dag for dag in status.dags if dag.state is not DagState.NOT_SUBMITTED]
-    if submitted and all(dag.state in ENDED for dag in submitted):
-        return Exit.FAILED
-    return None
-
-
-def _done(status: Status) -> Exit | None:
-    states = [dag.state for dag in status.dags]
-    if states and all(state is DagState.DONE for state in states):
-        return Exit.OK
-    return _failed(status)
-
-
-def _failed(status: Status) -> Exit | None:
-    if any(dag.state in (DagState.FAILED, DagState.REMOVED) for dag in status.dags):
-        return Exit.FAILED
-    return None
-
-
-def _held(status: Status) -> Exit | None:
-    dagman = any(dag.state is DagState.HELD for dag in status.dags)
-    return Exit.HELD if dagman or status.node_states.get(State.HELD) else None
-
-
-TESTS: Final[dict[str, Callable[[Status], Exit | None]]] = {
-    "all": _all_runs,
-    "done": _done,
-    "failed": _failed,
-    "held": _held,
-}

@@ -5,19 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from metlmon.cli.json_output.health import HEALTH_ENTRY
 from metlmon.cli.json_output.jobs import QUEUE
 from metlmon.cli.json_output.objects import (
     SCHEMA,
     JsonObject,
     job_ids,
 )
+from metlmon.health.losses import MIN_RUNS
+from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.stats.incident_rules import Incident
 
 if TYPE_CHECKING:
     from metlmon.live.feed import StatsInput
@@ -143,14 +145,44 @@ ESTIMATE: Final = JsonObject(
         ),
     },
 )
+INCIDENT_KINDS: Final = {
+    "held": "held",
+    "quota": "disk-quota",
+    "retries-exhausted": "exhausted",
+    "run-failed": "exhausted",
+    "script-failed": "script-failed",
+    "submit-failed": "submit-failed",
+    "removed-by-user": "removed",
+    "evictions": "evictions",
+    "transfer-stalled": "stalled-transfer",
+    "wrong-site": "misdirected",
+    "unmatched": "unserved",
+    "configuration": "configuration",
+    "log-gap": "log-gap",
+    "log-silent": "log-gap",
+    "log-damage": "log-damage",
+}
+"""The kinds of incidents, by those of health entries; other kinds are in ``health`` alone."""
+
+_INCIDENT_SEVERITIES: Final = {
+    Severity.STOPPED: "alarm",
+    Severity.BLOCKED: "alarm",
+    Severity.COSTLY: "warning",
+    Severity.NOTE: "note",
+}
+
 INCIDENT: Final = JsonObject(
-    Incident,
-    "An incident; until null and still true: it lasts.",
-    "kind since until still=ongoing text advice runs site",
+    HealthEntry,
+    "An incident, by the kinds of earlier versions: the same is in health, with more. until null "
+    "and still true: it lasts.",
+    "since until still=open text advice runs site",
+    name="Incident",
     computed={
-        "severity": (str, lambda incident: incident.severity.name.lower()),
+        "kind": (str, lambda entry: INCIDENT_KINDS[entry.kind]),
+        "severity": (str, lambda entry: _INCIDENT_SEVERITIES[entry.severity]),
         "jobs": (list[str], job_ids),
     },
+    main=False,
 )
 
 # --- status -----------------------------------------------------------------------------------
@@ -238,13 +270,32 @@ STATUS_OUTPUT: Final = JsonObject(
             },
         ),
     },
-    optional={"estimate": ESTIMATE, "incidents": [INCIDENT], "queue": QUEUE},
+    optional={
+        "estimate": ESTIMATE,
+        "incidents": [INCIDENT],
+        "health": [HEALTH_ENTRY],
+        "queue": QUEUE,
+    },
 )
 
 
-def figures_json(stats: StatsInput) -> dict[str, Any]:
-    """What ``status --json`` adds to the snapshot: the estimate, and every incident."""
+def figures_json(stats: StatsInput, health: Health) -> dict[str, Any]:
+    """What ``status --json`` adds to the snapshot: the estimate, and the health."""
     from metlmon.stats.estimates import make_forecast
-    from metlmon.stats.incidents import incidents
 
-    return {"estimate": make_forecast(stats), "incidents": incidents(stats)}
+    incidents = [entry for entry in health.entries if _is_incident(entry)]
+    return {
+        "estimate": make_forecast(stats),
+        "incidents": incidents,
+        "health": health.entries,
+    }
+
+
+def _is_incident(entry: HealthEntry) -> bool:
+    """Whether an entry is an incident as well: holds and removals of single jobs never were."""
+    if entry.kind not in INCIDENT_KINDS:
+        return False
+    if entry.open or entry.kind not in ("held", "quota", "removed-by-user"):
+        return True
+    together = entry.dag is not None or len(entry.runs) >= MIN_RUNS
+    return entry.code is None and (entry.kind == "quota" or together)

@@ -1,0 +1,122 @@
+"""What ``--exit-on`` waits for.
+
+``all`` and ``done`` are about epochs and DAGs, and need the status alone. ``failed`` and ``held``
+are open entries of the health: what the header and notifications call so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from metlmon.cli.exit_codes import CONDITIONS, Exit
+from metlmon.errors import InputError
+from metlmon.health.types import Health, HealthSource
+from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
+from metlmon.snapshot.types import RunRow, Status
+
+UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
+"""States of a node that has no job in the queue, and is not over."""
+
+CAN_GO_ON: Final = ACTIVE | UNDER_WAY
+
+
+def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
+    """A function that gives the code to exit with, None to go on waiting.
+
+    ``text``: the names in ``--exit-on``. Raises InputError for one that there is not.
+    """
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    unknown = sorted(names - CONDITIONS.keys())
+    if unknown or not names:
+        what = unknown[0] if unknown else text
+        raise InputError(f"--exit-on {what!r}: there are {', '.join(CONDITIONS)}")
+
+    def met(status: Status, health: HealthSource) -> Exit | None:
+        codes = (TESTS[name](status, health) for name in CONDITIONS if name in names)
+        return next((code for code in codes if code is not None), None)
+
+    return met
+
+
+def _all_runs(status: Status, _: HealthSource) -> Exit | None:
+    runs = status.runs
+    if runs and all(_finished(run) for run in runs):
+        return Exit.FAILED if all(_stopped(run) for run in runs) else Exit.OK
+    if runs and all(_finished(run) or _is_over(run) for run in runs):
+        return Exit.FAILED
+    if not runs and _nodes_are_done(status):
+        return Exit.OK
+    return _cannot_go_on(status)
+
+
+def _finished(run: RunRow) -> bool:
+    """All its epochs are over. Its state does not say that: it is its latest epoch's."""
+    return run.epochs_done + run.epochs_skipped == run.epochs_total
+
+
+def _stopped(run: RunRow) -> bool:
+    """Its gate ended it before its last epoch was done."""
+    gate = run.gate
+    return gate is not None and gate.stopped is not None and run.epochs_done < run.epochs_total
+
+
+def _is_over(run: RunRow) -> bool:
+    """Not all its epochs are over, and none will begin, even if its DAGMan lives."""
+    if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
+        return True
+    return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY
+
+
+def _nodes_are_done(status: Status) -> bool:
+    nodes = status.node_states
+    return bool(nodes) and sum(nodes.values()) == sum(nodes.get(state, 0) for state in DONE)
+
+
+def _cannot_go_on(status: Status) -> Exit | None:
+    """Nobody is at work any more, and not all is done.
+
+    That is so if every DAGMan has ended. Of a finished copy without DAGMan's files the states of
+    the nodes tell: something was submitted, and no job is in the queue, held ones included.
+    """
+    submitted = [dag for dag in status.dags if dag.state is not DagState.NOT_SUBMITTED]
+    if submitted and all(dag.state in ENDED for dag in submitted):
+        return Exit.FAILED
+    if status.live or not submitted or any(dag.state in ALIVE for dag in submitted):
+        return None
+    return None if any(status.node_states.get(state) for state in CAN_GO_ON) else Exit.FAILED
+
+
+def _done(status: Status, _: HealthSource) -> Exit | None:
+    states = [dag.state for dag in status.dags]
+    if states and all(state is DagState.DONE for state in states):
+        return Exit.OK
+    if any(state in (DagState.FAILED, DagState.REMOVED) for state in states):
+        return Exit.FAILED
+    return None
+
+
+def _failed(status: Status, health: HealthSource) -> Exit | None:
+    return Exit.FAILED if _has_open(health(), "failed") else None
+
+
+def _held(status: Status, health: HealthSource) -> Exit | None:
+    return Exit.HELD if _has_open(health(), "held") else None
+
+
+def _has_open(health: Health | None, condition: str) -> bool:
+    """Whether the health has an open entry of this condition, above a cost."""
+    from metlmon.health.kinds import KINDS
+    from metlmon.health.types import Severity
+
+    entries = health.open_entries if health is not None else ()
+    serious = (Severity.STOPPED, Severity.BLOCKED)
+    return any(e.severity in serious and KINDS[e.kind].condition == condition for e in entries)
+
+
+TESTS: Final[dict[str, Callable[[Status, HealthSource], Exit | None]]] = {
+    "all": _all_runs,
+    "done": _done,
+    "failed": _failed,
+    "held": _held,
+}
