@@ -57,17 +57,11 @@ def read_metrics_csv(lines: Iterable[str]) -> MetricsTable:
     """
     table = _CsvTable()
     try:
-        for row in csv.reader(_complete_lines(lines)):
+        for row in csv.reader(table.lines_with_values(lines)):
             table.add_row(row)
     except csv.Error as error:
         table.problems.append(f"is not read to its end: {error}")
     return table.result()
-
-
-def _complete_lines(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        if line.endswith(("\n", "\r")):
-            yield line.replace("\0", "")
 
 
 class _CsvTable:
@@ -81,6 +75,23 @@ class _CsvTable:
         self._values: dict[str, dict[int, float]] = {}
         self._tests: dict[str, dict[int, float]] = {}
         self._newest = -1
+        self._commas = 0
+        self._empty_start = ""
+        self._empty_ends: tuple[str, ...] = ()
+        self._no_epoch_ends: tuple[str, ...] = ()
+
+    def lines_with_values(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the complete lines, without most of those of single steps.
+
+        There are thousands of them for each epoch: they are recognised by their empty fields,
+        which is six times as fast as parsing them.
+        """
+        for line in lines:
+            empty = line.endswith(self._no_epoch_ends) or (
+                line.endswith(self._empty_ends) and line.startswith(self._empty_start)
+            )
+            if line.endswith(("\n", "\r")) and not (empty and line.count(",") == self._commas):
+                yield line.replace("\0", "")
 
     def add_row(self, row: list[str]) -> None:
         if not row:
@@ -116,6 +127,25 @@ class _CsvTable:
         if len(metrics) > MOST_METRICS:
             self.problems.append(f"has more than {MOST_METRICS} metrics: only those are read")
         self._columns = metrics[:MOST_METRICS]
+        self._set_empty_fields(len(names))
+
+    def _set_empty_fields(self, columns: int) -> None:
+        """Set how lines begin and end that have no epoch, or no value of a metric."""
+
+        def ends(first: int) -> tuple[str, ...]:
+            commas = "," * (columns - first)
+            return f"{commas}\n", f"{commas}\r\n"
+
+        self._commas = columns - 1
+        epoch, indices = self._epoch_column, [index for index, _ in self._columns]
+        self._empty_ends = self._no_epoch_ends = ()
+        if not epoch:
+            return
+        behind = [index for index in indices if index > epoch]
+        self._no_epoch_ends = ends(epoch)
+        if behind:
+            self._empty_ends = ends(behind[0])
+            self._empty_start = "," * max((i + 1 for i in indices if i < epoch), default=0)
 
     def _store(self, name: str, epoch: int, text: str) -> None:
         value = number(text)

@@ -39,6 +39,23 @@ def test_losses_of_single_steps_are_not_kept() -> None:
     assert table.values == {}
 
 
+@given(
+    st.permutations(["lr-Adam", "step", "loss_step", "epoch", "val_loss", "train_loss"]),
+    st.lists(st.lists(st.sampled_from(["", "0", "1", "0.5"]), min_size=1, max_size=8), max_size=12),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_lines_left_out_have_no_value(head: list[str], rows: list[list[str]], end: str) -> None:
+    """Each line alone below the heads has the values that it has among the others."""
+    lines = [",".join(fields) + end for fields in (head, *rows)]
+    expected: dict[str, dict[int, float]] = {}
+    for fields in rows:
+        cells = dict(zip(head, fields, strict=False))
+        for name in ("lr-Adam", "val_loss", "train_loss"):
+            if cells.get("epoch") in ("0", "1") and cells.get(name):
+                expected.setdefault(name, {})[int(cells["epoch"])] = float(cells[name])
+    assert read_metrics_csv(lines).values == expected
+
+
 def test_the_last_value_of_an_epoch_counts() -> None:
     assert read("epoch,val_loss\n0,0.5\n0,0.4\n").values["val_loss"] == {0: 0.4}
 
