@@ -253,7 +253,10 @@ def _evaluate(
 ) -> bool:
     value = statistic(stats_input)
     changed = bool(value != cached.value)
-    cached.value, cached.stats_input = value, stats_input
+    if changed:
+        # An equal value stays the same object: what screens derive from it is kept.
+        cached.value = value
+    cached.stats_input = stats_input
     return changed
 
 
