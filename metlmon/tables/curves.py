@@ -104,7 +104,8 @@ def _worst_last(value: float | None) -> float:
     return math.inf if value is None or not math.isfinite(value) else value
 
 
-def _cost(point: Point | None, curve: MetricCurve) -> float:
+def value_cost(point: Point | None, curve: MetricCurve) -> float:
+    """Return the value with the best first: negated if more is better, infinite if not finite."""
     value = None if point is None else -point.value if curve.goal == "max" else point.value
     return _worst_last(value)
 
@@ -118,11 +119,17 @@ _ALARMING: Final = (
     Course.NONE,
 )
 
+
+def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
+    """Return the sort key by trend, what diverged first."""
+    return _ALARMING.index(curve.course), value_cost(curve.last, curve)
+
+
 ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | None], ...]] = (
     ("DAG order", None),
-    ("best value", lambda curve: (_cost(curve.best, curve),)),
-    ("last value", lambda curve: (_cost(curve.last, curve),)),
-    ("trend", lambda curve: (_ALARMING.index(curve.course), _cost(curve.last, curve))),
+    ("best value", lambda curve: (value_cost(curve.best, curve),)),
+    ("last value", lambda curve: (value_cost(curve.last, curve),)),
+    ("trend", alarm_order),
     ("label", lambda curve: (curve.label is None, curve.label or "")),
 )
 
@@ -138,8 +145,8 @@ def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     columns: list[Column[MetricCurve]] = [
         text_column("run", "RUN", _run_name, minimum=6, maximum=28),
         text_column("epoch", "EPOCH", _epoch, "right", drop=3),
-        text_column("last", "LAST", _last, "right", minimum=6),
-        text_column("best", "BEST", lambda curve: _value(curve.best), "right", minimum=6),
+        text_column("last", "LAST", last_cell, "right", minimum=6),
+        text_column("best", "BEST", lambda curve: value_cell(curve.best), "right", minimum=6),
         text_column("at", "IN EPOCH", _best_epoch, "right", drop=4, style=DIM),
         text_column("trend", "CHANGE/EPOCH", _trend, "right", drop=2),
         text_column("course", "TREND", _course, minimum=9),
@@ -182,15 +189,17 @@ def _epoch(curve: MetricCurve) -> str | None:
     return None if curve.last is None else str(formatting.epoch_number(curve.last.epoch))
 
 
-def _value(point: Point | None, style: TextStyle = PLAIN) -> Line | None:
+def value_cell(point: Point | None, style: TextStyle = PLAIN) -> Line | None:
+    """Render a value; None if there is none."""
     if point is None:
         return None
     not_finite = not math.isfinite(point.value)
     return line((formatting.metric(point.value), ALARM if not_finite else style))
 
 
-def _last(curve: MetricCurve) -> Line | None:
-    return _value(curve.last, BAD if curve.diverged else PLAIN)
+def last_cell(curve: MetricCurve) -> Line | None:
+    """Render the last value, as bad if the curve diverged."""
+    return value_cell(curve.last, BAD if curve.diverged else PLAIN)
 
 
 def _best_epoch(curve: MetricCurve) -> str:

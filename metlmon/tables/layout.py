@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -39,7 +39,8 @@ class Column(Struct, Generic[T], frozen=True):
     ``comfortable`` is a width down to which the column shrinks before any column is dropped, and
     ``grow`` one up to which it takes spare room. ``graphic``: a bar, which a pipe does not
     get. ``measure`` returns the cells that a row needs where it has a shorter text for less
-    room; ``reserve`` those that it may come to need, of the spare room.
+    room; ``reserve`` those that it may come to need, of the spare room. ``order`` is the sort key
+    where it is not the shown text.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Column(Struct, Generic[T], frozen=True):
     graphic: bool = False
     measure: Callable[[T], int] | None = None
     reserve: Callable[[T], int] | None = None
+    order: Callable[[T], tuple[Any, ...]] | None = None
 
 
 UNKNOWN_CELL: Final = line((UNKNOWN, DIM))

@@ -8,14 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
+from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import RunRow
+from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
+from metlmon.tables.run_metrics import (
+    VARIABLES,
+    best_text,
+    metric_columns,
+    variable_columns,
+    wall_column,
+)
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Symbol, plain
 from metlmon.text.spans import (
@@ -31,6 +41,7 @@ from metlmon.text.spans import (
     TextStyle,
     crop_middle,
     file_name,
+    first_that_fits,
     join,
     limit_lines,
     line,
@@ -78,6 +89,10 @@ NO_STREAMS: Final[Mapping[JobId, Streamed]] = {}
 
 BAR_CELLS: Final = 8
 BAR_GROWN_CELLS: Final = 22
+SHORT_BAR_CELLS: Final = 4
+"""Of the progress bar: usual, with spare room, and beside a metric on a narrow screen."""
+
+LONGEST: Final = 1000
 REASON_CELLS: Final = 100
 """From this width on, a hold reason is shown below its run, else below the table."""
 
@@ -121,58 +136,120 @@ def filter_text(row: RunRow) -> str:
     return "\n".join([str(part) for part in parts if part is not None]).lower()
 
 
+_ALWAYS: Final = ("run", "progress", "state")
+_LEAST: Final = ("gpu", "uuid", "job", "try")
+_PRIORITY: Final = ("since", VARIABLES, "epoch", "site", "dag", *_LEAST, "lost", "good")
+_METRIC: Final = ("last", "best", "curve", VARIABLES)
+_PRIORITY_WITH_METRICS: Final = (*_METRIC, "site", "lost", "dag", "since", "epoch", *_LEAST, "good")
+_PRIORITY_FINISHED: Final = (*_METRIC, "wall", "hours", "lost", "dag", "site", "epoch", *_LEAST)
+"""Columns beside those that are always shown, the most important first."""
+
+
 def specs(
-    rows: Sequence[RunRow], streams: Mapping[JobId, Streamed] = NO_STREAMS
+    rows: Sequence[RunRow],
+    streams: Mapping[JobId, Streamed] = NO_STREAMS,
+    figures: RunFigures | None = None,
+    metrics: MetricSettings | None = None,
 ) -> list[Column[RunRow]]:
     """The columns of the overview, with a DAG column if there are several DAGs.
 
-    ``streams``: progress lines of running jobs.
+    ``streams``: progress lines of running jobs. ``figures``: what statistics add; None: not known
+    yet. ``metrics``: settings of the metric columns, which None leaves out. Of runs that have all
+    ended the time in state says nothing: they have their wall time and hours instead.
     """
     ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
+    measured = [] if metrics is None else metric_columns(rows, figures, metrics)
+    finished = bool(rows) and all(map(has_ended, rows))
     columns: list[Column[RunRow]] = [
         text_column("run", "RUN", _run, minimum=6, maximum=28),
-        text_column("uuid", "UUID", _uuid, drop=8, style=DIM, maximum=8),
+        text_column("uuid", "UUID", _uuid, style=DIM, maximum=8),
+        *variable_columns(figures),
         Column(
             "progress",
             "PROGRESS",
             partial(_progress, digits=digits),
             grow=BAR_GROWN_CELLS + 1 + digits,
+            comfortable=SHORT_BAR_CELLS + 1 + digits if measured else None,
+            order=lambda row: (-row.epochs_done / max(1, row.epochs_total), -row.epochs_done),
         ),
-        text_column("epoch", "EPOCH", _epoch, "right", drop=5 if ambiguous_names else 2),
+        text_column("epoch", "EPOCH", _epoch, "right"),
         text_column("state", "STATE", partial(_state, streams=streams), minimum=12),
-        text_column("since", "FOR", _since, "right", drop=1, minimum=9),
+        text_column("since", "FOR", _since, "right", minimum=9),
+        *measured,
+        wall_column(figures),
+        text_column("hours", _unit(rows), lambda row: hours_cell(row.gpu_hours.total), "right"),
         Column(
             "site",
             "SITE",
             _site_cell,
-            drop=3,
             minimum=7,
             comfortable=9 if ambiguous_names else 14,
             maximum=32,
             measure=_site_width,
             reserve=_site_room,
         ),
-        text_column("gpu", "GPU", _gpu, drop=7, maximum=20),
-        text_column("job", "JOB", _job, "right", drop=9, style=DIM),
-        text_column("try", "TRY", _try, "right", drop=10),
-        text_column(
-            "good", "GOODPUT", lambda row: hours_cell(row.gpu_hours.good), "right", drop=12
+        text_column("gpu", "GPU", _gpu, maximum=20),
+        text_column("job", "JOB", _job, "right", style=DIM),
+        text_column("try", "TRY", _try, "right"),
+        text_column("good", "GOODPUT", lambda row: hours_cell(row.gpu_hours.good), "right"),
+        Column(
+            "lost",
+            "BADPUT",
+            _lost,
+            "right",
+            minimum=6,
+            comfortable=6,
+            order=lambda row: (-row.gpu_hours.bad,),
         ),
-        text_column("lost", "BADPUT", _lost, "right", drop=11),
     ]
     if len({row.dag for row in rows}) > 1:
         dag: Column[RunRow] = Column(
             "dag",
             "DAG",
             lambda row, cells: line((file_name(row.dag, cells), DIM)),
-            # If runs of several DAGs have the same name, the DAG identifies the run.
-            drop=0 if ambiguous_names else 4,
             minimum=5,
             comfortable=10 if ambiguous_names else 16,
             maximum=28,
         )
         columns.insert(1, dag)
-    return columns
+    always = list(_ALWAYS)
+    priority = list(_PRIORITY_WITH_METRICS if measured else _PRIORITY)
+    if ambiguous_names:
+        # If runs of several DAGs have the same name, the DAG identifies the run.
+        always.append("dag")
+        priority.remove("epoch")
+        priority.insert(priority.index("gpu"), "epoch")
+    if finished:
+        priority = list(_PRIORITY_FINISHED)
+    return _in_priority(columns, always, priority)
+
+
+def has_ended(row: RunRow) -> bool:
+    """Is none of its epochs running, or still to run?"""
+    return row.state in _ENDED and not is_between_epochs(row)
+
+
+_ENDED: Final = frozenset({*TERMINAL, State.SKIPPED, State.FUTILE})
+
+
+def _unit(rows: Sequence[RunRow]) -> str:
+    return rows[0].gpu_hours.measure.short.upper() if rows else ""
+
+
+def _in_priority(
+    columns: Sequence[Column[RunRow]], always: Sequence[str], priority: Sequence[str]
+) -> list[Column[RunRow]]:
+    """The columns that are always shown or have a priority, which sets when they are dropped."""
+    result = []
+    for place, column in enumerate(columns):
+        name = column.name.partition(".")[0]
+        if name in always:
+            result.append(column)
+        elif name in priority:
+            # Of several swept variables the last is dropped first.
+            drop = 1 + len(columns) * priority.index(name) + place
+            result.append(replace(column, drop=drop))
+    return result
 
 
 def width_key(row: RunRow) -> tuple[object, ...]:
@@ -354,8 +431,14 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
     return line((formatting.hours(hours), style if hours > 0 else DIM))
 
 
-def _lost(row: RunRow) -> Line:
-    return hours_cell(row.gpu_hours.bad, BAD)
+def _lost(row: RunRow, cells: int | None) -> Line:
+    """``87.9 (41 %)``, of the hours that have ended; with less room the share alone."""
+    hours = row.gpu_hours
+    if hours.bad <= 0:
+        return hours_cell(0)
+    share = formatting.share(hours.bad, hours.bad + hours.good)
+    full = line((formatting.hours(hours.bad), BAD), (f" ({share})", DIM))
+    return first_that_fits((full, line((share, BAD))), LONGEST if cells is None else cells)
 
 
 def reason(row: RunRow) -> str | None:
@@ -400,7 +483,9 @@ REASON_LINES: Final = 3
 """Lines of a hold reason below the table; its end is often what matters."""
 
 
-def cursor_detail(row: RunRow | None, shown: set[str], cells: int) -> list[Line]:
+def cursor_detail(
+    row: RunRow | None, shown: set[str], cells: int, figures: RunFigures | None = None
+) -> list[Line]:
     """Details of the run under the cursor, below the table.
 
     On narrow screens why it is held or failed, or else the dropped columns; on wide ones the
@@ -424,7 +509,7 @@ def cursor_detail(row: RunRow | None, shown: set[str], cells: int) -> list[Line]
             outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
         return [line(" ", (plain(row.run, 24), BOLD), "  ") + join(facts, line("  "))]
-    return [_dropped(row, shown)]
+    return [_dropped(row, shown, cells, figures)]
 
 
 def gate_details(row: RunRow, cells: int) -> list[Line]:
@@ -444,20 +529,26 @@ def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> li
     return [line(" ", (symbol.glyph, style_of(symbol)), " ") + lines[0][1:], *lines[1:]]
 
 
-def _dropped(row: RunRow, shown: set[str]) -> Line:
+def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
+    """What the columns that were dropped say of a run, as far as it fits."""
     columns = {column.name: column for column in specs([row])}
-    parts = [
-        line((label, DIM)) + columns[name].cell(row, None) + line((unit, DIM))
-        for name, label, unit in (
-            ("uuid", "", ""),
-            ("gpu", "", ""),
-            ("job", "job ", ""),
-            ("try", "try ", ""),
-            ("lost", "badput ", f" {row.gpu_hours.measure.short}"),
+    unit = f" {row.gpu_hours.measure.short}"
+    badput = line(("badput ", DIM)) + hours_cell(row.gpu_hours.bad, BAD) + line((unit, DIM))
+    parts = [best_text(row, figures)]
+    parts += [
+        line((label, DIM)) + columns[name].cell(row, None)
+        for name, label in (
+            *(("site", ""), ("gpu", ""), ("since", "for "), ("uuid", "")),
+            *(("job", "job "), ("try", "try ")),
         )
-        if name not in shown
+        if name not in shown and name in columns
     ]
-    return line(" ", (plain(row.run, 24), BOLD), "  ") + join(parts, line("  "))
+    parts += [badput] if "lost" not in shown else []
+    result = line(" ", (plain(row.run, 24), BOLD))
+    for part in filter(None, parts):
+        longer = result + line("  ") + part
+        result = longer if line_width(longer) < cells else result
+    return result
 
 
 def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:

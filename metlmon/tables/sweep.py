@@ -78,10 +78,10 @@ def value_text(value: Value) -> str:
 def labels(axis: Axis) -> dict[Point, str]:
     """The label of each point: ``0.1``; for several variables ``0.1 + 20``.
 
-    Long values are shortened to the part in which they differ (:func:`_short_values`).
+    Long values are shortened to the part in which they differ (:func:`short_values`).
     """
     short_texts = [
-        _short_values([point[i] for point in axis.points]) for i, _ in enumerate(axis.names)
+        short_values([point[i] for point in axis.points]) for i, _ in enumerate(axis.names)
     ]
     return {
         point: " + ".join(names[value] for names, value in zip(short_texts, point, strict=True))
@@ -89,7 +89,7 @@ def labels(axis: Axis) -> dict[Point, str]:
     }
 
 
-def _short_values(values: Iterable[Value]) -> dict[Value, str]:
+def short_values(values: Iterable[Value]) -> dict[Value, str]:
     """Short texts of one variable's values.
 
     Long values lose their common prefix, up to a separator, and then their middle.
@@ -132,7 +132,7 @@ def point_text(axis: Axis, values: Point, full: bool = False) -> str:
     texts = [value_text(item) for item in values]
     if not full:
         texts = [
-            _short_values(point[i] for point in axis.points)[item] for i, item in enumerate(values)
+            short_values(point[i] for point in axis.points)[item] for i, item in enumerate(values)
         ]
     return ", ".join(
         f"{plain(name, NAME_LIMIT)} {item}" for name, item in zip(axis.names, texts, strict=True)

@@ -200,6 +200,7 @@ class ListScreen(SnapshotScreen):
         details: Callable[[T | None], Sequence[Line]] = lambda row: (),
         widths: Mapping[str, int] | None = None,
         second_lines: SecondLines[T] | None = None,
+        sign: Callable[[T], Line] = lambda row: (),
         more_rows: Sequence[T] = (),
         more_title: str = "",
         expand: Callable[[list[T]], list[T]] = list,
@@ -211,6 +212,7 @@ class ListScreen(SnapshotScreen):
         columns. ``empty`` is shown if there are none of them, ``no_match`` if none is shown.
         ``cursor`` moves the cursor to this row. ``details`` are the lines below the note line for
         the row under the cursor. ``widths`` are those of the columns, if they are known already.
+        ``sign`` returns a sign of one cell before a row, where it is not marked.
         ``more_rows`` follow under the heading ``more_title``; ``expand`` adds the rows that belong
         to others. The rest are those of :meth:`note_line`. While rows and columns are the same
         objects, they are neither filtered nor rendered again.
@@ -244,8 +246,9 @@ class ListScreen(SnapshotScreen):
                     return TableRow(None, lambda: (title,))
                 cells = partial(render_cells, columns, widths, row)
                 if second_lines is None:
-                    return TableRow(keys[index], cells)
-                return TableRow(keys[index], cells, second_lines.line(row), second_lines.indent)
+                    return TableRow(keys[index], cells, sign=sign(row))
+                detail, indent = second_lines.line(row), second_lines.indent
+                return TableRow(keys[index], cells, detail, indent, sign(row))
 
             return LazyRows(keys, heights, build)
 
@@ -493,5 +496,5 @@ def shown_value(text: str) -> tuple[int, float, str]:
 
 
 def column_order(column: Column[T]) -> Callable[[T], tuple[Any, ...]]:
-    """Sorts rows by what a column shows of them."""
-    return lambda row: shown_value(spans.text(column.cell(row, None)))
+    """Sorts rows by a column's own order, else by what it shows of them."""
+    return column.order or (lambda row: shown_value(spans.text(column.cell(row, None))))

@@ -15,6 +15,7 @@ from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.incidents import headline
+from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
     GAP,
@@ -22,6 +23,7 @@ from metlmon.tables.layout import (
     Column,
     fit_columns,
 )
+from metlmon.tables.run_metrics import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
@@ -90,11 +92,14 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._node_list = None
         is_empty = snapshot is not None and not snapshot.status.dags
         self.query_one(KeyFooter).hide_actions(RUN_ACTIONS if is_empty else TREE_ACTIONS)
-        rows = self._selected_runs(lambda: self._select_runs(runs), runs)
+        figures = self.context.stats.value(run_figures)
+        # Another list where the rows are sorted by a figure that has changed.
+        sorted_by = figures if self.state.column else None
+        rows = self._selected_runs(lambda: self._select_runs(runs), runs, sorted_by)
         shown = rows
         if self.faults_only:
             shown = self._faults(lambda: [r for r in rows if r.state in runs_table.FAULTS], rows)
-        width, fitted = self.app.size.width, self._fit(rows)
+        width, fitted = self.app.size.width, self._fit(rows, figures)
         self.fill(
             fitted.columns,
             shown,
@@ -104,8 +109,9 @@ class OverviewScreen(ListScreen, ActionScreen):
             empty=self._empty_text(rows, snapshot),
             no_match=self._empty_text(rows, snapshot),
             extra=[line(("faults only", NOTE))] if self.faults_only else (),
-            details=lambda row: self._details(row, fitted),
+            details=lambda row: self._details(row, fitted, figures),
             widths=fitted.widths,
+            sign=lambda row: best_mark(row, figures),
             second_lines=SecondLines(
                 has=lambda row: runs_table.has_detail_line(row, width),
                 line=lambda row: runs_table.detail_line(row, width, fitted.indent),
@@ -113,7 +119,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             ),
         )
 
-    def _fit(self, rows: list[RunRow]) -> FittedColumns:
+    def _fit(self, rows: list[RunRow], figures: RunFigures | None) -> FittedColumns:
         """The columns, fitted again only when what determines their widths has changed."""
         self.context.stats.watch_job_files()
         progress, width = self.context.stats.value(streams), self.app.size.width
@@ -126,17 +132,20 @@ class OverviewScreen(ListScreen, ActionScreen):
         widest = self._widest(dict, self.context.feed, is_read, width, hidden)
 
         def fit() -> FittedColumns:
-            columns = runs_table.specs(rows, progress or {})
+            metrics = self.context.feed.settings.metrics
+            columns = runs_table.specs(rows, progress or {}, figures, metrics)
             widths = fit_columns(self.chosen_columns(columns), rows, width, widest)
             before = takewhile(lambda name: name != "state", widths)
             return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
 
-        return self._columns(fit, self._width_key, progress, widest)
+        return self._columns(fit, self._width_key, progress, figures, widest)
 
-    def _details(self, row: RunRow | None, fitted: FittedColumns) -> list[Line]:
+    def _details(
+        self, row: RunRow | None, fitted: FittedColumns, figures: RunFigures | None
+    ) -> list[Line]:
         """The lines under the rule: what the columns lack, and the queue on an idle job."""
         width = self.app.size.width
-        detail = runs_table.cursor_detail(row, set(fitted.widths), width)
+        detail = runs_table.cursor_detail(row, set(fitted.widths), width, figures)
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
         latest = None if row is None else row.latest
         job = None

@@ -33,12 +33,14 @@ class TableRow(Struct, frozen=True):
 
     ``key`` None: a heading between rows, which the cursor skips. ``cells`` is called only when
     the row is in view. ``detail`` is a second line, rendered from column ``detail_indent`` on.
+    ``sign``: one cell before it, where it is not marked.
     """
 
     key: str | None
     cells: Callable[[], Sequence[Line]]
     detail: Line = ()
     detail_indent: int = 0
+    sign: Line = ()
 
     @property
     def height(self) -> int:
@@ -261,17 +263,18 @@ class Table(MovingWidget):
             ) + row.detail, selected
         if row.key is None:
             return line(" " * MARGIN) + row.cells()[0], False
-        cache_key = index, selected, row.key in self._marks
+        marked = row.key in self._marks
+        cache_key = index, selected, marked
         if cache_key not in self._rendered:
-            self._rendered[cache_key] = self._compose_row(row.cells(), *cache_key[1:])
+            sign = line(("◆", MARKED)) if marked else row.sign
+            self._rendered[cache_key] = self._compose_row(row.cells(), selected, sign)
         return self._rendered[cache_key], selected
 
     def _cursor_sign(self, selected: bool) -> tuple[str, TextStyle]:
         return ("▌" if selected else " ", CURSOR)
 
-    def _compose_row(self, cells: Sequence[Line], selected: bool, marked: bool = False) -> Line:
-        mark = "◆" if marked else " "
-        content: Line = line(self._cursor_sign(selected), (mark, MARKED))
+    def _compose_row(self, cells: Sequence[Line], selected: bool, sign: Line = ()) -> Line:
+        content: Line = line(self._cursor_sign(selected)) + (sign or line(" "))
         for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
             gap = line(" " * GAP) if i else ()
             content += gap + fit(cell, column.width, column.align)

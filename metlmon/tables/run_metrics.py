@@ -1,0 +1,196 @@
+"""Columns of runs with what statistics add: swept variables, metric, wall time.
+
+Pure functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
+from typing import Final
+
+from msgspec.structs import replace
+
+from metlmon.config.settings import MetricSettings
+from metlmon.snapshot.types import RunRow
+from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
+from metlmon.stats.run_figures import RunFigures
+from metlmon.tables.curves import alarm_order, last_cell, value_cell, value_cost
+from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
+from metlmon.tables.sweep import BEST, short_values
+from metlmon.text import formatting
+from metlmon.text.formatting import Colour, Weight, plain
+from metlmon.text.spans import BAD, DIM, PLAIN, Align, Line, TextStyle, line, style_of
+
+SPARK_CELLS: Final = 8
+SPARK_STEPS: Final = "▁▂▃▄▅▆▇"
+NOT_FINITE: Final = "×"
+"""Marks NaN and infinity in a sparkline."""
+
+BEST_STYLE: Final = TextStyle(Colour.GREEN, Weight.BOLD)
+
+MOST_VARIABLES: Final = 6
+"""Swept variables with a column of their own."""
+
+NAME_CELLS: Final = 14
+VALUE_CELLS: Final = 12
+
+METRIC_CELLS: Final = 6
+"""Cells of most values; columns have them from the start, so that they do not move."""
+
+VARIABLES: Final = "vars"
+"""Columns of swept variables are called ``vars.NAME``."""
+
+
+def has_metrics(figures: RunFigures | None, rows: Sequence[RunRow]) -> bool:
+    """Do the runs have values of the metric?
+
+    Before the files of the trainings are read, those with a completed epoch may have some.
+    """
+    if figures is None or not figures.curves.files_read:
+        return any(row.epochs_done for row in rows)
+    return bool(figures.by_run)
+
+
+def best_mark(row: RunRow, figures: RunFigures | None) -> Line:
+    """``★`` for the run with the best value."""
+    return line((BEST, BEST_STYLE)) if figures is not None and row.key == figures.best else ()
+
+
+def variable_columns(figures: RunFigures | None) -> list[Column[RunRow]]:
+    """A column for each swept variable, the most distinctive first."""
+    if figures is None:
+        return []
+    columns: list[Column[RunRow]] = []
+    for name in figures.swept_names[:MOST_VARIABLES]:
+        texts = short_values({figures.swept_value(run, name) for run in figures.sweep.runs})
+
+        def value(row: RunRow, name: str = name, texts: dict[str | None, str] = texts) -> str:
+            return texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN)
+
+        title = plain(name, NAME_CELLS)
+        align: Align = "right" if all(map(_is_number, texts.values())) else "left"
+        columns.append(text_column(f"{VARIABLES}.{name}", title, value, align, maximum=VALUE_CELLS))
+    return columns
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text == formatting.UNKNOWN
+    return True
+
+
+def metric_columns(
+    rows: Sequence[RunRow], figures: RunFigures | None, metrics: MetricSettings
+) -> list[Column[RunRow]]:
+    """Last and best value, and a sparkline of all; none where no run has a value."""
+    if not has_metrics(figures, rows):
+        return []
+    is_read = figures is not None and figures.curves.files_read
+    curves = figures.by_run if figures is not None else {}
+    metric = figures.curves.metric if figures is not None and is_read else metrics.primary
+    most_epochs = max((row.epochs_total for row in rows), default=0)
+
+    def column(
+        name: str, title: str, cell: Callable[[MetricCurve], Line], key: Callable[..., object]
+    ) -> Column[RunRow]:
+        """A column whose rows without a curve have no value, and are the last ones sorted."""
+
+        def value(row: RunRow) -> Line | None:
+            curve = curves.get(row.key)
+            return cell(curve) if curve is not None else None if is_read else ()
+
+        def order(row: RunRow) -> tuple[object, ...]:
+            curve = curves.get(row.key)
+            return (1, 0) if curve is None else (0, key(curve))
+
+        align: Align = "left" if name == "curve" else "right"
+        column = text_column(name, title, value, align, minimum=METRIC_CELLS)
+        return replace(column, order=order)
+
+    def best(curve: MetricCurve) -> Line:
+        is_best = figures is not None and curve.run == figures.best
+        return value_cell(curve.best, BEST_STYLE if is_best else PLAIN) or UNKNOWN_CELL
+
+    columns = [
+        column(
+            "last",
+            plain(metric, NAME_CELLS),
+            lambda curve: last_cell(curve) or UNKNOWN_CELL,
+            lambda curve: value_cost(curve.last, curve),
+        ),
+        column("best", "BEST", best, lambda curve: value_cost(curve.best, curve)),
+    ]
+    if most_epochs > 1:
+        cells = min(SPARK_CELLS, most_epochs)
+        spark = column(
+            "curve",
+            f"{formatting.number(most_epochs)} EPOCHS",
+            partial(curve_cell, cells=cells),
+            alarm_order,
+        )
+        columns.append(replace(spark, minimum=cells + 2))
+    return columns
+
+
+def curve_cell(curve: MetricCurve, cells: int) -> Line:
+    """A sparkline of all values in at most ``cells`` cells, and the sign of the trend."""
+    spark = sparkline([point.value for point in curve.points], cells)
+    style = BAD if curve.diverged else PLAIN
+    return line((spark, style), " " * (cells - len(spark) + 1)) + trend_sign(curve)
+
+
+def trend_sign(curve: MetricCurve) -> Line:
+    """``↓`` or ``↑`` where it improves, else the sign of a plateau or divergence."""
+    symbol = curve_symbol(curve)
+    if curve.course is Course.IMPROVES:
+        return line(("↑" if (curve.trend or 0.0) > 0 else "↓", style_of(symbol)))
+    shown = curve.diverged or curve.course is Course.FLAT
+    return line((symbol.glyph, style_of(symbol))) if shown else ()
+
+
+def sparkline(values: Sequence[float], cells: int) -> str:
+    """The values from the least to the greatest, in at most ``cells`` characters.
+
+    More values are averaged, as many for each character; NaN and infinity have a sign.
+    """
+    steps = min(cells, len(values))
+    cuts = [step * len(values) // steps for step in range(steps + 1)] if steps else []
+    parts = [[v for v in values[a:b] if math.isfinite(v)] for a, b in pairwise(cuts)]
+    means = [fmean(part) for part in parts if part]
+    low, high = (min(means), max(means)) if means else (0.0, 0.0)
+    top = len(SPARK_STEPS) - 1
+
+    def sign(part: list[float]) -> str:
+        if not part:
+            return NOT_FINITE
+        share = (fmean(part) - low) / (high - low) if high > low else 0.5
+        return SPARK_STEPS[round(share * top)]
+
+    return "".join(map(sign, parts))
+
+
+def wall_column(figures: RunFigures | None) -> Column[RunRow]:
+    """The wall time of each run that has ended."""
+    seconds = figures.wall_seconds if figures is not None else {}
+
+    def wall(row: RunRow) -> str | None:
+        known = seconds.get(row.key)
+        return None if known is None else formatting.duration(known)
+
+    return text_column("wall", "WALL", wall, "right", minimum=5)
+
+
+def best_text(row: RunRow, figures: RunFigures | None) -> Line:
+    """``best 0.2308 in epoch 5, improves``: what the columns do not say of a metric."""
+    curve = figures.by_run.get(row.key) if figures is not None else None
+    if curve is None or curve.best is None:
+        return ()
+    epoch = formatting.epoch_number(curve.best.epoch)
+    best = (f"best {formatting.metric(curve.best.value)} in epoch {epoch}", DIM)
+    return line(best, (f", {course_text(curve)}", DIM))
