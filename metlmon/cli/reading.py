@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -141,13 +142,20 @@ def read_health(reader: DagdirReader) -> Health:
 
 
 def input_with_trainings(reader: DagdirReader) -> StatsInput:
-    """As :func:`stats_input`, with what the trainings wrote."""
+    """As :func:`stats_input`, with what the trainings wrote, and the description of the DAGs."""
     from metlmon.live.job_files import TrainingFiles
+    from metlmon.snapshot.builder import describe_dags
 
     builder = reader.snapshot_builder()
+    ledger = builder.ledger()
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
-    trainings = files.training_outputs(builder.ledger(), builder)
-    return stats_input(reader, trainings=trainings, files_read=True)
+    return stats_input(
+        reader,
+        trainings=files.training_outputs(ledger, builder),
+        streams=files.progress_lines(ledger, builder),
+        files_read=True,
+        load_description=cache(partial(describe_dags, builder)),
+    )
 
 
 # --- choosing runs --------------------------------------------------------------------------

@@ -27,8 +27,10 @@ from metlmon.snapshot.row_text import (
     waits_since,
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
+from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
+from metlmon.tables.run_metrics import best_columns
 from metlmon.text.formatting import (
     STATES,
     at_least,
@@ -57,6 +59,7 @@ from metlmon.text.spans import (
 
 if TYPE_CHECKING:
     from metlmon.health.types import Health
+    from metlmon.live.feed import StatsInput
     from metlmon.stats.estimates import Forecast
 
 NAME_LIMIT: Final = 60
@@ -66,9 +69,9 @@ REASON_LIMIT: Final = 160
 GAP: Final = line("  ")
 
 
-def print_status(status: Status, forecast: Forecast, health: Health) -> None:
+def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     """The ensemble on one page: health, DAGs, counts, hours, forecast, runs and warnings."""
-    out = TextOutput()
+    out, status = TextOutput(), stats.status
     for dag in status.dags:
         out.print(_dag_line(dag, status))
         if dag.hold is not None:
@@ -78,7 +81,9 @@ def print_status(status: Status, forecast: Forecast, health: Health) -> None:
     out.print(*_count_lines(status, out.width), *_other_node_lines(status))
     out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_forecast_lines(forecast), "")
     if status.runs:
-        out.table(runs.specs(status.runs), status.runs)
+        figures = run_figures(stats)
+        columns = runs.specs(status.runs, stats.streams, figures, stats.settings.metrics)
+        out.table([*best_columns(figures), *columns], status.runs)
     else:
         out.print("No runs: no node of these DAGs is called …-train_epochN.")
     reasons = list(_reason_lines(status))

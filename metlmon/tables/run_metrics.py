@@ -60,6 +60,13 @@ def best_mark(row: RunRow, figures: RunFigures | None) -> Line:
     return line((BEST, BEST_STYLE)) if figures is not None and row.key == figures.best else ()
 
 
+def best_columns(figures: RunFigures) -> list[Column[RunRow]]:
+    """The column of that sign in a text, which has no margin; none without a best run."""
+    if figures.best is None:
+        return []
+    return [text_column("star", "", lambda row: best_mark(row, figures))]
+
+
 def variable_columns(figures: RunFigures | None) -> list[Column[RunRow]]:
     """A column for each swept variable, the most distinctive first."""
     if figures is None:

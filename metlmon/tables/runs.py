@@ -141,7 +141,17 @@ _LEAST: Final = ("gpu", "uuid", "job", "try")
 _PRIORITY: Final = ("since", VARIABLES, "epoch", "site", "dag", *_LEAST, "lost", "good")
 _METRIC: Final = ("last", "best", "curve", VARIABLES)
 _PRIORITY_WITH_METRICS: Final = (*_METRIC, "site", "lost", "dag", "since", "epoch", *_LEAST, "good")
-_PRIORITY_FINISHED: Final = (*_METRIC, "wall", "hours", "lost", "dag", "site", "epoch", *_LEAST)
+_PRIORITY_FINISHED: Final = (
+    *_METRIC,
+    "wall",
+    "hours",
+    "lost",
+    "dag",
+    "site",
+    "epoch",
+    *_LEAST,
+    "good",
+)
 """Columns beside those that are always shown, the most important first."""
 
 

@@ -9,13 +9,12 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.training import CURVES_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader, stats_input
+from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
 from metlmon.config.settings import MetricSettings
 from metlmon.errors import InputError
 from metlmon.live.feed import StatsInput
-from metlmon.live.job_files import TrainingFiles
 from metlmon.stats.curves import Curves, curves_summary, metric_names
 from metlmon.stats.curves import curves as curves_in
 from metlmon.tables.curves import band_columns
@@ -31,20 +30,13 @@ def curves(options: argparse.Namespace) -> int:
     """``metlmon curves``. Raises InputError for a metric that no run has."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    ledger, settings = builder.ledger(), builder.ensemble.settings
-    written = TrainingFiles(reader.dagdir, settings)
-    basis = stats_input(
-        reader,
-        trainings=written.training_outputs(ledger, builder),
-        streams=written.progress_lines(ledger, builder),
-        files_read=True,
-    )
+    metrics, basis = reader.ensemble.settings.metrics, input_with_trainings(reader)
     check_metric(options.metric, basis)
     result = curves_in(basis, options.metric)
     if options.json:
-        print_output(CURVES_OUTPUT, builder, result, looked_in=settings.metrics.files)
+        print_output(CURVES_OUTPUT, builder, result, looked_in=metrics.files)
     else:
-        print_curves(result, builder.live, settings.metrics)
+        print_curves(result, builder.live, metrics)
     for problem in result.problems[:PROBLEMS_SHOWN]:
         print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
     return Exit.OK

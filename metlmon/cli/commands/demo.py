@@ -94,5 +94,5 @@ def _print_end(directory: Path) -> int:
     reader.open()
     reader.read_all()
     stats = input_with_trainings(reader)
-    print_status(stats.status, make_forecast(stats), make_health(stats))
+    print_status(stats, make_forecast(stats), make_health(stats))
     return Exit.OK

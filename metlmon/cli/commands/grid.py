@@ -10,11 +10,9 @@ from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.training import GRID_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader, stats_input
+from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
-from metlmon.live.job_files import TrainingFiles
-from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.sweep import (
     Grid,
     GridCell,
@@ -40,17 +38,9 @@ def grid(options: argparse.Namespace) -> int:
     """
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    ledger, settings = builder.ledger(), builder.ensemble.settings
-    written = TrainingFiles(reader.dagdir, settings)
-    description = describe_dags(builder)
-    basis = stats_input(
-        reader,
-        trainings=written.training_outputs(ledger, builder),
-        files_read=True,
-        load_description=lambda: description,
-    )
+    basis = input_with_trainings(reader)
     check_metric(options.metric, basis)
-    sweep_grid = grid_in(basis, _choice(find_sweep(description.nodes), options))
+    sweep_grid = grid_in(basis, _choice(find_sweep(basis.load_description().nodes), options))
     if options.json:
         print_output(GRID_OUTPUT, builder, sweep_grid)
     else:

@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.cli.output import is_terminal, print_json, print_output, print_warnings
@@ -43,15 +45,16 @@ def status(options: argparse.Namespace) -> int:
     stats = input_with_trainings(reader)
     health = make_health(stats)
     if options.json:
-        from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json
+        from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json, runs_json
 
         more = figures_json(stats, health) | ({"queue": queue.json()} if queue else {})
+        more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
         print_output(STATUS_OUTPUT, builder, shown, **more)
         return code
     from metlmon.cli.status_text import print_status
     from metlmon.stats.estimates import make_forecast
 
-    print_status(shown, make_forecast(stats), health)
+    print_status(replace(stats, status=shown), make_forecast(stats), health)
     if queue is not None:
         queue.print()
     return code
@@ -102,10 +105,13 @@ def run(options: argparse.Namespace) -> int:
     if view is None:
         raise InputError(f"{options.run}: no such run")
     if options.json:
-        from metlmon.cli.json_output.status import RUN_OUTPUT
+        from metlmon.cli.json_output.status import RUN_OUTPUT, runs_json
 
         stamp = builder.clock.with_offset
-        print_json(RUN_OUTPUT.write(row, stamp, epochs=view.epochs, side_nodes=view.side))
+        (figures,) = runs_json([row], input_with_trainings(reader), stamp)
+        print_json(
+            RUN_OUTPUT.write(row, stamp, **figures, epochs=view.epochs, side_nodes=view.side)
+        )
         print_warnings(builder.notices())
         return Exit.OK
     if not is_terminal():

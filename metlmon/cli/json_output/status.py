@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.json_output.health import HEALTH_ENTRY
 from metlmon.cli.json_output.jobs import QUEUE
+from metlmon.cli.json_output.metrics import RUN_FIGURES, run_figures_json
 from metlmon.cli.json_output.objects import (
     SCHEMA,
     JsonObject,
+    Stamp,
     job_ids,
 )
 from metlmon.health.losses import MIN_RUNS
@@ -74,10 +77,13 @@ LATEST: Final = JsonObject(
 )
 RUN: Final = JsonObject(
     types.RunRow,
-    "A run; latest is null where nothing of it was submitted.",
+    "A run; latest is null where nothing of it was submitted. metric: null where no training wrote "
+    "one. swept: variables of its nodes that differ between runs. wall_seconds: from its first "
+    "submission to the end of its last job, null while one is queued.",
     "run uuid dag epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
     "epochs_overruled state latest gpu_hours hours=gpu_hours gate failed",
     kinds={"hours": HOURS},
+    optional=RUN_FIGURES,
 )
 EPOCH: Final = JsonObject(
     types.EpochRow,
@@ -277,6 +283,16 @@ STATUS_OUTPUT: Final = JsonObject(
         "queue": QUEUE,
     },
 )
+
+
+def runs_json(
+    rows: Iterable[types.RunRow], stats: StatsInput, stamp: Stamp
+) -> list[dict[str, Any]]:
+    """Runs with their metrics and what else statistics add."""
+    from metlmon.stats.run_figures import run_figures
+
+    figures = run_figures(stats)
+    return [RUN.write(row, stamp, **run_figures_json(row, figures, stamp)) for row in rows]
 
 
 def figures_json(stats: StatsInput, health: Health) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 from metlmon.cli.json_output.jobs import WARNING
 from metlmon.cli.json_output.objects import HEAD, JsonObject, finite, nonfinite
 from metlmon.cli.json_output.status import ESTIMATE
-from metlmon.jobfiles.records import Point
 from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
 from metlmon.stats.estimates import Interval
@@ -64,16 +63,6 @@ ESTIMATE_OUTPUT: Final = JsonObject(
 
 # --- curves -----------------------------------------------------------------------------------
 
-POINT: Final = JsonObject(
-    Point,
-    "A value of a metric at an epoch, from 0; where it is no number it is null, and odd says which "
-    "(nan, inf, -inf). version: the k of the version_<k> that it comes from, null for other files.",
-    "epoch version file",
-    computed={
-        "value": (float | None, lambda point: finite(point.value)),
-        "odd": (str | None, lambda point: nonfinite(point.value)),
-    },
-)
 PROGRESS: Final = JsonObject(
     MetricCurve,
     "The progress line of the running epoch.",
