@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from statistics import fmean
 from typing import Final
 
 from msgspec.structs import replace
@@ -168,18 +167,18 @@ def sparkline(values: Sequence[float], cells: int) -> str:
     """
     steps = min(cells, len(values))
     cuts = [step * len(values) // steps for step in range(steps + 1)] if steps else []
-    parts = [[v for v in values[a:b] if math.isfinite(v)] for a, b in pairwise(cuts)]
-    means = [fmean(part) for part in parts if part]
-    low, high = (min(means), max(means)) if means else (0.0, 0.0)
+    parts = ([v for v in values[a:b] if math.isfinite(v)] for a, b in pairwise(cuts))
+    # Divided first: the sum or the difference of two values may be infinite.
+    means = [sum(v / len(part) / 2 for v in part) if part else None for part in parts]
+    known = [mean for mean in means if mean is not None]
+    low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
     top = len(SPARK_STEPS) - 1
-
-    def sign(part: list[float]) -> str:
-        if not part:
-            return NOT_FINITE
-        share = (fmean(part) - low) / (high - low) if high > low else 0.5
-        return SPARK_STEPS[round(share * top)]
-
-    return "".join(map(sign, parts))
+    return "".join(
+        NOT_FINITE
+        if mean is None
+        else SPARK_STEPS[round(top * ((mean - low) / span if span else 0.5))]
+        for mean in means
+    )
 
 
 def wall_column(figures: RunFigures | None) -> Column[RunRow]:

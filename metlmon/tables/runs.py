@@ -93,6 +93,9 @@ SHORT_BAR_CELLS: Final = 4
 """Of the progress bar: usual, with spare room, and beside a metric on a narrow screen."""
 
 LONGEST: Final = 1000
+SHARE_CELLS: Final = 6
+"""Of a share behind hours, which are then below each other."""
+
 REASON_CELLS: Final = 100
 """From this width on, a hold reason is shown below its run, else below the table."""
 
@@ -193,7 +196,7 @@ def specs(
             "SITE",
             _site_cell,
             minimum=7,
-            comfortable=9 if ambiguous_names else 14,
+            comfortable=9 if ambiguous_names or measured else 14,
             maximum=32,
             measure=_site_width,
             reserve=_site_room,
@@ -442,13 +445,12 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 
 
 def _lost(row: RunRow, cells: int | None) -> Line:
-    """``87.9 (41 %)``, of the hours that have ended; with less room the share alone."""
-    hours = row.gpu_hours
-    if hours.bad <= 0:
-        return hours_cell(0)
-    share = formatting.share(hours.bad, hours.bad + hours.good)
-    full = line((formatting.hours(hours.bad), BAD), (f" ({share})", DIM))
-    return first_that_fits((full, line((share, BAD))), LONGEST if cells is None else cells)
+    """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
+    bad, ended = row.gpu_hours.bad, row.gpu_hours.bad + row.gpu_hours.good
+    share = formatting.share(bad, ended) if bad > 0 else ""
+    full = hours_cell(bad, BAD) + line((share.rjust(SHARE_CELLS), DIM))
+    short = line((share, BAD)) if share else hours_cell(0)
+    return first_that_fits((full, short), LONGEST if cells is None else cells)
 
 
 def reason(row: RunRow) -> str | None:
@@ -552,6 +554,7 @@ def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | Non
             *(("job", "job "), ("try", "try ")),
         )
         if name not in shown and name in columns
+        if columns[name].cell(row, None) != UNKNOWN_CELL
     ]
     parts += [badput] if "lost" not in shown else []
     result = line(" ", (plain(row.run, 24), BOLD))

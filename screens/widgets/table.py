@@ -274,7 +274,7 @@ class Table(MovingWidget):
         return ("▌" if selected else " ", CURSOR)
 
     def _compose_row(self, cells: Sequence[Line], selected: bool, sign: Line = ()) -> Line:
-        content: Line = line(self._cursor_sign(selected)) + (sign or line(" "))
+        content: Line = line(self._cursor_sign(selected)) + (sign or line((" ", MARKED)))
         for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
             gap = line(" " * GAP) if i else ()
             content += gap + fit(cell, column.width, column.align)

@@ -80,7 +80,7 @@ def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]
     painter = read_ensemble({"run.dag": dag}, log).painter()
     status = painter.status()
     stats = StatsInput(status, painter.ledger())
-    print_status(status, make_forecast(stats), make_health(stats))
+    print_status(stats, make_forecast(stats), make_health(stats))
     return capsys.readouterr().out.splitlines()
 
 

@@ -1,0 +1,95 @@
+"""Is it learning: the metric columns of the overview."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from metlmon.jobfiles.records import Point, TrainingOutput
+from screens.app import AppOptions
+from tests.support.dagdir_feed import DagdirFeed, sweep
+from tests.support.sample_trainings import LOST, RUNS, learning, until
+from tests.support.screen_view import NARROW, WIDE, Seen, Show
+
+TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
+
+
+def titles(seen: Seen) -> list[str]:
+    return seen.line("PROGRESS").split()
+
+
+async def test_at_80_columns_each_run_says_whether_it_learns(show: Show) -> None:
+    async with show(learning(), size=NARROW) as seen:
+        names = ["RUN", "PROGRESS", "STATE", "val_loss", "BEST", "30", "EPOCHS", "SITE"]
+        assert titles(seen) == names
+        row = seen.line("run1 ")
+        assert "▶ running 64 %" in row
+        assert row.split("%")[1].split()[2].strip("▁▂▃▄▅▆▇") == ""
+        assert "✗" in seen.line(f"{LOST} ")
+        assert "NaN" in seen.line(f"{LOST} ")
+        starred = [line for line in seen.lines if "★" in line]
+        assert len(starred) == 1
+        assert "run0" in starred[0]
+        assert "best 0.2" in seen.lines[-3]
+        assert " in epoch 7, improves" in seen.lines[-3]
+
+
+async def test_a_marked_run_has_the_mark_and_the_best_one_its_star_again(show: Show) -> None:
+    async with show(learning(), size=NARROW) as seen:
+        await seen.press("space")
+        assert "◆run0" in seen.text
+        assert "★" not in seen.text
+        await seen.press("escape")
+        assert "★run0" in seen.text
+
+
+async def test_a_new_value_repaints_its_row_alone(show: Show) -> None:
+    feed = learning()
+    async with show(feed, size=WIDE) as seen:
+        before = seen.lines
+        key = RUNS[1].key
+        longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
+        feed.written = {**feed.written, key: TrainingOutput(key, {"val_loss": longer}, {}, {})}
+        later = feed.latest
+        assert later is not None
+        status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
+        seen.app.stats._wake.set()
+        await seen.publish(replace(later, status=status))
+        await until(seen.pilot, lambda: "★run1" in seen.text)
+        rows = {a[2:7] for a, b in zip(before[7:-4], seen.lines[7:-4], strict=True) if a != b}
+        # The best run is another one now.
+        assert {name.strip() for name in rows} == {"run0", "run1"}
+        assert before[6] == seen.lines[6], "columns stay where they are"
+
+
+async def test_sorted_by_the_best_value_nan_and_none_are_last(show: Show, tmp_path: Path) -> None:
+    feed = learning()
+    feed.written = {key: output for key, output in feed.written.items() if key != RUNS[3].key}
+    async with show(feed, size=WIDE, options=AppOptions(state_file=tmp_path / "x")) as seen:
+        await seen.press("asterisk")
+        place = next(i for i, line in enumerate(seen.lines) if "val_loss" in line and "[x]" in line)
+        first = next(i for i, line in enumerate(seen.lines) if "[x]" in line and "RUN" in line)
+        await seen.press(*["down"] * (place - first), "enter")
+        assert "by val_loss" in seen.text
+        rows = [line[2:7].strip() for line in seen.lines if line[2:5] == "run"]
+        order = list(dict.fromkeys(rows))
+        assert order[-2:] == [LOST, "run3"]
+        curves = {row.run: feed.written[row.key] for row in RUNS if row.key in feed.written}
+        last = [curves[name].metrics["val_loss"][-1].value for name in order[:-2]]
+        assert last == sorted(last)
+
+
+async def test_a_sweep_shows_its_variables(show: Show) -> None:
+    async with show(DagdirFeed(sweep()), size=WIDE) as seen:
+        assert titles(seen)[:5] == ["RUN", "UUID", "lr", "width", "PROGRESS"]
+        assert "3e-4" in seen.line("run07 ")
+        assert " 128 " in seen.line("run07 ")
+
+
+async def test_of_an_ensemble_that_has_ended_wall_time_and_hours(show: Show) -> None:
+    async with show(DagdirFeed(TRAINER), size=NARROW) as seen:
+        assert titles(seen)[-2:] == ["WALL", "GPU-H"]
+        assert "★run1" in seen.text
+        assert "1m06s" in seen.line("run1 ")

@@ -1,0 +1,149 @@
+"""What statistics add to runs: metrics, what is swept, wall times; and their columns."""
+
+from __future__ import annotations
+
+import csv
+import math
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.cli.reading import input_with_trainings
+from metlmon.config.settings import MetricSettings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
+from metlmon.stats.run_figures import RunFigures, run_figures
+from metlmon.tables.layout import fit_columns
+from metlmon.tables.run_metrics import sparkline
+from metlmon.tables.runs import specs
+from metlmon.text.spans import text
+from tests.support.sample_snapshots import RUNS
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINER = ROOT / "fixtures" / "trainer"
+
+
+def read(dagdir: Path, as_of: datetime | None = None) -> StatsInput:
+    reader = DagdirReader(dagdir, as_of=as_of, live=True if as_of is not None else None)
+    reader.open()
+    reader.read_all()
+    return input_with_trainings(reader)
+
+
+@pytest.fixture(scope="module")
+def trainer() -> StatsInput:
+    return read(TRAINER)
+
+
+def csv_values(uuid: str) -> dict[int, float]:
+    """The validation losses of a run by epoch, read without metlmon."""
+    values = {}
+    folders = (TRAINER / "output" / "training_logs" / uuid).glob("version_*")
+    for folder in sorted(folders, key=lambda path: int(path.name.partition("_")[2])):
+        if (folder / "metrics.csv").exists():
+            for row in csv.DictReader((folder / "metrics.csv").open()):
+                if row.get("val_loss"):
+                    values[int(row["epoch"])] = float(row["val_loss"])
+    return values
+
+
+def test_last_and_best_are_those_of_the_files(trainer: StatsInput) -> None:
+    figures = run_figures(trainer)
+    bests = {}
+    for row in trainer.status.runs:
+        values, curve = csv_values(row.uuid or ""), figures.by_run[row.key]
+        assert [point.epoch for point in curve.points] == sorted(values)
+        assert curve.last is not None
+        assert repr(curve.last.value) == repr(values[max(values)])
+        finite = [value for value in values.values() if math.isfinite(value)]
+        assert curve.best is not None
+        assert curve.best.value == min(finite)
+        bests[row.key] = min(finite)
+    assert figures.best == min(bests, key=lambda key: bests[key])
+
+
+def test_the_wall_time_goes_from_the_first_submission_to_the_last_end(trainer: StatsInput) -> None:
+    """By the lines of the log alone."""
+    times: dict[str, list[datetime]] = {}
+    for line in (TRAINER / "metl.log").read_text().splitlines():
+        if line[:3] in ("000", "005") and line[3:5] == " (":
+            cluster, moment = line[5:].split(".")[0].lstrip("0"), line.split(") ")[1][:19]
+            times.setdefault(cluster, []).append(datetime.fromisoformat(moment))
+    seconds = run_figures(trainer).wall_seconds
+    for row in trainer.status.runs:
+        own = [job.job for job in trainer.ledger.jobs if job.run == row.key]
+        moments = [moment for cluster, _ in own for moment in times[str(cluster)]]
+        assert seconds[row.key] == (max(moments) - min(moments)).total_seconds()
+
+
+def test_a_run_with_a_queued_job_has_no_wall_time_yet() -> None:
+    stats = read(ROOT / "fixtures" / "trainer", datetime(2026, 11, 21, 14, 21, 50))
+    running = {job.run for job in stats.ledger.jobs if job.queued}
+    assert running
+    assert not running & run_figures(stats).wall_seconds.keys()
+
+
+def test_what_is_swept_has_a_column_each(trainer: StatsInput) -> None:
+    figures = run_figures(trainer)
+    assert figures.swept_names == ("nan",)
+    columns = {column.name: column for column in specs(trainer.status.runs, {}, figures)}
+    values = [text(columns["vars.nan"].cell(row, None)) for row in trainer.status.runs]
+    assert values == ["0", "0", "0", "0", "4", "0"]
+
+
+# --- columns ---------------------------------------------------------------------------------
+
+
+def shown(stats: StatsInput, figures: RunFigures | None, width: int) -> list[str]:
+    rows = stats.status.runs
+    columns = specs(rows, {}, figures, MetricSettings())
+    return list(fit_columns(columns, rows, width))
+
+
+def test_an_ensemble_that_has_ended_shows_what_it_came_to(trainer: StatsInput) -> None:
+    figures = run_figures(trainer)
+    assert shown(trainer, figures, 80) == [
+        *("run", "vars.nan", "progress", "state", "last", "best", "curve", "wall", "hours")
+    ]
+    assert "since" not in shown(trainer, figures, 250)
+
+
+def test_columns_of_metrics_have_their_room_before_they_are_read(trainer: StatsInput) -> None:
+    """The first frame comes before the files are read; nothing moves when they are."""
+    moment = datetime(2026, 11, 21, 14, 21, 50)
+    stats = read(TRAINER, moment)
+    figures = run_figures(stats)
+    fitted = []
+    for known in (None, figures):
+        columns = specs(stats.status.runs, {}, known, MetricSettings())
+        # What is swept is known from the DAG files alone.
+        columns = [column for column in columns if not column.name.startswith("vars.")]
+        fitted.append(fit_columns(columns, stats.status.runs, 80))
+    assert fitted[0] == fitted[1]
+    assert [*fitted[0]][:6] == ["run", "progress", "state", "last", "best", "curve"]
+
+
+def test_without_a_metric_all_columns_are_as_they_were() -> None:
+    stats = replace(read(TRAINER), trainings={})
+    figures = run_figures(stats)
+    assert not {"last", "best", "curve"} & set(shown(stats, figures, 250))
+    waiting = [row for row in RUNS if not row.epochs_done]
+    assert not {"last", "best"} & {c.name for c in specs(waiting, {}, None, MetricSettings())}
+
+
+@pytest.mark.parametrize(
+    ("values", "cells", "expected"),
+    [
+        ((), 8, ""),
+        ((3.0,), 8, "▄"),
+        ((4.0, 2.0, 1.0, 1.0), 8, "▇▃▁▁"),
+        ((1.0, math.nan, 2.0, math.inf), 8, "▁×▇×"),
+        ((8.0, 6.0, 4.0, 2.0), 2, "▇▁"),
+        ((1e308, -1e308), 8, "▇▁"),
+        (tuple(map(float, range(300))), 7, "▁▂▃▄▅▆▇"),
+    ],
+)
+def test_sparklines(values: tuple[float, ...], cells: int, expected: str) -> None:
+    assert sparkline(values, cells) == expected
