@@ -30,6 +30,7 @@ from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
+from metlmon.tables.layout import ColumnChoice
 from metlmon.tables.run_metrics import best_columns
 from metlmon.text.formatting import (
     STATES,
@@ -83,7 +84,8 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     if status.runs:
         figures = run_figures(stats)
         columns = runs.specs(status.runs, stats.streams, figures, stats.settings.metrics)
-        out.table([*best_columns(figures), *columns], status.runs)
+        chosen = ColumnChoice(stats.settings.columns_of("overview")).choose(columns)
+        out.table([*best_columns(figures), *chosen], status.runs)
     else:
         out.print("No runs: no node of these DAGs is called …-train_epochN.")
     reasons = list(_reason_lines(status))

@@ -21,6 +21,9 @@ name = "example"
 name = "control"
 runs = ["run1*", "0ee9fad9"]
 
+[columns]                         # of a screen, by name or heading, in this order
+overview = ["vars", "progress", "state", "val_loss", "best", "badput"]
+
 [metrics]
 files = ["output/training_logs/{uuid}"]   # directories with version_<k>/metrics.csv
 primary = "val_loss"              # shown first
@@ -34,7 +37,8 @@ pattern = 'epoch (?P<epoch>\\d+): rho=(?P<value>\\S+)'
 
 Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
 ``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
-of the dagdir are tried before the user's; aliases are merged, with the dagdir's first;
+of the dagdir are tried before the user's; aliases and ``[columns]`` are merged,
+with the dagdir's first;
 ``read_only`` is on if either file sets it; ``[keys]`` is for the user's file alone. ``metlmon
 config`` shows the effective values and their origin.
 

@@ -88,6 +88,7 @@ _PAIRS: Final = {
     "site_aliases": ("logged", "shown"),
     "gpu_aliases": ("logged", "shown"),
     "keys": ("action", "key"),
+    "columns": ("screen", "columns"),
 }
 """Settings whose items are pairs, with the names of both in JSON."""
 
@@ -220,6 +221,7 @@ def _settings(entries: Iterable[SettingEntry]) -> Settings:
         site_aliases=tuple(values["site_aliases"]),
         gpu_aliases=tuple(values["gpu_aliases"]),
         keys=tuple(values["keys"]),
+        columns=tuple(values["columns"]),
         checkpoint_codes=values["checkpoint_codes"][0],
         zone=zone,
         read_only=read_only,
@@ -277,11 +279,13 @@ class _Value(Struct):
 class _Names(Struct):
     """A table of names: all of both files, the dagdir's where both have a name.
 
-    ``form``: an example. ``private``: it belongs to the user's own file.
+    ``form``: an example. ``private``: it belongs to the user's own file. ``reader``: of the
+    values, which are texts without it.
     """
 
     form: str
     private: bool = False
+    reader: Reader | None = None
 
     def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
         table = f"[{where[0]}]"
@@ -291,6 +295,9 @@ class _Names(Struct):
             file.report_problem(where, f"{table} is a table: {self.form}")
         elif len(value) > MAX_ITEMS:
             file.report_problem(where, f"{table} has more than {MAX_ITEMS} names")
+        elif self.reader is not None:
+            fields = _read_fields(file, where, value, dict.fromkeys(value, self.reader))
+            return [_Item(pair, (*where, pair[0])) for pair in fields.items()]
         else:
             for logged, shown in value.items():
                 if not _is_text(shown):
@@ -500,6 +507,7 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
         pattern=_value_pattern,
     ),
     "keys": _Names('sort = "o"', private=True),
+    "columns": _Names('overview = ["progress", "state", "best"]', reader=_texts),
 }
 """Every setting that there is, in the order of the documentation."""
 

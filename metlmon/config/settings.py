@@ -147,6 +147,7 @@ class Settings(Struct, frozen=True):
     ``gpu_aliases``: (as logged, as shown and counted). ``checkpoint_codes``: return values that
     mean "checkpointed, to be run again". ``labels``: cohorts; the first match determines the
     label of a run. ``read_only``: no pool actions. ``keys``: (action, key caps) of the screens.
+    ``columns``: (screen, names of its columns in their order).
     ``remarks``: notices about the settings: file, line and message.
     """
 
@@ -161,7 +162,12 @@ class Settings(Struct, frozen=True):
     labels: tuple[Label, ...] = ()
     metrics: MetricSettings = MetricSettings()
     keys: tuple[tuple[str, str], ...] = ()
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
+
+    def columns_of(self, screen: str) -> tuple[str, ...]:
+        """The names of the columns of a screen; empty if they are not set."""
+        return dict(self.columns).get(screen, ())
 
     def safe_patterns(self) -> list[tuple[str, SafePattern]]:
         """The patterns that the user has set, with their keys; they may become disabled."""

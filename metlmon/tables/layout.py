@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -59,6 +59,34 @@ class Column(Struct, Generic[T], frozen=True):
 
 
 UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
+
+
+class ColumnChoice(Struct, frozen=True):
+    """Which columns of a table are shown, beside its first one, which always is.
+
+    ``names``: the names or headings in ``metlmon.toml``, in their order; empty: all. ``a`` stands
+    for all ``a.b``. ``hidden`` and ``shown`` are names chosen on the screen, and go before.
+    """
+
+    names: Sequence[str] = ()
+    hidden: Collection[str] = ()
+    shown: Collection[str] = ()
+
+    def includes(self, name: str, title: str) -> bool:
+        """Is the column with this name and heading shown?"""
+        if name in self.hidden or name in self.shown:
+            return name in self.shown
+        return not self.names or self._place(name, title) < len(self.names)
+
+    def _place(self, name: str, title: str) -> int:
+        own = {name.lower(), name.lower().partition(".")[0], title.lower()}
+        places = (place for place, each in enumerate(self.names) if each.lower() in own)
+        return next(places, len(self.names))
+
+    def choose(self, columns: Sequence[Column[T]]) -> list[Column[T]]:
+        """The columns that are shown, in the order of ``names``."""
+        others = [each for each in columns[1:] if self.includes(each.name, each.title)]
+        return [*columns[:1], *sorted(others, key=lambda each: self._place(each.name, each.title))]
 
 
 def text_column(

@@ -173,11 +173,13 @@ MAX_STATE_BYTES: Final = 1 << 20
 class ListState(Struct):
     """What was chosen in a list.
 
-    ``hidden`` are columns that are not shown; ``column`` is the one that the rows are sorted by,
-    None: by the list's own order ``order``, the index of one of its criteria.
+    ``hidden`` are columns that are not shown, ``shown`` those that ``metlmon.toml`` leaves out;
+    ``column`` is the one that the rows are sorted by, None: by the list's own order ``order``, the
+    index of one of its criteria.
     """
 
     hidden: list[str] = []
+    shown: list[str] = []
     column: str | None = None
     order: int = 0
     reversed: bool = False

@@ -17,7 +17,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
-from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
+from metlmon.tables.layout import (
+    Column,
+    ColumnChoice,
+    TableColumn,
+    fit_columns,
+    render_cells,
+    table_columns,
+)
 from metlmon.text import spans
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
@@ -66,8 +73,8 @@ class FilterPrompt(Prompt):
 class ColumnsScreen(ResultModal[ListState | None]):
     """Choice of the columns that are shown, and of one to sort by.
 
-    ``columns``: name and title of each. ``sortable``: rows can be sorted by them. Returns the new
-    state of the list.
+    ``columns``: name and title of each. ``names``: those of ``metlmon.toml``. ``sortable``: rows
+    can be sorted by them. Returns the new state of the list.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -77,9 +84,14 @@ class ColumnsScreen(ResultModal[ListState | None]):
     ]
 
     def __init__(
-        self, columns: Sequence[tuple[str, str]], state: ListState, sortable: bool = True
+        self,
+        columns: Sequence[tuple[str, str]],
+        state: ListState,
+        names: Sequence[str] = (),
+        sortable: bool = True,
     ) -> None:
         super().__init__()
+        self._names = names
         self._sortable = sortable
         self._columns = columns
         self._state = msgspec.convert(msgspec.to_builtins(state), ListState)
@@ -99,19 +111,26 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.query_one(Table).show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
 
     def _cells(self, name: str, title: str) -> tuple[Line, Line]:
-        shown = name == self._columns[0][0] or name not in self._state.hidden
+        shown = name == self._columns[0][0] or self._choice.includes(name, title)
         order = "   sorts the rows" if name == self._state.column else ""
         return line("[x]" if shown else "[ ]"), line(title or name, (order, DIM))
 
+    @property
+    def _choice(self) -> ColumnChoice:
+        return ColumnChoice(self._names, self._state.hidden, self._state.shown)
+
     def action_show_or_hide(self) -> None:
-        name, hidden = self.query_one(Table).cursor, self._state.hidden
-        if name is not None:
-            self._state.hidden = (
-                [*hidden, name]
-                if name not in hidden
-                else [other for other in hidden if other != name]
-            )
-            self.fill()
+        name, state = self.query_one(Table).cursor, self._state
+        if name is None:
+            return
+        title = dict(self._columns)[name]
+        wanted = not self._choice.includes(name, title)
+        for exceptions in (state.hidden, state.shown):
+            if name in exceptions:
+                exceptions.remove(name)
+        if self._choice.includes(name, title) is not wanted:
+            (state.shown if wanted else state.hidden).append(name)
+        self.fill()
 
     def action_choose(self) -> None:
         if not self._sortable:
@@ -252,7 +271,7 @@ class ListScreen(SnapshotScreen):
 
             return LazyRows(keys, heights, build)
 
-        inputs = shown, all_columns, state.hidden, self.app.size.width
+        inputs = shown, all_columns, state.hidden, state.shown, self.app.size.width
         table_rows = self._table_rows(build_rows, *inputs)
         self.table.show(table_columns(columns, widths), table_rows, empty)
         if cursor is not None:
@@ -274,18 +293,23 @@ class ListScreen(SnapshotScreen):
     def chosen_columns(
         self, columns: Sequence[Column[T]], sortable: bool = True
     ) -> list[Column[T]]:
-        """The columns that are not hidden; the first one always stays.
+        """The columns that are chosen; the first one always is.
 
         ``sortable``: the rows can be sorted by a column; those of a tree cannot.
         """
         self._columns_defined, self._sortable = columns, sortable
-        hidden = self.state.hidden
-        return [column for i, column in enumerate(columns) if not i or column.name not in hidden]
+        return ColumnChoice(self.column_names, self.state.hidden, self.state.shown).choose(columns)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of this list in ``metlmon.toml``; empty if none are set."""
+        name = type(self).__name__.removesuffix("Screen").lower()
+        return self.context.feed.settings.columns_of(name)
 
     def action_columns(self) -> None:
         if self._columns_defined:
             columns = [(column.name, column.title) for column in self._columns_defined]
-            chooser = ColumnsScreen(columns, self.state, self._sortable)
+            chooser = ColumnsScreen(columns, self.state, self.column_names, self._sortable)
             self.app.push_screen(chooser, self._columns_chosen)
         else:
             self.show_message("this list has no columns to choose from")

@@ -127,15 +127,16 @@ class OverviewScreen(ListScreen, ActionScreen):
         # Keep the identity while only elapsed times change: the memo compares it.
         self._width_key = keys if self._width_key != keys else self._width_key
 
-        snapshot, hidden = self.context.snapshot, self.state.hidden
+        snapshot, state = self.context.snapshot, self.state
         is_read = snapshot is not None and snapshot.progress.fraction == 1
-        widest = self._widest(dict, self.context.feed, is_read, width, hidden)
+        widest = self._widest(dict, self.context.feed, is_read, width, state)
 
         def fit() -> FittedColumns:
             metrics = self.context.feed.settings.metrics
             columns = runs_table.specs(rows, progress or {}, figures, metrics)
             widths = fit_columns(self.chosen_columns(columns), rows, width, widest)
-            before = takewhile(lambda name: name != "state", widths)
+            last = "state" if "state" in widths else next(iter(widths))
+            before = takewhile(lambda name: name != last, widths)
             return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
 
         return self._columns(fit, self._width_key, progress, figures, widest)

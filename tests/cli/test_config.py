@@ -122,8 +122,8 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     assert code == Exit.USAGE
     assert out.splitlines() == [
         f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: "
-        "checkpoint_codes, gpu_aliases, keys, label, metric, metrics, read_only, side_node, site, "
-        "site_aliases, train_node, tz (line 1)",
+        "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, read_only, "
+        "side_node, site, site_aliases, train_node, tz (line 1)",
         f"{own}: tz is a text in quotes (line 1)",
         f'{own}: metrics.goal is "min" or "max" (line 3)',
         "3 errors: no command will run before they are mended",

@@ -115,11 +115,13 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
         'train_node = "(?P<run>u)(?P<epoch>1)"\nread_only = true\n'
         '[site_aliases]\nA = "user"\nB = "user"\n[gpu_aliases]\nG = "user"\n'
         '[metrics]\nprimary = "user"\ngoal = "max"\n'
+        '[columns]\noverview = ["best"]\nsites = ["badput"]\n'
         '[[label]]\nname = "user"\nruns = ["*"]\n'
         '[[metric]]\nname = "user"\nfile = "out"\npattern = "(?P<value>1)"\n'
     )
     (dagdir / "metlmon.toml").write_text(
         'read_only = false\n[site_aliases]\nB = "dagdir"\n[metrics]\nprimary = "dagdir"\n'
+        '[columns]\noverview = ["state"]\n'
         '[[label]]\nname = "dagdir"\nruns = ["run1"]\n'
         '[[metric]]\nname = "dagdir"\nfile = "x"\npattern = "(?P<value>1)"\n'
     )
@@ -128,6 +130,9 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
     assert settings.read_only, "no other file takes it back"
     assert dict(settings.site_aliases) == {"A": "user", "B": "dagdir"}
     assert settings.gpu_aliases == (("G", "user"),)
+    assert settings.columns_of("overview") == ("state",)
+    assert settings.columns_of("sites") == ("badput",)
+    assert settings.columns_of("curves") == ()
     assert (settings.metrics.primary, settings.metrics.goal) == ("dagdir", "max")
     assert settings.metrics.files == MetricSettings().files
     assert settings.labels == (Label("dagdir", ("run1",)), Label("user", ("*",)))
@@ -160,6 +165,8 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
         ),
         ("site_aliases = 1", "[site_aliases] is a table"),
         ("[gpu_aliases]\nA40 = 40", "gpu_aliases: what 'A40' is shown as is a text in quotes"),
+        ("columns = ['best']", "[columns] is a table: overview = "),
+        ("[columns]\noverview = 'best'", "columns.overview is a list of texts"),
         ("[[label]]\nname = 'x'", "each [[label]] needs name"),
         ("[[label]]\nname = 'x'\nruns = 'run1'", "label.runs is a list of texts"),
         ("[[label]]\nname = 1\nruns = []", "label.name is a text in quotes"),

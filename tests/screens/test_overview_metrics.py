@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Point, TrainingOutput
 from screens.app import AppOptions
 from tests.support.dagdir_feed import DagdirFeed, sweep
@@ -16,8 +17,8 @@ from tests.support.screen_view import NARROW, WIDE, Seen, Show
 TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
 
 
-def titles(seen: Seen) -> list[str]:
-    return seen.line("PROGRESS").split()
+def titles(seen: Seen, title: str = "PROGRESS") -> list[str]:
+    return seen.line(title).split()
 
 
 async def test_at_80_columns_each_run_says_whether_it_learns(show: Show) -> None:
@@ -93,3 +94,33 @@ async def test_of_an_ensemble_that_has_ended_wall_time_and_hours(show: Show) -> 
         assert titles(seen)[-2:] == ["WALL", "GPU-H"]
         assert "★run1" in seen.text
         assert "1m06s" in seen.line("run1 ")
+
+
+async def test_columns_of_the_settings_and_what_was_chosen_beside_them(
+    show: Show, tmp_path: Path
+) -> None:
+    """What the screen remembers goes before metlmon.toml, column by column."""
+    options = AppOptions(state_file=tmp_path / "lists.json")
+    feed = learning()
+    feed.set = Settings(columns=(("overview", ("BEST", "state", "val_loss")),))
+    async with show(feed, size=WIDE, options=options) as seen:
+        assert titles(seen, "STATE") == ["RUN", "BEST", "STATE", "val_loss"]
+        await seen.press("asterisk")
+        lines = [line for line in seen.lines if "[x]" in line or "[ ]" in line]
+        gpu = next(i for i, line in enumerate(lines) if " GPU " in line)
+        assert "[ ]" in lines[gpu]
+        await seen.press(*["down"] * gpu, "space", *["up"] * gpu)
+        best = next(i for i, line in enumerate(lines) if " BEST " in line)
+        await seen.press(*["down"] * best, "space", "escape")
+        assert titles(seen, "STATE") == ["RUN", "STATE", "val_loss", "GPU"]
+    feed = learning()
+    feed.set = Settings(columns=(("overview", ("BEST", "progress")),))
+    async with show(feed, size=WIDE, options=options) as seen:
+        assert titles(seen, "PROGRESS") == ["RUN", "PROGRESS", "GPU"]
+
+
+async def test_all_that_is_swept_has_one_name(show: Show) -> None:
+    feed = DagdirFeed(sweep())
+    feed.set = Settings(columns=(("overview", ("progress", "vars")),))
+    async with show(feed, size=WIDE) as seen:
+        assert titles(seen) == ["RUN", "PROGRESS", "lr", "width"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli.main import main
 from metlmon.cli.reading import input_with_trainings
 from metlmon.config.settings import MetricSettings
 from metlmon.live.dagdir_reader import DagdirReader
@@ -147,3 +149,33 @@ def test_without_a_metric_all_columns_are_as_they_were() -> None:
 )
 def test_sparklines(values: tuple[float, ...], cells: int, expected: str) -> None:
     assert sparkline(values, cells) == expected
+
+
+def test_status_has_the_same_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
+    assert main(["status", str(TRAINER)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(i for i, line in enumerate(lines) if " PROGRESS " in line)
+    titles = lines[head].split()
+    assert titles[:9] == [
+        *("RUN", "UUID", "nan", "PROGRESS", "EPOCH", "STATE", "val_loss", "BEST", "5")
+    ]
+    assert lines[head + 2].startswith("★  run1")
+    assert lines[head + 2].split("completed")[1].split()[:4] == ["0.2308", "0.2308", "▇▂▁▁▁", "↓"]
+    assert "NaN  0.2759  ▁▁▁▇× ✗" in lines[head + 5]
+
+
+def test_runs_in_the_json_have_their_metric(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--json", str(TRAINER)]) == 0
+    runs = {run["run"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
+    assert [name for name, run in runs.items() if run["metric"]["is_best"]] == ["run1"]
+    lost = runs["run4"]["metric"]
+    assert (lost["metric"], lost["goal"], lost["course"]) == ("val_loss", "min", "diverged")
+    assert (lost["last"]["value"], lost["last"]["odd"]) == (None, "nan")
+    assert lost["best"]["epoch_number"] == 3
+    assert runs["run4"]["swept"] == {"nan": "4"}
+    assert runs["run1"]["wall_seconds"] == 66.0
+    assert main(["run", "run4", str(TRAINER), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == lost

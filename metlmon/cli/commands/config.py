@@ -160,7 +160,7 @@ def _setting_name(entry: SettingEntry) -> str:
     """The setting as its header in the file."""
     if entry.number is not None:
         return f"[[{entry.key}]]"
-    is_table = entry.key.endswith("_aliases") or entry.key == "keys"
+    is_table = entry.key.endswith("_aliases") or entry.key in ("keys", "columns")
     return f"[{entry.key}]" if is_table else entry.key
 
 
@@ -173,6 +173,8 @@ def _value_text(entry: SettingEntry) -> str:
             return f"{logged} → {shown}"
         case {"action": action, "key": key}:
             return f"{action} → {key}"
+        case {"screen": screen, "columns": columns}:
+            return f"{screen}: {', '.join(columns)}"
         case {"name": name, "runs": runs}:
             return f"{name}: {', '.join(runs) or 'no runs'}"
         case {"name": name, "file": file, "pattern": pattern}:
