@@ -45,10 +45,9 @@ STDERR_BYTES: Final = 4000
 """How much of the end of the bindings' output is read to quote a line of it."""
 
 BOOTSTRAP: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from metlmon.pool.worker import main; main()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
 )
-"""Bootstrap code of the worker.
+"""Bootstrap code of a worker.
 
 Isolated from the environment (``-I``), with the parent's import path but never the working
 directory: that is a dagdir, which another user may have written.
@@ -67,13 +66,19 @@ HINTS: Final = {
 """By the worker's error kind: the problem and its remedy."""
 
 
-def command() -> list[str]:
-    """The worker's command line."""
+def command(module: str = "metlmon.pool.worker") -> list[str]:
+    """The command line of a worker: a process that calls ``main`` of this module."""
     directory = os.getcwd()
     paths = [path for path in sys.path if os.path.isabs(path) and path != directory]
     package_root = str(Path(__file__).resolve().parents[2])
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
-    return [sys.executable, *flags, "-c", BOOTSTRAP, json.dumps([*paths, package_root])]
+    return [
+        sys.executable,
+        *flags,
+        "-c",
+        BOOTSTRAP.format(module=module),
+        json.dumps([*paths, package_root]),
+    ]
 
 
 class PoolRefused(PoolError):

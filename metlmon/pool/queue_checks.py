@@ -127,6 +127,16 @@ def runs_file(job: QueueJob, dag_file: Path) -> bool:
     return any(real_dag_file == _real_path(os.path.join(job.directory, file)) for file in files)
 
 
+def dagman_directory(job: QueueJob) -> str | None:
+    """The absolute directory of the primary DAG file of a DAGMan job; None if it names none."""
+    if job.universe != SCHEDULER_UNIVERSE or not job.arguments or not job.directory:
+        return None
+    files = read_dagman_arguments(job.arguments).dag_files
+    return (
+        os.path.dirname(os.path.normpath(os.path.join(job.directory, files[0]))) if files else None
+    )
+
+
 def belongs_elsewhere(job: QueueJob) -> str:
     """The message about a job with one of our ids that is not ours."""
     return f"the queue's job {job.cluster}.{job.proc} belongs to another directory"

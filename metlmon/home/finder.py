@@ -1,0 +1,163 @@
+"""Finds dagdirs below paths, one directory at a time.
+
+Links to directories are followed, after all real directories, so that a dagdir is listed under its
+own path; each directory is visited once, so that links that loop end. Hidden directories are left
+out. A dagdir inside another is an ensemble of its own unless a DAG of the outer one refers to a DAG
+file in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.dagman import Workflow
+from metlmon.errors import InputError, unusable_path
+from metlmon.live.discovery import dag_files, read_workflows
+from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
+
+MAX_DEPTH: Final = 5
+"""Levels searched below a path: experiments are in folders by project, user or year."""
+
+MAX_DIRECTORIES: Final = 5000
+"""Directories visited below one path: outputs of jobs may be in a folder each."""
+
+NOTHING_HERE: Final = "no DAG file here or below"
+
+
+class Finding(Struct, frozen=True):
+    """A dagdir or DAG file that was found, or a directory that ``error`` says is unreadable.
+
+    ``more``: there are more directories below this path than are searched.
+    """
+
+    path: str
+    error: str | None = None
+    more: bool = False
+
+
+class _Listing(Struct):
+    """What one directory has: its identity, names of files, and directories with link or not."""
+
+    identity: tuple[int, int]
+    files: list[str]
+    directories: list[tuple[str, bool]]
+
+
+def find_dagdirs(paths: Iterable[str]) -> Iterator[Finding | None]:
+    """Yield the dagdirs below absolute ``paths``; None for every directory that is none.
+
+    A path that is a DAG file is yielded as it is; one below which there is no dagdir, or that
+    cannot be read, with its error.
+    """
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        # One for each path: a file server that does not answer delays only what is on it.
+        files = FsExecutor(lambda: None)
+        try:
+            yield from _find_below(path, seen, files)
+        finally:
+            files.close()
+
+
+def find_all(paths: Iterable[str]) -> list[Finding]:
+    """The findings of :func:`find_dagdirs` at once."""
+    return [finding for finding in find_dagdirs(paths) if finding is not None]
+
+
+def is_dagdir(path: str) -> bool:
+    """Whether a directory has a DAG file, or ``path`` is a file; False if it is unreadable."""
+    try:
+        return os.path.isfile(path) or bool(dag_files(_list(path).files))
+    except (OSError, FsTimeout):
+        return False
+
+
+def _find_below(
+    root: str, seen: set[tuple[int, int]], files: FsExecutor
+) -> Iterator[Finding | None]:
+    """As :func:`find_dagdirs`, below one path; ``seen``: directories visited before."""
+    pending: deque[tuple[str, int, str | None]] = deque([(root, 0, None)])
+    links: deque[tuple[str, int, str | None]] = deque()
+    belongs: dict[str, frozenset[str]] = {}
+    found, visited = False, 0
+    while pending or links:
+        path, depth, outer = pending.popleft() if pending else links.popleft()
+        visited += 1
+        if visited > MAX_DIRECTORIES:
+            yield Finding(root, more=True)
+            return
+        try:
+            with calls_through(files):
+                is_file = depth == 0 and call_with_timeout(os.path.isfile, Path(path))
+                listing = None if is_file else call_with_timeout(_list, Path(path))
+        except FsTimeout as error:
+            found = True
+            yield Finding(path, str(error))
+            continue
+        except OSError as error:
+            # A link to nowhere, or a directory that has just been removed, is no trouble below.
+            if depth == 0 or not isinstance(error, FileNotFoundError):
+                found = True
+                known = unusable_path(error)
+                reason = known or f"{path}: {error.strerror or error}"
+                yield Finding(path, str(reason).removeprefix(f"{path}: "))
+            continue
+        if listing is None:
+            yield Finding(path)
+            return
+        if listing.identity in seen:
+            found |= depth == 0
+            continue
+        seen.add(listing.identity)
+        here = bool(dag_files(listing.files))
+        if here and outer is not None:
+            if outer not in belongs:
+                with calls_through(files):
+                    belongs[outer] = _referenced_directories(outer)
+            here = os.path.realpath(path) not in belongs[outer]
+        found |= here
+        yield Finding(path) if here else None
+        if depth < MAX_DEPTH:
+            for name, is_link in sorted(listing.directories):
+                entry = os.path.join(path, name), depth + 1, path if here else outer
+                (links if is_link else pending).append(entry)
+    if not found:
+        yield Finding(root, NOTHING_HERE)
+
+
+def _list(path: str | Path) -> _Listing:
+    """List a directory. Raises OSError."""
+    status = os.stat(path)
+    listing = _Listing((status.st_dev, status.st_ino), [], [])
+    with os.scandir(path) as entries:
+        for entry in entries:
+            try:
+                if entry.is_file():
+                    listing.files.append(entry.name)
+                elif entry.is_dir() and not entry.name.startswith("."):
+                    listing.directories.append((entry.name, entry.is_symlink()))
+            except OSError:  # a circular link
+                continue
+    return listing
+
+
+def _referenced_directories(dagdir: str) -> frozenset[str]:
+    """The real directories of the DAG files to which the DAGs of ``dagdir`` refer."""
+    try:
+        workflows = read_workflows(Path(dagdir))
+    except (OSError, InputError, FsTimeout):
+        return frozenset()
+    pending: list[Workflow | None] = list(workflows)
+    directories: set[str] = set()
+    while pending:
+        workflow = pending.pop()
+        if workflow is not None:
+            directories.update(os.path.realpath(file.parent) for file in workflow.references)
+            pending += workflow.subdags
+    return frozenset(directories)

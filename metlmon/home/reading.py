@@ -1,0 +1,465 @@
+"""Reads many ensembles one after another, in small steps, and follows the live ones.
+
+One ensemble is read at a time. Of a finished one only its summary stays, with the sizes and times
+of its files: it is read again when these change. The readers of live ones are kept, up to
+``FOLLOWED_BYTES`` of logs together; the others are read again, from the cache of events, at a rate
+that costs little. Not thread-safe; made for the process of :mod:`metlmon.home.worker`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.config.loader import load_settings
+from metlmon.config.user_state import state_path
+from metlmon.errors import InputError, describe_error, unusable_path
+from metlmon.health.last_seen import PURPOSE
+from metlmon.home.finder import Finding, find_dagdirs
+from metlmon.home.summary import HomeSummary, Phase, make_figures
+from metlmon.live.cache import Cache
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.file_access import (
+    FsExecutor,
+    FsTimeout,
+    call_with_timeout,
+    calls_through,
+    stat_all,
+)
+
+STEP_SECONDS: Final = 0.05
+"""Length of one step, between which commands are answered."""
+
+SEARCH_SECONDS: Final = 10.0
+"""Interval of the search for new dagdirs; at least ``SHARE`` times what a search takes."""
+
+FOLLOW_SECONDS: Final = 3.0
+"""Interval at which the files of live ensembles are checked."""
+
+CHECK_SECONDS: Final = 30.0
+"""The same for ensembles that are not followed."""
+
+CLOCK_SECONDS: Final = 900.0
+"""Age at which the figures of a live ensemble are computed again although nothing changed."""
+
+RETRY_SECONDS: Final = 30.0
+"""Pause before a directory that could not be read is tried again."""
+
+SHARE: Final = 20.0
+"""Pause after bringing an ensemble up to date, and after a search, as a multiple of their time:
+what is repeated takes a twentieth of a core, of however many ensembles."""
+
+PROGRESS_SECONDS: Final = 0.25
+"""Interval of the progress of a reading."""
+
+FOLLOWED_BYTES: Final = 60 << 20
+"""Bytes of logs whose readers are kept open; a reader needs some times its logs in memory."""
+
+SIDE_FILES: Final = (".dagman.out", ".metrics", ".halt")
+"""Suffixes of DAGMan's files whose changes may come without an event in a log."""
+
+MAX_STORED: Final = 500
+"""Summaries stored for later sessions; the ones stored first are forgotten first."""
+
+Signature = tuple[tuple[str, int, int], ...]
+"""Size and modification time in nanoseconds of files and directories, by path."""
+
+
+class StoredSummary(Struct, frozen=True):
+    """A summary for the next session, with the signature of the files that it is of."""
+
+    summary: HomeSummary
+    signature: Signature
+
+
+class HomeUpdate(Struct, frozen=True, kw_only=True):
+    """What has changed: summaries, and paths that are gone.
+
+    ``searching``: the first search for dagdirs is under way; ``more``: paths below which there
+    are more directories than are searched; ``queue_error``: why the queue has no answer.
+    """
+
+    summaries: tuple[HomeSummary, ...] = ()
+    removed: tuple[str, ...] = ()
+    searching: bool = False
+    more: tuple[str, ...] = ()
+    queue_error: str | None = None
+
+
+class _Entry:
+    """One ensemble: its summary, and what is needed to bring it up to date."""
+
+    def __init__(self, path: str) -> None:
+        self.summary = HomeSummary(path=path)
+        self.signature: Signature = ()
+        self.reader: DagdirReader | None = None
+        self.files: FsExecutor | None = None
+        self.due = 0.0
+        self.figures_at = self.changed_at = float("-inf")
+
+    @property
+    def path(self) -> str:
+        return self.summary.path
+
+    @property
+    def is_live(self) -> bool:
+        figures = self.summary.figures
+        return figures is not None and figures.live
+
+    def close(self) -> None:
+        """Forget the reader."""
+        self.reader = None
+        if self.files is not None:
+            self.files.close()
+            self.files = None
+
+
+class HomeReader:
+    """The ensembles of Home.
+
+    ``notify`` gets the changes, at most one update per turn. ``cache``: of the events of logs.
+    ``stored``: summaries of an earlier session. ``clock`` returns seconds, as
+    :func:`time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        notify: Callable[[HomeUpdate], None],
+        cache: Cache | None = None,
+        stored: Iterable[StoredSummary] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._notify = notify
+        self._clock = clock
+        self._cache = cache
+        self._stored = {each.summary.path: each for each in stored}
+        self._paths: tuple[str, ...] | None = None
+        self._entries: dict[str, _Entry] = {}
+        self._search: Iterator[Finding | None] | None = None
+        self._search_cost = 0.0
+        self._rest_until = float("-inf")
+        self._next_search = float("inf")
+        self._searched_once = False
+        self._found: set[str] = set()
+        self._more: tuple[str, ...] = ()
+        self._current: Iterator[None] | None = None
+        self._changed: dict[str, HomeSummary] = {}
+        self._removed: list[str] = []
+        self._state_changed = True
+        self._queue_error: str | None = None
+
+    def set_paths(self, paths: Iterable[str], queue_error: str | None = None) -> None:
+        """Set the absolute paths below which ensembles are searched, and search them now."""
+        paths = tuple(dict.fromkeys(paths))
+        if paths != self._paths:
+            self._paths = paths
+            self._search, self._next_search = None, float("-inf")
+        if queue_error != self._queue_error:
+            self._queue_error, self._state_changed = queue_error, True
+
+    def stored(self) -> list[StoredSummary]:
+        """The summaries to be stored for the next session."""
+        read = {
+            path: StoredSummary(entry.summary, entry.signature)
+            for path, entry in self._entries.items()
+            if entry.signature and entry.summary.phase is Phase.READ
+        }
+        others = {path: each for path, each in self._stored.items() if path not in read}
+        return [*others.values(), *read.values()][-MAX_STORED:]
+
+    def turn(self) -> float:
+        """Do one step of work; return the seconds until the next is due, 0 for at once."""
+        now = self._clock()
+        pause = self._step(now)
+        if self._changed or self._removed or self._state_changed:
+            update = HomeUpdate(
+                summaries=tuple(self._changed.values()),
+                removed=tuple(self._removed),
+                searching=not self._searched_once,
+                more=self._more,
+                queue_error=self._queue_error,
+            )
+            self._changed, self._removed, self._state_changed = {}, [], False
+            self._notify(update)
+        return pause
+
+    def _step(self, now: float) -> float:
+        if self._search is None and now >= self._next_search:
+            self._search = find_dagdirs(self._paths or ())
+            self._search_cost, self._found = 0.0, set()
+            self._state_changed |= not self._searched_once
+        if self._search is not None and (self._current is None or not self._searched_once):
+            self._search_some(self._search)
+            return 0.0
+        if self._current is not None:
+            if next(self._current, self) is self:
+                self._current = None
+            return 0.0
+        due = min(self._entries.values(), key=self._due_time, default=None)
+        if due is not None and self._due_time(due) <= now:
+            self._current = self._bring_up_to_date(due)
+            return 0.0
+        times = [self._next_search, *map(self._due_time, self._entries.values())]
+        return max(0.0, min(times) - now)
+
+    def _due_time(self, entry: _Entry) -> float:
+        """When the entry is due; one that was read before waits for the pause of all."""
+        is_read = entry.summary.phase is Phase.READ
+        return max(entry.due, self._rest_until) if is_read else entry.due
+
+    # --- the search -----------------------------------------------------------------------
+
+    def _search_some(self, search: Iterator[Finding | None]) -> None:
+        started = self._clock()
+        while self._clock() - started < STEP_SECONDS:
+            finding = next(search, self)
+            if finding is self:
+                self._search_cost += self._clock() - started
+                self._end_search()
+                return
+            if isinstance(finding, Finding) and finding.more:
+                self._more = tuple(dict.fromkeys((*self._more, finding.path)))
+                self._state_changed = True
+            elif isinstance(finding, Finding):
+                self._found.add(finding.path)
+                self._add(finding)
+        self._search_cost += self._clock() - started
+
+    def _add(self, finding: Finding) -> None:
+        """Add or update the line of a finding."""
+        entry = self._entries.get(finding.path)
+        if entry is None:
+            entry = self._entries[finding.path] = _Entry(finding.path)
+            self._changed[finding.path] = entry.summary
+            stored = self._stored.get(finding.path)
+            if stored is not None and finding.error is None:
+                self._show_stored(entry, stored)
+        if finding.error is not None:
+            entry.close()
+            entry.signature, entry.due = (), float("inf")
+            self._show(entry, Phase.UNREADABLE, error=finding.error)
+        elif entry.due == float("inf"):
+            entry.due = 0.0
+
+    def _show_stored(self, entry: _Entry, stored: StoredSummary) -> None:
+        """Show the summary of an earlier session, which is valid while the files are the same."""
+        same = _is_current(stored.signature)
+        entry.summary = stored.summary
+        self._show(entry, Phase.READ if same else Phase.STORED)
+        if same and not entry.is_live:
+            entry.signature = stored.signature
+            entry.due = self._clock() + CHECK_SECONDS
+
+    def _end_search(self) -> None:
+        self._search = None
+        self._state_changed |= not self._searched_once
+        self._searched_once = True
+        self._next_search = self._clock() + max(SEARCH_SECONDS, SHARE * self._search_cost)
+        for path in self._entries.keys() - self._found:
+            self._entries.pop(path).close()
+            self._changed.pop(path, None)
+            self._removed.append(path)
+
+    # --- one ensemble ---------------------------------------------------------------------
+
+    def _bring_up_to_date(self, entry: _Entry) -> Iterator[None]:
+        """Read an ensemble, or check its files, in steps; any error is shown in its line."""
+        started, again = time.thread_time(), entry.summary.phase is Phase.READ
+        try:
+            if entry.reader is not None:
+                yield from self._follow(entry, entry.reader)
+            elif self._is_unchanged(entry):
+                entry.due = self._clock() + CHECK_SECONDS
+                return
+            else:
+                yield from self._read(entry)
+        except FsTimeout as error:
+            self._fail(entry, f"{error}: {error.path}")
+        except InputError as error:
+            self._fail(entry, str(error))
+        except OSError as error:
+            known = unusable_path(error)
+            self._fail(entry, str(known) if known else describe_error("reading failed", error))
+        except Exception as error:  # One ensemble must not stop the others.
+            self._fail(entry, describe_error("reading failed", error))
+        if again:
+            self._rest_until = self._clock() + SHARE * (time.thread_time() - started)
+
+    def _fail(self, entry: _Entry, error: str) -> None:
+        entry.close()
+        entry.signature, entry.due = (), self._clock() + RETRY_SECONDS
+        # What is said about the directory itself is not repeated in its line.
+        self._show(entry, Phase.UNREADABLE, error=error.removeprefix(f"{entry.path}: "))
+
+    def _is_unchanged(self, entry: _Entry) -> bool:
+        old = self._clock() - entry.figures_at > CLOCK_SECONDS
+        if not entry.signature or (entry.is_live and old):
+            return False
+        return _is_current(entry.signature)
+
+    def _read(self, entry: _Entry) -> Iterator[None]:
+        path = Path(entry.path)
+        entry.files = FsExecutor(lambda: None)
+        with calls_through(entry.files):
+            is_file = call_with_timeout(os.path.isfile, path)
+            settings = load_settings(path.parent if is_file else path)
+            reader = DagdirReader(path, settings, cache=self._cache)
+            reader.open()
+            before = signature(_read_files(reader))
+        yield
+        shown_at = 0.0
+        for _ in self._steps(entry, reader):
+            if self._clock() - shown_at >= PROGRESS_SECONDS and not entry.summary.figures:
+                shown_at, progress = self._clock(), reader.progress()
+                fraction = progress.fraction
+                self._show(entry, Phase.READING, fraction=fraction, size=progress.total)
+            yield
+        for write in reader.cache_writes():
+            write.write()
+        yield
+        self._show_figures(entry, reader)
+        entry.signature = before
+        if entry.is_live and reader.progress().total <= FOLLOWED_BYTES:
+            entry.reader, entry.changed_at = reader, self._clock()
+            entry.due = self._clock() + FOLLOW_SECONDS
+            del reader
+            self._limit_followed()
+        else:
+            entry.close()
+            del reader
+            entry.due = self._clock() + CHECK_SECONDS
+        # A model has cycles, and the next one needs the memory.
+        gc.collect()
+
+    def _follow(self, entry: _Entry, reader: DagdirReader) -> Iterator[None]:
+        assert entry.files is not None
+        with calls_through(entry.files), entry.files.prefetched():
+            changed = reader.check()
+        for step_changed in self._steps(entry, reader):
+            changed |= step_changed
+            yield
+        now = self._clock()
+        if changed:
+            entry.changed_at = now
+        seen = last_seen_file(reader)
+        changed |= seen is not None and not set(signature([str(seen)])) <= set(entry.signature)
+        old = now - entry.figures_at > CLOCK_SECONDS
+        if changed or old or reader.error != entry.summary.error:
+            with calls_through(entry.files):
+                entry.signature = signature(_read_files(reader))
+            self._show_figures(entry, reader)
+        entry.due = self._clock() + FOLLOW_SECONDS
+        if not entry.is_live:
+            entry.close()
+
+    def _steps(self, entry: _Entry, reader: DagdirReader) -> Iterator[bool]:
+        """Read what is unread, then update the totals; yields whether a step changed anything."""
+        assert entry.files is not None
+        more = True
+        while more:
+            with calls_through(entry.files), _gc_paused():
+                step = reader.step(STEP_SECONDS)
+            more = step.more
+            yield step.changed
+        done = False
+        while not done:
+            with _gc_paused():
+                done = reader.update(STEP_SECONDS)
+            yield False
+
+    def _show_figures(self, entry: _Entry, reader: DagdirReader) -> None:
+        with _gc_paused():
+            figures = make_figures(reader)
+        entry.figures_at = self._clock()
+        entry.summary = replace(entry.summary, figures=figures)
+        self._show(entry, Phase.READ, error=reader.error, size=reader.progress().total)
+
+    def _show(
+        self,
+        entry: _Entry,
+        phase: Phase,
+        *,
+        error: str | None = None,
+        fraction: float = 1.0,
+        size: int | None = None,
+    ) -> None:
+        """Change the summary of an ensemble, and note that it has changed."""
+        before = entry.summary
+        entry.summary = replace(
+            before,
+            phase=phase,
+            error=error,
+            fraction=fraction,
+            size=before.size if size is None else size,
+        )
+        if entry.summary != before or phase is Phase.READ:
+            self._changed[entry.path] = entry.summary
+
+    def _limit_followed(self) -> None:
+        """Close the readers of the live ensembles that changed longest ago."""
+        followed = [entry for entry in self._entries.values() if entry.reader is not None]
+        followed.sort(key=lambda entry: entry.changed_at)
+        total = sum(entry.summary.size for entry in followed)
+        for entry in followed:
+            if total <= FOLLOWED_BYTES:
+                break
+            total -= entry.summary.size
+            entry.close()
+
+
+def _is_current(known: Signature) -> bool:
+    """Whether the files still have this signature; False if the file system does not answer."""
+    files = FsExecutor(lambda: None)
+    try:
+        with calls_through(files):
+            return signature(path for path, _, _ in known) == known
+    except FsTimeout:
+        return False
+    finally:
+        files.close()
+
+
+def signature(paths: Iterable[str]) -> Signature:
+    """The signature of these files; a missing one has size -1. Raises FsTimeout."""
+    return tuple(
+        (str(path), -1, -1)
+        if isinstance(status, OSError)
+        else (str(path), status.st_size, status.st_mtime_ns)
+        for path, status in stat_all(map(Path, paths)).items()
+    )
+
+
+def _read_files(reader: DagdirReader) -> list[str]:
+    """The files and directories whose changes may change the figures."""
+    paths = set(reader.watched_directories())
+    paths.update(reader.dagdir / name for name in reader.ensemble.log_stats)
+    for dag in reader.ensemble.dags.values():
+        paths.update(dag.workflow.files)
+        paths.update(dag.workflow.path.with_name(dag.workflow.path.name + s) for s in SIDE_FILES)
+    paths.add(reader.dagdir / "metlmon.toml")
+    if (seen := last_seen_file(reader)) is not None:
+        paths.add(seen)
+    return sorted(map(str, paths))
+
+
+def last_seen_file(reader: DagdirReader) -> Path | None:
+    """The file that remembers what the user has seen of the ensemble."""
+    return state_path(PURPOSE, reader.dagdir)
+
+
+@contextmanager
+def _gc_paused() -> Iterator[None]:
+    """Pause garbage collection: reading creates a million acyclic objects."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,157 @@
+"""The summary of one ensemble: what Home shows of it in one line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.health.build import make_health
+from metlmon.health.last_seen import difference, load_last_seen, summarize
+from metlmon.health.types import Health, Severity
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
+from metlmon.live.job_files import TrainingFiles
+from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
+from metlmon.snapshot.row_text import counted_states
+from metlmon.snapshot.types import DagRow, GpuHours, Status
+from metlmon.stats.estimates import Interval, make_forecast
+
+
+class Phase(StrEnum):
+    """How far an ensemble is read.
+
+    ``STORED``: the figures are those of an earlier session, and its files have changed since.
+    """
+
+    WAITING = "waiting"
+    READING = "reading"
+    STORED = "stored"
+    READ = "read"
+    UNREADABLE = "unreadable"
+
+
+class EnsembleState(StrEnum):
+    """State of an ensemble: of its DAGs, or ``STOPPED`` if no run can go on by itself."""
+
+    RUNNING = "running"
+    HELD = "held"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    REMOVED = "removed"
+    DONE = "done"
+    NOT_SUBMITTED = "not-submitted"
+    UNKNOWN = "unknown"
+
+
+_ALIVE_FIRST: Final = (DagState.HELD, DagState.RESTARTING, DagState.RUNNING)
+_ENDED_WORST_FIRST: Final = (
+    *(DagState.FAILED, DagState.REMOVED, DagState.UNKNOWN),
+    *(DagState.NOT_SUBMITTED, DagState.DONE),
+)
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """The figures of an ensemble at ``as_of``.
+
+    ``done`` and ``total`` count epochs, or nodes where no node is an epoch. ``running`` and
+    ``queued`` are jobs. ``trouble``: the text of the worst open entry of its health, None if
+    there is none above a note; ``troubles``: the number of such entries. ``since_seen``: what has
+    changed since the user last looked at it. ``remaining`` or
+    ``completed_at`` tell when it is done; ``no_eta`` why that is not known.
+    """
+
+    as_of: datetime | None
+    live: bool
+    state: EnsembleState
+    nodes_failed: int
+    done: int
+    total: int
+    in_epochs: bool
+    running: int
+    queued: int
+    severity: Severity | None
+    trouble: str | None
+    troubles: int
+    advice: str
+    hours: GpuHours
+    since_seen: str | None
+    remaining: Interval | None
+    completed_at: datetime | None
+    no_eta: str | None
+
+
+class HomeSummary(Struct, frozen=True, kw_only=True):
+    """One ensemble as Home knows it.
+
+    ``path`` identifies it. ``fraction`` of ``size`` bytes are read in the phase ``READING``;
+    ``error``: why it cannot be read, or what has become unreadable.
+    """
+
+    path: str
+    phase: Phase = Phase.WAITING
+    fraction: float = 0.0
+    size: int = 0
+    error: str | None = None
+    figures: Figures | None = None
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether somebody has to look at it."""
+        trouble = self.figures is not None and self.figures.trouble is not None
+        return trouble or self.error is not None
+
+
+def make_figures(reader: DagdirReader) -> Figures:
+    """The figures of an ensemble whose reader has read everything."""
+    builder = reader.snapshot_builder()
+    status = builder.status()
+    settings, ledger = reader.ensemble.settings, builder.ledger()
+    trainings = TrainingFiles(reader.dagdir, settings).training_outputs(ledger, builder)
+    stats_input = StatsInput(status, ledger, settings, trainings, files_read=True)
+    health = make_health(stats_input)
+    forecast = make_forecast(stats_input)
+    counted = counted_states(status)
+    worst = health.worst
+    return Figures(
+        as_of=status.as_of,
+        live=status.live,
+        state=_state(status, health),
+        nodes_failed=sum(dag.nodes_failed for dag in status.dags),
+        done=sum(counted.get(state, 0) for state in DONE),
+        total=sum(counted.values()),
+        in_epochs=counted is status.epoch_states,
+        running=status.node_states.get(State.RUNNING, 0),
+        queued=sum(status.node_states.get(state, 0) for state in ACTIVE),
+        severity=None if worst is None else worst.severity,
+        trouble=None if worst is None else worst.text,
+        troubles=sum(e.severity is not Severity.NOTE for e in health.open_entries),
+        advice="" if worst is None else worst.advice,
+        hours=status.gpu_hours,
+        since_seen=difference(load_last_seen(reader.dagdir), summarize(status, datetime.now())),
+        remaining=forecast.remaining,
+        completed_at=forecast.completed_at,
+        no_eta=forecast.missing_reason,
+    )
+
+
+def _state(status: Status, health: Health) -> EnsembleState:
+    """The state of the whole: of a living DAG, else done, else what is worst."""
+    dags = status.dags
+    alive = [dag.state for dag in dags if dag.state in ALIVE]
+    if alive:
+        return EnsembleState(next(state for state in _ALIVE_FIRST if state in alive))
+    counted = counted_states(status)
+    unfinished = [dag.state for dag in dags if not _is_done(dag)]
+    if not unfinished or (counted and counted.keys() <= DONE):
+        return EnsembleState.DONE
+    if health.runs_total and health.runs_stopped == health.runs_total and not health.jobs_queued:
+        return EnsembleState.STOPPED
+    return EnsembleState(next(state for state in _ENDED_WORST_FIRST if state in unfinished))
+
+
+def _is_done(dag: DagRow) -> bool:
+    return dag.state is DagState.DONE

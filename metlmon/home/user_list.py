@@ -1,0 +1,37 @@
+"""The user's list of directories that Home shows.
+
+It is ``home.json`` in the directory of the user's state: a JSON object whose ``directories`` are
+absolute paths of dagdirs, or of directories that have some below them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from metlmon.config.user_state import read_state, state_directory, write_state
+
+
+class UserList(Struct):
+    """The content of the file."""
+
+    directories: list[str] = []
+
+
+def _file() -> Path | None:
+    directory = state_directory()
+    return None if directory is None else directory / "home.json"
+
+
+def load_list() -> tuple[str, ...]:
+    """The directories of the list; none if the file is missing or damaged."""
+    content = read_state(_file(), UserList) or UserList()
+    return tuple(path for path in content.directories if os.path.isabs(path))
+
+
+def save_list(directories: Iterable[str]) -> bool:
+    """Write the list; return whether that succeeded. If not, the old one stays."""
+    return write_state(_file(), UserList(list(directories)))

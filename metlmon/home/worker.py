@@ -1,0 +1,166 @@
+"""The process that reads the ensembles of Home, so that the dashboard's own never waits for it.
+
+Requests and updates are lines of JSON on standard input and output. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+from msgspec import Struct
+
+from metlmon.home.queue import QueueDagdirs
+from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
+from metlmon.live.cache import Cache, CacheMiss, user_cache
+
+NICE: Final = 5
+"""How much the priority of this process is below the dashboard's."""
+
+UPDATE_SECONDS: Final = 0.2
+"""Minimum interval of updates: the screen shows no more of them."""
+
+STORE_SECONDS: Final = 60.0
+"""Interval at which the summaries are stored for the next session, where they have changed."""
+
+STORED_NAME: Final = "home"
+"""Name of the stored summaries in the user's cache."""
+
+
+class HomeRequest(Struct, frozen=True):
+    """The paths below which ensembles are searched.
+
+    ``queue``: also the directories of the user's DAGMan jobs in the queue.
+    """
+
+    paths: tuple[str, ...] = ()
+    queue: bool = False
+
+
+class _StoredFile(Struct, frozen=True):
+    """The content of the cache's entry; ``version``: of the code that made the summaries."""
+
+    version: str
+    summaries: list[StoredSummary]
+
+
+def load_stored(entries: Cache | None) -> list[StoredSummary]:
+    """The summaries of the last session; none if there are none of this version."""
+    version = _version()
+    if entries is not None:
+        with suppress(CacheMiss, OSError, msgspec.MsgspecError):
+            stored = msgspec.msgpack.decode(entries.read(STORED_NAME), type=_StoredFile)
+            if stored.version == version:
+                return stored.summaries
+    return []
+
+
+def store(entries: Cache | None, summaries: Iterable[StoredSummary]) -> None:
+    """Store the summaries for the next session, where that is possible."""
+    if entries is not None:
+        content = _StoredFile(_version(), list(summaries))
+        entries.write(STORED_NAME, msgspec.msgpack.encode(content))
+
+
+@cache
+def _version() -> str:
+    """Identifies the code that makes the summaries, by size and time of all its files.
+
+    Those at the start of this process: an update may replace them before it ends.
+    """
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    statuses = [(str(file), os.stat(file)) for file in files]
+    return repr([(file, s.st_size, s.st_mtime_ns) for file, s in statuses])
+
+
+def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
+    """Read the ensembles of the newest request until ``requests`` ends."""
+    updates = _Updates(responses)
+    entries = user_cache()
+    reader = HomeReader(updates.add, entries, load_stored(entries))
+    queue: QueueDagdirs | None = None
+    request, buffer = HomeRequest(), b""
+    stored, stored_at = None, time.monotonic()
+    descriptor = requests.fileno()
+    pause = 0.0
+    while True:
+        wait = min(pause, updates.seconds_until_due(), 1.0)
+        if select.select([descriptor], [], [], wait)[0]:
+            data = os.read(descriptor, 1 << 16)
+            if not data:
+                break
+            *lines, buffer = (buffer + data).split(b"\n")
+            for line in lines:
+                request = msgspec.json.decode(line, type=HomeRequest)
+            if request.queue and queue is None:
+                queue = QueueDagdirs()
+            if queue is None:
+                reader.set_paths(request.paths)
+        if queue is not None and (queue.changed.is_set() or request.paths):
+            queue.changed.clear()
+            reader.set_paths((*request.paths, *queue.directories), queue.error)
+        pause = reader.turn()
+        updates.write()
+        if pause > 0 and time.monotonic() - stored_at > STORE_SECONDS:
+            summaries, stored_at = reader.stored(), time.monotonic()
+            if summaries != stored:
+                store(entries, summaries)
+                stored = summaries
+    if queue is not None:
+        queue.close()
+    store(entries, reader.stored())
+
+
+class _Updates:
+    """Collects updates, and writes them together a few times a second."""
+
+    def __init__(self, responses: IO[bytes]) -> None:
+        self._responses = responses
+        self._next: HomeUpdate | None = None
+        self._written_at = float("-inf")
+
+    def add(self, update: HomeUpdate) -> None:
+        """Merge an update into the next one."""
+        if self._next is not None:
+            summaries = {each.path: each for each in self._next.summaries}
+            for path in update.removed:
+                summaries.pop(path, None)
+            summaries.update((each.path, each) for each in update.summaries)
+            removed = dict.fromkeys((*self._next.removed, *update.removed))
+            update = msgspec.structs.replace(
+                update, summaries=tuple(summaries.values()), removed=tuple(removed)
+            )
+        self._next = update
+
+    def seconds_until_due(self) -> float:
+        """Seconds until the next update may be written."""
+        if self._next is None:
+            return float("inf")
+        return max(0.0, self._written_at + UPDATE_SECONDS - time.monotonic())
+
+    def write(self) -> None:
+        """Write the next update if it is due."""
+        if self._next is not None and not self.seconds_until_due():
+            self._responses.write(msgspec.json.encode(self._next) + b"\n")
+            self._responses.flush()
+            self._next, self._written_at = None, time.monotonic()
+
+
+def main() -> None:
+    """Run as a child process of :class:`metlmon.home.feed.HomeFeed`."""
+    # The terminal's interrupt key is for the parent.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError):
+        os.nice(NICE)
+    responses = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(BrokenPipeError):
+        serve(os.fdopen(0, "rb", buffering=0), responses)

@@ -1,0 +1,101 @@
+"""Which ensembles are found below a path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metlmon.home import finder
+from metlmon.home.finder import NOTHING_HERE, find_all
+from tests.faults.test_permissions_and_space import nobody
+
+DAG = "JOB a a.sub\n"
+
+
+def write_dag(directory: Path, text: str = DAG, name: str = "ens.dag") -> str:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(text)
+    return str(directory)
+
+
+def paths(*roots: Path | str) -> list[str]:
+    found = find_all(map(str, roots))
+    assert not [each for each in found if each.error or each.more]
+    return [each.path for each in found]
+
+
+def test_dagdirs_are_found_in_folders_of_folders(tmp_path: Path) -> None:
+    made = [write_dag(tmp_path / name) for name in ("b", "a/2025/x", "a/2025/y")]
+    (tmp_path / "a/empty").mkdir()
+    write_dag(tmp_path / "a/.trash/old")
+    assert paths(tmp_path) == made
+    assert paths(tmp_path / "a", tmp_path) == [*made[1:], made[0]]
+
+
+def test_one_inside_another_is_its_own_unless_a_dag_refers_to_it(tmp_path: Path) -> None:
+    own = write_dag(tmp_path / "ens/second-try")
+    write_dag(tmp_path / "ens/stage2", name="inner.dag")
+    outer = write_dag(tmp_path / "ens", "SUBDAG EXTERNAL s stage2/inner.dag\n")
+    assert paths(tmp_path) == [outer, own]
+
+
+def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
+    real = write_dag(tmp_path / "scratch/ens")
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    (shown / "link").symlink_to(tmp_path / "scratch")
+    (shown / "up").symlink_to(tmp_path)
+    (shown / "self").symlink_to(shown / "self")
+    (shown / "gone").symlink_to(tmp_path / "nowhere")
+    assert paths(shown) == [str(shown / "link/ens")]
+    assert paths(tmp_path) == [real]
+
+
+def test_a_dag_file_is_found_as_it_is(tmp_path: Path) -> None:
+    write_dag(tmp_path, name="a.dag")
+    assert paths(tmp_path / "a.dag") == [str(tmp_path / "a.dag")]
+
+
+def test_a_path_with_nothing_below_or_that_is_missing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "empty/below").mkdir(parents=True)
+    (nothing,) = find_all([str(tmp_path / "empty")])
+    assert nothing.error == NOTHING_HERE
+    (missing,) = find_all([str(tmp_path / "missing")])
+    assert missing.error == "No such file or directory"
+
+
+@pytest.fixture(name="open_to_all")
+def _open_to_all() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    yield made
+    (made / "closed").chmod(0o700)
+    shutil.rmtree(made)
+
+
+def test_a_closed_directory_says_why_and_the_others_are_found(open_to_all: Path) -> None:
+    mine = write_dag(open_to_all / "mine")
+    closed = Path(write_dag(open_to_all / "closed"))
+    closed.chmod(0)
+    with nobody():
+        found = {each.path: each.error for each in find_all([str(open_to_all)])}
+    assert found.keys() == {mine, str(closed)}
+    assert found[mine] is None
+    assert (found[str(closed)] or "").startswith("Permission denied; ask its owner")
+
+
+def test_a_search_ends_in_a_directory_of_very_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finder, "MAX_DIRECTORIES", 4)
+    write_dag(tmp_path / "a")
+    for number in range(9):
+        os.mkdir(tmp_path / f"output{number}")
+    found = find_all([str(tmp_path)])
+    assert [each.path for each in found if each.more] == [str(tmp_path)]
+    assert str(tmp_path / "a") in {each.path for each in found}

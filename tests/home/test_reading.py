@@ -1,0 +1,241 @@
+"""Many ensembles read one after another, followed, and remembered for the next session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.reading import read_health, read_whole
+from metlmon.config.user_state import state_directory
+from metlmon.health.last_seen import save_last_seen, summarize
+from metlmon.home import reading
+from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
+from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
+from metlmon.live.cache import Cache
+from metlmon.snapshot.row_text import counted_states
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES, opened
+
+
+class Watch:
+    """A reader of Home under a clock that stands still until it is set on."""
+
+    def __init__(self, *paths: Path, stored: tuple[StoredSummary, ...] = ()) -> None:
+        self.now = 100.0
+        self.updates: list[HomeUpdate] = []
+        self.reader = HomeReader(self.updates.append, None, stored, lambda: self.now)
+        self.reader.set_paths(map(str, paths))
+        self.lines: dict[str, HomeSummary] = {}
+
+    def settle(self) -> dict[str, HomeSummary]:
+        """Do all that is due now; the lines by name of the directory."""
+        while self.reader.turn() == 0:
+            pass
+        for update in self.updates:
+            for path in update.removed:
+                del self.lines[os.path.basename(path)]
+            self.lines |= {os.path.basename(each.path): each for each in update.summaries}
+        self.updates.clear()
+        return self.lines
+
+    def later(self, seconds: float = 60.0) -> dict[str, HomeSummary]:
+        self.now += seconds
+        return self.settle()
+
+    def read(self) -> list[str]:
+        """The names of the ensembles that the next settling brings figures of."""
+        while self.reader.turn() == 0:
+            pass
+        summaries = [each for update in self.updates for each in update.summaries]
+        self.settle()
+        return [os.path.basename(each.path) for each in summaries if each.phase is Phase.READ]
+
+
+def figures(summary: HomeSummary) -> Figures:
+    assert summary.phase is Phase.READ
+    assert summary.figures is not None
+    return summary.figures
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def live_dagdir(path: Path) -> Dagdir:
+    """An ensemble that runs: its only job began a minute before the clock of this machine."""
+    made = Dagdir(path)
+    made.write("metl.log", Log().submit(1, NODE, at=ago(90)).execute(1, at=ago(60)).data)
+    return made
+
+
+def ago(seconds: int) -> str:
+    """A time of this machine's clock as a log writes it."""
+    return str((datetime.now() - timedelta(seconds=seconds)).replace(microsecond=0))
+
+
+def end_job(dagdir: Dagdir) -> None:
+    dagdir.append("metl.log", Log().terminate(1, at=ago(30)).data)
+
+
+def test_each_line_has_the_figures_that_the_dashboard_shows() -> None:
+    lines = Watch(FIXTURES).settle()
+    assert lines.keys() == {path.parent.name for path in FIXTURES.glob("*/*.dag")}
+    for name in ("demo", "scripts", "first-round"):
+        reader = read_whole(FIXTURES / name)
+        builder = reader.snapshot_builder()
+        status, line = builder.status(), figures(lines[name])
+        health = read_health(reader)
+        counts = counted_states(status)
+        assert (line.done, line.total) == (
+            sum(run.epochs_done + run.epochs_skipped for run in status.runs),
+            sum(counts.values()),
+        )
+        assert line.trouble == (health.worst.text if health.worst else None)
+        assert line.hours == status.gpu_hours
+        assert line.as_of == status.as_of
+    assert figures(lines["first-round"]).state is EnsembleState.DONE
+    assert figures(lines["first-round"]).completed_at is not None
+    assert lines["demo"].needs_person
+    assert not lines["rescue"].needs_person
+
+
+def test_lines_appear_before_they_are_read_and_one_after_another() -> None:
+    watch = Watch(FIXTURES / "rescue", FIXTURES / "holds")
+    watch.settle()
+    watch = Watch(FIXTURES / "rescue", FIXTURES / "holds")
+    while watch.reader.turn() == 0:
+        pass
+    seen = [(os.path.basename(s.path), s.phase) for u in watch.updates for s in u.summaries]
+    assert seen[:2] == [("rescue", Phase.WAITING), ("holds", Phase.WAITING)]
+    assert [name for name, phase in seen if phase is Phase.READ] == ["rescue", "holds"]
+
+
+def test_a_finished_ensemble_is_closed_and_read_again_only_when_a_file_changes(
+    tmp_path: Path,
+) -> None:
+    dagdir = tmp_path / "ens"
+    shutil.copytree(FIXTURES / "holds", dagdir)
+    watch = Watch(tmp_path)
+    watch.settle()
+    assert [entry.reader for entry in watch.reader._entries.values()] == [None]
+    watch.now += 3600
+    assert watch.read() == []
+    with (dagdir / "ens.dag").open("a") as file:
+        file.write("JOB late-train_epoch0 job.sub\n")
+    watch.now += 3600
+    assert watch.read() == ["ens"]
+    assert figures(watch.lines["ens"]).total == 25
+
+
+def test_an_ensemble_that_appears_gets_a_line_and_one_that_goes_loses_it(tmp_path: Path) -> None:
+    parent = tmp_path / "all"
+    parent.mkdir()
+    watch = Watch(parent)
+    assert watch.settle()["all"].phase is Phase.UNREADABLE
+    shutil.copytree(FIXTURES / "rescue", parent / "new")
+    assert watch.later().keys() == {"new"}
+    shutil.rmtree(parent / "new")
+    assert watch.later().keys() == {"all"}
+
+
+def test_a_living_ensemble_is_followed(tmp_path: Path) -> None:
+    made = live_dagdir(tmp_path / "ens")
+    watch = Watch(tmp_path)
+    assert figures(watch.settle()["ens"]).running == 1
+    assert figures(watch.lines["ens"]).live
+    end_job(made)
+    line = figures(watch.later(3.0)["ens"])
+    assert (line.running, line.done) == (0, 1)
+
+
+def test_living_ensembles_beyond_the_budget_are_read_again_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "FOLLOWED_BYTES", 700)
+    made = [live_dagdir(tmp_path / name) for name in ("a", "b", "c")]
+    watch = Watch(tmp_path)
+    watch.settle()
+    followed = [entry for entry in watch.reader._entries.values() if entry.reader is not None]
+    assert sum(entry.summary.size for entry in followed) <= 700
+    assert len(followed) < 3
+    for each in made:
+        end_job(each)
+    for _ in made:
+        watch.later()
+    assert [figures(line).done for line in watch.lines.values()] == [1, 1, 1]
+
+
+def test_an_unreadable_ensemble_says_why_and_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "ens").mkdir()
+    dag = tmp_path / "ens" / "bad.dag"
+    dag.write_text("PARENT a CHILD b\n")
+    shutil.copytree(FIXTURES / "rescue", tmp_path / "rescue")
+    watch = Watch(tmp_path)
+    lines = watch.settle()
+    assert lines["ens"].phase is Phase.UNREADABLE
+    assert "bad.dag:1" in (lines["ens"].error or "")
+    assert lines["rescue"].phase is Phase.READ
+    dag.write_text("JOB run0-train_epoch0 a.sub\n")
+    line = watch.later()["ens"]
+    assert line.error is None
+    assert figures(line).total == 1
+
+
+# --- between sessions -----------------------------------------------------------------------
+
+
+def test_the_next_session_shows_what_has_not_changed_without_reading(tmp_path: Path) -> None:
+    for name in ("holds", "rescue"):
+        shutil.copytree(FIXTURES / name, tmp_path / name)
+    first = Watch(tmp_path)
+    before = dict(first.settle())
+    stored = tuple(first.reader.stored())
+    os.utime(tmp_path / "rescue" / "metl.log")
+    second = Watch(tmp_path, stored=stored)
+    second.reader.turn()
+    phases = {os.path.basename(s.path): s.phase for u in second.updates for s in u.summaries}
+    assert phases == {"holds": Phase.READ, "rescue": Phase.STORED}
+    assert second.settle() == before
+    assert second.reader._entries[str(tmp_path / "holds")].figures_at == float("-inf")
+
+
+def test_summaries_of_other_paths_stay_stored(tmp_path: Path) -> None:
+    for name in ("holds", "rescue"):
+        shutil.copytree(FIXTURES / name, tmp_path / name)
+    first = Watch(tmp_path / "holds")
+    first.settle()
+    second = Watch(tmp_path / "rescue", stored=tuple(first.reader.stored()))
+    second.settle()
+    assert [os.path.basename(each.summary.path) for each in second.reader.stored()] == [
+        "holds",
+        "rescue",
+    ]
+
+
+def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "holds", tmp_path / "ens")
+    status = opened(tmp_path / "ens").snapshot_builder().status()
+    now = summarize(status, status.as_of.replace(tzinfo=None))  # type: ignore[union-attr]
+    save_last_seen(tmp_path / "ens", type(now)(now.seen_at, now.done - 3, now.noun, now.runs))
+    watch = Watch(tmp_path / "ens")
+    assert (figures(watch.settle()["ens"]).since_seen or "").endswith(": 3 epochs done")
+    save_last_seen(tmp_path / "ens", now)
+    assert figures(watch.later()["ens"]).since_seen is None
+
+
+def test_nothing_is_written_into_a_dagdir(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "demo", tmp_path / "ens")
+    before = sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "ens").rglob("*"))
+    cache = Cache(tmp_path / "cache", min_log_bytes=0)
+    reader = HomeReader(lambda update: None, cache)
+    reader.set_paths([str(tmp_path / "ens")])
+    while reader.turn() == 0:
+        pass
+    assert sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "ens").rglob("*")) == before
+    assert state_directory() == tmp_path / "state" / "metlmon"
