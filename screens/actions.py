@@ -96,6 +96,13 @@ back      | esc      |   |    esc: clear  | Clear filter, marks, past
 faults    | f        |   | 5 f: only      | Only what needs a person
 new       | N        | n | 3 N: new       | Submit a new ensemble
 
+# home: Home
+back      | esc      |   |    esc: clear  | Clear filter
+faults    | f        |   | 5 f: only      | Only what needs a person
+add       | +        |   | 4 +: add       | Add a directory to your list
+drop      | -        |   | 2 -: drop      | Drop one from your list
+new       | N        |   | 3 N: new       | Submit a new ensemble
+
 # moving: Moving
 up        | up k     |   |    up: up      | One row up
 down      | down j   |   |    down: down  | One row down

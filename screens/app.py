@@ -6,20 +6,19 @@ import os
 import signal
 from collections.abc import Mapping
 from functools import partial, partialmethod
-from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from msgspec.structs import replace
 from textual import events
 from textual.binding import BindingType
 from textual.message import Message
-from textual.screen import Screen
 
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
-from metlmon.live.feed import Feed, Snapshot
-from metlmon.pool.client import PoolClient
+from metlmon.live.feed import Feed, NullFeed, Snapshot
+from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.types import (
     ActionPreview,
     ActionRequest,
@@ -29,6 +28,7 @@ from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
 from screens.base.context import AppContext, AppOptions, SavedFiles, load_states, save_states
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
+from screens.base.registry import create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
@@ -65,28 +65,6 @@ INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` expired; documented with the commands."""
 
-SCREENS: Final = {
-    "bag": "screens.shards.ShardsScreen",
-    "curves": "screens.curves.CurvesScreen",
-    "estimates": "screens.estimates.EstimatesScreen",
-    "executions": "screens.sites.ExecutionsScreen",
-    "grid": "screens.sweep.SweepScreen",
-    "help": "screens.help.HelpScreen",
-    "incidents": "screens.incidents.IncidentsScreen",
-    "inputs": "screens.sources.SourcesScreen",
-    "job": "screens.job.screen.JobScreen",
-    "new": "screens.submit.screen.SubmitScreen",
-    "nodes": "screens.nodes.NodesScreen",
-    "overview": "screens.overview.screen.OverviewScreen",
-    "problems": "screens.problems.ProblemsScreen",
-    "run": "screens.run.RunScreen",
-    "sites": "screens.sites.SitesScreen",
-    "timeline": "screens.timeline.screen.TimelineScreen",
-}
-"""Module and class of each screen; the module is imported when the screen is first opened."""
-
-_NAMES: Final = {path: name for name, path in SCREENS.items()}
-
 
 class MetlmonApp(FaultTolerantApp):
     """Shows the snapshots of a feed.
@@ -117,6 +95,9 @@ class MetlmonApp(FaultTolerantApp):
         self._precomputed_stats: StatsWorker | None = None
         self.time_travel = TimeTravel(self)
         self.pool_actions = None if self.options.read_only else self.options.pool_actions
+        self._first = FeedAndPool(
+            feed, self.options.pool_actions, self.options.no_pool_reason, self.options.read_only
+        )
         self.running_action: RunningAction | None = None
         self._shown_queue: QueueSnapshot | None = None
         self.snapshot: Snapshot | None = feed.latest
@@ -142,7 +123,8 @@ class MetlmonApp(FaultTolerantApp):
     # --- snapshots ------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        self.push_screen(OverviewScreen())
+        home = self.options.home
+        self.push_screen(OverviewScreen() if home is None else create_screen("home", home))
         if unknown := unknown_names(self.keys):
             self.error_banner = f"metlmon.toml: [keys]: there is no action {unknown[0][:40]!r}"
         start = self.options.start
@@ -220,6 +202,8 @@ class MetlmonApp(FaultTolerantApp):
         snapshot = self.newest_snapshot
         if self._precomputed_stats is self.present_stats or snapshot is None:
             return
+        if isinstance(self.present_feed, NullFeed):
+            return
         if snapshot.progress.fraction < 1:
             return
         self._precomputed_stats = self.present_stats
@@ -256,21 +240,40 @@ class MetlmonApp(FaultTolerantApp):
 
         Raises InputError if it cannot be read; the current one then stays.
         """
-        if self.options.open_dagdir is None:
-            return
-        feed, pool = self.options.open_dagdir(dagdir)
+        if self.options.open_dagdir is not None:
+            self.show_ensemble(self.options.open_dagdir(dagdir))
+
+    def show_ensemble(self, opened: FeedAndPool) -> None:
+        """Show an ensemble that was opened, from its overview on, above Home if there is one."""
+        self._replace_feed(opened)
+        while len(self.screen_stack) > (1 if self.options.home is None else 2):
+            self.pop_screen()
+        self.push_screen(OverviewScreen())
+        self._start_feed(opened.feed)
+
+    def close_ensemble(self) -> None:
+        """Close the ensemble that was opened from Home, if there is one."""
+        if self.present_feed is not self._first.feed:
+            self._replace_feed(self._first)
+
+    def _replace_feed(self, opened: FeedAndPool) -> None:
+        """Replace feed and pool actions; the old ones are closed in a thread."""
         self.time_travel.return_to_now()
-        old_feed, old_pool = self.feed, self.pool_actions
-        self.feed = self.present_feed = feed
-        self.pool_actions = None if self.options.read_only else pool
+        old_feed, old_pool = self.present_feed, self.options.pool_actions
+        feed = self.feed = self.present_feed = opened.feed
+        self.options = replace(
+            self.options,
+            pool_actions=opened.pool,
+            no_pool_reason=opened.no_pool or self.options.no_pool_reason,
+            read_only=opened.read_only or self._first.read_only,
+        )
+        self.pool_actions = None if self.options.read_only else opened.pool
         self.stats.close()
         self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
         self.snapshot, self.running_action = feed.latest, None
         self._pacer.newest = feed.latest
-        while len(self.screen_stack) > 1:
-            self.pop_screen()
-        self.push_screen(OverviewScreen())
-        self._start_feed(feed)
+        self.keys = dict(feed.settings.keys)
+        self.set_keymap(keymap(self.keys))
         # The old threads may be in the middle of a file or a query: do not wait here.
         self.run_worker(partial(_close, old_feed, old_pool), thread=True, exit_on_error=False)
 
@@ -337,6 +340,8 @@ class MetlmonApp(FaultTolerantApp):
 
         From a run's screen, the curves are those of the run.
         """
+        if self._refuse_on_home():
+            return
         names = [name_of_screen(screen) for screen in self.screen_stack]
         key = getattr(self.screen, "key", None) if name == "curves" else None
         if key is not None and names[-1] != name:
@@ -349,8 +354,17 @@ class MetlmonApp(FaultTolerantApp):
 
     action_open_screen = open_screen
 
+    def _refuse_on_home(self) -> bool:
+        """On Home say that the other screens are those of one ensemble."""
+        is_home = name_of_screen(self.screen) == "home"
+        if is_home and isinstance(self.screen, SnapshotScreen):
+            self.screen.show_message("open an ensemble first: [enter]")
+        return is_home
+
     def action_tab(self, number: int) -> None:
         """Open a tab; if its screen is shown, the next one of the tab instead of it."""
+        if self._refuse_on_home():
+            return
         names, current = TABS[number - 1], name_of_screen(self.screen)
         if current in names and len(names) > 1:
             self.pop_screen()
@@ -496,6 +510,8 @@ class MetlmonApp(FaultTolerantApp):
             self.open_run(str(target[0]))
         elif kind == "job":
             self.push_screen(create_screen("job", *target))
+        elif kind == "ensemble":
+            self.screen.open_row(str(target[0]))  # type: ignore[attr-defined]
         elif kind == "site":
             self.push_screen(create_screen("executions", *target))
         else:
@@ -523,19 +539,6 @@ class MetlmonApp(FaultTolerantApp):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
-def create_screen(name: str, *arguments: object) -> SnapshotScreen:
-    """Create the screen with this name; ``arguments`` are those of its class."""
-    module, _, class_name = SCREENS[name].rpartition(".")
-    screen = getattr(import_module(module), class_name)(*arguments)
-    assert isinstance(screen, SnapshotScreen)
-    return screen
-
-
-def name_of_screen(screen: Screen[Any]) -> str | None:
-    """The name of a screen's class in :data:`SCREENS`."""
-    return _NAMES.get(f"{type(screen).__module__}.{type(screen).__name__}")
-
-
 def _close(feed: Feed, pool: PoolClient | None) -> None:
     feed.stop()
     if pool is not None:
@@ -558,7 +561,9 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         if app.time_travel.past_view is not None:
             app.time_travel.past_view.feed.stop()
         # Read-only mode polls the queue all the same.
-        _close(app.present_feed, options.pool_actions if options.read_only else app.pool_actions)
+        _close(app.present_feed, app.options.pool_actions)
+        if options.home is not None:
+            options.home.stop()
         if options.submission_pool is not None:
             options.submission_pool.close()
     return app.return_code or 0

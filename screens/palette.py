@@ -54,7 +54,7 @@ class PaletteScreen(ResultModal[Choice | None]):
     def __init__(self, origin: SnapshotScreen) -> None:
         super().__init__()
         self._origin = origin
-        self._fixed = [*_actions(origin), *_screens()]
+        self._fixed = [*_actions(origin), *(() if origin.entries() else _screens())]
         self._entries: dict[str, Entry] = {}
 
     def compose(self) -> ComposeResult:
@@ -78,6 +78,8 @@ class PaletteScreen(ResultModal[Choice | None]):
 
     def _everything(self) -> Iterator[Entry]:
         yield from self._fixed
+        for kind, text, key in self._origin.entries():
+            yield Entry(kind, plain(text, 60), f"{kind} {text} {key}".lower(), (kind, key))
         context = self._origin.context
         if context.snapshot is None:
             return

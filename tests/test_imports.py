@@ -42,6 +42,7 @@ PRINTING = {
         "commands",
         "exit_conditions",
         "reading",
+        "several",
         "output",
         "json_output",
     )

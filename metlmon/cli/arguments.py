@@ -52,6 +52,13 @@ DIR: Final = option(
     default=".",
     metavar="DIR",
 )
+DIRS: Final = option(
+    "dirs",
+    "the directory of a DAG, or the DAG file; of several, or of all below a directory, one line "
+    "each (default: here)",
+    nargs="*",
+    metavar="DIR",
+)
 JSON: Final = flag("--json", "print one JSON object (schema 1)")
 ASCII: Final = flag("--ascii", "plain characters only")
 SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
@@ -197,7 +204,11 @@ OUTPUTS: Final = {
 COMMANDS: Final[Mapping[str, Command]] = {
     "watch": Command(
         "the live dashboard",
-        (DIR, *MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON),
+        (
+            DIRS,
+            flag("--queue", "the ensembles of your DAGMan jobs in the queue, one line each"),
+            *(*MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON),
+        ),
     ),
     "run": Command(
         "one run, epoch by epoch",
@@ -212,14 +223,17 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "status": Command(
         "where every run stands, once",
-        (DIR, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII),
+        (DIRS, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII),
+        description="Where every run stands. Of several ensembles one line each; with --json one "
+        "object of the same kind per line.",
     ),
     "health": Command(
         "what is wrong, ranked by what it blocks, and what to do about it",
-        COMMON,
+        (DIRS, JSON, *MOMENT, ASCII),
         description="Everything that is held, failed, removed, futile or stalled, once: the cause "
         "with HTCondor's code, the runs, the full reason, the next step and the action of "
-        "metlmon act that is offered. What is over or was retried follows in one line each.",
+        "metlmon act that is offered. What is over or was retried follows in one line each. Of "
+        "several ensembles with --json one object per line.",
     ),
     "jobs": Command(
         "every job with its executions and transfers",

@@ -153,6 +153,9 @@ def _report_crash(error: Exception) -> int:
 def _parse_and_run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         return _print_version()
+    alone = not arguments and _is_terminal()
+    if alone or arguments[:1] == ["--queue"]:
+        arguments = ["watch", *arguments]
     gc.set_threshold(*COLLECT)
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
         from metlmon.cli.command_line import unknown_command, with_command
@@ -165,6 +168,8 @@ def _parse_and_run(arguments: list[str]) -> int:
     if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
         # Targets behind an option; argparse only takes those before it.
         options.targets += rest
+    elif rest and hasattr(options, "dirs") and not any(word.startswith("-") for word in rest):
+        options.dirs += rest
     elif len(rest) == 1 and options.command == "new" and not options.dir and rest[0][:1] != "-":
         # DIR behind an option.
         options.dir = rest[0]
@@ -174,7 +179,14 @@ def _parse_and_run(arguments: list[str]) -> int:
         top.error(unknown_arguments(rest, options.command))
     if options.version:
         return _print_version()
+    options.alone = alone
     return _run_command(options)
+
+
+def _is_terminal() -> bool:
+    from metlmon.cli.output import is_terminal
+
+    return is_terminal()
 
 
 def _print_version() -> int:

@@ -17,18 +17,20 @@ WARNINGS_SHOWN: Final = 20
 """Warnings printed by commands for people; ``--json`` has them all."""
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
     """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
-    indent = 2 if sys.stdout.isatty() else None
+    indent = 2 if sys.stdout.isatty() and not one_line else None
     sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
     sys.stdout.flush()
 
 
-def print_output(output: JsonObject, builder: Any, record: Any, **given: Any) -> None:
+def print_output(
+    output: JsonObject, builder: Any, record: Any, *, one_line: bool = False, **given: Any
+) -> None:
     """Print a JSON output about the ensemble of ``builder``, and its warnings."""
     from metlmon.cli.json_output.objects import ensemble_output
 
-    print_json(ensemble_output(output, builder, record, **given))
+    print_json(ensemble_output(output, builder, record, **given), one_line=one_line)
     print_warnings(builder.notices())
 
 

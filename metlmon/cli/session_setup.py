@@ -11,20 +11,20 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-
-from msgspec import Struct
 
 from metlmon.cli.output import can_show
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.health.types import ExitWhen
+from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
-from metlmon.pool.client import PoolClient
+from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
@@ -33,21 +33,10 @@ from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.authoring.request import Request
+    from metlmon.home.feed import HomeFeed
 
 PAST: Final = "this is how it was then; only the present can be acted on (leave out --as-of)"
 RECORDING: Final = "this is a recording; there is no pool behind it"
-
-
-class FeedAndPool(Struct, frozen=True):
-    """A feed, and the pool client that acts on its jobs.
-
-    ``pool`` None: for the reason in ``no_pool``.
-    """
-
-    feed: Feed
-    pool: PoolClient | None
-    no_pool: str = ""
-    read_only: bool = False
 
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
@@ -70,11 +59,12 @@ def with_queue(reader: DagdirReader) -> tuple[Feed, PoolClient]:
     return cast(Feed, QueueFeed(session, queue)), PoolClient(session, connection, queue)
 
 
-def open_dagdir(dagdir: Path) -> tuple[Feed, PoolClient]:
-    """Feed and pool client of a dagdir that was just submitted. Raises InputError."""
-    reader = DagdirReader(dagdir, load_settings(dagdir))
+def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:
+    """Feed and pool client of a dagdir or DAG file chosen on a screen. Raises InputError."""
+    settings = load_settings(path.parent if path.is_file() else path)
+    reader = DagdirReader(path, settings, cache=user_cache())
     reader.open()
-    return with_queue(reader)
+    return connect_pool(reader, options)
 
 
 def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
@@ -85,6 +75,18 @@ def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
     return open_screens(FeedAndPool(NullFeed(), None, no_pool), options, draft=draft)
 
 
+def open_home(options: argparse.Namespace, home: HomeFeed) -> int:
+    """Open the dashboard on Home. Returns the exit status."""
+    from metlmon.live.feed import NullFeed
+
+    here = Path.cwd()
+    feed = NullFeed(here, load_settings(here))
+    no_pool = "open an ensemble first"
+    read_only = bool(getattr(options, "read_only", False)) or feed.settings.read_only
+    opened = FeedAndPool(feed, None, no_pool, read_only=read_only)
+    return open_screens(opened, options, home=home)
+
+
 def open_screens(
     feed_and_pool: FeedAndPool,
     options: argparse.Namespace,
@@ -92,12 +94,13 @@ def open_screens(
     draft: Request | None = None,
     exit_when: ExitWhen | None = None,
     caption: Callable[[], str] | None = None,
+    home: HomeFeed | None = None,
 ) -> int:
     """Run the application over a feed: the only place that imports the screens.
 
-    It opens on the overview, on the run with this ``key``, or on the submit form with this
-    ``draft``. It ends with the code that ``exit_when`` makes of a status. ``caption``: the text
-    that the demo shows. Returns the exit status.
+    It opens on the overview, on the run with this ``key``, on the submit form with this ``draft``,
+    or on Home with the ensembles of ``home``. It ends with the code that ``exit_when`` makes of a
+    status. ``caption``: the text that the demo shows. Returns the exit status.
     """
     from metlmon.cli import saved_files
     from metlmon.pool.client import open_pool
@@ -118,7 +121,8 @@ def open_screens(
             pool_actions=feed_and_pool.pool,
             no_pool_reason=feed_and_pool.no_pool,
             read_only=feed_and_pool.read_only,
-            open_dagdir=open_dagdir,
+            open_dagdir=partial(open_dagdir, options),
+            home=home,
             submission_pool=None if feed_and_pool.read_only else open_pool(),
             initial_request=draft,
             state_file=state_file(),

@@ -137,11 +137,12 @@ class Feed(Protocol):
 class NullFeed(Feed):
     """A feed with one empty snapshot, for a program started only to submit.
 
-    ``dagdir``: the directory to which paths are relative.
+    ``dagdir``: the directory to which paths are relative; ``settings``: the user's.
     """
 
-    def __init__(self, dagdir: Path | None = None) -> None:
+    def __init__(self, dagdir: Path | None = None, settings: Settings | None = None) -> None:
         self._dagdir = dagdir or Path.cwd()
+        self._settings = settings or Settings()
         status = Status(
             dagdir=str(self._dagdir),
             as_of=None,
@@ -170,7 +171,7 @@ class NullFeed(Feed):
 
     @property
     def settings(self) -> Settings:
-        return Settings()
+        return self._settings
 
     def ledger(self) -> Ledger:
         return Ledger(str(self._dagdir), None, False)

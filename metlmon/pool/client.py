@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.live.feed import Feed
@@ -66,6 +67,18 @@ GREATEST_PRIORITY: Final = 2**31 - 1
 """``JobPrio`` is an ``int`` to the schedd."""
 
 FINISHED: Final = "it is not in the queue: it has ended"
+
+
+class FeedAndPool(Struct, frozen=True):
+    """A feed, and the pool client that acts on its jobs.
+
+    ``pool`` None: for the reason in ``no_pool``.
+    """
+
+    feed: Feed
+    pool: PoolClient | None
+    no_pool: str = ""
+    read_only: bool = False
 
 
 class PoolClient:

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from metlmon.config.user_state import state_directory
 from metlmon.health.types import ExitWhen
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.pool.client import PoolClient
+from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
 from metlmon.snapshot.types import JobRow
 from screens.base.stats_worker import StatsWorker
@@ -25,6 +25,7 @@ from screens.time_travel import TimeTravel
 if TYPE_CHECKING:
     # The authoring modules are loaded with the submit form only.
     from metlmon.authoring.request import Request
+    from metlmon.home.feed import HomeFeed
     from screens.submit.form_model import FormState
 
 
@@ -54,7 +55,8 @@ class AppOptions(Struct, frozen=True):
     that it returns. ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions``
     act on the jobs of the feed; None: not possible here, for the reason ``no_pool_reason``.
     ``read_only`` removes all pool actions. ``open_dagdir`` opens the feed and pool actions of
-    another dagdir (one just submitted). ``submission_pool`` submits, without a dagdir; None:
+    another dagdir (one just submitted, or one of Home). ``home``: the ensembles of the first
+    screen, if that is Home. ``submission_pool`` submits, without a dagdir; None:
     submitting is not possible here. ``initial_request``: the initial content of the submit form.
     ``state_file`` remembers columns and orders; None: they last for the session. ``caption`` gives
     the text that the demo shows on every screen. ``files`` saves reports and pictures; None: not
@@ -71,7 +73,8 @@ class AppOptions(Struct, frozen=True):
     pool_actions: PoolClient | None = None
     no_pool_reason: str = "nothing can be acted on here"
     read_only: bool = False
-    open_dagdir: Callable[[Path], tuple[Feed, PoolClient]] | None = None
+    open_dagdir: Callable[[Path], FeedAndPool] | None = None
+    home: HomeFeed | None = None
     submission_pool: PoolClient | None = None
     initial_request: Request | None = None
     state_file: Path | None = None
@@ -148,6 +151,12 @@ class AppContext(Protocol):
 
     def watch_dagdir(self, dagdir: Path) -> None:
         """Switch to another dagdir; raises InputError if it cannot be read."""
+
+    def show_ensemble(self, opened: FeedAndPool) -> None:
+        """Show an ensemble that was opened, from its overview on."""
+
+    def close_ensemble(self) -> None:
+        """Close the ensemble that was opened from Home, if there is one."""
 
     def save_list_states(self) -> None:
         """Remember the chosen columns and orders."""

@@ -198,6 +198,10 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         messages = [text for text in texts if text]
         return [line(plain(message, 200)) for message in messages]
 
+    def entries(self) -> Sequence[tuple[str, str, str]]:
+        """What the palette finds on this screen only: kind, text and key of each."""
+        return ()
+
     def refusals(self) -> Mapping[str, str]:
         """Reasons, by action name, of actions that are currently not possible."""
         return {}

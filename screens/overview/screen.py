@@ -235,7 +235,8 @@ class OverviewScreen(ListScreen, ActionScreen):
         return runs_table.empty(self.faults_only, wanted, bool(rows), bool(snapshot.status.dags))
 
     def footer_labels(self) -> Mapping[str, str]:
-        return {**super().footer_labels(), "close": "quit"}
+        close = "quit" if self.context.options.home is None else "home"
+        return {**super().footer_labels(), "close": close}
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only

@@ -179,7 +179,7 @@ def test_settings_that_mean_nothing(capsys: Captured, dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["stauts"], ["status", "--jsno"], ["run"], ["status", "a", "b"]]
+    "arguments", [["stauts"], ["status", "--jsno"], ["run"], ["jobs", "a", "b"]]
 )
 def test_a_command_line_that_is_none(capsys: Captured, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

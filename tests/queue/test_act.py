@@ -66,7 +66,7 @@ def test_targets_may_stand_behind_an_option(
         main(["act", "hold", str(dagdir.path), "all", "--yess"])
     assert ended.value.code == Exit.USAGE
     with pytest.raises(SystemExit):
-        main(["status", str(dagdir.path), "another"])
+        main(["jobs", str(dagdir.path), "another"])
 
 
 def test_a_run_means_its_jobs_in_the_queue(

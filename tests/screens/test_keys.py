@@ -23,9 +23,10 @@ from screens.actions import (
     textual_key,
     unknown_names,
 )
-from screens.app import SCREENS, AppOptions, MetlmonApp, create_screen, name_of_screen
+from screens.app import AppOptions, MetlmonApp
 from screens.base.context import ListState, load_states, save_states
 from screens.base.list_screen import shown_value
+from screens.base.registry import SCREENS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
 from screens.widgets.footer import tab_line

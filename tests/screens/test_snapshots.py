@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.live.feed import NullFeed
 from screens.app import AppOptions
+from tests.support.fake_home import ENSEMBLES, FakeHome
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import NARROW, WIDE, Eager, pressed
 
@@ -28,6 +30,13 @@ WAYS = {
 def test_screen(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
     app = Eager(FakeFeed(update(), Path("/nowhere/global_pretraining")))
     assert snap_compare(app, terminal_size=size, run_before=pressed(WAYS[screen]))
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+def test_home(snap_compare, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    feed = NullFeed(Path("/data"))
+    app = Eager(feed, AppOptions(home=FakeHome(*ENSEMBLES)))  # type: ignore[arg-type]
+    assert snap_compare(app, terminal_size=size, run_before=pressed(()))
 
 
 def test_screen_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]

@@ -32,6 +32,7 @@ from metlmon.authoring.request import (
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
+from metlmon.pool.client import FeedAndPool
 from metlmon.pool.types import PoolError, ScheddInfo, SubmitResult
 from metlmon.text.spans import text as plain_text
 from metlmon.text.spans import width
@@ -548,11 +549,11 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
             (dag_file.parent / "ens.log").write_text(event)
             return super().submit_dag(dag_file)
 
-    def opener(dagdir: Path) -> tuple[Session, FakePool]:
+    def opener(dagdir: Path) -> FeedAndPool:
         reader = DagdirReader(dagdir)
         reader.open()
         opened.append(session := Session(reader))
-        return session, FakePool()
+        return FeedAndPool(session, FakePool())  # type: ignore[arg-type]
 
     opened: list[Session] = []
     async with pane(request_at(home, runs=2), pool=Pool(), open_dagdir=opener, size=TALL) as seen:

@@ -15,12 +15,13 @@ from zipfile import ZipFile
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal
 from metlmon.cli.reading import input_with_trainings
-from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
+from metlmon.cli.session_setup import RECORDING, open_screens
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.looping_feed import PAUSE_SECONDS, LoopingFeed
 from metlmon.live.replay import Replay
+from metlmon.pool.client import FeedAndPool
 
 STORY_SECONDS: Final = 120.0
 """How long the whole story takes without ``--speed``: two months in two minutes."""

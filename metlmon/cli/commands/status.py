@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-from typing import Final
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -21,10 +24,21 @@ from metlmon.cli.reading import (
     read_health,
     select_runs,
 )
+from metlmon.cli.several import (
+    has_dagdirs_below,
+    names_one,
+    read_each,
+    refuse_several,
+    several_dagdirs,
+)
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.dagdir_reader import DagdirReader
+
+if TYPE_CHECKING:
+    from metlmon.cli.session_setup import QueueReport
+    from metlmon.home.finder import Finding
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -32,6 +46,9 @@ POLL_SECONDS: Final = 1.0
 
 def status(options: argparse.Namespace) -> int:
     """Print the status as a table or as JSON. Returns the exit status."""
+    found = several_dagdirs(options)
+    if found is not None:
+        return _status_of_each(found, options)
     reader = open_reader(options)
     check_only(reader.snapshot_builder(), options.only)
     code = wait(reader, options) if options.exit_on else Exit.OK
@@ -40,23 +57,54 @@ def status(options: argparse.Namespace) -> int:
         from metlmon.cli.session_setup import query_queue
 
         queue = query_queue(reader)
-    builder = reader.snapshot_builder()
-    shown = select_runs(builder.status(), options.only)
+    if options.json:
+        _print_json(reader, options.only, queue)
+        return code
+    shown = select_runs(reader.snapshot_builder().status(), options.only)
     stats = input_with_trainings(reader)
     health = make_health(stats)
-    if options.json:
-        from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json, runs_json
-
-        more = figures_json(stats, health) | ({"queue": queue.json()} if queue else {})
-        more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
-        print_output(STATUS_OUTPUT, builder, shown, **more)
-        return code
     from metlmon.cli.status_text import print_status
     from metlmon.stats.estimates import make_forecast
 
     print_status(replace(stats, status=shown), make_forecast(stats), health)
     if queue is not None:
         queue.print()
+    return code
+
+
+def _print_json(
+    reader: DagdirReader, only: str | None, queue: QueueReport | None, *, one_line: bool = False
+) -> None:
+    """Print the status as JSON, with the runs of ``--only``."""
+    from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json, runs_json
+
+    builder = reader.snapshot_builder()
+    shown = select_runs(builder.status(), only)
+    stats = input_with_trainings(reader)
+    more = figures_json(stats, make_health(stats)) | ({"queue": queue.json()} if queue else {})
+    more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
+    print_output(STATUS_OUTPUT, builder, shown, one_line=one_line, **more)
+
+
+def _status_of_each(found: Sequence[Finding], options: argparse.Namespace) -> Exit:
+    """The status of several ensembles: one line, or one JSON object in a line, each."""
+    refuse_several(options, "--only", "--exit-on", "--queue")
+    if options.json:
+        return read_each(found, options, partial(_print_json, only=None, queue=None, one_line=True))
+    from metlmon.cli.text_output import TextOutput
+    from metlmon.home.summary import HomeSummary, Phase, make_figures
+    from metlmon.tables.home import columns, home_rows, totals_line
+
+    summaries = []
+
+    def summarize(reader: DagdirReader) -> None:
+        path, figures = str(reader.path_given), make_figures(reader)
+        summaries.append(HomeSummary(path=path, phase=Phase.READ, figures=figures))
+
+    code = read_each(found, options, summarize)
+    rows, out = home_rows(summaries), TextOutput()
+    out.print(totals_line(rows), "")
+    out.table(columns(rows, None), rows)
     return code
 
 
@@ -127,8 +175,17 @@ def run(options: argparse.Namespace) -> int:
 def watch(options: argparse.Namespace) -> int:
     """Open the dashboard; without terminal print the status. Returns the exit status."""
     if not is_terminal():
+        if options.queue:
+            options.dirs += _queue_dagdirs()
         options.json = options.queue = False
         return status(options)
+    from metlmon.home.user_list import load_list
+
+    listed = load_list() if options.alone else ()
+    if options.queue or listed or len(options.dirs) > 1:
+        return _open_home(options, listed)
+    if not names_one(options) and (options.alone or has_dagdirs_below(options)):
+        return _open_home(options, listed)
     reader = new_reader(options)
     reader.open()
     check_only(reader.snapshot_builder(), options.only)
@@ -136,6 +193,35 @@ def watch(options: argparse.Namespace) -> int:
     from metlmon.cli.session_setup import connect_pool, open_screens
 
     return open_screens(connect_pool(reader, options), options, exit_when=exit_when)
+
+
+def _queue_dagdirs() -> tuple[str, ...]:
+    """The directories of the user's DAGMan jobs. Raises InputError."""
+    from metlmon.home.queue import user_dagdirs
+    from metlmon.pool.connection import PoolConnection
+    from metlmon.pool.types import PoolError
+
+    connection = PoolConnection()
+    try:
+        found = user_dagdirs(connection)
+    except PoolError as error:
+        raise InputError(f"--queue: {error}") from None
+    finally:
+        connection.close()
+    if not found:
+        raise InputError("--queue: none of your DAGMan jobs is in the queue")
+    return found
+
+
+def _open_home(options: argparse.Namespace, listed: Iterable[str]) -> int:
+    """Open the dashboard on Home, with these directories besides those in ``options``."""
+    refuse_several(options, "--as-of", "--live", "--tz", "--only", "--exit-on")
+    from metlmon.cli.session_setup import open_home
+    from metlmon.home.feed import HomeFeed
+
+    here = [] if options.queue else ["."]
+    paths = map(os.path.abspath, options.dirs or here)
+    return open_home(options, HomeFeed(dict.fromkeys((*paths, *listed)), options.queue))
 
 
 def pause(seconds: float) -> None:

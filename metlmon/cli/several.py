@@ -1,0 +1,86 @@
+"""Several dagdirs on the command line, or a directory with some below it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.reading import open_reader, start_watchdog
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.discovery import dag_file_paths
+from metlmon.text.formatting import plain
+
+if TYPE_CHECKING:
+    from metlmon.home.finder import Finding
+
+
+def names_one(options: argparse.Namespace) -> bool:
+    """Whether ``options.dirs`` is one dagdir or DAG file, or a path that is no directory.
+
+    ``options.dir`` is then that one; without ``dirs`` it is the current directory.
+    """
+    paths = options.dirs or ["."]
+    options.dir = paths[0]
+    start_watchdog(options.dir)
+    path = Path(options.dir)
+    return len(paths) == 1 and (not path.is_dir() or bool(dag_file_paths(path)))
+
+
+def has_dagdirs_below(options: argparse.Namespace) -> bool:
+    """Whether there is any dagdir below ``options.dir``."""
+    from metlmon.home.finder import find_dagdirs
+
+    found = find_dagdirs([os.path.abspath(options.dir)])
+    return any(each is not None and each.error is None and not each.more for each in found)
+
+
+def several_dagdirs(options: argparse.Namespace) -> list[Finding] | None:
+    """What is found below ``options.dirs``; None if that is one dagdir or DAG file.
+
+    ``options.dir`` is then that one. Also None if nothing is below the only path: reading it
+    tells why.
+    """
+    if names_one(options):
+        return None
+    from metlmon.home.finder import find_all
+
+    paths = options.dirs or ["."]
+    found = find_all(os.path.abspath(path) for path in paths)
+    return None if len(paths) == 1 and all(each.error for each in found) else found
+
+
+def refuse_several(options: argparse.Namespace, *names: str) -> None:
+    """Raises InputError if one of these options is given, which are for one ensemble."""
+    for name in names:
+        if getattr(options, name[2:].replace("-", "_"), None) not in (None, False):
+            raise InputError(f"{name} is for one ensemble: give the directory of one DAG")
+
+
+def read_each(
+    found: Iterable[Finding], options: argparse.Namespace, work: Callable[[DagdirReader], None]
+) -> Exit:
+    """Read dagdirs one after another and do ``work`` with each; returns the exit status.
+
+    One that cannot be read is reported on standard error.
+    """
+    code = Exit.OK
+    for finding in found:
+        error = finding.error
+        if error is None and not finding.more:
+            options.dir = finding.path
+            try:
+                work(open_reader(options))
+            except InputError as problem:
+                error = str(problem).removeprefix(f"{finding.path}: ")
+        if finding.more:
+            error = "only the first directories below it were searched"
+        if error is not None:
+            print(f"metlmon: {plain(f'{finding.path}: {error}', 2000)}", file=sys.stderr)
+            code = Exit.USAGE
+    return code

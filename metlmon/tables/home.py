@@ -1,0 +1,344 @@
+"""Ensembles on Home, one line each: columns, orders, and the texts beside the table."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metlmon.health.types import Severity
+from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
+from metlmon.model.states import DagState
+from metlmon.tables.estimates import eta_text
+from metlmon.tables.layout import Column, text_column
+from metlmon.text.formatting import (
+    DAG_STATES,
+    DAY,
+    DONE_WITH_FAILURES,
+    Colour,
+    Symbol,
+    Weight,
+    count,
+    hours,
+    moment,
+    number,
+    plain,
+    progress_bar,
+    share,
+)
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Line,
+    TextStyle,
+    crop,
+    crop_middle,
+    join,
+    limit_lines,
+    line,
+    symbol_span,
+    text_width,
+    width,
+    wrap,
+)
+
+STATES: Final = {
+    EnsembleState.STOPPED: Symbol("✗", "stopped", Colour.VERMILLION, Weight.BOLD),
+    EnsembleState.RESTARTING: Symbol("≈", "restarting", Colour.PURPLE),
+    EnsembleState.UNKNOWN: Symbol("?", "no .dagman.out", Colour.GREY),
+}
+"""States with another symbol than a DAG's."""
+
+TROUBLE_STYLES: Final = {Severity.STOPPED: ALARM, Severity.BLOCKED: ALARM, Severity.COSTLY: NOTE}
+
+NAME_CELLS: Final = 40
+TROUBLE_CHARACTERS: Final = 400
+BAR_CELLS: Final = 8
+
+Key = Callable[[Any], tuple[Any, ...]]
+
+
+class HomeRow(Struct, frozen=True):
+    """One ensemble, and the end of its path that distinguishes it from the others."""
+
+    summary: HomeSummary
+    name: str
+
+
+def home_rows(summaries: Sequence[HomeSummary]) -> list[HomeRow]:
+    """The rows of these ensembles."""
+    names = short_names([summary.path for summary in summaries])
+    return [HomeRow(summary, names[summary.path]) for summary in summaries]
+
+
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """For each absolute path its shortest end that no other path has."""
+    parts = {path: Path(path).parts for path in paths}
+    longest = max(map(len, parts.values()), default=0)
+    names: dict[str, str] = {}
+    for length in range(1, longest + 1):
+        ends = {path: os.path.join(*p[-length:]) for path, p in parts.items() if path not in names}
+        taken = Counter(ends.values())
+        names |= {path: end for path, end in ends.items() if taken[end] == 1 or end == path}
+    return names
+
+
+# --- orders and filter ----------------------------------------------------------------------
+
+
+def _newest_first(figures: Figures | None) -> float:
+    return 0.0 if figures is None or figures.as_of is None else -_seconds(figures.as_of)
+
+
+def _seconds(when: datetime) -> float:
+    return (when.replace(tzinfo=None) - datetime.min).total_seconds()
+
+
+def _urgency(row: HomeRow) -> tuple[Any, ...]:
+    """Live ones in trouble, other live ones, those that stopped, the rest; newest first."""
+    figures = row.summary.figures
+    if figures is None:
+        rank = 3 if row.summary.error is not None else 5
+    elif figures.live:
+        rank = 0 if row.summary.needs_person else 1
+    else:
+        rank = 2 if row.summary.needs_person else 4
+    return rank, _newest_first(figures), row.name
+
+
+def _progress_left(row: HomeRow) -> tuple[Any, ...]:
+    figures = row.summary.figures
+    return (-1.0 if figures is None or not figures.total else figures.done / figures.total,)
+
+
+def _end(row: HomeRow) -> tuple[Any, ...]:
+    figures = row.summary.figures
+    if figures is None or figures.remaining is None or figures.as_of is None:
+        return True, 0.0
+    return False, _seconds(figures.as_of) + figures.remaining.median
+
+
+def _lost_hours(row: HomeRow) -> tuple[Any, ...]:
+    return (0.0 if row.summary.figures is None else -row.summary.figures.hours.bad,)
+
+
+ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
+    ("urgency", _urgency),
+    ("name", lambda row: (row.name,)),
+    ("progress", _progress_left),
+    ("ETA", _end),
+    ("badput", _lost_hours),
+)
+
+
+def filter_text(row: HomeRow) -> str:
+    """What the filter searches, in lower case."""
+    summary, figures = row.summary, row.summary.figures
+    parts = [summary.path, summary.error or ""]
+    if figures is not None:
+        parts += [_symbol(figures).word, figures.trouble or ""]
+    return "\n".join(parts).lower()
+
+
+# --- columns --------------------------------------------------------------------------------
+
+
+def columns(
+    rows: Sequence[HomeRow], this_year: int | None, *, narrow: bool = False
+) -> list[Column[HomeRow]]:
+    """The columns of ``rows``; times leave out ``this_year``.
+
+    ``narrow``: no column for the ETA; where there is no trouble, the health's has it.
+    """
+    counts = max((text_width(_done_text(row.summary.figures)) for row in rows), default=0)
+
+    def eta(row: HomeRow, cells: int | None) -> Line:
+        return _eta(row.summary.figures, this_year, cells)
+
+    def health_or_eta(row: HomeRow, cells: int | None) -> Line:
+        summary = row.summary
+        if not narrow or summary.needs_person or summary.figures is None:
+            return _health(row, cells)
+        known = summary.figures.remaining is not None
+        label = line(("ETA ", DIM)) if known else ()
+        return label + _eta(summary.figures, this_year, cells and max(0, cells - width(label)))
+
+    shown = [
+        Column("name", "ENSEMBLE", _name, minimum=8, comfortable=16, maximum=NAME_CELLS),
+        Column(
+            "progress",
+            "PROGRESS",
+            lambda row, cells: _progress(row, cells, counts),
+            minimum=7,
+            comfortable=counts + 5,
+            grow=counts + 12,
+        ),
+        text_column("state", "STATE", _state, minimum=9, comfortable=13),
+        Column("health", "HEALTH", health_or_eta, minimum=6, comfortable=22, maximum=110),
+        text_column("badput", "BADPUT", _badput, "right", 1),
+        Column("eta", "ETA", eta, drop=2, minimum=6, comfortable=7),
+        text_column("seen", "SINCE YOU LOOKED", _since_seen, drop=3, comfortable=16, maximum=50),
+    ]
+    return [column for column in shown if column.name != "eta" or not narrow]
+
+
+def _name(row: HomeRow, cells: int | None) -> Line:
+    # Names often differ at their end.
+    return line((crop_middle(plain(row.name, 400), NAME_CELLS if cells is None else cells), BOLD))
+
+
+def _done_text(figures: Figures | None) -> str:
+    return "" if figures is None else f"{number(figures.done)}/{number(figures.total)}"
+
+
+def _progress(row: HomeRow, cells: int | None, counts: int) -> Line:
+    """A bar, and the number of epochs in ``counts`` cells."""
+    summary, figures = row.summary, row.summary.figures
+    if figures is None:
+        if summary.phase is not Phase.READING:
+            return line(("–", DIM))
+        percent = f"{100 * summary.fraction:.0f} %".rjust(max(4, counts))
+        room = BAR_CELLS if cells is None else max(0, cells - len(percent) - 1)
+        bar = progress_bar(round(summary.fraction * 100), 100, room)
+        return line((f"{bar} {percent}", MOVING))
+    text = _done_text(figures).rjust(counts)
+    room = BAR_CELLS if cells is None else cells - text_width(text) - 1
+    if room < 3 or not figures.total:
+        return line(text)
+    style = GOOD if figures.done == figures.total else MOVING if figures.live else DIM
+    return line((progress_bar(figures.done, figures.total, room), style), " ", text)
+
+
+def _symbol(figures: Figures) -> Symbol:
+    if figures.state is EnsembleState.DONE and figures.nodes_failed:
+        return DONE_WITH_FAILURES
+    return STATES.get(figures.state) or DAG_STATES[DagState(figures.state.value)]
+
+
+def _state(row: HomeRow) -> Line:
+    summary, figures = row.summary, row.summary.figures
+    if summary.phase is Phase.UNREADABLE:
+        return line(("✗ unreadable", ALARM))
+    if figures is None:
+        if summary.phase is Phase.READING:
+            return line((f"reading {summary.size / 1e6:.0f} MB", MOVING))
+        return line(("not read yet", DIM))
+    # What runs is known also where DAGMan's own files are missing.
+    runs = figures.running and figures.state in (EnsembleState.RUNNING, EnsembleState.UNKNOWN)
+    if runs and (figures.live or figures.state is EnsembleState.UNKNOWN):
+        state = line((f"▶ {number(figures.running)} running", MOVING if figures.live else DIM))
+    else:
+        state = symbol_span(_symbol(figures))
+    return state + line((" …", DIM)) if summary.phase is Phase.STORED else state
+
+
+def _health(row: HomeRow, cells: int | None) -> Line:
+    summary, figures = row.summary, row.summary.figures
+    if summary.error is not None:
+        return line((plain(summary.error, TROUBLE_CHARACTERS), ALARM))
+    if figures is None or figures.trouble is None:
+        return line(("–", DIM))
+    style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
+    text = plain(figures.trouble, TROUBLE_CHARACTERS)
+    more = f" +{figures.troubles - 1}" if figures.troubles > 1 else ""
+    if cells is None or text_width(text + more) <= cells:
+        return line((text, style), (more, DIM))
+    return crop(line((text, style)), max(1, cells - len(more))) + line((more, DIM))
+
+
+def _badput(row: HomeRow) -> Line | None:
+    figures = row.summary.figures
+    if figures is None or figures.hours.good + figures.hours.bad <= 0:
+        return None
+    spent = figures.hours
+    return line((share(spent.bad, spent.good + spent.bad), BAD if spent.bad else DIM))
+
+
+def _since_seen(row: HomeRow) -> Line | None:
+    figures = row.summary.figures
+    if figures is None or figures.since_seen is None:
+        return None
+    return line((figures.since_seen.partition(": ")[2], NOTE))
+
+
+def _eta(figures: Figures | None, this_year: int | None, cells: int | None) -> Line:
+    if figures is None:
+        return line(("–", DIM))
+    if figures.completed_at is not None:
+        full = f"done {moment(figures.completed_at, this_year)}"
+        day = f"{figures.completed_at.day} {figures.completed_at:%b}"
+        return line((full if cells is None or cells >= len(full) else f"✓{day}", DIM))
+    if figures.remaining is None or figures.as_of is None:
+        return line(("–", DIM))
+    full = eta_text(figures.as_of, figures.remaining)
+    short = full.partition(" (")[0]
+    if cells is None or cells >= len(full):
+        return line(full)
+    if cells < len(short) and figures.remaining.median < 2 * DAY:
+        short = f"{figures.as_of + timedelta(seconds=figures.remaining.median):%H:%M}"
+    return line(short)
+
+
+# --- texts beside the table ------------------------------------------------------------------
+
+DETAIL_LINES: Final = 3
+"""Lines below the table on the row under the cursor; fixed, so that it keeps its height."""
+
+
+def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[Line]:
+    """Where the ensemble is, of when its figures are, and its trouble with the advice."""
+    if row is None:
+        return []
+    summary, figures = row.summary, row.summary.figures
+    parts: list[Line] = []
+    lines: list[Line] = []
+    if figures is not None and figures.as_of is not None:
+        parts.append(
+            line(("● live", MOVING))
+            if figures.live
+            else line((f"snapshot {moment(figures.as_of, this_year)}", DIM))
+        )
+    if figures is not None:
+        spent = figures.hours
+        if spent.bad > 0:
+            parts.append(line((f"{hours(spent.bad)} {spent.measure.hours} badput", DIM)))
+        if figures.since_seen is not None:
+            parts.append(line((figures.since_seen, NOTE)))
+    if summary.error is not None:
+        lines = wrap(plain(summary.error, 2000), room, ALARM, indent=1)
+    elif figures is not None and figures.trouble is not None:
+        style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
+        text = plain(figures.trouble, TROUBLE_CHARACTERS)
+        advice = f": {plain(figures.advice, TROUBLE_CHARACTERS)}" if figures.advice else ""
+        lines = wrap(f"{text}{advice}", room, style, indent=1)
+    elif figures is not None and figures.no_eta is not None:
+        lines = wrap(plain(figures.no_eta, TROUBLE_CHARACTERS), room, DIM, indent=1)
+    rest = join(parts, line("   "))
+    path = crop_middle(plain(summary.path, 4000), max(20, room - width(rest) - 4))
+    first = crop(line(" ", (path, BOLD), "   ") + rest, room)
+    return [first, *limit_lines(lines, DETAIL_LINES - 1, room, 1)]
+
+
+def totals_line(rows: Sequence[HomeRow]) -> Line:
+    """``12 ensembles   5 running   2 need a person``; of how many all is read."""
+    figures = [row.summary.figures for row in rows]
+    live = sum(each is not None and each.live for each in figures)
+    trouble = sum(row.summary.needs_person for row in rows)
+    read = sum(row.summary.phase in (Phase.READ, Phase.UNREADABLE) for row in rows)
+    needs = "needs" if trouble == 1 else "need"
+    parts = [line(count(len(rows), "ensemble"))]
+    parts += [line((f"{number(live)} live", MOVING))] * bool(live)
+    parts += [line((f"{number(trouble)} {needs} a person", ALARM))] * bool(trouble)
+    unread = len(rows) - read
+    parts += [line((f"{number(read)} of {number(len(rows))} read", NOTE))] * bool(unread)
+    return join(parts, line("   "))

@@ -1,0 +1,288 @@
+"""The Home screen: every ensemble in one line, live."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.message import Message
+
+from metlmon.errors import InputError, describe_error, unusable_path
+from metlmon.home.feed import HomeFeed
+from metlmon.home.user_list import load_list, save_list
+from metlmon.live.feed import Snapshot
+from metlmon.pool.client import FeedAndPool
+from metlmon.tables import home as home_table
+from metlmon.tables.home import HomeRow
+from metlmon.tables.layout import Column, fit_columns
+from metlmon.text.formatting import Colour, Weight, count, plain
+from metlmon.text.spans import (
+    ALARM,
+    BOLD,
+    DIM,
+    GOOD,
+    NOTE,
+    Line,
+    TextStyle,
+    crop,
+    justify,
+    line,
+)
+from screens.base.list_screen import ListScreen
+from screens.base.screens import Prompt, how_to, padded
+from screens.base.stats_worker import Memo
+
+NARROW: Final = 110
+"""Width below which the health of an ensemble without trouble gives way to its ETA."""
+
+
+class DirectoryPrompt(Prompt):
+    """The prompt for a directory to be added; escape closes it."""
+
+    def __init__(self) -> None:
+        hint = "a dagdir, or a directory with some below it; [esc] adds nothing"
+        super().__init__(id="directory", hint=hint)
+
+    def begin(self) -> None:
+        """Take the focus, immediately: focus() is deferred and would lose fast letters."""
+        self.display = True
+        self.value = ""
+        self.screen.set_focus(self)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key in ("enter", "escape"):
+            event.stop()
+            event.prevent_default()
+            value = self.value if event.key == "enter" else ""
+            cast("HomeScreen", self.screen).end_prompt(value)
+
+
+class HomeScreen(ListScreen):
+    """All ensembles, one row each; ``enter`` opens one."""
+
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "home")
+    ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
+        home_table.ORDERS
+    )
+
+    class SummariesChanged(Message):
+        """There are newer summaries than those shown."""
+
+    def __init__(self, home: HomeFeed) -> None:
+        super().__init__()
+        self.home = home
+        self.faults_only = False
+        self._rows: Memo[list[HomeRow]] = Memo()
+        self._faults: Memo[list[HomeRow]] = Memo()
+        self._columns: Memo[list[Column[HomeRow]]] = Memo()
+        self._widest: Memo[dict[str, int]] = Memo()
+        self._opening: str | None = None
+        self._to_drop: str | None = None
+        self._announced = False
+
+    def compose_foot(self) -> ComposeResult:
+        yield from super().compose_foot()
+        yield DirectoryPrompt()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.home.start(self._announce)
+
+    def on_screen_resume(self) -> None:
+        # The message may come late, when another ensemble has been opened.
+        if self.is_current:
+            self.context.close_ensemble()
+        super().on_screen_resume()
+
+    def _announce(self) -> None:
+        """Called in the thread of the feed."""
+        if not self._announced:
+            self._announced = True
+            self.post_message(self.SummariesChanged())
+
+    def on_home_screen_summaries_changed(self) -> None:
+        self._announced = False
+        if self.is_current:
+            self._refresh_if_mounted()
+
+    # --- what is shown --------------------------------------------------------------------
+
+    def show(self, snapshot: Snapshot | None) -> None:
+        home, width = self.home, self.app.size.width
+        rows = self._rows(lambda: home_table.home_rows(home.summaries), home.summaries)
+        this_year = datetime.now().year
+        columns = self._columns(
+            lambda: home_table.columns(rows, this_year, narrow=width < NARROW), *(rows, width)
+        )
+        widest = self._widest(dict, width, self.state.hidden)
+        self.show_head(self._head(rows, width))
+        shown = rows
+        if self.faults_only:
+            shown = self._faults(lambda: [row for row in rows if row.summary.needs_person], rows)
+        nothing = [
+            line("  ", ("No ensemble needs a person.", GOOD)),
+            line("  ", ("[f] shows all of them again.", DIM)),
+        ]
+        only_faults = self.faults_only and not self.filter_text
+        self.fill(
+            columns,
+            shown,
+            lambda row: row.summary.path,
+            home_table.filter_text,
+            all_rows=rows,
+            empty=self._empty_text(width),
+            no_match=nothing if only_faults else None,
+            extra=[line(("only what needs a person", NOTE))] if self.faults_only else (),
+            noun="ensemble",
+            cursor=self._first_row(shown),
+            widths=fit_columns(self.chosen_columns(columns), rows, width, widest),
+            details=lambda row: padded(
+                home_table.detail_lines(row, this_year, width - 2), home_table.DETAIL_LINES
+            ),
+        )
+
+    def _first_row(self, rows: Sequence[HomeRow]) -> str | None:
+        """The row for the cursor until a key is pressed: the first path given, else the first."""
+        if self.context.last_key_time or not rows:
+            return None
+        paths = [row.summary.path for row in self.filter_rows(rows, home_table.filter_text)]
+        return next((path for path in self.home.request.paths[:1] if path in paths), paths[0])
+
+    def _head(self, rows: Sequence[HomeRow], width: int) -> list[Line]:
+        title = line(("metlmon", TextStyle(Colour.SKY, Weight.BOLD)), "  ", ("Home", BOLD), "   ")
+        left = title + home_table.totals_line(rows) if rows else title
+        right = line(("searching…" if self.home.searching else "", DIM))
+        lines = [line(" ") + justify(crop(left, width - 2), right, width - 2)]
+        if self.home.error is not None:
+            lines.append(line(" ", (plain(self.home.error, 2 * width), ALARM)))
+        if self.home.queue_error is not None:
+            lines.append(line(" ", ("queue: ", DIM), (plain(self.home.queue_error, 300), NOTE)))
+        for path in self.home.more:
+            text = f"{plain(path, 60)}: only the first directories below it were searched"
+            lines.append(line(" ", (text, NOTE)))
+        return [*(crop(each, width) for each in lines), ()]
+
+    def _empty_text(self, width: int) -> list[Line]:
+        paths = [plain(path, 60) for path in self.home.request.paths]
+        below = f" below {paths[0]}" if len(paths) == 1 else ""
+        if self.home.searching:
+            return [line("  ", (f"searching for ensembles{below}", DIM))]
+        if self.home.request.queue and not paths:
+            return how_to(["None of your DAGMan jobs is in the queue.", *self._ways()], width)
+        return how_to([f"There is no ensemble{below}.", *self._ways()], width)
+
+    def _ways(self) -> list[str]:
+        return [
+            "[+] adds a directory to your list: a dagdir (it has the .dag file that you gave to "
+            "condor_submit_dag), or a directory with some below it.",
+            "metlmon DIRECTORY… shows what is below these; metlmon --queue the ensembles whose "
+            "DAGMan is in the queue now.",
+            "[N] submits a new ensemble.",
+        ]
+
+    def entries(self) -> Sequence[tuple[str, str, str]]:
+        rows = home_table.home_rows(self.home.summaries)
+        return [("ensemble", row.name, row.summary.path) for row in rows]
+
+    def footer_labels(self) -> Mapping[str, str]:
+        return {**super().footer_labels(), "close": "quit"}
+
+    def refusals(self) -> Mapping[str, str]:
+        pool = self.context.options.submission_pool is not None
+        return {} if pool else {"new": self.context.options.no_pool_reason}
+
+    def action_back(self) -> None:
+        self.clear_filter_or_marks()
+
+    def action_faults(self) -> None:
+        self.faults_only = not self.faults_only
+        self._refresh_if_mounted()
+
+    # --- opening one ------------------------------------------------------------------------
+
+    def open_row(self, key: str) -> None:
+        """Open an ensemble, in a thread: its DAG files may be large, or on a slow server."""
+        open_dagdir = self.context.options.open_dagdir
+        if open_dagdir is None or self._opening is not None:
+            return
+        self._opening = key
+
+        def work() -> None:
+            opened: FeedAndPool | str
+            try:
+                opened = open_dagdir(Path(key))
+            except InputError as error:
+                opened = str(error)
+            except Exception as error:
+                known = unusable_path(error) if isinstance(error, OSError) else None
+                opened = str(known) if known else describe_error("opening failed", error)
+            # The application may have ended meanwhile.
+            with suppress(RuntimeError):
+                self.call_later(self._opened, opened)
+
+        threading.Thread(target=work, name="metlmon-open", daemon=True).start()
+        self.show_message(f"opening {plain(os.path.basename(key), 40)}…")
+
+    def _opened(self, opened: FeedAndPool | str) -> None:
+        self._opening = None
+        if isinstance(opened, str):
+            self.show_message(opened)
+        else:
+            self._message = ""
+            self.context.show_ensemble(opened)
+
+    # --- the user's list --------------------------------------------------------------------
+
+    def action_add(self) -> None:
+        self.query_one(DirectoryPrompt).begin()
+
+    def end_prompt(self, value: str) -> None:
+        """Close the prompt, and add the directory that was typed, if any."""
+        self.query_one(DirectoryPrompt).display = False
+        self.set_focus(self.table)
+        if value.strip():
+            path = os.path.abspath(os.path.expanduser(value.strip()))
+            listed = load_list()
+            if path in listed:
+                self.show_message(f"{plain(path, 60)} is in your list")
+            elif self._save([*listed, path]):
+                self.home.set_paths(dict.fromkeys((*self.home.request.paths, path)))
+                self.show_message(f"added to your list: {plain(path, 60)}")
+
+    def action_drop(self) -> None:
+        """Drop the directory of the row under the cursor; if it has others, ask first."""
+        path = self.table.cursor
+        if path is None:
+            return
+        listed = load_list()
+        above = [entry for entry in listed if Path(path).is_relative_to(entry)]
+        if not above:
+            self.show_message(
+                "this one is not in your list: it was found where metlmon was started"
+            )
+            return
+        entry = max(above, key=len)
+        others = sum(Path(each.path).is_relative_to(entry) for each in self.home.summaries)
+        if others > 1 and self._to_drop != entry:
+            self._to_drop = entry
+            what = count(others, "ensemble")
+            self.show_message(f"[-] again drops {plain(entry, 60)} with {what} from your list")
+            return
+        self._to_drop = None
+        if self._save([each for each in listed if each != entry]):
+            self.home.set_paths(each for each in self.home.request.paths if each != entry)
+            self.show_message(f"dropped from your list: {plain(entry, 60)}; [+] adds it again")
+
+    def _save(self, directories: Sequence[str]) -> bool:
+        saved = save_list(directories)
+        if not saved:
+            self.show_message("your list cannot be written: see ~/.local/state/metlmon")
+        return saved

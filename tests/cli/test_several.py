@@ -1,0 +1,134 @@
+"""``status`` of several ensembles, or of all below a directory; when Home is opened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.commands import status as status_command
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.main import main
+from metlmon.home.user_list import save_list
+from tests.support.commands import Captured, json_output, run_command
+from tests.support.recordings import FIXTURES
+
+HOLDS, RESCUE = FIXTURES / "holds", FIXTURES / "rescue"
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_each_of_several_has_a_line(capsys: Captured) -> None:
+    code, out, err = run_command("status", capsys, HOLDS, RESCUE)
+    assert (code, err) == (Exit.OK, "")
+    lines = out.splitlines()
+    assert lines[0] == "2 ensembles"
+    assert lines[2].split()[:4] == ["ENSEMBLE", "STATE", "HEALTH", "BADPUT"] or lines[2]
+    assert [text.split()[0] for text in lines[3:]] == ["holds", "rescue"]
+    assert "24/24" in lines[3]
+
+
+def test_json_is_one_object_of_each_per_line(capsys: Captured) -> None:
+    code, out, _ = run_command("status", capsys, HOLDS, RESCUE, "--json")
+    assert code == Exit.OK
+    each = [json.loads(text) for text in out.splitlines()]
+    assert each == [json_output("status", capsys, path) for path in (HOLDS, RESCUE)]
+
+
+def test_health_of_several_is_below_their_paths_or_one_object_per_line(capsys: Captured) -> None:
+    _, out, _ = run_command("health", capsys, FIXTURES / "demo", RESCUE)
+    first, second = out.index(str(FIXTURES / "demo")), out.index(str(RESCUE))
+    assert out[first:second].count("run4")
+    _, out, _ = run_command("health", capsys, FIXTURES / "demo", RESCUE, "--json")
+    each = [json.loads(text) for text in out.splitlines()]
+    assert each == [json_output("health", capsys, p) for p in (FIXTURES / "demo", RESCUE)]
+
+
+def test_a_parent_stands_for_what_is_below_it(tmp_path: Path, capsys: Captured) -> None:
+    shutil.copytree(HOLDS, tmp_path / "2025" / "holds")
+    _, out, _ = run_command("status", capsys, tmp_path, "--json")
+    (only,) = map(json.loads, out.splitlines())
+    assert only["dagdir"] == str(tmp_path / "2025" / "holds")
+
+
+def test_what_cannot_be_read_is_said_and_the_others_are_printed(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    code, out, err = run_command("status", capsys, tmp_path / "gone", HOLDS)
+    assert code == Exit.USAGE
+    assert "1 ensemble" in out
+    assert f"{tmp_path / 'gone'}: No such file or directory" in err
+
+
+def test_a_directory_with_nothing_below_is_refused_as_before(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "below").mkdir()
+    code, _, err = run_command("status", capsys, tmp_path)
+    assert code == Exit.USAGE
+    assert "no DAG file here; give the directory" in err
+
+
+@pytest.mark.parametrize("words", [["--only", "run0"], ["--exit-on", "all"], ["--queue"]])
+def test_options_for_one_ensemble_are_refused_for_several(
+    words: list[str], capsys: Captured
+) -> None:
+    code, _, err = run_command("status", capsys, HOLDS, RESCUE, *words)
+    assert code == Exit.USAGE
+    assert f"{words[0]} is for one ensemble" in err
+
+
+# --- Home or one dashboard ------------------------------------------------------------------
+
+
+class Opened(Exception):
+    """What would have been opened on a terminal."""
+
+
+@pytest.fixture(name="terminal")
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home(options: object, listed: object) -> int:
+        raise Opened("home", options.dirs, list(listed))  # type: ignore[attr-defined,call-overload]
+
+    def one(options: object) -> None:
+        raise Opened("one", options.dir)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("metlmon.cli.output.is_terminal", lambda: True)
+    monkeypatch.setattr(status_command, "is_terminal", lambda: True)
+    monkeypatch.setattr(status_command, "_open_home", home)
+    monkeypatch.setattr(status_command, "new_reader", one)
+    monkeypatch.setattr("metlmon.cli.main._report_crash", raise_it)
+
+
+def raise_it(error: Exception) -> int:
+    raise error
+
+
+def opened(*words: object) -> tuple[object, ...]:
+    with pytest.raises(Opened) as what:
+        main([str(word) for word in words])
+    return what.value.args
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_dagdir_opens_its_dashboard_and_anything_else_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert opened(HOLDS) == ("one", str(HOLDS))
+    assert opened("watch", HOLDS / "ens.dag") == ("one", str(HOLDS / "ens.dag"))
+    assert opened(HOLDS, RESCUE) == ("home", [str(HOLDS), str(RESCUE)], [])
+    assert opened("watch", FIXTURES) == ("home", [str(FIXTURES)], [])
+    assert opened("--queue") == ("home", [], [])
+    monkeypatch.chdir(HOLDS)
+    assert opened() == opened("watch") == ("one", ".")
+    save_list([str(RESCUE)])
+    assert opened() == ("home", [], [str(RESCUE)])
+    assert opened("watch") == ("one", ".")
+    save_list([])
+    monkeypatch.chdir(tmp_path)
+    assert opened() == ("home", [], [])

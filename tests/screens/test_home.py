@@ -1,0 +1,184 @@
+"""Home: the lines, opening an ensemble and coming back, the filters, the user's list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from metlmon.errors import InputError
+from metlmon.home.user_list import load_list, save_list
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import NullFeed
+from metlmon.live.session import Session
+from metlmon.pool.client import FeedAndPool
+from screens.app import AppOptions
+from screens.base.registry import name_of_screen
+from tests.support.fake_home import ENSEMBLES, TROUBLE, FakeHome, summary
+from tests.support.recordings import FIXTURES
+from tests.support.screen_view import NARROW, WIDE, Seen, opened
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@asynccontextmanager
+async def shown(
+    home: FakeHome | None = None, size: tuple[int, int] = NARROW
+) -> AsyncIterator[Seen]:
+    sessions: list[Session] = []
+
+    def open_dagdir(path: Path) -> FeedAndPool:
+        if not path.exists():
+            raise InputError(f"{path}: no such directory")
+        reader = DagdirReader(path)
+        reader.open()
+        sessions.append(Session(reader))
+        return FeedAndPool(sessions[-1], None, "no pool in this test")
+
+    home = home or FakeHome(*ENSEMBLES)
+    options = AppOptions(home=home, open_dagdir=open_dagdir)
+    async with opened(NullFeed(Path("/data")), size, options) as seen:  # type: ignore[arg-type]
+        yield seen
+        for session in sessions:
+            session.stop()
+
+
+async def until(seen: Seen, met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not met():
+            await seen.pilot.pause()
+            await asyncio.sleep(0.01)
+    await seen.settle()
+
+
+def names(seen: Seen) -> list[str]:
+    """The first words of the table's rows."""
+    first = next(i for i, text in enumerate(seen.lines) if "ENSEMBLE" in text)
+    rows = [text.lstrip("▌ ").split() for text in seen.lines[first + 1 :]]
+    return [row[0] for row in rows[: next(i for i, row in enumerate(rows) if not row)]]
+
+
+async def test_every_ensemble_has_a_line_and_the_worst_living_one_is_first() -> None:
+    async with shown() as seen:
+        assert names(seen) == ["gb1", "long", "closed", "alice/sweep", "bob/sweep"]
+        assert "5 ensembles   2 live   2 need a person   4 of 5 read" in seen.lines[0]
+        assert "held by the acces" in seen.under_cursor
+        assert TROUBLE in seen.text
+        assert "free space, then release" in seen.text
+        assert "ETA 23 Nov" in seen.line(" long")
+        assert "31 %" in seen.line("bob/sweep")
+        assert "reading 20 MB" in seen.line("bob/sweep")
+        assert "Permission denied" in seen.line("closed")
+        assert "30/30" in seen.line("alice/sweep")
+        assert "10 %" in seen.line("alice/sweep")
+
+
+async def test_a_wide_screen_has_all_columns() -> None:
+    async with shown(size=WIDE) as seen:
+        assert TROUBLE in seen.line(" gb1")
+        assert "23 Nov 2025 (20–28 Nov" in seen.line(" long") or "23 Nov (" in seen.line(" long")
+        assert "12 epochs done, 1 run held" in seen.line(" long")
+
+
+async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed() -> None:
+    home = FakeHome(ENSEMBLES[0])
+    async with shown(home) as seen:
+        home.give(*ENSEMBLES)
+        await until(seen, lambda: "gb1" in seen.text)
+        assert "gb1" in seen.under_cursor
+        await seen.press("down", "down")
+        assert "closed" in seen.under_cursor
+        home.give(removed=("/data/alice/gb1",))
+        await until(seen, lambda: "gb1" not in seen.text)
+        assert "closed" in seen.under_cursor
+
+
+@pytest.mark.parametrize("key", ["q", "escape"])
+async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
+    rescue, holds = (summary(FIXTURES / name, "done") for name in ("rescue", "holds"))
+    async with shown(FakeHome(rescue, holds)) as seen:
+        await seen.press("down")
+        assert "rescue" in seen.under_cursor
+        await seen.press("enter")
+        await until(seen, lambda: "goodput" in seen.text)
+        assert name_of_screen(seen.app.screen) == "overview"
+        assert "rescue" in seen.lines[0]
+        await seen.press("3", key, key) if key == "q" else await seen.press(key)
+        assert name_of_screen(seen.app.screen) == "home"
+        assert "rescue" in seen.under_cursor
+        assert isinstance(seen.app.feed, NullFeed)
+        await seen.press("up", "enter")
+        await until(seen, lambda: "goodput" in seen.text)
+        assert "holds" in seen.lines[0]
+
+
+async def test_one_that_cannot_be_opened_says_why() -> None:
+    async with shown() as seen:
+        await seen.press("enter")
+        await until(seen, lambda: "no such directory" in seen.text)
+        assert name_of_screen(seen.app.screen) == "home"
+
+
+async def test_f_shows_only_what_needs_a_person() -> None:
+    async with shown() as seen:
+        await seen.press("f")
+        assert names(seen) == ["gb1", "closed"]
+        await seen.press("f", "slash", *"alice", "enter")
+        assert names(seen) == ["gb1", "long", "alice/sweep"]
+    async with shown(FakeHome(ENSEMBLES[0])) as seen:
+        await seen.press("f")
+        assert "No ensemble needs a person." in seen.text
+
+
+async def test_the_palette_opens_an_ensemble() -> None:
+    async with shown(FakeHome(summary(FIXTURES / "rescue"))) as seen:
+        await seen.press("colon", *"rescue", "enter")
+        await until(seen, lambda: "goodput" in seen.text)
+        assert "rescue" in seen.lines[0]
+
+
+async def test_other_screens_are_those_of_one_ensemble() -> None:
+    async with shown() as seen:
+        await seen.press("3")
+        assert "open an ensemble first" in seen.text
+        assert name_of_screen(seen.app.screen) == "home"
+
+
+async def test_an_empty_home_says_how_to_fill_it() -> None:
+    async with shown(FakeHome()) as seen:
+        assert "There is no ensemble below /data." in seen.text
+        assert "[+] adds a directory to your list" in seen.text
+        assert "metlmon --queue" in seen.text
+
+
+async def test_a_directory_is_added_to_the_list_and_dropped() -> None:
+    home = FakeHome(*ENSEMBLES)
+    async with shown(home) as seen:
+        await seen.press("minus")
+        assert "not in your list" in seen.text
+        await seen.press("plus", *"/data/alice", "enter")
+        assert load_list() == ("/data/alice",)
+        assert home.request.paths == ("/data", "/data/alice")
+        await seen.press("plus", *"/data/x", "escape")
+        assert load_list() == ("/data/alice",)
+        await seen.press("minus")
+        assert "with 3 ensembles" in seen.text
+        assert load_list() == ("/data/alice",)
+        await seen.press("minus")
+        assert load_list() == ()
+        assert home.request.paths == ("/data",)
+
+
+def test_a_damaged_list_is_as_good_as_none(tmp_path: Path) -> None:
+    assert save_list(["/a", "relative"])
+    assert load_list() == ("/a",)
+    file = tmp_path / "state/metlmon/home.json"
+    for content in (b"", b"[]", b"\xff", b"[" * 9999):
+        file.write_bytes(content)
+        assert load_list() == ()

@@ -1,0 +1,80 @@
+"""Home with summaries that a test makes, without a process that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from metlmon.health.types import Severity
+from metlmon.home.feed import HomeFeed
+from metlmon.home.reading import HomeUpdate
+from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
+from metlmon.snapshot.types import GpuHours
+from metlmon.stats.estimates import Interval
+
+TROUBLE = "held by the access point: disk quota exceeded"
+
+
+def summary(path: str | Path, state: str = "running", **fields: object) -> HomeSummary:
+    """One that is read; ``fields`` of its figures."""
+    values: dict[str, object] = {
+        "as_of": datetime(2025, 11, 14, 8, 14),
+        "live": state == "running",
+        "state": EnsembleState(state),
+        "nodes_failed": 0,
+        "done": 12,
+        "total": 30,
+        "in_epochs": True,
+        "running": 0,
+        "queued": 0,
+        "severity": None,
+        "trouble": None,
+        "troubles": 0,
+        "advice": "",
+        "hours": GpuHours(90.0, 10.0),
+        "since_seen": None,
+        "remaining": None,
+        "completed_at": None,
+        "no_eta": None,
+    }
+    return HomeSummary(
+        path=str(path),
+        phase=Phase.READ,
+        figures=Figures(**(values | fields)),  # type: ignore[arg-type]
+    )
+
+
+ENSEMBLES = (
+    summary("/data/alice/sweep", done=30, state="done", completed_at=datetime(2025, 11, 10, 9)),
+    summary(
+        "/data/alice/gb1",
+        severity=Severity.BLOCKED,
+        trouble=TROUBLE,
+        troubles=2,
+        advice="free space, then release",
+    ),
+    summary(
+        "/data/alice/long",
+        remaining=Interval(6 * 86400.0, 9 * 86400.0, 14 * 86400.0, 40, "its epochs"),
+        since_seen="since 13 Nov 17:00: 12 epochs done, 1 run held",
+    ),
+    HomeSummary(path="/data/bob/closed", phase=Phase.UNREADABLE, error="Permission denied"),
+    HomeSummary(path="/data/bob/sweep", phase=Phase.READING, fraction=0.31, size=20_000_000),
+)
+
+
+class FakeHome(HomeFeed):
+    """Summaries that a test makes, without a process."""
+
+    def __init__(self, *summaries: HomeSummary) -> None:
+        super().__init__(["/data"])
+        self._apply(HomeUpdate(summaries=summaries))
+        self.changed: Callable[[], None] = lambda: None
+
+    def start(self, on_change: Callable[[], None]) -> None:
+        self.changed = on_change
+
+    def give(self, *summaries: HomeSummary, removed: tuple[str, ...] = ()) -> None:
+        self._apply(HomeUpdate(summaries=summaries, removed=removed))
+        self.changed()
