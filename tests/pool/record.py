@@ -99,7 +99,7 @@ def scrubbed(directory: Path, to: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         data = b"" if path.suffix == ".ckpt" else path.read_bytes()
         data = data.replace(str(directory).encode(), HOME)
-        data = re.sub(rb"/\S*metlmon-pool/client\.conf", b"/etc/condor/condor_config", data)
+        data = re.sub(rb"/\S*metlmon-[-\w]*pool/client\.conf", b"/etc/condor/condor_config", data)
         target.write_bytes(data)
 
 
