@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from statistics import median
 from typing import Final, TypeVar
 
@@ -33,6 +34,9 @@ trainings of minutes, the limit is a quarter of their duration."""
 
 MIN_RUNS: Final = 3
 """Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
+
+MAX_EVICTIONS: Final = 3
+"""Mass evictions at one site that are entries of their own; more are one entry."""
 
 DAY: Final = 86400.0
 """Errors of a full disk within a day are one entry."""
@@ -64,8 +68,11 @@ def lost_executions(
     for group_of_disk in full:
         yield _full_disk(facts, group_of_disk)
     together, rest = _mass_evictions(facts, rest)
-    for site, evicted in together:
-        yield _mass_eviction(facts, site, evicted)
+    for site, pairs in group_by(together, lambda pair: pair[0]).items():
+        if len(pairs) > MAX_EVICTIONS:
+            yield _mass_evictions_of(facts, site, [evicted for _, evicted in pairs])
+        else:
+            yield from (_mass_eviction(facts, site, evicted) for _, evicted in pairs)
     yield from _by_cause(facts, rest)
 
 
@@ -80,14 +87,19 @@ def _explains(
             return group
     if entry.outcome is Outcome.FAILED:
         return failures.by_node.get(entry.key) if entry.key is not None else None
-    if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES or _is_removal(entry):
+    if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
         return removals.by_job.get(entry.job)
-    return None
+    return removals.by_job.get(entry.job) if _is_removal(entry.cause or "") else None
 
 
-def _is_removal(entry: ExecutionEntry) -> bool:
-    reason = (entry.reason or "")[:400]
-    return any(word in reason for word in ("DAG Removed", "OtherJobRemoveRe", "condor_rm"))
+@lru_cache(maxsize=4096)
+def _is_removal(cause: str) -> bool:
+    return "OtherJobRemoveRe" in cause or "condor_rm" in cause
+
+
+@lru_cache(maxsize=4096)
+def _names_full_disk(cause: str) -> bool:
+    return QUOTA_REASON.search(cause) is not None
 
 
 # --- full disks -------------------------------------------------------------------------------
@@ -97,7 +109,7 @@ def _split_full_disk(
     ended: Sequence[ExecutionEntry],
 ) -> tuple[list[ExecutionEntry], list[list[ExecutionEntry]]]:
     """The executions that no full disk ended, and those that one did, grouped by time."""
-    affected = [e for e in ended if e.reason and QUOTA_REASON.search(e.reason[:2000])]
+    affected = [e for e in ended if _names_full_disk(e.cause or "")]
     if not affected:
         return list(ended), []
     # A full disk truncates the log, too: a missing reason is that of simultaneous ends.
@@ -176,6 +188,27 @@ def _mass_eviction(facts: Facts, site: str | None, group: list[ExecutionEntry]) 
         until=last,
         gpu_hours=lost,
         reason=next((e.reason for e in group if e.reason), None),
+    )
+
+
+def _mass_evictions_of(
+    facts: Facts, site: str | None, groups: Sequence[list[ExecutionEntry]]
+) -> HealthEntry:
+    """One entry on many mass evictions at one site."""
+    evicted = [entry for group in groups for entry in group]
+    lost = facts.hours(evicted)
+    return make_entry(
+        kind="evictions",
+        text=f"{count(len(groups), 'mass eviction')}{'' if site is None else f' at {site}'} of "
+        f"{count(len(evicted), 'job')}, {hours(lost)} {facts.ledger.measure.short} badput",
+        advice="If they happen again, ask the site what ends there, or leave it out",
+        is_open=False,
+        entries=evicted,
+        key=str(site),
+        since=min(map(end_of, evicted)),
+        until=max(map(end_of, evicted)),
+        gpu_hours=lost,
+        reason=next((e.reason for e in evicted if e.reason), None),
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from math import log
 from statistics import median
 from typing import Final
 
-from metlmon.health.advice import is_quota
+from metlmon.health.advice import QUOTA_REASON, is_quota
 from metlmon.health.facts import Facts
 from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
@@ -41,7 +43,7 @@ they succeed as often as elsewhere. The hosts of a site are many, so theirs is s
 MAX_HOST_LUCK: Final = 1e-5
 
 USER_ACTION: Final = re.compile(
-    r"condor_(?:hold|rm|vacate)|\(by user |DAG Removed|OtherJobRemoveRe|MAX_TRANSFER_"
+    r"condor_(?:hold|rm|vacate)|\(by a user\)|OtherJobRemoveRe|MAX_TRANSFER_"
 )
 """What a user or the access point did, wherever the job ran."""
 
@@ -99,10 +101,15 @@ def _is_evidence(entry: ExecutionEntry) -> bool:
     """Whether the place may be the reason why an execution was lost."""
     if entry.outcome in (Outcome.IN_FLIGHT, Outcome.REMOVED) or entry.uncertain:
         return False
-    reason = entry.reason
-    if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, reason):
+    if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, None):
         return False
-    return reason is None or not USER_ACTION.search(reason[:400])
+    return not _is_elsewhere(entry.cause or "")
+
+
+@lru_cache(maxsize=4096)
+def _is_elsewhere(cause: str) -> bool:
+    """Whether a folded reason names the access point or a user, not the place."""
+    return USER_ACTION.search(cause) is not None or QUOTA_REASON.search(cause) is not None
 
 
 def _is_black_hole(tally: _Tally, elsewhere: Iterable[_Tally], max_luck: float) -> bool:
@@ -158,15 +165,18 @@ def wrong_sites(facts: Facts) -> Iterator[HealthEntry]:
     served_targets = _served_targets(facts)
     if not served_targets:
         return
-    known = group_by(facts.ledger.epochs, lambda epoch: epoch.dag)
+    known: defaultdict[str, set[str]] = defaultdict(set)
+    for epoch in facts.ledger.epochs:
+        if epoch.target:
+            known[epoch.dag].add(epoch.target)
     for (dag, target), served in served_targets.items():
-        names = frozenset(
-            normalize_name(epoch.target) for epoch in known.get(dag or "", ()) if epoch.target
-        )
-        missed = [e for e in served if misses_target(target, e.site, names)]
-        if len(missed) == len(served):
+        names = frozenset(map(normalize_name, known.get(dag or "", ())))
+        by_site = group_by(served, lambda e: e.site)
+        sites = {site for site in by_site if misses_target(target, site, names)}
+        if sites == by_site.keys():
             # The site may just be named differently: count only other targets' sites.
-            missed = [e for e in missed if names_other_target(target, e.site, names)]
+            sites = {site for site in sites if names_other_target(target, site, names)}
+        missed = [e for e in served if e.site in sites]
         if len(missed) < MIN_RUNS or 2 * len(missed) <= len(served):
             continue
         ongoing = any(e.end is None for e in missed)

@@ -179,7 +179,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         lost = f", {hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
         last = f", last {moment(entry.until, this_year)}" if entry.until is not None else ""
         title = KINDS[entry.kind].title
-        text = entry.text if entry.text.startswith(title) else f"{title}: {entry.text}"
+        text = entry.text if title in entry.text else f"{title}: {entry.text}"
         extent = _extent(entry)
         yield from _wrapped(
             f"{SEVERITIES[entry.severity].glyph} {text} ({extent}{lost}{last})", cells, 1, DIM
