@@ -99,6 +99,13 @@ class Facts:
             return self.ledger.live
         return row.state in ALIVE
 
+    def is_last_of_run(self, job: JobEntry) -> bool:
+        """Whether a job of no DAG is the last one of its run; no DAG will run it again."""
+        if self.dags:
+            return False
+        run = self.runs.get(job.run or "")
+        return run is None or run.latest is None or run.latest.cluster in (None, job.job[0])
+
     def runs_again(self, fault: NodeFault) -> bool:
         """Whether DAGMan, submitted again since the node failed, will run the node again."""
         row = self.dags.get(fault.dag)

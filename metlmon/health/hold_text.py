@@ -60,9 +60,9 @@ def _words(hold: HoldEntry, advice: Advice) -> str:
     if policy is not None:
         return shorten(f"{advice.title}: {policy.expression}")
     if hold.code == 1:
-        user = _USER.search(reason)
-        said = "" if reason.startswith("via condor_hold") or not reason else f": {reason}"
-        return shorten(f"held by {user[1] if user else 'a user'}{said}")
+        user, said = _USER.search(reason), _USER.sub("", reason).strip()
+        more = "" if not said or said.startswith("via ") else f": {said}"
+        return shorten(f"held by {user[1] if user else 'a user'}{more}")
     if hold.code not in CODES_WITH_REASON:
         return advice.title
     if not reason:

@@ -14,7 +14,7 @@ from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, hold_cause, hold_text
 from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobId
-from metlmon.model.reasons import find_policy, held_limit
+from metlmon.model.reasons import find_policy, removal_limit
 from metlmon.snapshot.ledger import HoldEntry, JobEntry
 
 
@@ -24,7 +24,7 @@ class Holds:
     def __init__(self, facts: Facts, removals: Removals, policies: Mapping[JobId, str]) -> None:
         self._facts = facts
         self._clock = RemovalClock(facts, policies)
-        self._groups: dict[tuple[HoldCause, bool], Group] = {}
+        self._groups: dict[tuple[HoldCause, bool, bool], Group] = {}
         self.by_job: dict[tuple[JobId, str], Group] = {}
         """By job and cause of the hold, for the executions that it ended."""
         for job in facts.held:
@@ -53,7 +53,7 @@ class Holds:
         if not job.holds:
             return
         hold = job.holds[-1]
-        group = self._group(hold, is_open=True)
+        group = self._group(hold, is_open=True, dagman=job.dagman)
         group.add_job(job, hold.start)
         fault = self._facts.faults.get(job.key) if job.key is not None else None
         if fault is not None and fault.job == job.job:
@@ -65,19 +65,20 @@ class Holds:
         self.by_job[job.job, hold.cause] = group
 
     def _add_past(self, job: JobEntry, hold: HoldEntry) -> None:
-        group = self._group(hold, is_open=False)
+        group = self._group(hold, is_open=False, dagman=job.dagman)
         group.add_job(job, hold.start, hold.end)
         self.by_job[job.job, hold.cause] = group
 
-    def _group(self, hold: HoldEntry, *, is_open: bool) -> Group:
+    def _group(self, hold: HoldEntry, *, is_open: bool, dagman: bool) -> Group:
+        """``dagman``: the job is the DAGMan of a sub-DAG."""
         cause = hold_cause(hold)
-        group = self._groups.get((cause, is_open))
+        group = self._groups.get((cause, is_open, dagman))
         if group is None:
-            quota = is_quota(hold.code, hold.subcode, hold.reason)
+            kind = "quota" if is_quota(hold.code, hold.subcode, hold.reason) else "held"
             advice = hold_advice(hold.code, hold.subcode, hold.reason)
             policy = find_policy(hold.reason)
-            group = self._groups[cause, is_open] = Group(
-                "quota" if quota else "held",
+            group = self._groups[cause, is_open, dagman] = Group(
+                "dag-held" if dagman else kind,
                 " ".join(map(str, cause)),
                 is_open=is_open,
                 text=hold_text(hold),
@@ -104,7 +105,7 @@ class RemovalClock:
         limits: dict[str, int] = {}
         for job in facts.removed:
             policy = find_policy(job.removal)
-            limit = held_limit(policy.expression) if policy is not None else None
+            limit = removal_limit(policy.expression) if policy is not None else None
             if limit is not None and policy is not None:
                 limits[policy.expression] = limit
         self._seen = min(limits.values(), default=None)
@@ -112,6 +113,6 @@ class RemovalClock:
     def removal_at(self, job: JobEntry, hold: HoldEntry) -> datetime | None:
         """When the job will be removed; None if no policy is known."""
         expression = self._policies.get(job.job)
-        own = held_limit(expression) if expression is not None else None
+        own = removal_limit(expression) if expression is not None else None
         limits = [limit for limit in (own, self._seen) if limit is not None]
         return hold.start + timedelta(seconds=min(limits)) if limits else None

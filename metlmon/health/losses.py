@@ -18,7 +18,7 @@ from metlmon.health.groups import Group, make_entry
 from metlmon.health.hold_text import shorten
 from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
-from metlmon.health.removals import Removals
+from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry
@@ -36,7 +36,7 @@ MIN_RUNS: Final = 3
 """Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
 
 MAX_EVICTIONS: Final = 3
-"""Mass evictions at one site that are entries of their own; more are one entry."""
+"""Mass evictions at one site, and full disks, that are entries of their own; more are one."""
 
 DAY: Final = 86400.0
 """Errors of a full disk within a day are one entry."""
@@ -65,6 +65,8 @@ def lost_executions(
         elif not entry.uncertain:
             rest.append(entry)
     rest, full = _split_full_disk(rest)
+    if len(full) > MAX_EVICTIONS:
+        full = [[entry for group in full for entry in group]]
     for group_of_disk in full:
         yield _full_disk(facts, group_of_disk)
     together, rest = _mass_evictions(facts, rest)
@@ -89,12 +91,15 @@ def _explains(
         return failures.by_node.get(entry.key) if entry.key is not None else None
     if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
         return removals.by_job.get(entry.job)
-    return removals.by_job.get(entry.job) if _is_removal(entry.cause or "") else None
+    if not _is_removal(entry.cause or ""):
+        return None
+    of_node = failures.by_node.get(entry.key) if entry.key is not None else None
+    return of_node or removals.by_job.get(entry.job)
 
 
 @lru_cache(maxsize=4096)
 def _is_removal(cause: str) -> bool:
-    return "OtherJobRemoveRe" in cause or "condor_rm" in cause
+    return "OtherJobRemoveRe" in cause or "condor_rm" in cause or cause.startswith(BY_DAGMAN)
 
 
 @lru_cache(maxsize=4096)
@@ -132,7 +137,7 @@ def _full_disk(facts: Facts, group: list[ExecutionEntry]) -> HealthEntry:
     lost = facts.hours(group)
     return make_entry(
         kind="quota",
-        text=f"disk full or over quota: {count(len(group), 'execution')} ended by it, "
+        text=f"disk full or over disk quota: {count(len(group), 'execution')} ended by it, "
         f"{hours(lost)} {facts.ledger.measure.short} badput",
         advice=QUOTA.text,
         is_open=False,
@@ -217,18 +222,21 @@ def _mass_evictions_of(
 
 def _by_cause(facts: Facts, ended: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
     """Lost executions that were run again, by cause."""
-    groups: dict[tuple[str, str, int | None], Group] = {}
+    groups: dict[tuple[str, str, int | None, bool], Group] = {}
+    strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
-        cause = entry.cause or ""
-        group = groups.get((kind, cause, entry.code))
+        cause, is_open = entry.cause or "", entry.job in strays
+        group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
             known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None
             advice = known.text if known is not None else KIND_ADVICE[kind][0]
-            group = groups[kind, cause, entry.code] = Group(
+            if is_open:
+                advice = "See in the job's output why; then submit it again"
+            group = groups[kind, cause, entry.code, is_open] = Group(
                 kind,
                 f"{cause} {entry.code}",
-                is_open=False,
+                is_open=is_open,
                 text=shorten(cause),
                 advice=advice,
                 code=entry.code,

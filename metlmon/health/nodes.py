@@ -109,10 +109,13 @@ def _text(group: Group) -> str:
     faults, cause = group.faults, group.fields["text"]
     tries = {fault.attempts for fault in faults}
     suffix = ""
-    if group.kind == "retries-exhausted":
+    if group.kind == "retries-exhausted" or (group.kind == "script-failed" and tries != {1}):
         suffix = ", all tries used"
-        if len(tries) == 1 and (used := next(iter(tries))) > 1:
-            suffix = f", {number(used)} of {number(used)} tries used"
+        if len(tries) == 1:
+            used = number(next(iter(tries)))
+            suffix = f", {used} of {used} tries used" if used not in ("0", "1") else ""
+    if "node retries)" in cause:
+        suffix = ""
     if len(faults) > 1:
         return f"{cause}{suffix}"
     fault = faults[0]

@@ -27,6 +27,10 @@ _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 _WITH_DAG: Final = re.compile(r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId")
 
 
+BY_DAGMAN: Final = ("Node Error:", "DAG Error:", "DAG Abort:", "DAG Limit:")
+"""Beginnings of the reasons for which DAGMan itself removes jobs, in the name of the user."""
+
+
 class Removal(NamedTuple):
     """Who removed a job: the kind of entry, the words, and a policy's expression."""
 
@@ -52,8 +56,13 @@ def removal_of(reason: str | None, dag_reason: str | None = None) -> Removal:
         who = _policy_words(policy.expression, system=policy.is_system)
         return Removal("removed-by-policy", who, policy.expression)
     user = _USER.search(text)
-    if user is not None:
+    if user is not None and not text.startswith(BY_DAGMAN):
         return Removal("removed-by-user", f"removed by {user[1]} (condor_rm)")
+    if text.startswith(BY_DAGMAN):
+        said = _USER.sub("", text).strip()
+        if said.startswith(BY_DAGMAN[0]):
+            said = "another job of the node failed"
+        return Removal("run-removed", f"removed by DAGMan: {said}")
     return Removal("run-removed", f"removed: {text}" if text else "removed, no reason logged")
 
 
@@ -112,8 +121,8 @@ class Removals:
         row = self._facts.dags.get(job.dag or "")
         removal = removal_of(job.removal, row.removal if row is not None else None)
         if job.key is None:
-            # Nobody runs a job of no DAG again; a user who removes one means it.
-            is_open = removal.kind == "removed-by-policy" and not self._facts.dags
+            # A user who removes a job of no DAG means it.
+            is_open = removal.kind == "removed-by-policy" and self._facts.is_last_of_run(job)
         group = self._group(job, removal, last_hold(job), is_open=is_open)
         hold = last_hold(job)
         group.add_job(job, hold.start if hold is not None else job.ended, job.ended)

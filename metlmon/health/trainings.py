@@ -38,10 +38,10 @@ def diverged_runs(facts: Facts) -> Iterator[HealthEntry]:
         yield make_entry(
             kind="diverged",
             text=f"{metric_curves.metric} {curve_symbol(curve).word}{since}",
-            advice="Stop the run, or restart it from an earlier checkpoint with a lower learning "
-            "rate",
+            advice=f"{'Stop the run, or restart' if goes_on else 'Restart'} it from an earlier "
+            "checkpoint with a lower learning rate",
             act="stop" if goes_on else None,
-            is_open=goes_on or run.epochs_done < run.epochs_total,
+            is_open=goes_on or (not run.stopped and run.epochs_done < run.epochs_total),
             key=curve.run,
             runs=(curve.run,),
             dag=run.dag,
@@ -49,20 +49,23 @@ def diverged_runs(facts: Facts) -> Iterator[HealthEntry]:
 
 
 def configuration_changes(facts: Facts) -> Iterator[HealthEntry]:
-    """Arguments that changed between the epochs of one run."""
+    """Arguments that changed between the epochs of one run; runs with the same changes once."""
+    groups: dict[tuple[bool, str], list[str]] = {}
     for key, training in facts.stats_input.trainings.items():
         changes = list(_changes(training.arguments)) if key in facts.runs else []
-        if not changes:
-            continue
-        more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
+        if changes:
+            more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
+            is_open = facts.runs[key].state not in ENDED_RUNS
+            groups.setdefault((is_open, f"{'; '.join(changes[:3])}{more}"), []).append(key)
+    for (is_open, changed), runs in groups.items():
         yield make_entry(
             kind="configuration",
-            text=f"arguments changed: {'; '.join(changes[:3])}{more}",
+            text=f"arguments changed: {changed}",
             advice="If this was not intended, compare the args.txt of these versions: epochs "
             "with other arguments are not of the same model",
-            is_open=facts.runs[key].state not in ENDED_RUNS,
-            key=key,
-            runs=(key,),
+            is_open=is_open,
+            key=runs[0],
+            runs=tuple(runs),
         )
 
 

@@ -323,7 +323,7 @@ STATUS_REPORT_KINDS: Final = {
 """By NodeStatus of the node status file; only values that job events may not show."""
 
 
-def _failed_part(details: str) -> str:
+def failed_part(details: str) -> str:
     """The part of a node that failed, by DAGMan's StatusDetails."""
     if details.startswith("Job submit"):
         return "submit"
@@ -332,7 +332,7 @@ def _failed_part(details: str) -> str:
     return "pre" if details.startswith("PRE ") else "job"
 
 
-def _failure_text(part: str, value: int | None) -> str:
+def failure_text(part: str, value: int | None) -> str:
     """The text of DAGMan's StatusDetails. Source: ``dag.cpp``."""
     if part == "submit":
         return "Job submit failed"

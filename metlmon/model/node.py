@@ -19,8 +19,8 @@ from metlmon.model.dag_reports import (
     STATUS_REPORT_KINDS,
     NodeReport,
     NodeReportKind,
-    _failed_part,
-    _failure_text,
+    failed_part,
+    failure_text,
 )
 from metlmon.model.job_events import Job, JobId, JobKey, NodeRecord, PostResult
 from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
@@ -502,7 +502,7 @@ class NodeStateResolver:
         if last is not None and last.kind in FAILED_PARTS:
             part, time, value = FAILED_PARTS[last.kind], last.time, last.value
         elif details is not None:
-            part, time, value = _failed_part(details), report.time, None
+            part, time, value = failed_part(details), report.time, None
         else:
             return None, None
         submitted = result.submitted if result is not None else None
@@ -510,7 +510,7 @@ class NodeStateResolver:
         is_in_events = post is not None or (result is not None and result.state in FAILED_JOB)
         if older or (part in ("job", "post") and is_in_events):
             return None, None
-        return time, NodeFailure(part, details or _failure_text(part, value), value)
+        return time, NodeFailure(part, details or failure_text(part, value), value)
 
     def _exit_codes(
         self, result: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None

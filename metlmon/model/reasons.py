@@ -170,20 +170,41 @@ def _held_for(reason: str | None) -> int | None:
 
 
 def held_limit(expression: str) -> int | None:
-    """Seconds on hold from which a policy removes a job.
+    """Seconds that a job was held at least when this policy removed it.
 
     None if the policy may be true without a hold.
     """
     minimums: list[int] = []
+    for durations, is_held, _ in _alternatives(expression):
+        if not durations or not is_held:
+            return None
+        minimums.append(max(durations))
+    return min(minimums) if minimums and 0 < min(minimums) <= LONGEST_HOLD else None
+
+
+def removal_limit(expression: str) -> int | None:
+    """Seconds on hold after which a policy removes any job.
+
+    None if that depends on more than the hold and its duration.
+    """
+    limits = [
+        max(durations)
+        for durations, is_held, depends in _alternatives(expression)
+        if durations and is_held and not depends
+    ]
+    return min(limits) if limits and 0 < min(limits) <= LONGEST_HOLD else None
+
+
+def _alternatives(expression: str) -> Iterator[tuple[list[int], bool, bool]]:
+    """Of each alternative: its durations of a hold, whether it is of a hold, and of more."""
     for alternative in _split(_strip_parentheses("".join(expression.split()).lower()), "||"):
         terms = [
             re.sub(r"[()]", "", term) for term in _split(_strip_parentheses(alternative), "&&")
         ]
-        durations = [duration for term in terms if (duration := _FOR_LONGER.fullmatch(term))]
-        if not durations or not any(_IS_HELD.fullmatch(term) for term in terms):
-            return None
-        minimums.append(max(prod(map(int, duration[1].split("*"))) for duration in durations))
-    return min(minimums) if minimums and 0 < min(minimums) <= LONGEST_HOLD else None
+        matches = [_FOR_LONGER.fullmatch(term) for term in terms]
+        durations = [prod(map(int, match[1].split("*"))) for match in matches if match]
+        held = sum(_IS_HELD.fullmatch(term) is not None for term in terms)
+        yield durations, held > 0, len(durations) + held < len(terms)
 
 
 def _depths(text: str) -> list[int]:

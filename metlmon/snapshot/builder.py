@@ -14,10 +14,10 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from metlmon.model.dag_reports import NodeReportKind
-from metlmon.model.job_events import NodeKey
+from metlmon.model.dag_reports import NodeReportKind, failure_text
+from metlmon.model.job_events import NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
-from metlmon.model.node import NodeState
+from metlmon.model.node import NodeFailure, NodeState
 from metlmon.model.run import Run
 from metlmon.model.states import ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
@@ -357,6 +357,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
     futile = state.state is State.FUTILE
     result = None if futile else aggregates.submission_result(key)
     attempts = 0 if futile else max((e.attempt for e in aggregates.node_executions(key)), default=0)
+    failure = state.failure or _failed_post(aggregates.nodes[key], state)
     return NodeFault(
         key=key,
         dag=aggregates.dag_file(key[0]),
@@ -370,11 +371,21 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         job=state.job.id if state.job is not None else None,
         attempts=attempts or (len(result.submit_times) if result is not None else 0),
         retries=node.retries,
-        part=state.failure.part if state.failure is not None else None,
-        reason=state.failure.text if state.failure is not None else None,
+        part=failure.part if failure is not None else None,
+        reason=failure.text if failure is not None else None,
         failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
         subdag=builder.subdag_key(key) if node.subdag is not None else None,
     )
+
+
+def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
+    """The failure of a node whose POST script failed although its job succeeded."""
+    post, job = record.posts[-1] if record.posts else None, state.job
+    if state.state is not State.FAILED or post is None or post.ok or job is None:
+        return None
+    if job.history().state is not State.COMPLETED:
+        return None
+    return NodeFailure("post", failure_text("post", post.value), post.value)
 
 
 def _epochs(aggregates: Aggregates, run: Run) -> Iterator[EpochEntry]:

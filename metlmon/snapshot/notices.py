@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
+from metlmon.dagman import rescue_number
 from metlmon.model.attributor import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
@@ -49,6 +50,7 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
     yield from _dagman_errors(ensemble)
     for dag in ensemble.dags.values():
         yield from _missing_files(aggregates, dag)
+        yield from _lost_rescue(dag)
         yield from _changed_dag_file(aggregates, dag)
         yield from _different_counts(aggregates, dag)
         yield from _outdated_files(aggregates, dag)
@@ -144,6 +146,25 @@ def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     else:
         return
     yield Notice("missing-rescue", file, None, f"{text}; put it beside the DAG file")
+
+
+def _lost_rescue(dag: Dag) -> Iterator[Notice]:
+    """The newest rescue file that DAGMan wrote since its last start is not here."""
+    times = {name: when for name, when in dag.out_times.written.items() if not _is_cut(dag, when)}
+    newest = max(times, key=lambda name: times[name], default=None)
+    if newest is None:
+        return
+    number = rescue_number(newest, PurePath(dag.file).name)
+    last = dag.processes[-1] if dag.processes else None
+    if number is None or number <= max(dag.rescue_files, default=0):
+        return
+    if last is None or last.start is None or last.start <= times[newest]:
+        text = f"DAGMan wrote it at {moment(times[newest])}, and it is not here"
+        yield Notice("missing-rescue", newest, None, f"{text}; put it beside the DAG file")
+
+
+def _is_cut(dag: Dag, when: datetime) -> bool:
+    return dag.cut is not None and when > dag.cut
 
 
 def _nodes(number: int) -> str:

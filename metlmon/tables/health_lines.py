@@ -165,7 +165,8 @@ def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
         held = age((as_of - entry.since).total_seconds())
         left = (entry.removal_at - as_of).total_seconds()
         return f"held {held}, " + (f"removed in {age(left)}" if left > 0 else "to be removed now")
-    lasted = f" ({duration((as_of - entry.since).total_seconds())})" if as_of is not None else ""
+    seconds = (as_of - entry.since).total_seconds() if as_of is not None else 0.0
+    lasted = f" ({duration(seconds)})" if seconds > 0 else ""
     return f"since {moment(entry.since, this_year)}{lasted}"
 
 
@@ -178,7 +179,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
     for entry in entries[:MAX_CLOSED]:
         lost = f", {hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
         last = f", last {moment(entry.until, this_year)}" if entry.until is not None else ""
-        title = KINDS[entry.kind].title
+        title = entry.heading or KINDS[entry.kind].title
         text = entry.text if title in entry.text else f"{title}: {entry.text}"
         extent = _extent(entry)
         yield from _wrapped(
