@@ -59,6 +59,8 @@ class Facts:
         self._sort_jobs()
         self.executions: list[ExecutionEntry] = [e for e in ledger.executions if not e.dagman]
         self.bad: list[ExecutionEntry] = [e for e in ledger.executions if e.cause is not None]
+        self.uncertain: set[int] = set()
+        """Lost executions (``id``) whose end no entry explains but a gap in the log."""
         self.blocked = BlockedEpochs(self)
 
     def _sort_jobs(self) -> None:

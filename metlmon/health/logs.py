@@ -61,6 +61,7 @@ def log_gaps(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
     silence_limit = max(SILENT_SECONDS, SILENT_TIMES * min(intervals, default=0.0))
     for gap in gaps:
         lost = len(gap.lost)
+        hours = facts.hours(e for e in gap.lost if id(e) in facts.uncertain)
         if gap.seconds < silence_limit:
             # Ends are missing from a log that continued for other jobs.
             yield make_entry(
@@ -72,6 +73,7 @@ def log_gaps(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
                 since=gap.since,
                 until=gap.until,
                 entries=gap.lost,
+                gpu_hours=hours,
                 key=f"{gap.since} end",
             )
             continue
@@ -90,6 +92,7 @@ def log_gaps(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
             since=since,
             until=until,
             entries=gap.lost,
+            gpu_hours=hours,
         )
     if glued and not gaps:
         yield make_entry(

@@ -19,7 +19,7 @@ from metlmon.health.hold_text import shorten
 from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
 from metlmon.health.removals import BY_DAGMAN, Removals
-from metlmon.health.types import HealthEntry, Severity
+from metlmon.health.types import HealthEntry
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.epoch_times import USER_VACATE_CODES
@@ -36,10 +36,7 @@ MIN_RUNS: Final = 3
 """Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
 
 MAX_EVICTIONS: Final = 3
-"""Mass evictions at one site, and full disks, that are entries of their own; more are one."""
-
-DAY: Final = 86400.0
-"""Errors of a full disk within a day are one entry."""
+"""Mass evictions at one site that are entries of their own; more are one entry."""
 
 EVICTION_OUTCOMES: Final = frozenset(
     {Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED}
@@ -62,13 +59,19 @@ def lost_executions(
             group.seconds += facts.seconds_of(entry)
         elif (entry.site, entry.site) in holes or (entry.site, entry.host) in holes:
             continue
-        elif not entry.uncertain:
+        elif entry.uncertain:
+            facts.uncertain.add(id(entry))
+        else:
             rest.append(entry)
     rest, full = _split_full_disk(rest)
-    if len(full) > MAX_EVICTIONS:
-        full = [[entry for group in full for entry in group]]
-    for group_of_disk in full:
-        yield _full_disk(facts, group_of_disk)
+    if full:
+        past = holds.past_quota()
+        group = past or Group("quota", "", is_open=False, advice=QUOTA.text)
+        group.fields |= {"text": "disk full or over disk quota", "reason": full[0].reason}
+        for entry in full:
+            group.add_execution(entry, facts.seconds_of(entry))
+        if past is None:
+            yield group.entry()
     together, rest = _mass_evictions(facts, rest)
     for site, pairs in group_by(together, lambda pair: pair[0]).items():
         if len(pairs) > MAX_EVICTIONS:
@@ -112,8 +115,8 @@ def _names_full_disk(cause: str) -> bool:
 
 def _split_full_disk(
     ended: Sequence[ExecutionEntry],
-) -> tuple[list[ExecutionEntry], list[list[ExecutionEntry]]]:
-    """The executions that no full disk ended, and those that one did, grouped by time."""
+) -> tuple[list[ExecutionEntry], list[ExecutionEntry]]:
+    """The executions that no full disk ended, and those that one did."""
     affected = [e for e in ended if _names_full_disk(e.cause or "")]
     if not affected:
         return list(ended), []
@@ -129,25 +132,7 @@ def _split_full_disk(
         )
     ]
     found = {id(e) for e in affected}
-    rest = [e for e in ended if id(e) not in found]
-    return rest, group_by_time(affected, end_of, DAY)
-
-
-def _full_disk(facts: Facts, group: list[ExecutionEntry]) -> HealthEntry:
-    lost = facts.hours(group)
-    return make_entry(
-        kind="quota",
-        text=f"disk full or over disk quota: {count(len(group), 'execution')} ended by it, "
-        f"{hours(lost)} {facts.ledger.measure.short} badput",
-        advice=QUOTA.text,
-        is_open=False,
-        severity=Severity.COSTLY,
-        entries=group,
-        since=min(map(end_of, group)),
-        until=max(map(end_of, group)),
-        gpu_hours=lost,
-        reason=next((e.reason for e in group if e.reason), None),
-    )
+    return [e for e in ended if id(e) not in found], affected
 
 
 # --- mass evictions ---------------------------------------------------------------------------
@@ -237,7 +222,7 @@ def _by_cause(facts: Facts, ended: Iterable[ExecutionEntry]) -> Iterator[HealthE
                 kind,
                 f"{cause} {entry.code}",
                 is_open=is_open,
-                text=shorten(cause),
+                text=shorten(cause) or "no reason logged",
                 advice=advice,
                 code=entry.code,
                 subcode=entry.subcode,

@@ -45,9 +45,11 @@ class EventLog:
         self.add("000", self._cluster, text, hours)
         return self._cluster
 
-    def execute(self, cluster: int, site: str = "Anvil", hours: float = 0.1) -> None:
+    def execute(
+        self, cluster: int, site: str = "Anvil", hours: float = 0.1, host: str = "c1"
+    ) -> None:
         text = (
-            f"Job executing on host: {HOST}\n\tSlotName: slot1@c1.{site.lower()}.example.org\n"
+            f"Job executing on host: {HOST}\n\tSlotName: slot1@{host}.{site.lower()}.example.org\n"
             f'\tGLIDEIN_ResourceName = "{site}"\n\tCpus = 1\n\tGPUs = 1'
         )
         self.add("001", cluster, text, hours)

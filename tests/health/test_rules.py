@@ -1,4 +1,4 @@
-"""Incidents: each kind is found where it happened, and nothing where nothing did."""
+"""Rules of health on single histories: each kind is found, and nothing where nothing happened."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from metlmon.health.build import make_health
+from metlmon.health.headline import CALM as ALL_WELL
+from metlmon.health.headline import health_headline
+from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.records import TrainingOutput
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
-from metlmon.live.session import Session
 from metlmon.model.model_state import Notice
-from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.ledger import JobEntry, TransferEntry
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.ledger import JobEntry, NodeFault, TransferEntry
 from metlmon.snapshot.types import LogRow
-from metlmon.stats.incident_rules import Incident, IncidentSeverity
-from metlmon.stats.incidents import headline, incident_list, incidents, urgent_incidents
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0
@@ -32,13 +32,17 @@ def ago(hours: float) -> datetime:
     return NOON - timedelta(hours=hours)
 
 
+def entries(of: StatsInput) -> tuple[HealthEntry, ...]:
+    return make_health(of).entries
+
+
 def kinds(of: StatsInput) -> list[str]:
-    return sorted({each.kind for each in incidents(of)})
+    return sorted({each.kind for each in entries(of)})
 
 
-def only(of: StatsInput, kind: str) -> Incident:
-    every = [each for each in incidents(of) if each.kind == kind]
-    assert len(every) == 1, incidents(of)
+def only(of: StatsInput, kind: str) -> HealthEntry:
+    every = [each for each in entries(of) if each.kind == kind]
+    assert len(every) == 1, entries(of)
     return every[0]
 
 
@@ -46,34 +50,56 @@ def only(of: StatsInput, kind: str) -> Incident:
 
 
 def test_a_calm_ensemble_has_none() -> None:
-    assert incidents(basis(CALM)) == ()
-    assert headline(basis(CALM)).worst_incident is None
+    health = make_health(basis(CALM))
+    assert health.entries == ()
+    assert health_headline(health).line == ALL_WELL
 
 
 def test_evictions_one_by_one_are_none() -> None:
     made = basis(CALM)
     one_by_one = [lost(f"run{n}", ago(n + 1), job=(9000 + n, 0)) for n in range(4)]
-    assert kinds(with_executions(made, *one_by_one)) == []
+    (entry,) = entries(with_executions(made, *one_by_one))
+    assert (entry.kind, entry.open, len(entry.jobs)) == ("evicted", False, 4)
 
 
 @pytest.mark.parametrize("name", ["rescue", "holds", "shared-log"])
-def test_healthy_recordings_have_none(name: str) -> None:
+def test_healthy_recordings_have_nothing_open(name: str) -> None:
     """Evictions, holds that were released, a DAG that was submitted again: all retried."""
-    assert incidents(recorded(FIXTURES / name)) == ()
+    health = make_health(recorded(FIXTURES / name))
+    assert not health.open_entries
+    assert health.closed_entries
+    assert health_headline(health).line == ALL_WELL
 
 
-@pytest.mark.parametrize(("name", "run"), [("demo", "run4"), ("scripts", "run2")])
-def test_recordings_in_which_a_run_gave_up(name: str, run: str) -> None:
-    made = recorded(FIXTURES / name)
-    assert only(made, "exhausted").text.startswith(f"{run} failed")
+def test_a_recording_in_which_a_run_gave_up() -> None:
+    health = make_health(recorded(FIXTURES / "demo"))
+    (entry,) = [each for each in health.open_entries if each.severity is Severity.STOPPED]
+    assert entry.kind == "retries-exhausted"
+    assert entry.text == "epoch 5: exited with return value 3, 3 of 3 tries used"
+    assert [health.names[run] for run in entry.runs] == ["run4"]
+    assert (entry.epochs_blocked, entry.act) == (2, "resubmit")
 
 
-def test_a_recording_in_which_a_pre_script_failed() -> None:
-    made = recorded(FIXTURES / "scripts")
-    assert kinds(made) == ["exhausted", "script-failed"]
-    assert only(made, "script-failed").text == (
-        "run3 failed: epoch 1 without a job: PRE Script failed with status 1 (after 2 node retries)"
-    )
+def test_a_recording_in_which_scripts_failed() -> None:
+    """The node "badshards" trains nothing, and nothing is behind it: it stops no run."""
+    health = make_health(recorded(FIXTURES / "scripts"))
+    assert [(e.kind, e.text, e.severity) for e in health.open_entries] == [
+        (
+            "script-failed",
+            "epoch 1: POST Script failed with status 4, 2 of 2 tries used",
+            Severity.STOPPED,
+        ),
+        (
+            "script-failed",
+            "epoch 1: PRE Script failed with status 1 (after 2 node retries)",
+            Severity.STOPPED,
+        ),
+        (
+            "retries-exhausted",
+            "badshards: exited with return value 3, 2 of 2 tries used",
+            Severity.COSTLY,
+        ),
+    ]
 
 
 # --- the real ensemble --------------------------------------------------------------------------
@@ -83,6 +109,8 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     """The log is cut at line 20863 after "Disk quota exceeded"; at 15:38:14 the DAG was removed,
     and what had run since is not known. Both transfers that were given up took an hour."""
     made = recorded(shared("examples/metl-aws"))
+    health = make_health(made)
+    assert not health.open_entries
     gap = only(made, "log-gap")
     assert (gap.since, gap.until) == (
         datetime(2025, 11, 13, 5, 9, 55),
@@ -90,28 +118,30 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     )
     assert gap.jobs == ((12713941, 0),)
     assert "metl.log:20863" in gap.text
-    full = only(made, "disk-quota")
-    assert (full.since, full.until) == (
-        datetime(2025, 11, 13, 4, 38, 46),
-        datetime(2025, 11, 13, 5, 9, 55),
-    )
+    full = only(made, "quota")
+    assert full.since == datetime(2025, 11, 13, 4, 38, 46)
     assert set(full.jobs) == {(12713934, 0), (12713939, 0), (12713942, 0)}
-    stalled = only(made, "stalled-transfer")
+    stalled = only(made, "transfer-stalled")
     assert set(stalled.jobs) == {(12713645, 0), (12713647, 0)}
     evicted = only(made, "evictions")
     assert evicted.since == datetime(2025, 11, 5, 21, 2, 13)
     assert len(evicted.runs) == 4
-    removed = [each for each in incidents(made) if each.kind == "removed"]
-    assert {each.severity for each in removed} == {IncidentSeverity.NOTE}
-    assert all("The DAG was removed by a user" in each.text for each in removed)
-    seen = headline(made)
-    assert seen.worst_incident == gap
-    assert seen.other_incidents == 1
+    removed = only(made, "removed-by-user")
+    assert removed.severity is Severity.NOTE
+    assert removed.text == "removed by ian.ross (condor_rm of the DAG)"
 
 
-def test_keys_are_of_one_incident_each(shared: Callable[[str], Path]) -> None:
-    for place in (shared("examples/metl-aws"), FIXTURES / "demo"):
-        keys = [each.key for each in incidents(recorded(place))]
+@pytest.mark.parametrize("name", ["first-round", "demo", "scripts", "holds", "trainer", "gated"])
+def test_each_lost_hour_is_in_one_entry(name: str) -> None:
+    made = recorded(FIXTURES / name)
+    assert made.status.gpu_hours.bad
+    counted = sum(entry.gpu_hours for entry in entries(made))
+    assert counted == pytest.approx(made.status.gpu_hours.bad)
+
+
+def test_keys_are_of_one_entry_each(shared: Callable[[str], Path]) -> None:
+    for place in (shared("examples/metl-aws"), FIXTURES / "demo", FIXTURES / "first-round"):
+        keys = [each.key for each in entries(recorded(place))]
         assert len(keys) == len(set(keys))
 
 
@@ -125,25 +155,14 @@ def test_many_evictions_at_once_at_one_site() -> None:
     each = only(with_executions(basis(CALM), *at_once), "evictions")
     assert len(each.runs) == 4
     assert each.site == "delta"
-    assert "4 jobs of 4 runs were evicted at delta within 1m, 4.0 GPU-hours" in each.text
-    assert not each.ongoing
+    assert "4 jobs of 4 runs evicted at delta within 1m, 4.0 GPU-h badput" in each.text
+    assert not each.open
 
 
 def test_evictions_at_several_sites_are_no_mass() -> None:
     sites = ("delta", "expanse", "anvil", "chtc")
     at_once = [lost(f"run{n}", ago(2), job=(9000 + n, 0), site=sites[n]) for n in range(4)]
-    assert kinds(with_executions(basis(CALM), *at_once)) == []
-
-
-def test_what_a_person_removed_is_reported_as_such() -> None:
-    reason = "DAG Removed: User removed scheduler job from queue. (by user anna)"
-    at_once = [
-        lost(f"run{n}", ago(2), job=(9000 + n, 0), code=1023, reason=reason) for n in range(4)
-    ]
-    made = with_executions(basis(CALM), *at_once)
-    assert kinds(made) == ["removed"]
-    assert only(made, "removed").severity is IncidentSeverity.NOTE
-    assert urgent_incidents(made, incidents(made)) == []
+    assert kinds(with_executions(basis(CALM), *at_once)) == ["evicted"]
 
 
 def test_a_full_disk() -> None:
@@ -153,9 +172,9 @@ def test_a_full_disk() -> None:
         lost("run1", ago(3), code=12, reason=reason, job=(9001, 0)),
         lost("run2", ago(2), code=1007, reason="couldn't write: No space left on device"),
     )
-    each = only(made, "disk-quota")
-    assert (each.since, each.until) == (ago(3), ago(2))
-    assert "run1 and run2" in each.text
+    each = only(made, "quota")
+    assert (each.since, each.until, each.open) == (ago(3), ago(2), False)
+    assert each.runs == ("run1", "run2")
 
 
 def test_a_hole_in_the_log() -> None:
@@ -174,7 +193,7 @@ def test_a_log_that_is_damaged_without_a_loss_is_a_note() -> None:
     made = basis(CALM)
     glued = Notice("glued-header", "metl.log", 77, "cut here")
     made = replace(made, status=replace(made.status, warnings=(glued,)))
-    assert only(made, "log-damage").severity is IncidentSeverity.NOTE
+    assert only(made, "log-damage").severity is Severity.NOTE
 
 
 @pytest.mark.parametrize(("silent", "found_"), [(0.5, False), (5.0, True)])
@@ -182,9 +201,9 @@ def test_a_live_log_that_falls_silent(silent: float, found_: bool) -> None:
     made = basis(CALM)
     log = LogRow("metl.log", 1, 1000, ago(60), ago(silent))
     made = replace(made, status=replace(made.status, logs=(log,)))
-    assert kinds(made) == (["log-gap"] if found_ else [])
+    assert kinds(made) == (["log-silent"] if found_ else [])
     if found_:
-        assert only(made, "log-gap").ongoing
+        assert only(made, "log-silent").open
 
 
 def transfer(seconds: float, outcome: str = "ok", site: str = "delta", n: int = 0) -> TransferEntry:
@@ -205,41 +224,25 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
         return replace(made, ledger=replace(made.ledger, transfers=transfers))
 
     assert kinds(having()) == []
-    each = only(having(transfer(3600.0, "unfinished", n=12)), "stalled-transfer")
+    each = only(having(transfer(3600.0, "unfinished", n=12)), "transfer-stalled")
     assert each.site == "delta"
     assert "took 1h; usual is 4m" in each.text
     # An hour is not much where twenty-five minutes are usual.
     assert kinds(having(transfer(3600.0, "unfinished", site="far", n=12))) == []
-    assert only(having(transfer(3600.0, "in-flight", n=12)), "stalled-transfer").ongoing
-
-
-def test_runs_that_are_held() -> None:
-    made = basis({**CALM, "run8": replace(GOING, state=State.HELD)})
-    each = only(made, "held")
-    assert each.text == "run8 is held: memory usage exceeded"
-    assert each.headline == "a run is held: memory usage exceeded"
-    assert each.ongoing
-    assert each.severity is IncidentSeverity.ALARM
-    assert headline(made).worst_incident == each
-
-
-def test_a_run_whose_retries_are_used_up() -> None:
-    made = basis({**CALM, "run8": replace(GOING, state=State.FAILED)})
-    assert only(made, "exhausted").text == ("run8 failed: epoch 6, 3 of 3 tries used")
-    assert kinds(replace(made, status=basis(CALM, DagState.REMOVED).status)) == []
+    assert only(having(transfer(3600.0, "in-flight", n=12)), "transfer-stalled").open
 
 
 def test_a_target_that_is_missed_again_and_again() -> None:
     runs = {"run0": replace(GOING, target="expanse"), "run1": replace(GOING, target="delta")}
     # Both run at delta.
-    each = only(basis(runs), "misdirected")
+    each = only(basis(runs), "wrong-site")
     assert each.text == "6 of 6 executions that requested expanse ran at delta"
 
 
 def test_what_another_dag_wants_is_no_other_targets_site() -> None:
     runs = {"run0": replace(GOING, target="expanse"), "run1": replace(GOING, target="delta")}
     made = basis(runs)
-    assert kinds(made) == ["misdirected"]
+    assert kinds(made) == ["wrong-site"]
     ledger = made.ledger
     other = [replace(e, dag="b.dag") if e.run == "run1" else e for e in ledger.executions]
     epochs = [replace(e, dag="b.dag") if e.run == "run1" else e for e in ledger.epochs]
@@ -255,7 +258,7 @@ def test_a_site_by_another_name_is_no_wrong_way() -> None:
 def test_a_target_that_never_took_a_job() -> None:
     waiting = Past((), 20 * HOUR, running=False, target="anvil")
     runs = {"run0": replace(GOING, target="delta"), "run1": waiting}
-    each = only(basis(runs), "unserved")
+    each = only(basis(runs), "unmatched")
     assert each.text.startswith("1 job for anvil idle for 20h")
     soon = {**runs, "run1": replace(waiting, age=HOUR)}
     assert kinds(basis(soon)) == []
@@ -272,7 +275,7 @@ def test_arguments_that_change_between_epochs() -> None:
     later_ = {**same, "stop_after_epoch": "2", "ckpt_path": "/b/last.ckpt"}
     assert kinds(arguments(same, later_)) == []
     each = only(arguments(same, later_, {**later_, "learning_rate": "0.1"}), "configuration")
-    assert each.text == "run0 changed learning_rate: 0.001 in version 1, 0.1 in version 2"
+    assert each.text == "arguments changed: learning_rate: 0.001 in version 1, 0.1 in version 2"
     assert each.runs == ("run0",)
 
 
@@ -281,37 +284,24 @@ def test_a_horizon_that_grows_with_the_epoch_is_no_change() -> None:
     assert kinds(arguments({"max_epochs": "30"}, {"max_epochs": "40"})) == ["configuration"]
 
 
-def test_the_trainers_own_files() -> None:
-    """Some versions of this recording were made to fail, and say so in their arguments."""
-    reader = DagdirReader(FIXTURES / "trainer")
-    reader.open()
-    reader.read_all()
-    trainings = Session(reader).training_outputs()
-    made = replace(recorded(FIXTURES / "trainer"), trainings=trainings)
-    result = [each.text for each in incidents(made)]
-    assert {each.kind for each in incidents(made)} == {"configuration"}
-    assert all("fail_rate" in text or "evict_after" in text for text in result)
+def test_futile_nodes_that_nothing_explains() -> None:
+    made = basis({**CALM, "run8": replace(GOING, state=State.FUTILE)})
+    fault = NodeFault(
+        key=("ens.dag", "run8-train_epoch5"),
+        dag="ens.dag",
+        kind="job",
+        state=State.FUTILE,
+        run="run8",
+        training=True,
+        failed_ancestor=("ens.dag", "gone"),
+    )
+    made = replace(made, ledger=replace(made.ledger, faults=(fault,)))
+    each = only(made, "futile")
+    assert each.text == "1 node will not run: a node before them failed"
+    assert each.epochs_blocked == 1
 
 
-# --- what comes first ---------------------------------------------------------------------------
-
-
-def test_what_is_long_over_is_not_pressing() -> None:
-    def having(hours: float) -> StatsInput:
-        return with_executions(
-            basis(CALM), *(lost(f"run{n}", ago(hours), job=(9000 + n, 0)) for n in range(4))
-        )
-
-    recent, old = having(5), having(24 * 10)
-    assert [each.kind for each in urgent_incidents(recent, incidents(recent))] == ["evictions"]
-    assert urgent_incidents(old, incidents(old)) == []
-    assert len(incident_list(old).incidents) == 1
-
-
-def test_what_lasts_comes_first() -> None:
-    made = basis({**CALM, "run8": replace(GOING, state=State.HELD, age=30 * HOUR)})
-    made = with_executions(made, *(lost(f"run{n}", ago(5), job=(9000 + n, 0)) for n in range(4)))
-    assert [each.kind for each in incidents(made)] == ["held", "evictions"]
+# --- no history breaks it -----------------------------------------------------------------------
 
 
 @given(
@@ -332,17 +322,17 @@ def test_what_lasts_comes_first() -> None:
 )
 def test_no_history_breaks_it(more: list[object]) -> None:
     made = with_executions(basis(CALM), *more)  # type: ignore[arg-type]
-    every = incidents(made)
+    every = entries(made)
     assert len({each.key for each in every}) == len(every)
     for each in every:
         assert each.text
         assert each.advice
-        assert not (each.ongoing and each.until is not None)
+        assert not (each.open and each.until is not None)
 
 
 def test_nothing_to_look_at() -> None:
     made = basis({})
-    assert incidents(replace(made, ledger=replace(made.ledger, as_of=None))) == ()
+    assert entries(replace(made, ledger=replace(made.ledger, as_of=None))) == ()
 
 
 def test_idle_jobs_alone_are_none() -> None:

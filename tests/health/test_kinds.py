@@ -1,0 +1,430 @@
+"""Every kind of trouble that files of HTCondor and DAGMan show: its entry, and no other."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.health.advice import HOLD_ADVICE, HOLD_SECTION, VACATE_ADVICE, VACATE_SECTION
+from metlmon.health.headline import CALM, health_headline
+from metlmon.health.kinds import KINDS
+from metlmon.health.types import Health, Severity
+from metlmon.model.reasons import code_name
+from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
+from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+
+NODE = "run0-train_epoch0"
+TWO_RUNS = chains({"run0": 3, "run1": 3})
+
+
+def of_log(path: Path, log: EventLog, dag: str = TWO_RUNS) -> Health:
+    return health_of(write(path, dag, log))
+
+
+def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
+    """With a ``.dagman.out``; the logs and it are of the same day."""
+    dagdir = Dagdir(path, dag)
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.dagman.out", out.data)
+    return health_of(dagdir)
+
+
+# --- holds ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "reason", "text"),
+    [
+        (1, 0, "via condor_hold (by user anna)", "held by anna (hold 1)"),
+        (1, 0, "new data (by user anna)", "held by anna: new data (hold 1)"),
+        (
+            3,
+            0,
+            "The job attribute PeriodicHold expression 'ImageSize > 9' evaluated to TRUE",
+            "held by the job's policy: ImageSize > 9 (hold 3)",
+        ),
+        (12, 2, "failed to send file(s)", "output file missing (hold 12)"),
+        (12, 122, "failed to write", "disk quota at the access point (hold 12)"),
+        (13, 99, "failed to send file(s)", "input transfer failed (hold 13)"),
+        (
+            26,
+            0,
+            "The system macro SYSTEM_PERIODIC_HOLD expression 'NumHolds > 10' evaluated to TRUE",
+            "held by the access point's policy: NumHolds > 10 (hold 26)",
+        ),
+        (34, 102, "Job has gone over memory limit", "memory limit reached (hold 34)"),
+        (
+            46,
+            0,
+            "The job exceeded allowed job duration of 1+12:00:00",
+            "allowed job duration of 1d12h reached (hold 46)",
+        ),
+        (9999, 0, "something new", "held (hold 9999)"),
+    ],
+)
+def test_a_held_job(tmp_path: Path, code: int, subcode: int, reason: str, text: str) -> None:
+    log = EventLog()
+    cluster = log.submit(NODE)
+    log.execute(cluster)
+    log.hold(cluster, reason, code, subcode)
+    entry = only(of_log(tmp_path, log), "quota" if subcode == 122 else "held")
+    assert (entry.text, entry.code, entry.reason) == (text, code, reason)
+    assert (entry.severity, entry.act) == (Severity.BLOCKED, "release")
+    # The job itself, and the two epochs behind it.
+    assert (entry.epochs_blocked, entry.gpu_hours) == (3, 2.0)
+
+
+def test_holds_of_one_code_are_one_entry(tmp_path: Path) -> None:
+    log = EventLog()
+    for number, run in enumerate(("run0", "run1")):
+        cluster = log.submit(f"{run}-train_epoch0")
+        log.hold(cluster, f"SHADOW at host{number} failed to write file{number}", 12, 2)
+    health = of_log(tmp_path, log)
+    assert kinds(health) == ["held"]
+    assert len(only(health, "held").runs) == 2
+
+
+def test_a_released_job_is_closed(tmp_path: Path) -> None:
+    log = EventLog()
+    cluster = log.submit(NODE)
+    log.hold(cluster, "via condor_hold (by user anna)", 1)
+    log.release(cluster)
+    log.execute(cluster)
+    health = of_log(tmp_path, log)
+    assert not health.open_entries
+    assert only(health, "held", is_open=False).until == log.time - timedelta(hours=0.1)
+    assert health_headline(health).line == CALM
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def failed(log: EventLog, node: str, value: int = 1) -> None:
+    cluster = log.submit(node)
+    log.execute(cluster)
+    log.end(cluster, value)
+
+
+def test_a_job_that_fails_without_a_retry(tmp_path: Path) -> None:
+    log = EventLog()
+    failed(log, NODE)
+    log.train("run1-train_epoch0")
+    health = of_log(tmp_path, log)
+    assert kinds(health) == ["run-failed"]
+    entry = only(health, "run-failed")
+    assert entry.text == "epoch 1: exited with return value 1"
+    assert (entry.epochs_blocked, entry.gpu_hours) == (3, 2.0)
+    # The two futile epochs behind it are no entry of their own.
+    assert (health.runs_stopped, health.epochs_left) == (1, 3)
+
+
+def test_tries_of_one_cause_are_one_entry(tmp_path: Path) -> None:
+    log = EventLog()
+    for _ in range(3):
+        failed(log, NODE, 7)
+    health = of_log(tmp_path, log, chains({"run0": 2}, retry=2))
+    assert [entry.kind for entry in health.entries] == ["retries-exhausted"]
+    entry = only(health, "retries-exhausted")
+    assert entry.text == "epoch 1: exited with return value 7, 3 of 3 tries used"
+    assert entry.gpu_hours == 6.0
+
+
+def test_a_failure_that_was_retried_is_closed(tmp_path: Path) -> None:
+    log = EventLog()
+    failed(log, NODE)
+    log.train(NODE)
+    health = of_log(tmp_path, log, chains({"run0": 1}, retry=2))
+    assert not health.open_entries
+    assert only(health, "job-failed", is_open=False).gpu_hours == 2.0
+
+
+def test_failed_nodes_of_one_cause_are_one_entry(tmp_path: Path) -> None:
+    log = EventLog()
+    for run in ("run0", "run1"):
+        failed(log, f"{run}-train_epoch0", 5)
+    health = of_log(tmp_path, log)
+    entry = only(health, "run-failed")
+    assert entry.text == "exited with return value 5"
+    assert (entry.nodes, entry.epochs_blocked) == (2, 6)
+    headline = health_headline(health)
+    assert (headline.label, headline.text) == (
+        "STOPPED",
+        "2 of 2 runs · 6 epochs left · no job queued",
+    )
+    assert headline.cause == "exited with return value 5"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "text"),
+    [
+        (
+            "PRE Script of node {node} failed with status 9",
+            "script-failed",
+            "epoch 1: PRE Script failed with status 9",
+        ),
+        (
+            "ERROR: Job submit attempts (6) failed for node {node}",
+            "submit-failed",
+            "epoch 1: submission failed: Job submit failed",
+        ),
+    ],
+)
+def test_a_node_that_fails_without_a_job(
+    tmp_path: Path, message: str, kind: str, text: str
+) -> None:
+    log = Log().submit(78, "run1-train_epoch0").execute(78)
+    out = Out().start("09:00:00").submitted("run1-train_epoch0", 78, "10:01:00")
+    out.say(message.format(node=NODE), "10:02:00")
+    if kind == "submit-failed":
+        out.say(f"Job submit failed after 6 tries for node {NODE}", "10:02:00")
+        out.say(f"Shortcutting node {NODE} retries because of submit failure(s)", "10:02:00")
+    health = with_out(tmp_path, log, out)
+    assert kinds(health) == [kind]
+    assert only(health, kind).text == text
+    assert only(health, kind).epochs_blocked == 3
+
+
+def test_a_post_script_that_fails_after_a_good_job(tmp_path: Path) -> None:
+    log = Log().submit(77, NODE).execute(77).terminate(77, 0)
+    dagdir = Dagdir(tmp_path, chains({"run0": 2}, extra=f"SCRIPT POST {NODE} check.sh"))
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.nodes.log", log.post(77, NODE, 4).data)
+    entry = only(health_of(dagdir), "script-failed")
+    assert entry.text == "epoch 1: POST Script failed with status 4"
+    assert entry.gpu_hours == 0.0
+
+
+def test_a_node_of_no_run(tmp_path: Path) -> None:
+    dag = "JOB prepare p.sub\nJOB work w.sub\nPARENT prepare CHILD work\n"
+    log = EventLog()
+    failed(log, "prepare", 2)
+    health = of_log(tmp_path, log, dag)
+    assert kinds(health) == ["node-failed"]
+    assert only(health, "node-failed").text == "prepare: exited with return value 2"
+
+
+def test_an_evaluation_that_fails_stops_nothing(tmp_path: Path) -> None:
+    dag = chains(
+        {"run0": 2},
+        extra=f"JOB run0-eval_epoch0 eval\nPARENT {NODE} CHILD run0-eval_epoch0",
+    )
+    log = EventLog()
+    log.train(NODE)
+    failed(log, "run0-eval_epoch0")
+    log.execute(log.submit("run0-train_epoch1"))
+    health = of_log(tmp_path, log, dag)
+    entry = only(health, "node-failed")
+    assert (entry.severity, entry.epochs_blocked) == (Severity.COSTLY, 0)
+    assert health.runs_stopped == 0
+
+
+def test_a_failed_node_before_all_runs(tmp_path: Path) -> None:
+    """The futile epochs of all runs are counted with it."""
+    parents = "JOB prepare p.sub\nPARENT prepare CHILD run0-train_epoch0 run1-train_epoch0"
+    log = EventLog()
+    failed(log, "prepare", 2)
+    health = of_log(tmp_path, log, chains({"run0": 3, "run1": 3}, extra=parents))
+    assert kinds(health) == ["node-failed"]
+    assert only(health, "node-failed").epochs_blocked == 6
+    assert only(health, "node-failed").severity is Severity.STOPPED
+    assert health.runs_stopped == 2
+
+
+# --- DAGs ---------------------------------------------------------------------------------------
+
+
+def test_dagman_on_hold(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, TWO_RUNS)
+    dagman = Log().submit(70, at="09:00:00").execute(70).hold(70, 1, "via condor_hold (by user a)")
+    dagdir.write("run.dag.dagman.log", dagman.data)
+    dagdir.write("run.dag.dagman.out", Out().start("09:01:00").data)
+    dagdir.write("metl.log", Log().submit(77, NODE, at="09:02:00").execute(77).data)
+    health = health_of(dagdir)
+    assert kinds(health) == ["dag-held"]
+    entry = only(health, "dag-held")
+    assert (entry.text, entry.act, entry.dag) == (
+        "DAGMan held by a (hold 1)",
+        "release-dag",
+        "run.dag",
+    )
+    assert entry.epochs_blocked == 5
+
+
+def test_a_halted_dag(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, TWO_RUNS)
+    dagdir.write("run.dag.dagman.out", Out().start("09:00:00").submitted(NODE, 77).data)
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).data)
+    dagdir.write("run.dag.halt", b"")
+    entry = only(health_of(dagdir), "dag-halted")
+    assert (entry.act, entry.severity) == ("resume", Severity.BLOCKED)
+
+
+def test_a_dag_that_was_removed_between_two_epochs(tmp_path: Path) -> None:
+    log = Log().submit(77, NODE).execute(77).terminate(77)
+    out = Out().start("09:00:00").submitted(NODE, 77).say("Received SIGUSR1", "23:00:00")
+    health = with_out(tmp_path, log, out.exit(2, at="23:00:01"))
+    assert kinds(health) == ["dag-stopped"]
+    assert only(health, "dag-stopped").epochs_blocked == 5
+    assert (health.runs_stopped, health.epochs_left) == (2, 5)
+
+
+def test_a_dag_that_failed_for_no_node(tmp_path: Path) -> None:
+    log = Log().submit(77, NODE).execute(77).terminate(77)
+    out = Out().start("09:00:00").submitted(NODE, 77).exit(1, at="23:00:00")
+    health = with_out(tmp_path, log, out)
+    assert kinds(health) == ["dag-failed"]
+    assert only(health, "dag-failed").epochs_blocked == 5
+
+
+def test_a_dag_that_failed_for_a_node_is_one_entry(tmp_path: Path) -> None:
+    log = Log().submit(77, NODE).execute(77).terminate(77, 1)
+    out = Out().start("09:00:00").submitted(NODE, 77).exit(1, at="23:00:00")
+    health = with_out(tmp_path, log, out, chains({"run0": 3}))
+    assert kinds(health) == ["run-failed"]
+
+
+# --- sites --------------------------------------------------------------------------------------
+
+
+def at_sites(path: Path, lost: int, good: int, bad_elsewhere: int = 0) -> Health:
+    """Executions lost at RAILS; at Anvil ``good`` epochs and ``bad_elsewhere`` evictions."""
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    for site, number in (("RAILS", lost), ("Anvil", bad_elsewhere)):
+        for _ in range(number):
+            log.execute(cluster, site)
+            log.evict(cluster, 1005, "Unspecified job interruption")
+    for epoch in range(good):
+        log.train(f"run1-train_epoch{epoch}")
+    return of_log(path, log, chains({"run0": 3, "run1": good + 1}))
+
+
+def test_a_site_that_takes_jobs_and_finishes_none(tmp_path: Path) -> None:
+    health = at_sites(tmp_path, lost=34, good=6, bad_elsewhere=4)
+    entry = only(health, "black-hole")
+    assert entry.text == "RAILS: 34 starts, 0 epochs, 68.0 GPU-h badput (89 %)"
+    assert (entry.site, entry.act, entry.severity) == ("RAILS", "exclude-site", Severity.COSTLY)
+    # Its losses are not listed again by cause.
+    assert only(health, "evicted", is_open=False).gpu_hours == 8.0
+
+
+@pytest.mark.parametrize(
+    ("lost", "good", "bad_elsewhere"),
+    [(4, 20, 0), (6, 3, 9), (34, 0, 4)],
+    ids=["few", "as elsewhere", "no site finishes any"],
+)
+def test_bad_luck_is_no_black_hole(
+    tmp_path: Path, lost: int, good: int, bad_elsewhere: int
+) -> None:
+    health = at_sites(tmp_path, lost, good, bad_elsewhere)
+    assert "black-hole" not in kinds(health)
+
+
+def test_a_host_that_kills_every_job(tmp_path: Path) -> None:
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    for _ in range(9):
+        log.execute(cluster, host="broken")
+        log.evict(cluster, 1007, "Error from slot1@broken: cannot start")
+    for epoch in range(9):
+        log.train(f"run1-train_epoch{epoch}")
+    entry = only(of_log(tmp_path, log, chains({"run0": 2, "run1": 10})), "black-hole")
+    assert entry.text.startswith("broken.anvil.example.org: 9 starts, 0 epochs")
+    assert (entry.site, entry.act) == ("Anvil", None)
+
+
+def test_jobs_that_never_start(tmp_path: Path) -> None:
+    log = EventLog()
+    log.submit(NODE)
+    dagdir = write(tmp_path, TWO_RUNS, log)
+    entry = only(health_of(dagdir, log.time + timedelta(hours=30)), "unmatched")
+    assert entry.text == "1 job idle for 1d: no job has started yet"
+    assert not health_of(dagdir, log.time + timedelta(hours=3)).entries
+
+
+# --- transfers and files --------------------------------------------------------------------------
+
+
+def test_a_silent_transfer(tmp_path: Path) -> None:
+    log = EventLog()
+    cluster = log.submit(NODE)
+    log.add("040", cluster, "Started transferring input files\n\tTransferring to host: <1.2.3.4:5>")
+    health = health_of(write(tmp_path, TWO_RUNS, log), log.time + timedelta(hours=2))
+    entry = only(health, "transfer-stalled")
+    assert entry.text.startswith("1 input transfer took 2h")
+    assert (entry.act, entry.jobs) == ("vacate", ((cluster, 0),))
+
+
+def test_a_rescue_file_that_is_not_there(tmp_path: Path) -> None:
+    log = Log().submit(77, NODE).execute(77).terminate(77, 1)
+    out = Out().start("09:00:00").submitted(NODE, 77)
+    out.say("Writing Rescue DAG to run.dag.rescue001...", "10:30:00").exit(1, at="10:30:01")
+    dagdir = Dagdir(tmp_path, chains({"run0": 2}))
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.dagman.out", out.data)
+    health = health_of(dagdir)
+    assert kinds(health) == ["run-failed", "rescue-missing"]
+    assert only(health, "rescue-missing").text.startswith("run.dag.rescue001: DAGMan wrote it")
+    dagdir.write("run.dag.rescue001", "# Rescue DAG file\n# Total number of Nodes: 2\n")
+    assert kinds(health_of(dagdir)) == ["run-failed"]
+
+
+def test_a_dag_file_that_is_not_the_one_that_ran(tmp_path: Path) -> None:
+    out = Out().start("09:00:00").submitted("run9-train_epoch0", 77, "10:01:00")
+    health = with_out(tmp_path, Log().submit(77, "run9-train_epoch0"), out)
+    assert only(health, "dag-file-changed").severity is Severity.NOTE
+
+
+def test_a_run_that_diverges(tmp_path: Path) -> None:
+    log = EventLog()
+    for epoch in range(3):
+        log.train(f"run0-train_epoch{epoch}")
+    dagdir = write(tmp_path, chains({"run0": 4}), log)
+    values = ("0.5", "0.4", "nan")
+    for version, value in enumerate(values):
+        folder = f"output/training_logs/run0aaaa-0000/version_{version}"
+        dagdir.write(f"{folder}/metrics.csv", f"epoch,step,val_loss\n{version},1,{value}\n")
+    entry = only(health_of(dagdir), "diverged")
+    assert entry.text == "val_loss NaN since epoch 3"
+    assert entry.severity is Severity.COSTLY
+
+
+# --- the tables -----------------------------------------------------------------------------------
+
+
+def test_every_code_has_advice_from_the_manual() -> None:
+    for code, _ in HOLD_ADVICE:
+        assert code_name(code)
+    for advice in HOLD_ADVICE.values():
+        assert advice.manual == HOLD_SECTION
+        assert advice.title
+        assert advice.text
+    documented = {*range(1, 28), *range(32, 49)} - {2}
+    assert {code for code, subcode in HOLD_ADVICE if subcode is None} == documented
+    assert set(VACATE_ADVICE) == set(range(1000, 1026))
+    assert {advice.manual for advice in VACATE_ADVICE.values()} == {VACATE_SECTION}
+
+
+def test_the_actions_that_are_offered_exist() -> None:
+    acts = {str(act) for act in (*PoolAction, *DAG_ACTS, *RUN_ACTS)}
+    offered = {advice.act for advice in HOLD_ADVICE.values()} - {None}
+    assert offered <= acts
+
+
+def test_kinds_that_the_interface_documents() -> None:
+    assert KINDS.keys() >= {
+        *("dag-failed", "dag-held", "dag-stopped", "run-failed", "run-removed"),
+        *("removed-by-policy", "removed-by-user", "held", "script-failed", "submit-failed"),
+        *("futile", "retries-exhausted", "black-hole", "wrong-site", "transfer-stalled"),
+        *("unmatched", "diverged", "quota", "log-gap", "rescue-missing", "dag-file-changed"),
+    }
+
+
+def test_nothing_at_all(tmp_path: Path) -> None:
+    health = health_of(Dagdir(tmp_path, TWO_RUNS), datetime(2026, 1, 1))
+    assert health.entries == ()
+    assert health_headline(health).line == CALM
