@@ -152,6 +152,19 @@ section     | tab |  | 6 tab: section  | To the next section
 previous    | [   |  | 8 [: older      | Older job of this node
 next        | ]   |  | 8 ]: newer job  | Newer job of this node
 owner       | r   |  | 4 r: run        | The run of this job
+output      | enter |  | 9 enter: output | Its output files, whole
+copy        | Y   |  | 3 Y: copy       | Copy id, reason, path, …
+ask         | ^n  |  | 5 ^n: ask pool  | Why idle, or what it writes
+
+# output: Output of a job
+view        | v   |  | 8 v: other file | .out or .err
+filter      | /   |  | 9 /: find       | Find a text, in the whole file
+next        | .   |  | 7 . ,: matches  | The next match
+previous    | ,   |  |   ,: match      | The match before
+wrap        | \\   |  | 6 \\: wrap      | Wrap long lines, or cut them
+pager       | ^v  |  | 5 ^v: pager     | In $PAGER; its end is here
+copy        | Y   |  | 3 Y: copy       | Copy id, reason, path, …
+ask         | ^n  |  | 4 ^n: ask pool  | Why idle, or what it writes
 
 # cause: One problem
 owner       | r   |  | 6 r: run        | The run of the job

@@ -381,6 +381,10 @@ class MetlmonApp(FaultTolerantApp):
         """Open the screen of a job."""
         self.push_screen(create_screen("job", cluster, proc))
 
+    def open_output(self, cluster: int, proc: int) -> None:
+        """Open the output files of a job."""
+        self.push_screen(create_screen("output", cluster, proc))
+
     def open_run_of(self, job: JobRow) -> None:
         """Open the run that a job belongs to, if any."""
         if self.snapshot is None or job.run is None:

@@ -334,7 +334,7 @@ def open_text(path: str, limit: int) -> TextIOWrapper:
 
     Raises UnreadableFile for anything else, and if it is larger than ``limit`` bytes.
     """
-    with _opened(path) as (descriptor, size):
+    with open_output(path) as (descriptor, size):
         if size > limit:
             raise UnreadableFile(f"it is larger than {limit // 1_000_000} MB")
         return open(os.dup(descriptor), encoding="utf-8", errors="replace", newline="")
@@ -345,7 +345,7 @@ def read_file(path: str, limit: int) -> bytes:
 
     Raises UnreadableFile for anything else, and if it is larger than ``limit`` bytes.
     """
-    with _opened(path) as (descriptor, size):
+    with open_output(path) as (descriptor, size):
         if size > limit:
             raise UnreadableFile(f"it is larger than {limit:,} bytes")
         return _read(descriptor, size)
@@ -353,14 +353,14 @@ def read_file(path: str, limit: int) -> bytes:
 
 def read_file_end(path: str, limit: int) -> str:
     """Read the last ``limit`` bytes of a regular file as text. Raises UnreadableFile."""
-    with _opened(path) as (descriptor, size):
+    with open_output(path) as (descriptor, size):
         return os.pread(descriptor, min(limit, size), max(0, size - limit)).decode(
             "utf-8", "replace"
         )
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[int, int]]:
+def open_output(path: str | Path) -> Iterator[tuple[int, int]]:
     """Open a regular file: descriptor, size. Raises UnreadableFile, also for a link."""
     try:
         descriptor = os.open(path, _FLAGS | os.O_NOFOLLOW)
@@ -410,7 +410,7 @@ def read_tail(path: Path, limit: int = TAIL_BYTES) -> list[str]:
     characters remain, so the lines are not yet safe for a terminal. A line that begins before
     those bytes is omitted. Raises :class:`UnreadableFile`.
     """
-    with _opened(path) as (descriptor, size):
+    with open_output(path) as (descriptor, size):
         start = max(0, size - limit)
         # One more byte, to see whether the tail begins at the start of a line.
         content = os.pread(descriptor, min(limit, size) + (start > 0), max(0, start - 1))
@@ -418,16 +418,16 @@ def read_tail(path: Path, limit: int = TAIL_BYTES) -> list[str]:
         _, line_end, rest = content.partition(b"\n")
         content = rest if line_end else content[1:]
     lines = content.decode("utf-8", "replace").removesuffix("\n").split("\n")
-    return [_as_displayed(line) for line in lines] if content else []
+    return [as_displayed(line) for line in lines] if content else []
 
 
-def _as_displayed(line: str) -> str:
+def as_displayed(line: str, limit: int = LINE_CHARACTERS) -> str:
     """Return a line as a terminal displays it after all its carriage returns."""
     pieces = _SEQUENCES.sub("", line).rstrip("\r").split("\r")
     displayed = pieces.pop()
-    while pieces and len(displayed) < LINE_CHARACTERS:
+    while pieces and len(displayed) < limit:
         displayed += pieces.pop()[len(displayed) :]
-    return redact_secrets(displayed)[:LINE_CHARACTERS]
+    return redact_secrets(displayed)[:limit]
 
 
 # --- the dagdir ------------------------------------------------------------------------------

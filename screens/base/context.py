@@ -140,6 +140,9 @@ class AppContext(Protocol):
     def open_run(self, key: str) -> None:
         """Open the screen of a run."""
 
+    def open_output(self, cluster: int, proc: int) -> None:
+        """Open the output files of a job."""
+
     def open_job(self, cluster: int, proc: int) -> None:
         """Open the screen of a job."""
 

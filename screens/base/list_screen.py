@@ -45,8 +45,8 @@ class FilterPrompt(Prompt):
     behind them (fast typing, one packet) go to the newly focused widget instead of the filter.
     """
 
-    def __init__(self) -> None:
-        super().__init__(id="prompt", hint="text in any column; ! before it: rows without it")
+    def __init__(self, hint: str = "text in any column; ! before it: rows without it") -> None:
+        super().__init__(id="prompt", hint=hint)
         self._finished = False
 
     def begin(self, text: str) -> None:

@@ -22,6 +22,7 @@ SCREENS: Final = {
     "job": "screens.job.screen.JobScreen",
     "new": "screens.submit.screen.SubmitScreen",
     "nodes": "screens.nodes.NodesScreen",
+    "output": "screens.job.output.OutputScreen",
     "overview": "screens.overview.screen.OverviewScreen",
     "problems": "screens.problems.ProblemsScreen",
     "run": "screens.run.RunScreen",

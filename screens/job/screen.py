@@ -43,7 +43,8 @@ from screens.base.action_screen import ActionScreen
 from screens.base.screens import job_queue_lines
 from screens.base.stats_worker import streams
 from screens.job import sections as job_sections
-from screens.job.sections import OutputTail
+from screens.job.job_tools import JobTools
+from screens.job.sections import NO_OUTPUT_IN_PAST, OutputTail
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
@@ -53,10 +54,8 @@ SIDE_BY_SIDE: Final = 150
 
 TAIL_LINES: Final = 400
 
-NO_OUTPUT_IN_PAST: Final = "what it had written then is not known: its lines carry no times"
 
-
-class JobScreen(ActionScreen):
+class JobScreen(JobTools, ActionScreen):
     """The history of one job, and the end of its output files."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("job", "acting", "below")
@@ -250,6 +249,9 @@ class JobScreen(ActionScreen):
     def action_section(self) -> None:
         self.query_one("#story", Document).next_section()
         self._update_note()
+
+    def action_output(self) -> None:
+        self.context.open_output(*self.job)
 
     def action_owner(self) -> None:
         view = self.context.feed.job_view(*self.job)

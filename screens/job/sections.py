@@ -39,6 +39,9 @@ REASON: Final = 4000
 """Maximum length of a reason in characters: one may contain a whole error log."""
 
 
+NO_OUTPUT_IN_PAST: Final = "what it had written then is not known: its lines carry no times"
+
+
 class OutputTail(Struct, frozen=True):
     """The end of an output file: its ``lines``, or the ``problem`` with reading it."""
 

@@ -1,0 +1,146 @@
+"""Rows of an output file by offset: what reading forward and backward agree on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from metlmon.live import output_pager
+from metlmon.live.output_pager import (
+    KEPT_ROWS,
+    PAGE_ROWS,
+    ROW_BYTES,
+    OutputRow,
+    Search,
+    page_above,
+    page_around,
+    page_at_end,
+    page_below,
+    page_if_changed,
+    row_start,
+    rows_before,
+    rows_from,
+)
+
+
+def boundaries(data: bytes) -> list[int]:
+    """Where rows begin: after line ends, and at multiples after a block without one."""
+    found = {0} | {at + 1 for at, byte in enumerate(data) if byte == 10}
+    for multiple in range(ROW_BYTES, len(data), ROW_BYTES):
+        if b"\n" not in data[multiple - ROW_BYTES : multiple]:
+            found.add(multiple)
+    return sorted(at for at in found if at < len(data))
+
+
+def contents(seed: int) -> bytes:
+    """Lines of all lengths, some longer than several blocks."""
+    dice = random.Random(seed)
+    lengths = [0, 1, 80, ROW_BYTES - 1, ROW_BYTES, ROW_BYTES + 1, 2 * ROW_BYTES, 5 * ROW_BYTES + 7]
+    lines = [b"x" * dice.choice([*lengths, dice.randrange(3 * ROW_BYTES)]) for _ in range(30)]
+    return b"\n".join(lines) + b"\n" * dice.randrange(2)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_directions_find_the_same_rows(tmp_path: Path, seed: int) -> None:
+    data = contents(seed)
+    path = tmp_path / "job.out"
+    path.write_bytes(data)
+    starts = boundaries(data)
+    expected = list(zip(starts, [*starts[1:], len(data)], strict=True))
+    forward = rows_from(path, 0, len(data))
+    assert [(row.start, row.end) for row in forward] == expected
+    assert rows_before(path, len(data), len(data)) == forward
+    for offset in random.Random(seed).sample(range(len(data)), 50):
+        assert row_start(path, offset) == max(at for at in starts if at <= offset)
+
+
+def test_text_is_what_a_terminal_shows(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    path.write_bytes(b"10 %\r50 %\r100 %\n\x1b[31mred\x1b[0m\nlast")
+    assert [row.text for row in rows_from(path, 0, 9)] == ["100 %", "red", "last"]
+
+
+def test_a_file_of_a_gigabyte_opens_at_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    with open(path, "wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(b"\n" + b"".join(b"line %d\n" % number for number in range(2000)))
+    page = page_at_end(path)
+    assert len(page.rows) == PAGE_ROWS
+    assert page.rows[-1].text == "line 1999"
+    assert page.reaches_end
+    assert page_around(path, 0).rows[0].start == 0
+
+
+def numbered(path: Path, count: int) -> None:
+    path.write_text("".join(f"line {number}\n" for number in range(count)))
+
+
+def texts(rows: tuple[OutputRow, ...]) -> list[str]:
+    return [row.text for row in rows]
+
+
+def test_pages_extend_each_other_without_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    numbered(path, 6000)
+    page = page_around(path, 0)
+    while not page.reaches_end:
+        page = page_below(path, page, 0)
+    assert len(page.rows) == KEPT_ROWS
+    assert texts(page.rows) == [f"line {n}" for n in range(6000 - KEPT_ROWS, 6000)]
+    page = page_above(path, page, 0)
+    first = 6000 - KEPT_ROWS - PAGE_ROWS
+    assert texts(page.rows) == [f"line {n}" for n in range(first, first + KEPT_ROWS)]
+
+
+def test_a_growing_file_is_followed_also_within_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    path.write_text("one\ntw")
+    page = page_at_end(path)
+    assert page_if_changed(path, page) is None
+    with open(path, "a") as file:
+        file.write("o\nthree\n")
+    grown = page_if_changed(path, page)
+    assert grown is not None
+    assert texts(grown.rows) == ["one", "two", "three"]
+    path.write_text("new\n")
+    replaced = page_if_changed(path, grown)
+    assert replaced is not None
+    assert texts(replaced.rows) == ["new"]
+
+
+@pytest.mark.parametrize("chunk", [7, 64, 1 << 20])
+def test_every_match_is_found_in_both_directions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(output_pager, "SEARCH_BYTES", chunk)
+    path = tmp_path / "job.out"
+    lines = [f"line {n} {'Error' if n % 7 == 3 else 'fine'}" for n in range(50)]
+    path.write_text("\n".join(lines))
+    data = path.read_text()
+    expected = [at for at in range(len(data)) if data.startswith("Error", at)]
+
+    def visited(text: str, backward: bool) -> list[int]:
+        offset = data.index("line 20")
+        found = []
+        for _ in expected:
+            at = Search(text).find(path, offset, backward)
+            assert at is not None
+            found.append(at)
+            offset = row_start(path, at)
+        return found
+
+    later = [at for at in expected if at > data.index("line 20")]
+    earlier = [at for at in expected if at < data.index("line 20")]
+    assert visited("error", False) == later + earlier
+    assert visited("Error", True) == earlier[::-1] + later[::-1]
+    assert Search("ERROR").find(path, 0) is None
+
+
+def test_a_search_that_is_cancelled_ends(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    numbered(path, 100)
+    assert Search("line 99", cancelled=True).find(path, 0) is None

@@ -1,0 +1,152 @@
+"""The output of a job as a screen of its own: found, followed, copied."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from screens.app import AppOptions
+from screens.job.output import OutputScreen
+from screens.job.tool import ToolScreen
+from tests.support.screen_view import MIDDLE, NARROW
+from tests.support.static_sessions import FIXTURES, Seen, opened, session, until
+
+LINES = [f"step {n:06d} loss {1 / (n + 1):.6f}" for n in range(20_000)]
+
+
+@pytest.fixture
+def dagdir(tmp_path: Path) -> Path:
+    """A recorded ensemble, in which the last job of run0 has written twenty thousand lines."""
+    directory = tmp_path / "trainer"
+    shutil.copytree(FIXTURES / "trainer", directory)
+    return directory
+
+
+async def open_output(seen: Seen, dagdir: Path) -> Path:
+    """Open the output of a job that has a file; returns its path."""
+    (path,) = dagdir.glob("7bcfae26*_5_478.out")
+    path.write_text("\n".join(LINES) + "\n")
+    seen.app.open_job(478, 0)
+    await seen.settle()
+    await seen.press("enter")
+    assert isinstance(seen.app.screen, OutputScreen)
+    await until(seen, lambda: "step" in seen.text)
+    return path
+
+
+async def test_its_end_is_there_at_once_and_followed(dagdir: Path) -> None:
+    async with opened(session(dagdir), NARROW) as seen:
+        path = await open_output(seen, dagdir)
+        assert LINES[-1] in seen.text
+        assert "end of the file, followed" in seen.text
+        with open(path, "a") as file:
+            file.write("the very last line\n")
+        await until(seen, lambda: "the very last line" in seen.text)
+
+
+async def test_the_whole_file_can_be_read(dagdir: Path) -> None:
+    async with opened(session(dagdir), NARROW) as seen:
+        await open_output(seen, dagdir)
+        await seen.press("g")
+        await until(seen, lambda: LINES[0] in seen.text)
+        shown = set()
+        for _ in range(60):
+            shown |= {line.strip() for line in seen.lines}
+            await seen.press("pagedown")
+        pages = [line for line in LINES if line in shown]
+        assert pages == LINES[: len(pages)]
+        assert len(pages) > 900
+        await seen.press("G")
+        await until(seen, lambda: LINES[-1] in seen.text)
+
+
+async def test_a_text_is_found_anywhere(dagdir: Path) -> None:
+    async with opened(session(dagdir), MIDDLE) as seen:
+        await open_output(seen, dagdir)
+        await seen.press("slash", *"STEP 0123", "enter")
+        await until(seen, lambda: "is not in this file" in seen.text)
+        await seen.press("slash", *["backspace"] * 9, *"step 01234", "enter")
+        await until(seen, lambda: seen.lines[1].startswith("step 012340"))
+        await seen.press("full_stop")
+        await until(seen, lambda: seen.lines[1].startswith("step 012341"))
+        await seen.press("comma")
+        await until(seen, lambda: seen.lines[1].startswith("step 012340"))
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, OutputScreen), "esc clears the text first"
+        await seen.press("escape")
+        assert not isinstance(seen.app.screen, OutputScreen)
+
+
+async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
+    async with opened(session(dagdir), NARROW) as seen:
+        path = await open_output(seen, dagdir)
+        with open(path, "a") as file:
+            file.write("a" * 100 + "END\n")
+        await until(seen, lambda: "END" in seen.text)
+        await seen.press("backslash")
+        await until(seen, lambda: "END" not in seen.text)
+        await seen.press("backslash")
+        await until(seen, lambda: "END" in seen.text)
+
+
+async def test_escape_sequences_of_a_job_stay_in_its_file(dagdir: Path) -> None:
+    async with opened(session(dagdir), NARROW) as seen:
+        path = await open_output(seen, dagdir)
+        path.write_bytes(b"\x1b]0;owned\x07title\n\x1b[2Jcleared [red]markup[/red]\n")
+        await until(seen, lambda: "cleared" in seen.text)
+        assert "title" in seen.text
+        assert "[red]markup[/red]" in seen.text
+        assert "owned" not in seen.text
+        assert "\x1b" not in seen.text
+
+
+async def test_an_id_is_copied(dagdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    async with opened(session(dagdir), MIDDLE) as seen:
+        await open_output(seen, dagdir)
+        written: list[str] = []
+        driver = seen.app._driver
+        assert driver is not None
+        monkeypatch.setattr(driver, "write", written.append)
+        await seen.press("Y", "enter")
+        assert "copied: 478.0" in seen.text
+        (sequence,) = (text for text in written if text.startswith("\x1b]52;c;"))
+        assert base64.b64decode(sequence[7:-1]) == b"478.0"
+
+
+def install(directory: Path, name: str, script: str) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(f"#!/bin/sh\n{script}\n")
+    (directory / name).chmod(stat.S_IRWXU)
+
+
+async def test_why_a_job_is_idle_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job that was idle when the log ended."""
+    tools = tmp_path / "bin"
+    install(
+        tools, "condor_q", r"printf '%s\n' 'no slot \033[31mmatches' \"$*\"".replace('\\"', '"')
+    )
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    feed = session(FIXTURES / "trainer")
+    async with opened(feed, MIDDLE, AppOptions(read_only=True)) as seen:
+        seen.app.push_screen(ToolScreen(478, 0, idle=True))
+        await until(seen, lambda: "no slot" in seen.text)
+        assert "-better-analyze 478.0" in seen.text
+        assert "\x1b" not in seen.text
+        install(tools, "condor_tail", "echo 'Job 478.0 is not running' >&2; exit 1")
+        seen.app.push_screen(ToolScreen(478, 0, idle=False))
+        await until(seen, lambda: "Job 478.0 is not running" in seen.text)
+
+
+async def test_an_ended_job_is_not_asked_about(dagdir: Path) -> None:
+    async with opened(session(dagdir), MIDDLE, AppOptions(read_only=True)) as seen:
+        await open_output(seen, dagdir)
+        await seen.press("ctrl+n")
+        assert "only an idle or a running job" in seen.text
