@@ -158,7 +158,7 @@ ask         | ^n  |  | 5 ^n: ask pool  | Why idle, or what it writes
 
 # output: Output of a job
 view        | v   |  | 8 v: other file | .out or .err
-filter      | /   |  | 9 /: find       | Find a text, in the whole file
+filter      | /   |  | 9 /: find       | Find a text in the file
 next        | .   |  | 7 . ,: matches  | The next match
 previous    | ,   |  |   ,: match      | The match before
 wrap        | \\   |  | 6 \\: wrap      | Wrap long lines, or cut them
