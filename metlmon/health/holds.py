@@ -30,11 +30,11 @@ class Holds:
         for job in facts.held:
             self._add_held(job)
         for job in facts.held_before:
-            before_removal = last_hold(job)
+            before_removal, removal = last_hold(job), removals.by_job.get(job.job)
             for hold in job.holds:
-                if hold is before_removal:
+                if hold is before_removal and removal is not None:
                     # One entry with the removal.
-                    self.by_job[job.job, hold.cause] = removals.by_job[job.job]
+                    self.by_job[job.job, hold.cause] = removal
                 else:
                     self._add_past(job, hold)
 
