@@ -75,8 +75,7 @@ def read_state(path: Path | None, kind: type[T]) -> T | None:
 
 def write_state(path: Path | None, value: Any) -> bool:
     """Replace the content of a file; return whether that succeeded. If not, the old one stays."""
-    content = msgspec.json.encode(value)
-    if path is None or len(content) > MAX_STATE_BYTES:
+    if path is None or len(content := msgspec.json.encode(value)) > MAX_STATE_BYTES:
         return False
     draft = path.with_name(f".{os.getpid()}.{os.urandom(4).hex()}{SUFFIX}")
     try:
@@ -100,21 +99,31 @@ def write_state(path: Path | None, value: Any) -> bool:
 def state_lock(path: Path) -> Iterator[bool]:
     """Hold the lock of a file; False: another process holds it. Ends with the process.
 
-    There are 256 locks for all files, and none is ever removed, since it might be in use. Raises
-    OSError if there can be no lock, for example on a full disk.
+    Where no lock can be made, as in a read-only home, it counts as held. There are 256 locks for
+    all files, and none is ever removed, since it might be in use.
     """
-    _make_directory(path.parent)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path.with_name(f"lock-{path.name[:2]}"), flags, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        _make_directory(path.parent)
+        descriptor = os.open(path.with_name(f"lock-{path.name[:2]}"), flags, 0o600)
+    except OSError:
+        yield True
+        return
+    try:
+        yield _take_lock(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _take_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # A file system without locks.
+        return True
+    return True
 
 
 def _make_directory(directory: Path) -> None:

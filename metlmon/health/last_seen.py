@@ -31,20 +31,23 @@ class EnsembleSummary(Struct, frozen=True):
 
     ``seen_at``: when the user saw it, in the local time of this host. ``done``: epochs that are
     done, or nodes where no node is an epoch (``noun``). ``runs``: held, failed, removed or
-    finished runs by key. ``nodes``: the numbers of such nodes where there are no runs.
+    finished runs by key, and since when they are held. ``nodes``: the numbers of such nodes where
+    there are no runs.
     """
 
     seen_at: datetime
     done: int
     noun: str
-    runs: dict[str, str] = {}
+    runs: dict[str, tuple[str, datetime | None]] = {}
     nodes: dict[str, int] = {}
 
 
 def summarize(status: Status, seen_at: datetime) -> EnsembleSummary:
     """The summary of a status that was seen at ``seen_at``, a local time without zone."""
     states = counted_states(status)
-    runs = {run.key: word for run in status.runs if (word := _word(run)) is not None}
+    # A name may have bytes that are no characters.
+    keyed = ((run.key.encode(errors="backslashreplace").decode(), run) for run in status.runs)
+    runs = {key: state for key, run in keyed if (state := _state(run)) is not None}
     nodes = {word: states.get(state, 0) for state, word in TROUBLE.items()}
     return EnsembleSummary(
         seen_at=seen_at,
@@ -55,10 +58,13 @@ def summarize(status: Status, seen_at: datetime) -> EnsembleSummary:
     )
 
 
-def _word(run: RunRow) -> str | None:
+def _state(run: RunRow) -> tuple[str, datetime | None] | None:
     if run.epochs_total and run.epochs_done + run.epochs_skipped == run.epochs_total:
-        return FINISHED
-    return TROUBLE.get(run.state)
+        return FINISHED, None
+    word = TROUBLE.get(run.state)
+    # A run that was released and is held again is held anew.
+    since = run.latest.since if run.latest is not None and run.state is State.HELD else None
+    return None if word is None else (word, since)
 
 
 def difference(before: EnsembleSummary | None, now: EnsembleSummary) -> str | None:
@@ -73,7 +79,9 @@ def difference(before: EnsembleSummary | None, now: EnsembleSummary) -> str | No
         parts.append(f"{count(now.done - before.done, now.noun)} done")
     noun = "run" if now.runs else "" if parts else "node"
     for word in (*TROUBLE.values(), FINISHED):
-        changed = sum(new == word != before.runs.get(key) for key, new in now.runs.items())
+        changed = sum(
+            state[0] == word and state != before.runs.get(key) for key, state in now.runs.items()
+        )
         changed = changed or max(0, now.nodes.get(word, 0) - before.nodes.get(word, 0))
         if changed:
             counted = count(changed, noun) if noun else number(changed)

@@ -59,6 +59,15 @@ def test_a_run_that_was_held_and_is_now_removed_is_new() -> None:
     assert difference(before, now) == "since 14 Nov 08:14: 1 run removed"
 
 
+def test_a_run_that_was_released_and_is_held_again_is_new() -> None:
+    before = summarize(status(), SEEN)
+    held = RUNS[1]
+    assert held.latest is not None
+    again = replace(held, latest=replace(held.latest, since=NOW))
+    now = summarize(status((RUNS[0], again, *RUNS[2:])), NOW)
+    assert difference(before, now) == "since 14 Nov 08:14: 1 run held"
+
+
 def test_nodes_are_counted_where_there_are_no_runs() -> None:
     empty = replace(status(), runs=(), epoch_states={})
     before = replace(empty, node_states={State.COMPLETED: 3, State.FAILED: 1})
@@ -72,7 +81,8 @@ def test_what_was_seen_is_remembered_outside_of_the_dagdir(tmp_path: Path) -> No
     dagdir, link = tmp_path / "dagdir", tmp_path / "link"
     dagdir.mkdir()
     link.symlink_to(dagdir)
-    summary = summarize(status(), SEEN)
+    rows = *RUNS, replace(RUNS[0], key="caf\udce9")
+    summary = summarize(status(rows), SEEN)
     assert load_last_seen(dagdir) is None
     assert save_last_seen(dagdir, summary)
     assert load_last_seen(link) == summary, "it is the same directory"
