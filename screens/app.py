@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, partialmethod
 from pathlib import Path
 from time import time
@@ -26,6 +26,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
+from screens.base.absence import Absence
 from screens.base.context import AppContext, AppOptions, SavedFiles, load_states, save_states
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.registry import create_screen, name_of_screen
@@ -109,6 +110,7 @@ class MetlmonApp(FaultTolerantApp):
         self.list_states = load_states(self.options.state_file)
         self.keys: Mapping[str, str] = dict(feed.settings.keys)
         self._unknown_keys: set[tuple[str, str]] = set()
+        self.absence = Absence(self, self.options.notify, remembers=self.options.remember_seen)
         self.set_keymap(keymap(self.keys))
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
@@ -159,6 +161,7 @@ class MetlmonApp(FaultTolerantApp):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self._pacer.record_input()
+            self.absence.last_look.record_input()
             # A key that no widget handled bubbles back to here.
             fresh = event.time != self.last_key_time
             if fresh and isinstance(event, events.Key | events.Paste):
@@ -193,6 +196,7 @@ class MetlmonApp(FaultTolerantApp):
         self._shown_count += 1
         if self._shown_count % RELEASE_AFTER == 0:
             release_caches()
+        self.absence.take(newest, self.present_stats)
         if not self._exit_if_done():
             self.refresh_screen()
             self._precompute()
@@ -277,11 +281,16 @@ class MetlmonApp(FaultTolerantApp):
         # The old threads may be in the middle of a file or a query: do not wait here.
         self.run_worker(partial(_close, old_feed, old_pool), thread=True, exit_on_error=False)
 
+    def run_in_thread(self, work: Callable[[], object]) -> None:
+        """Do short work with files in a thread; its errors are not fatal."""
+        self.run_worker(work, thread=True, exit_on_error=False)
+
     def content_changed(self) -> None:
         """Refresh the current screen soon; called in any thread."""
         self.post_message(self.ContentChanged())
 
     def on_metlmon_app_content_changed(self) -> None:
+        self.absence.take(self.newest_snapshot, self.present_stats)
         self.refresh_screen()
 
     # --- the pool -------------------------------------------------------------------------
@@ -562,6 +571,7 @@ def run_app(feed: Feed, options: AppOptions) -> int:
     finally:
         for message in app.exit_messages:
             write_stderr(message)
+        app.absence.close()
         if app.time_travel.past_view is not None:
             app.time_travel.past_view.feed.stop()
         # Read-only mode polls the queue all the same.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from metlmon.live.feed import Snapshot
 from metlmon.model.model_state import Notice
 from metlmon.snapshot.types import DagRow, LogRow, Status
 from metlmon.text import formatting
 from metlmon.text.formatting import dag_sign, directory_label, plain
 from metlmon.text.spans import (
+    ALARM,
     BOLD,
     DIM,
     GOOD,
@@ -22,6 +25,9 @@ from metlmon.text.spans import (
 )
 from screens.base.screens import DocumentScreen, heading, schedd_status_lines
 from screens.overview.header import reading_progress, seconds_ago
+
+if TYPE_CHECKING:
+    from metlmon.notify.notifier import Notifier
 
 
 class SourcesScreen(DocumentScreen):
@@ -43,7 +49,19 @@ class SourcesScreen(DocumentScreen):
                 room - 2,
             )
             lines += [(), heading("Queue", room), *queue]
+        if update is not None and self.context.absence.notifier is not None:
+            lines += [(), heading("Notifications", room)]
+            lines += notification_lines(self.context.absence.notifier, room)
         self.show_document([line(" ") + justify(title, right, room - 2), ()], lines)
+
+
+def notification_lines(notifier: Notifier, room: int) -> list[Line]:
+    """Return where notifications are sent, and what was not sent."""
+    lines = [line(" ", (plain(target, room), BOLD)) for target in notifier.targets]
+    for problem in notifier.problems:
+        lines += wrap(problem, room - 2, ALARM, indent=3)
+    about = ", ".join(notifier.settings.about)
+    return [*lines, *wrap(f"about: {about}", room - 2, DIM, indent=1)]
 
 
 def source_lines(status: Status, room: int) -> list[Line]:

@@ -61,6 +61,7 @@ OURS: dict[str, set[str]] = {
         *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
         *(
             "metlmon.errors",
+            "metlmon.config.readers",
             "metlmon.config.settings",
             "metlmon.config.toml_file",
             "metlmon.redact",

@@ -106,6 +106,15 @@ EXIT_ON: Final = (
     ),
     option("--timeout", "with --exit-on: give up after this", type=float, metavar="SECONDS"),
 )
+NOTIFY: Final = option(
+    "--notify",
+    (
+        "send notifications, as [notify] of your metlmon.toml says (without that: the bell); "
+        "watch and run send them anyway where [notify] says how"
+    ),
+    action=argparse.BooleanOptionalAction,
+    default=None,
+)
 COMMON: Final = (DIR, JSON, *MOMENT, ASCII)
 WINDOW: Final = (
     option(
@@ -207,7 +216,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         (
             DIRS,
             flag("--queue", "the ensembles of your DAGMan jobs in the queue, one line each"),
-            *(*MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON),
+            *(*MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON, NOTIFY),
         ),
     ),
     "run": Command(
@@ -219,11 +228,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
             *MOMENT,
             *SCREEN,
             READ_ONLY,
+            NOTIFY,
         ),
     ),
     "status": Command(
         "where every run stands, once",
-        (DIRS, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII),
+        (DIRS, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII, NOTIFY),
         description="Where every run stands. Of several ensembles one line each; with --json one "
         "object of the same kind per line.",
     ),
@@ -340,6 +350,20 @@ COMMANDS: Final[Mapping[str, Command]] = {
             DIR,
             JSON,
         ),
+    ),
+    "notify": Command(
+        "try the notifications: send a test, or what holds in DIR, by every channel",
+        (
+            option(
+                "dir",
+                "send what holds there now, whatever was sent before (default: a test)",
+                nargs="?",
+                metavar="DIR",
+            ),
+        ),
+        description="Send one notification by each channel of [notify] in your metlmon.toml "
+        "(without that: the bell), and say what came of it. Exit status 6: not all were sent.",
+        defaults={"as_of": None, "live": None, "tz": None},
     ),
     "check": Command(
         "what is wrong with DAG and submit files, and what to do about it",

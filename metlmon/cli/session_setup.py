@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from metlmon.cli.notifications import notify_settings
 from metlmon.cli.output import can_show
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
@@ -108,6 +109,7 @@ def open_screens(
     from screens.base.context import SavedFiles, state_file
 
     stop_watchdog()
+    watches = getattr(options, "command", "") in ("watch", "run")
     return run_app(
         feed_and_pool.feed,
         AppOptions(
@@ -128,6 +130,8 @@ def open_screens(
             state_file=state_file(),
             caption=caption,
             files=cast(SavedFiles, saved_files),
+            remember_seen=watches and not getattr(options, "as_of", None),
+            notify=notify_settings(feed_and_pool.feed.settings, options) if watches else None,
         ),
     )
 

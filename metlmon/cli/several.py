@@ -75,7 +75,12 @@ def read_each(
         if error is None and not finding.more:
             options.dir = finding.path
             try:
-                work(open_reader(options))
+                reader = open_reader(options)
+                if getattr(options, "notify", None):
+                    from metlmon.cli.notifications import notify_once
+
+                    notify_once(reader, options)
+                work(reader)
             except InputError as problem:
                 error = str(problem).removeprefix(f"{finding.path}: ")
         if finding.more:

@@ -33,14 +33,20 @@ goal = "min"                      # or "max": which value is best
 name = "spearman"
 file = "out"                      # the jobs' own output, or a name pattern: "logs/{run}_*.txt"
 pattern = 'epoch (?P<epoch>\\d+): rho=(?P<value>\\S+)'
+
+[notify]                          # the user's own file only
+terminal = ["bell", "osc9"]       # or "osc777"
+command = ["notify-send", "{title}", "{text}"]
+webhook = "https://hooks.example.org/services/…"
+about = ["held", "failed"]        # default: all
+interval = 60                     # minimum number of seconds between two
 ```
 
 Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
 ``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
-of the dagdir are tried before the user's; aliases and ``[columns]`` are merged,
-with the dagdir's first;
-``read_only`` is on if either file sets it; ``[keys]`` is for the user's file alone. ``metlmon
-config`` shows the effective values and their origin.
+of the dagdir are tried before the user's; aliases and ``[columns]`` are merged, with the dagdir's
+first; ``read_only`` is on if either file sets it; ``[keys]`` and ``[notify]`` are for the user's
+file alone. ``metlmon config`` shows the effective values and their origin.
 
 The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
 and paths below the dagdir to read, but no command and no path to write; a pattern that takes too

@@ -7,21 +7,39 @@ for two files. A value that cannot be converted is a problem, and its key is tre
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from metlmon.config.readers import (
+    MAX_ITEMS,
+    InvalidValue,
+    Reader,
+    choices,
+    is_text,
+    read_command,
+    read_goal,
+    read_node_pattern,
+    read_path,
+    read_paths,
+    read_seconds,
+    read_text,
+    read_texts,
+    read_value_pattern,
+    read_webhook,
+    typed,
+)
 from metlmon.config.settings import (
-    InvalidPattern,
+    EVENT_NAMES,
     Label,
     MetricPattern,
     MetricSettings,
-    SafePattern,
+    NotifySettings,
+    SecretUrl,
     Settings,
 )
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
@@ -32,16 +50,6 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 NAME: Final = "metlmon.toml"
-
-MAX_TEXT: Final = 1000
-MAX_ITEMS: Final = 1000
-"""Items of a list, which is searched for each host, run or file."""
-
-MAX_WILDCARD_FOLDERS: Final = 3
-"""Folders with ``*`` in a file's name pattern: each lists many folders."""
-
-PLACEHOLDERS: Final = frozenset({"uuid", "run"})
-"""Names that may stand in braces in the name pattern of a file."""
 
 MAX_REMARKS: Final = 20
 
@@ -94,7 +102,7 @@ _PAIRS: Final = {
 
 
 def _encode(value: Any) -> str:
-    return str(value) if isinstance(value, tzinfo) else str(value.pattern)
+    return str(value) if isinstance(value, tzinfo | SecretUrl) else str(value.pattern)
 
 
 class Configuration(Struct, frozen=True):
@@ -140,8 +148,8 @@ def cache_directory() -> Path | None:
     return home / "metlmon" if home.is_absolute() else None
 
 
-def load_settings(dagdir: Path) -> Settings:
-    """The user's settings, overridden by those of the dagdir.
+def load_settings(dagdir: Path | None) -> Settings:
+    """The user's settings, overridden by those of the dagdir; None: of no dagdir.
 
     Raises InputError with the first problem. If the dagdir's file belongs to another user, who
     alone can correct it, its invalid settings are left out instead; that, and the settings in
@@ -170,16 +178,15 @@ def load_settings(dagdir: Path) -> Settings:
     return replace(config.settings, remarks=tuple(remarks))
 
 
-def load_configuration(dagdir: Path) -> Configuration:
-    """The user's settings, overridden by those of the dagdir.
+def load_configuration(dagdir: Path | None) -> Configuration:
+    """The user's settings, overridden by those of the dagdir; None: of no dagdir.
 
     Never raises: problems are in ``problems``.
     """
-    files = {
-        "user": TomlFile(configuration_directory() / NAME),
-        "dagdir": TomlFile(dagdir / NAME, within=dagdir),
-    }
-    items = {origin: _read(file) for origin, file in files.items()}
+    files = {"user": TomlFile(configuration_directory() / NAME)}
+    if dagdir is not None:
+        files["dagdir"] = TomlFile(dagdir / NAME, within=dagdir)
+    items = {origin: _read(file, origin) for origin, file in files.items()}
     entries = [
         SettingEntry(
             key=key,
@@ -191,7 +198,14 @@ def load_configuration(dagdir: Path) -> Configuration:
         )
         for key, setting in SETTINGS.items()
         for number, (origin, item) in enumerate(
-            setting.merge([(origin, item) for origin in ORDER for item in items[origin][key]])
+            setting.merge(
+                [
+                    (origin, item)
+                    for origin in ORDER
+                    if origin in items
+                    for item in items[origin][key]
+                ]
+            )
         )
     ]
     return Configuration(
@@ -232,18 +246,13 @@ def _settings(entries: Iterable[SettingEntry]) -> Settings:
             goal=values["metrics.goal"][0],
             patterns=tuple(values["metric"]),
         ),
+        notify=NotifySettings(
+            **{name: values[f"notify.{name}"][0] for name in _table_keys("notify")}
+        ),
     )
 
 
 # --- kinds of settings --------------------------------------------------------------------
-
-
-class _InvalidValue(Exception):
-    """What is expected of a setting, behind its key: ``is true or false``."""
-
-
-Reader = Callable[[Any], Any]
-"""Converts a TOML value to a value of :class:`Settings`. Raises _InvalidValue."""
 
 
 class _Item(NamedTuple):
@@ -279,19 +288,15 @@ class _Value(Struct):
 class _Names(Struct):
     """A table of names: all of both files, the dagdir's where both have a name.
 
-    ``form``: an example. ``private``: it belongs to the user's own file. ``reader``: of the
-    values, which are texts without it.
+    ``form``: an example. ``reader``: of the values, which are texts without it.
     """
 
     form: str
-    private: bool = False
     reader: Reader | None = None
 
     def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
         table = f"[{where[0]}]"
-        if self.private and file.path.parent != configuration_directory():
-            file.report_problem(where, f"{table} belongs to your own metlmon.toml")
-        elif not isinstance(value, dict):
+        if not isinstance(value, dict):
             file.report_problem(where, f"{table} is a table: {self.form}")
         elif len(value) > MAX_ITEMS:
             file.report_problem(where, f"{table} has more than {MAX_ITEMS} names")
@@ -300,10 +305,10 @@ class _Names(Struct):
             return [_Item(pair, (*where, pair[0])) for pair in fields.items()]
         else:
             for logged, shown in value.items():
-                if not _is_text(shown):
+                if not is_text(shown):
                     message = f"what {logged!r} is shown as is a text in quotes"
                     file.report_problem((*where, logged), f"{dotted_key(where)}: {message}")
-            pairs = [(logged, shown) for logged, shown in value.items() if _is_text(shown)]
+            pairs = [(logged, shown) for logged, shown in value.items() if is_text(shown)]
             return [_Item(pair, (*where, pair[0])) for pair in pairs]
         return []
 
@@ -357,18 +362,36 @@ class _Tables:
         return [*items, *(("built-in", _Item(item)) for item in self._built_in)]
 
 
-def _read(file: TomlFile) -> dict[str, list[_Item]]:
+TABLES: Final = {"metrics": 'primary = "val_loss"', "notify": 'terminal = ["bell"]'}
+"""Tables whose keys are settings of their own, with an example."""
+
+PRIVATE: Final = ("keys", "notify")
+"""Tables of the user's own file alone: a dagdir may be a copy of somebody else's."""
+
+
+def _table_keys(table: str) -> list[str]:
+    return [key.removeprefix(f"{table}.") for key in SETTINGS if key.startswith(f"{table}.")]
+
+
+def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
     """The valid settings in ``file``, by key, such as ``metrics.primary``."""
     file.report_unknown_keys((), file.table, KEYS)
-    metrics = file.table.get("metrics", {})
-    if not isinstance(metrics, dict):
-        file.report_problem(
-            ("metrics",), 'metrics is a table: [metrics], then primary = "val_loss"'
-        )
-        metrics = {}
-    names = [key.removeprefix("metrics.") for key in SETTINGS if key.startswith("metrics.")]
-    file.report_unknown_keys(("metrics",), metrics, names)
-    values = file.table | {f"metrics.{name}": value for name, value in metrics.items()}
+    values = dict(file.table)
+    for name in PRIVATE:
+        if name in values and origin != "user":
+            file.report_problem((name,), f"[{name}] belongs to your own metlmon.toml")
+            del values[name]
+    if "notify" in values and file.foreign:
+        text = "[notify] could run a command as you, and this file belongs to another user"
+        file.report_problem(("notify",), text)
+        del values["notify"]
+    for name, example in TABLES.items():
+        table = values.pop(name, {})
+        if isinstance(table, dict):
+            file.report_unknown_keys((name,), table, _table_keys(name))
+            values |= {f"{name}.{key}": value for key, value in table.items()}
+        else:
+            file.report_problem((name,), f"{name} is a table: [{name}], then {example}")
     return {
         key: setting.read(file, tuple(key.split(".")), values[key]) if key in values else []
         for key, setting in SETTINGS.items()
@@ -383,131 +406,60 @@ def _read_fields(
     for key, reader in readers.items():
         try:
             values[key] = reader(table[key])
-        except _InvalidValue as error:
+        except InvalidValue as error:
             field = (*where, key)
             file.report_problem(field, f"{dotted_key(field)}{error}")
     return values
 
 
-# --- readers ------------------------------------------------------------------------------
-
-
-def _typed(kind: Any, expected: str) -> Reader:
-    """A reader of values of this type."""
-
-    def read(value: object) -> Any:
-        try:
-            return convert(value, kind)
-        except ValidationError:
-            raise _InvalidValue(expected) from None
-
-    return read
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT
-
-
-def _text(value: Any) -> str:
-    if not _is_text(value):
-        long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
-        raise _InvalidValue(f" is a text in quotes{long}")
-    return str(value)
-
-
-def _zone(value: object) -> ZoneInfo:
+def _read_zone(value: object) -> ZoneInfo:
     try:
-        return time_zone(_text(value))
+        return time_zone(read_text(value))
     except InputError as error:
-        raise _InvalidValue(f": {error}") from None
+        raise InvalidValue(f": {error}") from None
 
-
-def _pattern(value: object, groups: tuple[str, ...]) -> SafePattern:
-    try:
-        pattern = SafePattern(_text(value))
-    except InvalidPattern as error:
-        raise _InvalidValue(f" {error}") from None
-    if not set(groups) <= pattern.groupindex.keys():
-        named = " and ".join(f"(?P<{group}>…)" for group in groups)
-        more = "s" if len(groups) > 1 else ""
-        raise _InvalidValue(f" needs the group{more} {named}")
-    return pattern
-
-
-def _node_pattern(value: object) -> SafePattern:
-    return _pattern(value, ("run", "epoch"))
-
-
-def _value_pattern(value: object) -> SafePattern:
-    return _pattern(value, ("value",))
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise _InvalidValue(' is a list of texts, ["…", "…"]')
-    if len(value) > MAX_ITEMS or not all(map(_is_text, value)):
-        limits = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
-        raise _InvalidValue(f" is a list of texts, {limits}")
-    return tuple(value)
-
-
-def _path(value: object) -> str:
-    """A name pattern below the dagdir, with known placeholders."""
-    pattern = _text(value)
-    if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        raise _InvalidValue(f": {pattern!r} is no file below the dagdir")
-    *folders, _ = pattern.split("/")
-    if sum(1 for folder in folders if set(folder) & set("*?[")) > MAX_WILDCARD_FOLDERS:
-        limit = f"more than {MAX_WILDCARD_FOLDERS} folders with *"
-        raise _InvalidValue(f": {pattern!r} has {limit}: name them")
-    unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
-    if unknown:
-        raise _InvalidValue(f": {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}")
-    return pattern
-
-
-def _paths(value: object) -> tuple[str, ...]:
-    return tuple(map(_path, _texts(value)))
-
-
-_goal: Final = _typed(Literal["min", "max"], ' is "min" or "max"')
 
 SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
-    "tz": _Value(_zone),
-    "train_node": _Value(_node_pattern, Settings().train_node),
-    "side_node": _Value(_node_pattern, Settings().side_node),
+    "tz": _Value(_read_zone),
+    "train_node": _Value(read_node_pattern, Settings().train_node),
+    "side_node": _Value(read_node_pattern, Settings().side_node),
     "checkpoint_codes": _Value(
-        _typed(frozenset[int], " is a list of whole numbers, e.g. [85]"), frozenset()
+        typed(frozenset[int], " is a list of whole numbers, e.g. [85]"), frozenset()
     ),
-    "read_only": _Value(_typed(bool, " is true or false"), default=False, lasting=True),
+    "read_only": _Value(typed(bool, " is true or false"), default=False, lasting=True),
     "site": _Tables(
         lambda host, name: (host, name),
         'each [[site]] needs host = "*.example.edu" and name = "example"',
         BUILT_IN_SITES,
-        host=_text,
-        name=_text,
+        host=read_text,
+        name=read_text,
     ),
     "site_aliases": _Names('"as logged" = "as shown"'),
     "gpu_aliases": _Names('"as logged" = "as shown"'),
     "label": _Tables(
         Label,
         'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]',
-        name=_text,
-        runs=_texts,
+        name=read_text,
+        runs=read_texts,
     ),
-    "metrics.files": _Value(_paths, MetricSettings().files),
-    "metrics.primary": _Value(_text, MetricSettings().primary),
-    "metrics.goal": _Value(_goal, MetricSettings().goal),
+    "metrics.files": _Value(read_paths, MetricSettings().files),
+    "metrics.primary": _Value(read_text, MetricSettings().primary),
+    "metrics.goal": _Value(read_goal, MetricSettings().goal),
     "metric": _Tables(
         MetricPattern,
         'each [[metric]] needs name = "val_loss", file = "out" and '
         "pattern = 'val_loss=(?P<value>\\S+)'",
-        name=_text,
-        file=_path,
-        pattern=_value_pattern,
+        name=read_text,
+        file=read_path,
+        pattern=read_value_pattern,
     ),
-    "keys": _Names('sort = "o"', private=True),
-    "columns": _Names('overview = ["progress", "state", "best"]', reader=_texts),
+    "keys": _Names('sort = "o"'),
+    "columns": _Names('overview = ["progress", "state", "best"]', reader=read_texts),
+    "notify.about": _Value(choices(*EVENT_NAMES), NotifySettings().about),
+    "notify.terminal": _Value(choices("bell", "osc9", "osc777"), NotifySettings().terminal),
+    "notify.command": _Value(read_command, NotifySettings().command),
+    "notify.webhook": _Value(read_webhook),
+    "notify.interval": _Value(read_seconds, NotifySettings().interval),
 }
 """Every setting that there is, in the order of the documentation."""
 

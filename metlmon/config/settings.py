@@ -140,6 +140,50 @@ class MetricSettings(Struct, frozen=True):
     patterns: tuple[MetricPattern, ...] = ()
 
 
+class SecretUrl:
+    """A URL whose path may be a secret, as that of a webhook: its text has the host alone."""
+
+    def __init__(self, url: str, shown: str) -> None:
+        self.url = url
+        self._shown = shown
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __repr__(self) -> str:
+        return f"SecretUrl({self._shown!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretUrl) and other.url == self.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+
+EVENT_NAMES: Final = ("held", "failed", "done", "stalled", "diverged", "black-hole")
+"""What notifications can be about."""
+
+
+class NotifySettings(Struct, frozen=True):
+    """Settings for notifications, from the user's own file alone.
+
+    ``about``: names of :data:`EVENT_NAMES`. ``terminal``: ``bell``, ``osc9``, ``osc777``.
+    ``command``: a program and its arguments, with placeholders. ``interval``: the minimum
+    number of seconds between two notifications about one ensemble.
+    """
+
+    about: tuple[str, ...] = EVENT_NAMES
+    terminal: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    webhook: SecretUrl | None = None
+    interval: int = 60
+
+    @property
+    def configured(self) -> bool:
+        """Is there a way to send something?"""
+        return bool(self.terminal or self.command or self.webhook)
+
+
 class Settings(Struct, frozen=True):
     """User settings for reading an ensemble.
 
@@ -163,6 +207,7 @@ class Settings(Struct, frozen=True):
     metrics: MetricSettings = MetricSettings()
     keys: tuple[tuple[str, str], ...] = ()
     columns: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    notify: NotifySettings = NotifySettings()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
 
     def columns_of(self, screen: str) -> tuple[str, ...]:

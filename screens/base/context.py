@@ -12,12 +12,14 @@ import msgspec
 from msgspec import Struct
 from textual.screen import Screen
 
+from metlmon.config.settings import NotifySettings
 from metlmon.config.user_state import state_directory
 from metlmon.health.types import ExitWhen
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
 from metlmon.snapshot.types import JobRow
+from screens.base.absence import Absence
 from screens.base.stats_worker import StatsWorker
 from screens.pool_actions.running_action import RunningAction
 from screens.time_travel import TimeTravel
@@ -60,7 +62,8 @@ class AppOptions(Struct, frozen=True):
     submitting is not possible here. ``initial_request``: the initial content of the submit form.
     ``state_file`` remembers columns and orders; None: they last for the session. ``caption`` gives
     the text that the demo shows on every screen. ``files`` saves reports and pictures; None: not
-    here.
+    here. ``remember_seen``: what was seen is compared with what is there the next time.
+    ``notify``: send notifications.
     """
 
     mouse: bool = False
@@ -80,6 +83,8 @@ class AppOptions(Struct, frozen=True):
     state_file: Path | None = None
     caption: Callable[[], str] | None = None
     files: SavedFiles | None = None
+    remember_seen: bool = False
+    notify: NotifySettings | None = None
 
 
 class AppContext(Protocol):
@@ -92,7 +97,8 @@ class AppContext(Protocol):
     ``CONFIRM_SECONDS`` is the time that a confirmation is on the screen before a key confirms.
     ``last_key_time`` and ``pause_before_key`` are the time of the last key or paste, and the
     seconds without one before it. ``keys`` are the key caps set in ``metlmon.toml``, by action;
-    ``list_states`` the chosen columns and orders, by class of the screen.
+    ``list_states`` the chosen columns and orders, by class of the screen. ``absence`` is what
+    is done for somebody who is away.
     """
 
     CONFIRM_SECONDS: ClassVar[float]
@@ -112,6 +118,7 @@ class AppContext(Protocol):
     pause_before_key: float
     keys: Mapping[str, str]
     list_states: dict[str, ListState]
+    absence: Absence
 
     @property
     def screen(self) -> Screen[Any]:

@@ -248,6 +248,11 @@ def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
     return stats_input.streams
 
 
+def has_job_files(stats_input: StatsInput) -> bool:
+    """The statistic whether what the jobs wrote has been read."""
+    return stats_input.files_read
+
+
 def _evaluate(
     statistic: Callable[[StatsInput], Any], cached: _CachedStat, stats_input: StatsInput
 ) -> bool:

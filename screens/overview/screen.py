@@ -234,6 +234,10 @@ class OverviewScreen(ListScreen, ActionScreen):
         wanted = formatting.plain(self.filter_text, 30)
         return runs_table.empty(self.faults_only, wanted, bool(rows), bool(snapshot.status.dags))
 
+    def messages(self) -> list[Line]:
+        news = "" if self._in_past else self.context.absence.news(self.context.snapshot)
+        return [*([line((news, NOTE))] if news else ()), *super().messages()]
+
     def footer_labels(self) -> Mapping[str, str]:
         close = "quit" if self.context.options.home is None else "home"
         return {**super().footer_labels(), "close": close}

@@ -159,6 +159,16 @@ class FlowControlledDriver(HookedDriver):
             self.event_loop.call_later(REPLY_SECONDS, self._paint_if_clear)
         self.write(output)
 
+    def write_apart(self, text: str) -> bool:
+        """Write what is no part of a frame, between two of them; False if that is not possible.
+
+        Called in any thread.
+        """
+        if self._suspended or self.event_loop.is_closed():
+            return False
+        self.event_loop.call_soon_threadsafe(self.write, text)
+        return True
+
     def _written(self, count: int) -> None:
         """Record finished writes; called in the writer thread."""
         self._writes_done = count
@@ -323,6 +333,14 @@ class DiffRenderingApp(HookedApp):
         self.screen_buffer.invalidate()
         if tuple(event.size) == self.screen_buffer.size:
             self.paint()
+
+    def write_apart(self, text: str) -> bool:
+        """Write what leaves the screen as it is; False if that is not possible now.
+
+        Called in any thread.
+        """
+        driver = self.driver
+        return isinstance(driver, FlowControlledDriver) and driver.write_apart(text)
 
     def action_redraw(self) -> None:
         """Write the whole screen again, whatever the terminal shows."""

@@ -122,7 +122,7 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     assert code == Exit.USAGE
     assert out.splitlines() == [
         f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: "
-        "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, read_only, "
+        "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, notify, read_only, "
         "side_node, site, site_aliases, train_node, tz (line 1)",
         f"{own}: tz is a text in quotes (line 1)",
         f'{own}: metrics.goal is "min" or "max" (line 3)',
@@ -237,3 +237,53 @@ def test_two_names_of_one_site_are_counted_as_one(capsys: Captured, aliased: Pat
     main(["status", str(aliased.parent), "--json"])
     (site,) = json.loads(capsys.readouterr().out)["sites"]
     assert (site["site"], site["executions"]) == ("here", 2)
+
+
+def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, user: Path) -> None:
+    user.write_text(
+        '[notify]\nwebhook = "https://hooks.example.org/services/T0/B0?key=hunter2"\n'
+        'command = ["send", "--token", "hunter2abc", "-H", "Key: Bearer hunter2abc", "{text}"]\n'
+    )
+    for words in (["show"], ["show", "--json"], ["validate"]):
+        code, out, err = spoken(capsys, words[0], own.parent, *words[1:])
+        assert code == Exit.OK
+        assert "hunter2" not in out + err
+        assert "services" not in out + err
+    _, out, _ = spoken(capsys, "show", own.parent)
+    assert "https://hooks.example.org/(hidden)" in out
+    assert "services" not in repr(load_settings(own.parent))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ('webhook = "http://example.org/hunter2"', "begins with https:// (http:// is for this"),
+        ('webhook = "https://ada:hunter2@example.org/"', "has a user name in it"),
+        ('webhook = "https:///hunter2"', "is no valid URL"),
+        ('webhook = "https://example.org/hunter2\\r\\nX: y"', "is no valid URL"),
+        ('command = ["./tell.sh"]', "is a list: a program in PATH or with an absolute path"),
+        ('command = "notify-send"', "is a list of texts"),
+        ('command = ["tell", "{pasword}"]', "{pasword} is not known; there are {title}, {text}"),
+        ('terminal = ["osc8"]', "'osc8' is none of bell, osc9, osc777"),
+        ('about = ["hold"]', "'hold' is none of held, failed, done, stalled, diverged"),
+        ("interval = true", "is a whole number of seconds"),
+        ("comand = 1", "did you mean 'command'?"),
+    ],
+)
+def test_what_is_wrong_with_notifications(
+    capsys: Captured, own: Path, user: Path, setting: str, message: str
+) -> None:
+    user.write_text(f"[notify]\n{setting}\n")
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert code == Exit.USAGE
+    assert message in out
+    assert "(line 2)" in out
+    assert "hunter2" not in out
+
+
+def test_a_webhook_of_this_host_needs_no_https(own: Path, user: Path) -> None:
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        user.write_text(f'[notify]\nwebhook = "http://{host}:8080/x"\n')
+        webhook = load_settings(own.parent).notify.webhook
+        assert webhook is not None
+        assert webhook.url == f"http://{host}:8080/x"

@@ -25,6 +25,8 @@ JUDGED = {
     "label": "names and patterns of runs, as a shell's",
     "metrics": "places below the dagdir, names",
     "keys": "refused but in the user's own file",
+    "notify": "a command and a URL: refused but in the user's own file, owned by that user",
+    "columns": "names of columns",
     "metric": "places below the dagdir, patterns with a time limit",
 }
 """Every key that a dagdir can set, and why that is no harm. None names a command, a template, a
@@ -179,6 +181,28 @@ def test_what_is_wrong_in_somebody_elses_is_left_out_and_reported(dagdir: Dagdir
     assert wrong[0] == 2
     assert "left out: train_node repeats its parts" in wrong[1]
     assert load_settings(dagdir.path).checkpoint_codes == {85}
+
+
+NOTIFY = '[notify]\ncommand = ["touch", "/tmp/x"]\nwebhook = "https://example.org/hook"\n'
+
+
+def test_a_dagdir_can_name_no_command_and_no_url(dagdir: Dagdir) -> None:
+    dagdir.write("metlmon.toml", NOTIFY)
+    assert "[notify] belongs to your own metlmon.toml (line 1)" in refused(dagdir)
+    (warning,) = given_away(dagdir, NOTIFY)
+    assert "left out: [notify] belongs to your own metlmon.toml" in warning[1]
+    assert not load_settings(dagdir.path).notify.configured
+
+
+def test_a_users_file_that_another_user_can_write_runs_nothing(dagdir: Dagdir) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files to others")
+    file = dagdir.path.parent / "config/metlmon/metlmon.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(NOTIFY)
+    assert load_settings(dagdir.path).notify.configured
+    os.chown(file, 4242, 4242)
+    assert "this file belongs to another user (line 1)" in refused(dagdir)
 
 
 def test_ones_own_settings_need_no_word(dagdir: Dagdir) -> None:

@@ -28,7 +28,7 @@ ON_A_DAGDIR = (
     *(["estimate", "{path}"], ["report", "{path}"], ["export", "{path}"], ["check", "{path}"]),
     *(["config", "show", "{path}"], ["config", "path", "{path}"], ["config", "validate", "{path}"]),
     *(["act", "hold", "{path}", "all"], ["act", "halt", "{path}"], ["act", "resubmit", "{path}"]),
-    *(["act", "stop", "{path}", "all"], ["continue", "{path}"]),
+    *(["act", "stop", "{path}", "all"], ["continue", "{path}"], ["notify", "{path}"]),
     *(["new", "{path}"], ["new", "--shape", "chain", "{path}"], ["new", "{path}/x.toml", "made"]),
     *(["new", "--shape", "chain", "--past", "{path}", "made"],),
     *(["new", "--shape", "chain", "--template", "{path}", "made"],),

@@ -194,7 +194,9 @@ def _redacted(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _redacted(name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(key, one) for one in value]
+        # An argument may stand behind an option such as --token.
+        names = [key, *(one.lstrip("-") if str(one)[:1] == "-" else key for one in value)]
+        return [_redacted(name, one) for name, one in zip(names, value, strict=False)]
     return value
 
 

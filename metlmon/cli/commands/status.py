@@ -57,6 +57,10 @@ def status(options: argparse.Namespace) -> int:
         from metlmon.cli.session_setup import query_queue
 
         queue = query_queue(reader)
+    if options.notify:
+        from metlmon.cli.notifications import notify_once
+
+        notify_once(reader, options, at_once=bool(options.exit_on))
     if options.json:
         _print_json(reader, options.only, queue)
         return code
@@ -192,7 +196,14 @@ def watch(options: argparse.Namespace) -> int:
     exit_when = exit_condition(options.exit_on) if options.exit_on else None
     from metlmon.cli.session_setup import connect_pool, open_screens
 
-    return open_screens(connect_pool(reader, options), options, exit_when=exit_when)
+    code = open_screens(connect_pool(reader, options), options, exit_when=exit_when)
+    if exit_when is not None and code in (Exit.OK, Exit.FAILED, Exit.HELD):
+        # The last event is why the dashboard has ended.
+        from metlmon.cli.notifications import notify_once
+
+        reader.read_all()
+        notify_once(reader, options, at_once=True)
+    return code
 
 
 def _queue_dagdirs() -> tuple[str, ...]:

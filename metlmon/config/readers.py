@@ -1,0 +1,177 @@
+"""Readers of the values of settings: each converts one value of TOML, or refuses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from msgspec import ValidationError, convert
+
+from metlmon.config.settings import InvalidPattern, SafePattern, SecretUrl
+from metlmon.redact import HIDDEN
+
+
+class InvalidValue(Exception):
+    """What is expected of a setting, behind its key: ``is true or false``."""
+
+
+Reader = Callable[[Any], Any]
+"""Converts a TOML value to that of a setting. Raises InvalidValue."""
+
+MAX_TEXT: Final = 1000
+
+MAX_ITEMS: Final = 1000
+"""Items of a list, which is searched for each host, run or file."""
+
+MAX_WILDCARD_FOLDERS: Final = 3
+"""Folders with ``*`` in a file's name pattern: each lists many folders."""
+
+PLACEHOLDERS: Final = frozenset({"uuid", "run"})
+"""Names that may stand in braces in the name pattern of a file."""
+
+MESSAGE_FIELDS: Final = ("title", "text", "event", "ensemble", "dagdir")
+"""Names that may stand in braces in an argument of the notification command."""
+
+MAX_INTERVAL: Final = 86400
+
+
+def typed(kind: Any, expected: str) -> Reader:
+    """A reader of values of this type."""
+
+    def read(value: object) -> Any:
+        try:
+            return convert(value, kind)
+        except ValidationError:
+            raise InvalidValue(expected) from None
+
+    return read
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a text of bounded length."""
+    return isinstance(value, str) and len(value) <= MAX_TEXT
+
+
+def read_text(value: Any) -> str:
+    """A text in quotes."""
+    if not is_text(value):
+        long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
+        raise InvalidValue(f" is a text in quotes{long}")
+    return str(value)
+
+
+def _pattern(value: object, groups: tuple[str, ...]) -> SafePattern:
+    try:
+        pattern = SafePattern(read_text(value))
+    except InvalidPattern as error:
+        raise InvalidValue(f" {error}") from None
+    if not set(groups) <= pattern.groupindex.keys():
+        named = " and ".join(f"(?P<{group}>…)" for group in groups)
+        more = "s" if len(groups) > 1 else ""
+        raise InvalidValue(f" needs the group{more} {named}")
+    return pattern
+
+
+def read_node_pattern(value: object) -> SafePattern:
+    """A pattern of nodes, with the groups ``run`` and ``epoch``."""
+    return _pattern(value, ("run", "epoch"))
+
+
+def read_value_pattern(value: object) -> SafePattern:
+    """A pattern with the group ``value``."""
+    return _pattern(value, ("value",))
+
+
+def read_texts(value: Any) -> tuple[str, ...]:
+    """A list of texts."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InvalidValue(' is a list of texts, ["…", "…"]')
+    if len(value) > MAX_ITEMS or not all(map(is_text, value)):
+        limits = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
+        raise InvalidValue(f" is a list of texts, {limits}")
+    return tuple(value)
+
+
+def read_path(value: object) -> str:
+    """A name pattern below the dagdir, with known placeholders."""
+    pattern = read_text(value)
+    if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+        raise InvalidValue(f": {pattern!r} is no file below the dagdir")
+    *folders, _ = pattern.split("/")
+    if sum(1 for folder in folders if set(folder) & set("*?[")) > MAX_WILDCARD_FOLDERS:
+        limit = f"more than {MAX_WILDCARD_FOLDERS} folders with *"
+        raise InvalidValue(f": {pattern!r} has {limit}: name them")
+    unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
+    if unknown:
+        raise InvalidValue(f": {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}")
+    return pattern
+
+
+def read_paths(value: object) -> tuple[str, ...]:
+    """A list of name patterns below the dagdir."""
+    return tuple(map(read_path, read_texts(value)))
+
+
+read_goal: Final = typed(Literal["min", "max"], ' is "min" or "max"')
+
+
+def choices(*names: str) -> Reader:
+    """A reader of a list of some of ``names``."""
+
+    def read(value: object) -> tuple[str, ...]:
+        texts = read_texts(value)
+        if unknown := [text for text in texts if text not in names]:
+            raise InvalidValue(f": {unknown[0][:40]!r} is none of {', '.join(names)}")
+        return texts
+
+    return read
+
+
+PROGRAM_FORM: Final = (
+    " is a list: a program in PATH or with an absolute path, and its arguments, such as "
+    '["notify-send", "{title}", "{text}"]'
+)
+
+
+def read_command(value: object) -> tuple[str, ...]:
+    """A program, and its arguments."""
+    words = read_texts(value)
+    program = words[0] if words else ""
+    if not program or "{" in program or ("/" in program and program[0] not in "/~"):
+        raise InvalidValue(PROGRAM_FORM)
+    names = {name for word in words for name in re.findall(r"\{([a-z]+)\}", word)}
+    if unknown := sorted(names - set(MESSAGE_FIELDS)):
+        known = ", ".join(f"{{{name}}}" for name in MESSAGE_FIELDS)
+        raise InvalidValue(f": {{{unknown[0][:40]}}} is not known; there are {known}")
+    return words
+
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def read_webhook(value: object) -> SecretUrl:
+    """An https URL, or an http one of this host. No problem quotes it: it may be a secret."""
+    from urllib.parse import urlsplit  # Imported here, since few users have one.
+
+    url = read_text(value)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidValue(" is no valid URL")
+    if "@" in parts.netloc:
+        raise InvalidValue(" has a user name in it, which is not supported")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise InvalidValue(" begins with https:// (http:// is for this host alone)")
+    shown = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+    return SecretUrl(url, f"{shown}/{HIDDEN}" if len(parts.path) > 1 or parts.query else shown)
+
+
+def read_seconds(value: Any) -> int:
+    """A number of seconds, up to a day."""
+    if type(value) is not int or not 0 <= value <= MAX_INTERVAL:
+        raise InvalidValue(f" is a whole number of seconds, at most {MAX_INTERVAL}")
+    return value

@@ -1,0 +1,1 @@
+"""Notifications: what happened to an ensemble, sent to somebody who is away."""

@@ -1,0 +1,243 @@
+"""Ways to send a message: the terminal, a command, a webhook."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from shutil import which
+from typing import Final, Protocol
+
+from metlmon.config.settings import NotifySettings, SecretUrl
+from metlmon.notify.events import Message
+from metlmon.redact import redact_secrets
+from metlmon.text.formatting import plain
+
+BELL: Final = "\x07"
+
+WEBHOOK_SECONDS: Final = 10.0
+"""Time-out of connecting, and of each answer."""
+
+COMMAND_SECONDS: Final = 30.0
+
+MAX_ANSWER: Final = 4096
+"""Bytes that are read of an answer, or of what a command writes to standard error."""
+
+MAX_ARGUMENT: Final = 1000
+
+
+class SendError(Exception):
+    """Why a message was not sent, in one safe sentence without secrets."""
+
+
+class Channel(Protocol):
+    """A way to send messages. ``name``: ``terminal``, ``command`` or ``webhook``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def target(self) -> str:
+        """Where messages go, without secrets."""
+
+    def send(self, message: Message) -> None:
+        """Send a message. Blocks for a bounded time. Raises SendError."""
+
+
+def open_channels(
+    settings: NotifySettings, write: Callable[[str], bool] | None
+) -> tuple[Channel, ...]:
+    """The channels that are set up.
+
+    ``write`` writes to the terminal and returns whether it could; None: there is none.
+    """
+    channels: list[Channel] = []
+    if settings.terminal and write is not None:
+        channels.append(TerminalChannel(settings.terminal, write))
+    if settings.command:
+        channels.append(CommandChannel(settings.command))
+    if settings.webhook is not None:
+        channels.append(WebhookChannel(settings.webhook))
+    return tuple(channels)
+
+
+# --- the terminal ---------------------------------------------------------------------------
+
+
+class TerminalChannel:
+    """The bell, and notifications that the terminal shows (OSC 9, OSC 777)."""
+
+    name = "terminal"
+
+    def __init__(self, forms: Sequence[str], write: Callable[[str], bool]) -> None:
+        self._forms, self._write = forms, write
+
+    @property
+    def target(self) -> str:
+        return ", ".join(self._forms)
+
+    def send(self, message: Message) -> None:
+        if not self._write(terminal_sequence(self._forms, message, os.environ)):
+            raise SendError("there is no terminal at the moment")
+
+
+def terminal_sequence(
+    forms: Sequence[str], message: Message, environment: Mapping[str, str]
+) -> str:
+    """The characters that ring the bell or let the terminal show a message.
+
+    OSC 9 has one text (iTerm2), OSC 777 has a title and a text (rxvt-unicode, foot, WezTerm).
+    tmux passes them on in ``ESC P tmux; … ESC \\``, where ``allow-passthrough`` is on.
+    """
+    # Some terminals take a text that begins with a number for a command.
+    title = f"metlmon: {message.title}"
+    sequences = {
+        "osc9": f"\x1b]9;{title}: {message.text}{BELL}",
+        "osc777": f"\x1b]777;notify;{title.replace(';', ',')};{message.text}{BELL}",
+    }
+    written = "".join(text for form, text in sequences.items() if form in forms)
+    if written and ("TMUX" in environment or environment.get("TERM", "").startswith("tmux")):
+        doubled = written.replace("\x1b", "\x1b\x1b")
+        written = f"\x1bPtmux;{doubled}\x1b\\"
+    return (BELL if "bell" in forms else "") + written
+
+
+# --- a command ------------------------------------------------------------------------------
+
+
+class CommandChannel:
+    """A program that is run for each message, without a shell.
+
+    Its arguments may have placeholders; its standard input is the message as JSON. It runs in the
+    user's home directory and is ended after :data:`COMMAND_SECONDS`.
+    """
+
+    name = "command"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    @property
+    def target(self) -> str:
+        return plain(Path(self._words[0]).name, 40)
+
+    def send(self, message: Message) -> None:
+        try:
+            process = subprocess.Popen(
+                self._arguments(message),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd=Path.home(),
+                start_new_session=True,
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise SendError(f"cannot be run: {_reason(error)}") from None
+        try:
+            content = json.dumps(message.json()).encode()
+            _, errors = process.communicate(content, COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise SendError(f"did not end within {COMMAND_SECONDS:.0f} s") from None
+        if process.returncode:
+            first = errors[:MAX_ANSWER].decode(errors="replace").strip().partition("\n")[0]
+            said = f": {plain(redact_secrets(first), 120)}" if first else ""
+            raise SendError(f"exit status {process.returncode}{said}")
+
+    def _arguments(self, message: Message) -> list[str]:
+        program = os.path.expanduser(self._words[0])
+        if "/" not in program:
+            # A relative entry of PATH could be in a dagdir.
+            entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+            found = which(program, path=os.pathsep.join(filter(os.path.isabs, entries)))
+            if found is None:
+                raise SendError("is not in PATH")
+            program = found
+        values = {
+            "title": message.title,
+            "text": message.text,
+            "event": message.event,
+            "ensemble": message.ensemble,
+            "dagdir": message.dagdir,
+        }
+        return [program, *(_fill(word, values) for word in self._words[1:])]
+
+
+def _fill(word: str, values: Mapping[str, str]) -> str:
+    """An argument with its placeholders replaced, in one pass.
+
+    A value is never the beginning of an option: the program would obey it.
+    """
+    import re
+
+    filled = re.sub(r"\{([a-z]+)\}", lambda match: values.get(match[1], match[0]), word)
+    inserted = word[:1] == "{" and filled[:1] == "-"
+    return f" {filled}"[:MAX_ARGUMENT] if inserted else filled[:MAX_ARGUMENT]
+
+
+# --- a webhook ------------------------------------------------------------------------------
+
+
+class WebhookChannel:
+    """A URL to which each message is posted as JSON; redirections are not followed."""
+
+    name = "webhook"
+
+    def __init__(self, url: SecretUrl) -> None:
+        self._url = url
+
+    @property
+    def target(self) -> str:
+        return str(self._url)
+
+    def send(self, message: Message) -> None:
+        # Imported here: most people have no webhook.
+        from http.client import HTTPException
+        from urllib.error import HTTPError, URLError
+        from urllib.request import (
+            BaseHandler,
+            HTTPRedirectHandler,
+            ProxyHandler,
+            Request,
+            build_opener,
+        )
+
+        from metlmon import __version__
+
+        class NoRedirections(HTTPRedirectHandler):
+            def redirect_request(self, *_: object) -> None:
+                return None
+
+        handlers: list[BaseHandler] = [NoRedirections()]
+        if self._url.url.startswith("http:"):
+            # It is on this host.
+            handlers.append(ProxyHandler({}))
+        headers = {"Content-Type": "application/json", "User-Agent": f"metlmon/{__version__}"}
+        content = json.dumps(message.json()).encode()
+        request = Request(self._url.url, content, headers, method="POST")
+        try:
+            with build_opener(*handlers).open(request, timeout=WEBHOOK_SECONDS) as answer:
+                answer.read(MAX_ANSWER)
+        except HTTPError as error:
+            error.close()
+            raise SendError(f"answered HTTP {error.code}") from None
+        except URLError as error:
+            raise SendError(f"no connection: {_reason(error.reason)}") from None
+        except TimeoutError:
+            raise SendError(f"no answer within {WEBHOOK_SECONDS:.0f} s") from None
+        except (HTTPException, OSError, ValueError) as error:
+            raise SendError(f"no valid answer: {type(error).__name__}") from None
+
+
+def _reason(error: object) -> str:
+    """An error's reason without the URL or the arguments."""
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else ""
+    return plain(text or type(error).__name__, 80)

@@ -1,0 +1,178 @@
+"""What there is to notify about, as events; and one message for several of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metlmon.health.kinds import KINDS
+from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.model.states import DagState
+from metlmon.snapshot.types import Status
+from metlmon.text.formatting import clip, count, directory_name, plain
+
+DONE: Final = "done"
+
+MAX_EVENTS: Final = 500
+"""Events of one ensemble: the most serious ones."""
+
+MAX_TEXT: Final = 300
+MAX_NAME: Final = 48
+
+LINES: Final = 5
+"""Events that a message lists; the others are counted."""
+
+URGENT: Final = (Severity.STOPPED.value, Severity.BLOCKED.value)
+
+MENTIONS: Final = re.compile(r"@(?=everyone\b|here\b|channel\b|all\b)|<(?=[!@#])")
+"""What a chat would take for a call to all its members."""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One thing to notify about; all texts are safe to show, and one line each.
+
+    ``key``: as in :class:`HealthEntry`. ``name``: one of
+    :data:`metlmon.config.settings.EVENT_NAMES`. ``runs``: the number of runs it concerns.
+    """
+
+    key: str
+    name: str
+    text: str
+    kind: str | None = None
+    severity: str | None = None
+    runs: int = 0
+    since: datetime | None = None
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One notification.
+
+    ``ensemble``: its name; ``events``: the most serious first; none: it is a trial.
+    """
+
+    ensemble: str = "metlmon"
+    dagdir: str = ""
+    events: tuple[Event, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The ensemble, and what happened: ``metl-aws: failed, held``."""
+        return f"{self.ensemble}: {self.event.replace(',', ', ')}" if self.events else "test"
+
+    @property
+    def lines(self) -> list[str]:
+        """The first events, one line each."""
+        if not self.events:
+            return ["notifications arrive here"]
+        lines = [event.text for event in islice(self.events, LINES)]
+        if len(self.events) > LINES:
+            lines.append(f"and {len(self.events) - LINES} more")
+        return lines
+
+    @property
+    def text(self) -> str:
+        """All of it on one line, without the name of the ensemble."""
+        if not self.events:
+            return self.lines[0]
+        more = f"; and {len(self.events) - 1} more" if len(self.events) > 1 else ""
+        return f"{self.events[0].text}{more}"
+
+    @property
+    def event(self) -> str:
+        """The names of the events, separated by commas."""
+        return ",".join(dict.fromkeys(event.name for event in self.events)) or "test"
+
+    def json(self) -> dict[str, Any]:
+        """What a webhook and the standard input of a command get."""
+        text = "\n".join([self.title, *self.lines])
+        return {
+            "schema": 1,
+            "text": MENTIONS.sub(r"\g<0> ", text),
+            "ensemble": self.ensemble,
+            "dagdir": self.dagdir,
+            "events": [
+                {
+                    "event": event.name,
+                    "kind": event.kind,
+                    "severity": event.severity,
+                    "text": event.text,
+                    "runs": event.runs,
+                    "since": None if event.since is None else event.since.isoformat(),
+                }
+                for event in self.events
+            ],
+        }
+
+
+def make_message(dagdir: str, events: Iterable[Event]) -> Message:
+    """One message about several events of an ensemble."""
+    return Message(
+        ensemble=plain(directory_name(dagdir), MAX_NAME),
+        dagdir=plain(os.path.abspath(dagdir), MAX_TEXT),
+        events=tuple(events),
+    )
+
+
+def find_events(health: Health, status: Status, about: Collection[str]) -> tuple[Event, ...]:
+    """What holds now and is worth a notification, the most serious first.
+
+    ``about``: the names of events that are wanted.
+    """
+    found = [
+        _from_entry(entry, name, health) for entry in health.open_entries if (name := _name(entry))
+    ]
+    urgent: list[Event] = []
+    others = [*_finished(status)]
+    for event in found:
+        (urgent if event.severity in URGENT else others).append(event)
+    wanted = (event for event in (*urgent, *others) if event.name in about)
+    return tuple(islice(wanted, MAX_EVENTS))
+
+
+def _name(entry: HealthEntry) -> str | None:
+    """The name of the event that an entry is; None if nobody is notified of it."""
+    if entry.severity is Severity.NOTE or entry.kind not in KINDS:
+        return None
+    return KINDS[entry.kind].condition
+
+
+def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
+    runs = entry.runs
+    where = f" · {count(len(runs), 'run')}" if runs else ""
+    if len(runs) == 1:
+        where = f" · {plain(health.names.get(runs[0], runs[0]), MAX_NAME)}"
+    return Event(
+        key=entry.key,
+        name=name,
+        text=f"{clip(plain(entry.text), MAX_TEXT)}{where}",
+        kind=entry.kind,
+        severity=entry.severity.value,
+        runs=len(runs),
+        since=entry.since,
+    )
+
+
+def _finished(status: Status) -> Sequence[Event]:
+    """The DAGs that are done; without any, the runs if all of them are finished."""
+    done = [dag for dag in status.dags if dag.state is DagState.DONE]
+    if done:
+        return [
+            Event(
+                key=f"{DONE}:{dag.file}",
+                name=DONE,
+                text=f"{plain(dag.file, MAX_NAME)} is done: {count(dag.nodes_done, 'node')}",
+                since=dag.ended,
+            )
+            for dag in done
+        ]
+    runs = status.runs
+    if not runs or any(run.epochs_done + run.epochs_skipped < run.epochs_total for run in runs):
+        return []
+    text = f"all epochs of {count(len(runs), 'run')} are done"
+    return [Event(key=DONE, name=DONE, text=text, runs=len(runs))]

@@ -1,0 +1,195 @@
+"""The dashboard and ``status`` notify: a real terminal's bytes and a real listener."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.exit_codes import Exit
+from tests.support.commands import Captured, run_command, usage_error
+from tests.support.dagdir_builder import DAG, NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.terminal import PseudoTerminal, terminal_environment
+from tests.support.web_listener import WebListener
+
+REASON = "Job has gone over memory limit of 4096 megabytes"
+
+
+class LiveDagdir(Dagdir):
+    """An ensemble of one run, whose first job was submitted half an hour ago."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, DAG)
+        begun = datetime.now() - timedelta(minutes=30)
+        self.log = Log().submit(1, NODE, at=f"{begun:%Y-%m-%d %H:%M:%S}").execute(1)
+        self.write("metl.log", self.log.data)
+
+    def hold(self) -> None:
+        self.log.hold(1, 34, REASON)
+        self.write("metl.log", self.log.data)
+
+    def release(self) -> None:
+        self.log.release(1)
+        self.write("metl.log", self.log.data)
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveDagdir:
+    for name in ("CONFIG", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    monkeypatch.delenv("TMUX", raising=False)
+    return LiveDagdir(tmp_path / "lr")
+
+
+def configure(tmp_path: Path, *lines: str) -> None:
+    file = tmp_path / "CONFIG/metlmon/metlmon.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(["[notify]", *lines]))
+
+
+def dashboard(dagdir: Dagdir, *options: str) -> PseudoTerminal:
+    argv = [sys.executable, "-m", "metlmon", "watch", str(dagdir.path), *options]
+    return PseudoTerminal(argv, (80, 24), terminal_environment(), cwd=Path(__file__).parents[2])
+
+
+def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
+    tmp_path: Path, dagdir: LiveDagdir
+) -> None:
+    with WebListener() as listener:
+        url = listener.url("/hook")
+        configure(tmp_path, 'terminal = ["bell", "osc9"]', f'webhook = "{url}"', "interval = 0")
+        with dashboard(dagdir) as screen:
+            screen.wait_for("running")
+            assert b"\x1b]9;" not in screen.bytes
+            dagdir.hold()
+            shown = b"\a\x1b]9;metlmon: lr: held: "
+            screen.until(lambda: shown in screen.bytes and listener.requests, "no notification")
+            text = screen.bytes.partition(shown)[2].partition(b"\a")[0].decode()
+            assert "memory" in text
+            assert text.endswith(" · run0")
+            screen.type("8")
+            screen.wait_for("webhook: http://127.0.0.1")
+            assert "/hook" not in screen.text
+            screen.type("Q")
+            assert screen.end() == 0
+            assert screen.restored()
+        with dashboard(dagdir) as screen:
+            screen.wait_for("held")
+            dagdir.release()
+            screen.wait_for("idle")
+            dagdir.hold()
+            screen.until(lambda: len(listener.requests) > 1, "nothing for what came again")
+            screen.type("Q")
+            screen.end()
+            assert b"\x1b]9;" in screen.bytes
+    documents = [request.json() for request in listener.requests]
+    assert [event["event"] for d in documents for event in d["events"]] == ["held", "held"]
+    assert documents[0]["ensemble"] == "lr"
+    assert {file.name for file in dagdir.path.iterdir()} == {"run.dag", "metl.log"}
+
+
+def test_a_dead_listener_delays_neither_keys_nor_bell_nor_exit(
+    tmp_path: Path, dagdir: LiveDagdir
+) -> None:
+    dagdir.hold()
+    with WebListener(answers=False) as listener:
+        configure(tmp_path, 'terminal = ["bell"]', f'webhook = "{listener.url("/")}"')
+        with dashboard(dagdir) as screen:
+            screen.until(lambda: listener.requests, "nothing was posted")
+            assert b"\a" in screen.bytes
+            screen.type("?")
+            screen.wait_for("Keys")
+            screen.type("Q")
+            assert screen.end() == 0
+    # It was not delivered: the next process sends it.
+    with WebListener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url("/")}"')
+        with dashboard(dagdir) as screen:
+            screen.until(lambda: listener.requests, "it was lost")
+
+
+def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: Captured) -> None:
+    dagdir.hold()
+    with WebListener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 0")
+        for words in ("status", "status --notify", "status --json --notify", "status --notify"):
+            assert run_command(words, capsys, dagdir.path)[0] == Exit.OK
+        assert len(listener.requests) == 1
+        dagdir.release()
+        run_command("status --notify", capsys, dagdir.path)
+        dagdir.hold()
+        run_command("status --notify", capsys, dagdir.path)
+        assert len(listener.requests) == 2
+    dagdir.release()
+    run_command("status --notify", capsys, dagdir.path)
+    dagdir.hold()
+    code, out, err = run_command("status --notify", capsys, dagdir.path)
+    assert code == Exit.OK
+    assert "run0" in out
+    assert "notifications: webhook http://127.0.0.1:" in err
+    assert "no connection" in err
+
+
+def test_status_of_several_sends_for_each(
+    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
+) -> None:
+    other = LiveDagdir(tmp_path / "other")
+    dagdir.hold()
+    other.hold()
+    with WebListener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url("/")}"')
+        for words in ("status --notify", "status --notify --json"):
+            assert run_command(words, capsys, dagdir.path, other.path)[0] == Exit.OK
+    names = [request.json()["ensemble"] for request in listener.requests]
+    assert sorted(names) == ["lr", "other"]
+
+
+def test_status_says_when_it_cannot_notify(
+    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
+) -> None:
+    assert "[notify]" in usage_error("status --notify", capsys, dagdir.path)
+    text = usage_error("status --notify --as-of 2025-01-01", capsys, dagdir.path)
+    assert "leave out --as-of" in text
+
+
+def test_a_trial_reaches_every_channel(
+    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
+) -> None:
+    with WebListener() as listener:
+        file = tmp_path / "got"
+        command = f'command = ["sh", "-c", "echo $1 > {file}", "-", "{{title}}"]'
+        configure(tmp_path, f'webhook = "{listener.url("/secret")}"', command)
+        code, out, _ = run_command("notify", capsys)
+        assert code == Exit.OK
+        assert file.read_text() == "test\n"
+        dagdir.hold()
+        run_command("notify", capsys, dagdir.path)
+        assert file.read_text() == "lr: held\n"
+        assert [len(request.json()["events"]) for request in listener.requests] == [0, 1]
+    code, out, _ = run_command("notify", capsys)
+    assert code == Exit.REFUSED
+    assert "command sh: sent" in out
+    assert "webhook http://127.0.0.1:" in out
+    assert "failed: no connection" in out
+    assert "secret" not in out
+
+
+def test_a_dagdir_can_neither_run_nor_post(
+    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
+) -> None:
+    file = tmp_path / "got"
+    dagdir.hold()
+    with WebListener() as listener:
+        dagdir.write(
+            "metlmon.toml",
+            f'[notify]\ncommand = ["touch", "{file}"]\nwebhook = "{listener.url("/")}"\n',
+        )
+        for command in ("status --notify", "notify"):
+            code, _, err = run_command(command, capsys, dagdir.path)
+            assert code == Exit.USAGE
+            assert "[notify] belongs to your own metlmon.toml (line 1)" in err
+        assert listener.requests == []
+    assert not file.exists()
