@@ -1,0 +1,67 @@
+"""condor_q -better-analyze and condor_tail of real jobs, as a screen asks for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pools import Pool, until
+
+ASK = """
+import sys
+from metlmon.pool.job_tools import analyze, tail
+from metlmon.pool.types import PoolError
+try:
+    job = int(sys.argv[2]), int(sys.argv[3])
+    print(*{"analyze": analyze, "tail": tail}[sys.argv[1]](job), sep="\\n")
+except PoolError as error:
+    print("refused:", error)
+"""
+
+SUBMIT = """
+executable = /bin/sh
+arguments = "-c 'echo epoch 3 val_loss 0.25; sleep 600'"
+output = job.out
+log = job.log
+request_memory = 16
+should_transfer_files = yes
+queue
+requirements = TARGET.NoSuchAttribute == 7
+queue
+"""
+
+
+@pytest.fixture(scope="module")
+def jobs(pool: Pool) -> Iterator[tuple[Path, int]]:
+    """A cluster whose job 0 runs, and the same whose requirements nobody meets."""
+    directory = pool.directory("tools")
+    pool.place(directory / "job.sub", SUBMIT)
+    done = pool.run(["condor_submit", "-terse", "job.sub"], directory)
+    cluster = int(done.stdout.split(".")[0])
+    pool.running(1, f"ClusterId == {cluster}")
+    yield directory, cluster
+    pool.run(["condor_rm", str(cluster)], directory)
+
+
+def ask(pool: Pool, directory: Path, tool: str, *job: int) -> str:
+    return pool.run([sys.executable, "-c", ASK, tool, *map(str, job)], directory).stdout
+
+
+def test_the_output_of_a_running_job_comes_from_where_it_runs(
+    pool: Pool, jobs: tuple[Path, int]
+) -> None:
+    directory, cluster = jobs
+    printed = "epoch 3 val_loss 0.25"
+    until(lambda: printed in ask(pool, directory, "tail", cluster, 0), "nothing is printed")
+    assert not any(path.read_bytes() for path in directory.glob("job.out"))
+
+
+def test_why_a_job_is_idle(pool: Pool, jobs: tuple[Path, int]) -> None:
+    directory, cluster = jobs
+    assert "NoSuchAttribute" in ask(pool, directory, "analyze", cluster, 1)
+
+
+def test_of_a_job_that_there_is_not_the_tool_says_so(pool: Pool, jobs: tuple[Path, int]) -> None:
+    assert ask(pool, jobs[0], "tail", 99999999, 0).startswith("refused: condor_tail: ")
