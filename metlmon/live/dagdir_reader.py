@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
@@ -23,20 +23,24 @@ from metlmon.dagman import Problem
 from metlmon.errors import InputError
 from metlmon.eventlog import LogWarning
 from metlmon.live.cache import Cache, CacheWrite
-from metlmon.live.dagman_files import DagmanFiles
+from metlmon.live.dagman_files import DagmanFiles, shared_jobstate_logs
 from metlmon.live.discovery import (
+    Discovery,
     LogFile,
     Sniffed,
+    check_logs,
     dag_file_paths,
     discover_dags,
     discover_logs,
+    is_event_log,
 )
 from metlmon.live.file_access import (
     FsTimeout,
     call_with_timeout,
     check_dagdir,
     clock_time,
-    stat_all,
+    is_directory,
+    sizes_and_ctimes,
 )
 from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
 from metlmon.live.gate_files import GateFiles
@@ -44,6 +48,7 @@ from metlmon.live.log_reader import LogReader
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.model_state import LogRole, LogStats, Notice
+from metlmon.model.run import NO_DAG
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Progress
@@ -74,6 +79,8 @@ class ReadStep(Struct, frozen=True):
 class DagdirReader:
     """Reads one dagdir. Not thread-safe; raises InputError from :meth:`open` only.
 
+    ``dagdir``: a directory with DAGs or event logs, one of its DAG files, or an event log.
+    ``logs``: event logs in it, at any depth; these alone are read then, and no DAG file.
     ``now`` returns seconds since 1970, ``local_now`` the access point's local time if the caller
     knows it (a replay). ``as_of`` excludes later events; ``live`` overrides whether the ensemble
     is running according to its files. ``in_queue`` is set from outside if a reachable schedd has
@@ -85,6 +92,7 @@ class DagdirReader:
         dagdir: Path,
         settings: Settings | None = None,
         *,
+        logs: Sequence[Path] = (),
         as_of: datetime | None = None,
         live: bool | None = None,
         now: Callable[[], float] = time.time,
@@ -92,8 +100,9 @@ class DagdirReader:
         cache: Cache | None = None,
     ) -> None:
         self.path_given = str(dagdir)
-        self._only = dagdir.name if dagdir.is_file() else None
-        self.dagdir = dagdir.parent if self._only else dagdir
+        self.logs = tuple(logs) or ((dagdir,) if _is_log_file(dagdir) else ())
+        self._only = dagdir.name if dagdir.is_file() and not self.logs else None
+        self.dagdir = dagdir.parent if dagdir.is_file() else dagdir
         self.as_of = as_of
         self.ensemble = Ensemble(settings or Settings(), as_of)
         self.aggregates = Aggregates(self.ensemble)
@@ -167,7 +176,7 @@ class DagdirReader:
             listing_changed = self._directory_mtimes.changed(
                 self.watched_directories(), self._now()
             )
-            if listing_changed:
+            if listing_changed and not self.logs:
                 self._dag_paths = dag_file_paths(self.dagdir)
             if self._dag_files_signature() != self._dag_signature:
                 self._reload_dags()
@@ -237,8 +246,8 @@ class DagdirReader:
 
     def _removed_dags_error(self) -> str | None:
         """Return an error if all DAG files have been removed."""
-        dags = [dag.workflow.path.name for dag in self.ensemble.dags.values() if dag.top == dag.key]
-        if self._dag_paths or not dags or not _is_directory(self.dagdir):
+        dags = [dag.workflow.path.name for dag in self._dags() if dag.top == dag.key]
+        if self._dag_paths or not dags or not is_directory(self.dagdir):
             return None
         more = f" (and {len(dags) - 1} more)" if len(dags) > 1 else ""
         return f"{dags[0]}{more} is gone; what was read before stays"
@@ -250,14 +259,21 @@ class DagdirReader:
 
     def _dag_files_signature(self) -> dict[Path, tuple[int, int]]:
         """Return size and ctime of all DAG files, to detect changes of any of them."""
-        files = {path for dag in self.ensemble.dags.values() for path in dag.workflow.files}
-        return _sizes_and_ctimes(files.union(self._dag_paths))
+        files = {path for dag in self._dags() for path in dag.workflow.files}
+        return sizes_and_ctimes(files.union(self._dag_paths))
+
+    def _dags(self) -> list[Dag]:
+        return [dag for key, dag in self.ensemble.dags.items() if key != NO_DAG]
 
     def _reload_dags(self) -> None:
-        self._dag_paths = dag_file_paths(self.dagdir)
+        self._dag_paths = [] if self.logs else dag_file_paths(self.dagdir)
         before = self._dag_files_signature()
-        discovery = discover_dags(self.dagdir, self._only)
-        shared = _shared_names(discovery.dags)
+        if self.logs:
+            check_logs(self.logs)
+            discovery = Discovery()
+        else:
+            discovery = discover_dags(self.dagdir, self._only, or_logs=not self._dagman_files)
+        shared = shared_jobstate_logs(discovery.dags)
         files_by_dag = {files.key: files for files in self._dagman_files}
         dags = []
         for dag in discovery.dags:
@@ -279,10 +295,10 @@ class DagdirReader:
         self._discover_logs()
 
     def _discover_logs(self) -> None:
-        discovery = discover_logs(self.dagdir, list(self.ensemble.dags.values()), self._sniffed)
+        discovery = discover_logs(self.dagdir, self._dags(), self._sniffed, self.logs)
         self._log_problems = discovery.problems
         self._absent_logs = discovery.missing_logs
-        self._non_logs = _sizes_and_ctimes(discovery.candidates)
+        self._non_logs = sizes_and_ctimes(discovery.candidates)
         for log in discovery.logs:
             reader = self._logs.get(log.name)
             if reader is None:
@@ -311,9 +327,7 @@ class DagdirReader:
         first = self._next_non_log if self._next_non_log < len(self._non_logs) else 0
         self._next_non_log = first + NO_LOGS_AT_ONCE
         batch = list(islice(self._non_logs, first, first + NO_LOGS_AT_ONCE))
-        return any(
-            stamp != self._non_logs[path] for path, stamp in _sizes_and_ctimes(batch).items()
-        )
+        return any(stamp != self._non_logs[path] for path, stamp in sizes_and_ctimes(batch).items())
 
     # --- reading ------------------------------------------------------------------------
 
@@ -417,8 +431,8 @@ class DagdirReader:
     def watched_directories(self) -> list[Path]:
         """Return the directories to watch, without their subdirectories."""
         folders = {self.dagdir, *(r.log.path.parent for r in self._logs.values())}
-        folders.update(dag.workflow.path.parent for dag in self.ensemble.dags.values())
-        return sorted(f for f in folders if _is_directory(f))
+        folders.update(dag.workflow.path.parent for dag in self._dags())
+        return sorted(f for f in folders if is_directory(f))
 
     # --- results ------------------------------------------------------------------------
 
@@ -565,35 +579,12 @@ def _gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _sizes_and_ctimes(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Return size and ctime (also changed by permissions) of files. Raises FsTimeout."""
-    return {
-        path: (-1, -1) if isinstance(status, OSError) else (status.st_size, status.st_ctime_ns)
-        for path, status in stat_all(paths).items()
-    }
-
-
-def _is_directory(path: Path) -> bool:
+def _is_log_file(path: Path) -> bool:
     try:
-        return call_with_timeout(os.path.isdir, path)
-    except FsTimeout:
-        return True
+        return is_event_log(path)
+    except (OSError, FsTimeout):
+        return False
 
 
 def _notice(problem: Problem) -> Notice:
     return Notice(problem.kind, problem.file, problem.line, problem.text)
-
-
-def _shared_names(dags: list[Dag]) -> frozenset[str]:
-    """Return the jobstate logs named by several DAGs of one directory."""
-    seen: set[tuple[Path, str]] = set()
-    shared: set[str] = set()
-    for dag in dags:
-        name = dag.workflow.jobstate_log
-        if name is None:
-            continue
-        location = (dag.workflow.path.parent, name)
-        if location in seen:
-            shared.add(name)
-        seen.add(location)
-    return frozenset(shared)

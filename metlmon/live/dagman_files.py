@@ -276,3 +276,18 @@ def _advance(follower: Follower, consumed: int, read: int) -> None:
         follower.size = follower.offset
     elif read < CHUNK:
         follower.size = follower.offset
+
+
+def shared_jobstate_logs(dags: list[Dag]) -> frozenset[str]:
+    """Return the jobstate logs named by several DAGs of one directory."""
+    seen: set[tuple[Path, str]] = set()
+    shared: set[str] = set()
+    for dag in dags:
+        name = dag.workflow.jobstate_log
+        if name is None:
+            continue
+        location = (dag.workflow.path.parent, name)
+        if location in seen:
+            shared.add(name)
+        seen.add(location)
+    return frozenset(shared)

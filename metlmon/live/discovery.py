@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from itertools import islice
@@ -222,14 +222,13 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
-def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
+def discover_dags(dagdir: Path, only: str | None = None, *, or_logs: bool = False) -> Discovery:
     """Discover and load the DAGs of a dagdir.
 
-    Raises InputError if none of them is usable.
+    Raises InputError if none of them is usable. ``or_logs``: a directory without DAG files but
+    with event logs is usable, too; its discovery is empty.
     """
     check_dagdir(dagdir)
-    if only is not None:
-        _refuse_event_log(dagdir, only)
     workflows = read_workflows(dagdir, only)
     first = workflows[0] if workflows else None
     if only is not None and first and first.used and not (first.nodes or first.references):
@@ -239,6 +238,8 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
         )
     usable = [w for w in workflows if w.used or has_run_files(w)]
     errors = [next(p for p in w.problems if p.error) for w in workflows if w not in usable]
+    if not (usable or errors) and or_logs and only is None and has_event_logs(dagdir):
+        return Discovery()
     if not usable:
         raise InputError(_unusable_message(dagdir, errors))
     discovery = Discovery(problems=errors)
@@ -270,21 +271,9 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
     if links:
         return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
     return (
-        f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
-        "you gave to condor_submit_dag"
+        f"{dagdir}: no DAG file and no event log here; give the directory of the .dag file that "
+        "you gave to condor_submit_dag, or the log that your submit file names"
     )
-
-
-def _refuse_event_log(dagdir: Path, name: str) -> None:
-    with suppress(OSError):
-        if is_event_log(dagdir / name):
-            has_dags = bool(dag_files(_listing(dagdir)))
-            where = "it lies in" if has_dags else "of the DAG whose jobs it is about"
-            suffix = f": {dagdir}" if has_dags else ""
-            raise InputError(
-                f"{dagdir / name}: this is a job event log of HTCondor, not a DAG file; give the "
-                f"directory {where}{suffix}"
-            )
 
 
 def has_run_files(workflow: Workflow) -> bool:
@@ -332,16 +321,48 @@ def _with_subdags(
 # --- logs ---------------------------------------------------------------------------------
 
 
-def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None) -> Discovery:
+def check_logs(paths: Sequence[Path]) -> None:
+    """Raises InputError unless one of these files, or several, are event logs.
+
+    One that is not may become one, as an empty file does when its job is submitted.
+    """
+    refused: list[str] = []
+    for path in paths:
+        try:
+            if is_event_log(path):
+                return
+            refused.append(f"{path}: not an event log: no event of HTCondor at its beginning")
+        except OSError as error:
+            refused.append(f"{path}: {error.strerror or error}")
+    more = f" (and {len(refused) - 1} more files)" if len(refused) > 1 else ""
+    raise InputError(f"{refused[0]}{more}; give the file that the submit file names as log")
+
+
+def has_event_logs(directory: Path) -> bool:
+    """Whether there is an event log directly in this directory."""
+    for name in _listing(directory, _LOG_OR_ROTATED, directory):
+        with suppress(OSError):
+            if is_event_log(directory / name):
+                return True
+    return False
+
+
+def discover_logs(
+    dagdir: Path,
+    dags: list[Dag],
+    sniffed: Sniffed | None = None,
+    only: Sequence[Path] = (),
+) -> Discovery:
     """Discover the event logs of these DAGs, and other logs in their directories.
 
-    ``sniffed``: results of earlier checks, updated by this one.
+    ``sniffed``: results of earlier checks, updated by this one. ``only``: the files to read
+    instead, which the user has named.
     """
     sniffed = {} if sniffed is None else sniffed
     named_logs = _named_logs(dags)
     missing = {key for key, paths in named_logs.items() if not paths}
     discovery = Discovery(dags, missing_logs=missing)
-    logs = _candidates(dagdir, dags, named_logs)
+    logs = [_log_file(dagdir, path) for path in only] or _candidates(dagdir, dags, named_logs)
     statuses = stat_all(log.path for log in logs)
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
@@ -418,12 +439,9 @@ def _candidates(
         names = _listing(directory, _LOG_OR_ROTATED, dagdir)
         current = expected.union(names)
         for name in names:
-            suffix = next((suffix for suffix in _OWN_LOGS if name.endswith(suffix)), None)
-            if suffix is not None:
-                key = display_name(dagdir, directory / name.removesuffix(suffix))
-                logs.append(log_file(directory / name, _OWN_LOGS[suffix], key))
-            elif name.endswith(".log") or _is_rotated(name, current):
-                logs.append(log_file(directory / name, LogRole.USER))
+            is_own = name.endswith(tuple(_OWN_LOGS))
+            if is_own or name.endswith(".log") or _is_rotated(name, current):
+                logs.append(_log_file(dagdir, directory / name))
     outside: dict[Path, set[str]] = {}
     for (_, log), paths in named_logs.items():
         for path in paths:
@@ -435,6 +453,15 @@ def _candidates(
         names = [name for name in rotated if _is_rotated(name, current)]
         logs += [log_file(directory / name, LogRole.USER) for name in names]
     return logs
+
+
+def _log_file(dagdir: Path, path: Path) -> LogFile:
+    """A log with the role that its name says."""
+    suffix = next((suffix for suffix in _OWN_LOGS if path.name.endswith(suffix)), None)
+    if suffix is None:
+        return LogFile(path, display_name(dagdir, path), LogRole.USER)
+    key = display_name(dagdir, path.with_name(path.name.removesuffix(suffix)))
+    return LogFile(path, display_name(dagdir, path), _OWN_LOGS[suffix], key)
 
 
 def _is_rotated(name: str, current: Collection[str]) -> bool:

@@ -430,6 +430,22 @@ def as_displayed(line: str, limit: int = LINE_CHARACTERS) -> str:
     return redact_secrets(displayed)[:limit]
 
 
+def sizes_and_ctimes(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """Return size and ctime (also changed by permissions) of files. Raises FsTimeout."""
+    return {
+        path: (-1, -1) if isinstance(status, OSError) else (status.st_size, status.st_ctime_ns)
+        for path, status in stat_all(paths).items()
+    }
+
+
+def is_directory(path: Path) -> bool:
+    """Whether this is a directory; assumed if the file system does not answer."""
+    try:
+        return call_with_timeout(os.path.isdir, path)
+    except FsTimeout:
+        return True
+
+
 # --- the dagdir ------------------------------------------------------------------------------
 
 

@@ -279,7 +279,8 @@ class Session:
             return builder, builder.ledger()
 
     def historical(self, moment: datetime) -> Feed:
-        reader = DagdirReader(Path(self._reader.path_given), self.settings, as_of=moment)
+        path, logs = Path(self._reader.path_given), self._reader.logs
+        reader = DagdirReader(path, self.settings, logs=logs, as_of=moment)
         try:
             with calls_through(self._files):
                 reader.open()

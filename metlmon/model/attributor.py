@@ -17,8 +17,10 @@ from metlmon.eventlog import Detail, Event, PostScript, PreSkip, Submit
 from metlmon.model.attribution import STATUS_WITHOUT_JOB, Attribution, attribute_job
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NOOP_PROC, Job, JobId, JobKey, NodeKey, NodeRecord, PostResult
+from metlmon.model.job_groups import JobGroups
 from metlmon.model.model_state import LogStats
 from metlmon.model.node_states import effective_parents
+from metlmon.model.run import NO_DAG
 
 ONE_SECOND: Final = timedelta(seconds=1)
 """Maximum difference of one event in two logs, if one has fractions of seconds."""
@@ -240,7 +242,8 @@ class JobAttributor:
     """Attributes jobs to nodes, and script results to the nodes of their jobs.
 
     New evidence (a file of DAGMan, another job's overlap) attributes the affected jobs again.
-    ``jobs`` and ``log_stats`` are those of the ensemble. ``changed_jobs``: those whose events or
+    ``jobs`` and ``log_stats`` are those of the ensemble. Jobs of no DAG go into ``groups``, in a
+    directory with DAGs only those that no DAG submitted. ``changed_jobs``: those whose events or
     attribution changed; the aggregates clear it.
     """
 
@@ -253,7 +256,8 @@ class JobAttributor:
         self._jobs = jobs
         self._log_stats = log_stats
         self._dags: Mapping[str, Dag] = {}
-        self._nodes: Mapping[NodeKey, NodeRecord] = {}
+        self._nodes: dict[NodeKey, NodeRecord] = {}
+        self._groups: JobGroups
         self._dags_by_node: dict[str, list[str]] = {}
         self._procs: dict[int, list[JobKey]] = {}
         self._submitting_dags: dict[int, str] = {}
@@ -261,9 +265,12 @@ class JobAttributor:
         self._scripts: dict[ScriptKey, Event] = {}
         self._unassigned_scripts: dict[ScriptKey, Event] = {}
 
-    def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
+    def set_dags(
+        self, dags: Mapping[str, Dag], nodes: dict[NodeKey, NodeRecord], groups: JobGroups
+    ) -> None:
         """Set the DAGs and their nodes, and attribute all jobs again."""
         self._dags, self._nodes, self._dags_by_node = dags, nodes, {}
+        self._groups = groups
         for dag_key, name in nodes:
             self._dags_by_node.setdefault(name, []).append(dag_key)
         self.index_submitting_dags()
@@ -321,7 +328,7 @@ class JobAttributor:
         """Remove the attribution of a job; return its node, if it had one."""
         record = self._record_of(self.attributions.pop(job.key, None))
         if record is not None:
-            record.jobs.remove(job)
+            self._drop_job(record, job)
         self._provisional.discard(job.key)
         self.unproven.update(job, None, self._dags)
         return record.key if record is not None else None
@@ -355,14 +362,14 @@ class JobAttributor:
         return {node for key, event in waiting.items() for node in self._assign_script(key, event)}
 
     def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
-        if dag_key is None:
+        if dag_key is None or dag_key not in self._dags:
             attribution = self.attributions.get(self._job_key_at(event))
             if attribution is not None and (attribution.foreign or attribution.candidates):
                 return None
             dag_key = attribution.dag if attribution else None
             if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
                 dag_key = self._dags_by_node[node][0]
-        if node is None and dag_key is not None:
+        if dag_key == NO_DAG or (node is None and dag_key is not None):
             attribution = self.attributions.get(self._job_key_at(event))
             node = attribution.node if attribution else None
         if dag_key is None or node is None:
@@ -436,6 +443,12 @@ class JobAttributor:
             overlaps=partial(self._overlaps, job),
         )
         recheck = self.unproven.update(job, attribution, self._dags)
+        if self._is_of_no_dag(job, attribution):
+            name = self._groups.place(job)
+            attribution = Attribution(NO_DAG, name)
+            if (NO_DAG, name) not in self._nodes:
+                node = self._groups.dag.workflow.nodes[name]
+                self._nodes[NO_DAG, name] = NodeRecord((NO_DAG, name), node)
         old, new = self._record_of(previous), self._record_of(attribution)
         if attribution != previous:
             self.attributions[key] = attribution
@@ -446,7 +459,7 @@ class JobAttributor:
                 self._provisional.discard(key)
             if old is not new:
                 if old is not None:
-                    old.jobs.remove(job)
+                    self._drop_job(old, job)
                 if new is not None:
                     new.jobs.append(job)
             if old is not None and previous is not None and previous.proven:
@@ -455,6 +468,20 @@ class JobAttributor:
                 recheck += self._jobs_to_recheck([new.key])
         rechecked_nodes = self.attribute_all(recheck) if recheck else ()
         return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
+
+    def _is_of_no_dag(self, job: Job, attribution: Attribution) -> bool:
+        """Is this a job of no DAG, or are there only logs here?
+
+        In a directory with DAGs, a job with the name of a node is of a DAG whose file is not here.
+        """
+        if job.noop or attribution.dag is not None or attribution.candidates or attribution.foreign:
+            return False
+        return job.node_name is None or self._dags.keys() == {NO_DAG}
+
+    def _drop_job(self, record: NodeRecord, job: Job) -> None:
+        record.jobs.remove(job)
+        if record.key[0] == NO_DAG and not record.jobs:
+            self._groups.emptied.add(record.key[1])
 
     def _overlaps(self, job: Job, dag: Dag) -> bool:
         """Was a proven job of this DAG in the queue together with ``job``?

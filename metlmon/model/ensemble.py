@@ -54,11 +54,14 @@ from metlmon.model.job_events import (
     NodeRecord,
     Stream,
     merge_by_time,
+    without_environment,
 )
+from metlmon.model.job_groups import JobGroups, read_group
 from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
+from metlmon.model.run import NO_DAG
 from metlmon.model.states import DagState
 
 NOTICES_PER_KIND = 50
@@ -107,6 +110,8 @@ class Ensemble:
         self.dags: dict[str, Dag] = {}
         self.jobs: dict[JobKey, Job] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
+        self.groups = JobGroups(self.settings)
+        """The jobs of no DAG; if there are any, ``dags`` has them under ``NO_DAG``."""
         self.event_store = EventStore(self.settings.checkpoint_codes)
         self.log_stats: dict[str, LogStats] = {}
         self.notices: list[Notice] = []
@@ -129,6 +134,7 @@ class Ensemble:
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, str] = {}
         self._dag_logs: defaultdict[str, DagLogs] = defaultdict(DagLogs)
+        self.set_dags(())
 
     @property
     def attributions(self) -> dict[JobKey, Attribution]:
@@ -171,20 +177,22 @@ class Ensemble:
         A DAG file may be missing or incomplete for a moment while it is replaced: events of
         its nodes are stored until it is back.
         """
-        self.dags = {dag.key: dag for dag in dags}
+        self.dags = {dag.key: dag for dag in dags if dag.key != NO_DAG}
         self.nodes = {}
-        for dag in self.dags.values():
+        self.groups = JobGroups(self.settings)
+        for dag in (*self.dags.values(), self.groups.dag):
             dag.clock, dag.cut = self.clock, self.cut
             dag.logs = self._dag_logs[dag.key]
             dag.reset_runs()
             for name, node in dag.workflow.nodes.items():
                 self.nodes[dag.key, name] = NodeRecord((dag.key, name), node)
-        self.states.set_dags(self.dags, self.nodes)
-        self._attributor.set_dags(self.dags, self.nodes)
+        with_groups = {**self.dags, NO_DAG: self.groups.dag}
+        self.states.set_dags(with_groups, self.nodes)
+        self._attributor.set_dags(with_groups, self.nodes, self.groups)
         self.all_changed = True
         named = named_by(self.dags)
         self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
-        self._settle_tops()
+        self._mark_changed(set())
 
     def _settle_tops(self) -> None:
         """Reassign sub-DAGs that several DAGs name, after new evidence."""
@@ -194,6 +202,17 @@ class Ensemble:
             # A new dict makes the aggregates find the runs again: they are named after DAGs.
             self.dags = dict(self.dags)
             self.all_changed = True
+
+    def _mark_changed(self, nodes: set[NodeKey]) -> None:
+        """Have these nodes resolved again; update the groups and sub-DAGs after new evidence."""
+        for name in self.groups.remove_emptied(self.nodes):
+            nodes.discard((NO_DAG, name))
+            self.states.remove_table(NO_DAG)
+            self.all_changed = True
+        if self.groups.parts and NO_DAG not in self.dags:
+            self.dags = {**self.dags, NO_DAG: self.groups.dag}
+        self.states.mark_changed(nodes)
+        self._settle_tops()
 
     # --- events -------------------------------------------------------------------------
 
@@ -225,8 +244,7 @@ class Ensemble:
             self.offsets.read_submission(time, self._submit_epoch(cluster))
         nodes |= self._attributor.recheck(nodes)
         self.event_store.tidy()
-        self.states.mark_changed(nodes)
-        self._settle_tops()
+        self._mark_changed(nodes)
         return bool(affected.touched or nodes or is_of_dagman)
 
     def _with_lost_holds(
@@ -384,9 +402,12 @@ class Ensemble:
         if isinstance(detail, Terminated):
             # Its body, the longest of all, has no attributes.
             return
-        ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
+        is_submit = isinstance(detail, Submit)
+        ad_text = "\n".join(detail.notes) if is_submit else without_environment(event).body
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
             job.aborted_by = int(match[1])
+            affected.to_attribute.add(key)
+        if read_group(job, ad_text):
             affected.to_attribute.add(key)
 
     def _new_job(self, key: JobKey, affected: _Affected) -> Job:
@@ -486,7 +507,7 @@ class Ensemble:
             self._dag_logs[dag_key].intervals.clear()
             if dag_key in self.dags:
                 self.dags[dag_key].reset_runs()
-            self.states.mark_changed(self._attributor.reattribute(of_dag=dag_key))
+            self._mark_changed(self._attributor.reattribute(of_dag=dag_key))
             self.states.invalidate()
 
     def _apply_cluster_submit(self, cluster: int, node: str, affected: _Affected) -> None:
@@ -524,7 +545,7 @@ class Ensemble:
         dag = self.dags[dag_key]
         self.offsets.observe(dag.clock_observations())
         idle_jobs = list(self.unproven.jobs_of_idle_nodes(dag))
-        self.states.mark_changed(self._attributor.attribute_all(idle_jobs))
+        self._mark_changed(self._attributor.attribute_all(idle_jobs))
         self._update_nodes(dag_key)
 
     def reset_dagman_messages(self, dag_key: str) -> None:
@@ -551,8 +572,7 @@ class Ensemble:
         """Update the nodes that DAGMan's files name, and the jobs of the clusters."""
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
         nodes |= self._attributor.reattribute(clusters)
-        self.states.mark_changed(nodes)
-        self._settle_tops()
+        self._mark_changed(nodes)
 
     # --- gates --------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class Job:
     An event in two logs counts once: identity is its number, its time to the second and its
     first line (cluster and proc are those of the job). The result does not depend on the
     order in which logs are read. ``removed_with_dag``: removed because its whole DAG ended;
-    ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
+    ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it.
 
     Events that have not been used recently are packed with the string table of ``store``;
     callers see no difference.
@@ -136,6 +136,7 @@ class Job:
         "nodes_logs",
         "proc",
         "removed_with_dag",
+        "run_uuid",
         "subproc",
         "user_logs",
     )
@@ -150,6 +151,7 @@ class Job:
         self.node_name: str | None = None
         self.batch_name: str | None = None
         self.aborted_by: int | None = None
+        self.run_uuid: str | None = None
         self.removed_with_dag = False
         self.nodes_logs = NO_LOGS
         self.user_logs = NO_LOGS
@@ -228,7 +230,11 @@ class Job:
     def _read_submit(self, detail: Submit) -> None:
         self.node_name = self.node_name or detail.node
         if self.batch_name is None and detail.batch_name is not None:
-            self.batch_name = self._store.strings.shared(redact_and_truncate(detail.batch_name))
+            self.note_batch_name(detail.batch_name)
+
+    def note_batch_name(self, name: str) -> None:
+        """Note the ``JobBatchName``, without secrets."""
+        self.batch_name = self._store.strings.shared(redact_and_truncate(name))
 
     def events(self) -> list[Event]:
         """The events without 006, each once, in order.

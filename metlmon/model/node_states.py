@@ -18,6 +18,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NodeKey, NodeRecord
 from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, submission_result
+from metlmon.model.run import NO_DAG
 from metlmon.model.states import ACTIVE, DONE, DagState, State
 from metlmon.model.unrecorded_nodes import (
     UnrecordedEvidence,
@@ -68,6 +69,12 @@ class DagStates:
                 if table is not None:
                     table.pending.add(key[1])
 
+    def remove_table(self, dag_key: str) -> None:
+        """Resolve a DAG anew, without the nodes that it has lost."""
+        self._newest_tables.pop(dag_key, None)
+        for alive in (False, True):
+            self._tables.pop((dag_key, alive), None)
+
     def invalidate(self, dag_key: str | None = None) -> None:
         """Resolve all nodes of one DAG, or of all DAGs, again.
 
@@ -91,7 +98,7 @@ class DagStates:
             table = self._tables[dag_key, alive] = NodeStateTable(dag, alive)
         self._newest_tables[dag_key] = table
         run_facts = dag.fresh_start(), dag.last_fresh_start(), dag.aborted
-        evidence = unrecorded_evidence(dag, ended)
+        evidence = unrecorded_evidence(dag, ended) if dag_key != NO_DAG else None
         inputs = (dag.done_nodes(), *run_facts, dag.status, evidence)
         if table.inputs is None or not _same(table.inputs, inputs):
             table.set_inputs(inputs)

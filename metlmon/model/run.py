@@ -21,8 +21,11 @@ from metlmon.jobfiles.gate_files import RunGate, Stopped
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NodeKey
-from metlmon.model.node import NodeState
+from metlmon.model.node import WORST_FIRST, NodeState
 from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, State
+
+NO_DAG: Final = ""
+"""The key of the jobs of no DAG, in place of a DAG's (:mod:`metlmon.model.job_groups`)."""
 
 MAX_COMMAND_LENGTH: Final = 4000
 """Characters of a script's command line that are searched for a gate."""
@@ -56,7 +59,8 @@ STATES_WITHOUT_SUBMISSION: Final = frozenset(
 class RunPart(Struct, frozen=True):
     """The part of a node in its run.
 
-    ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``.
+    ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``. Of jobs of no DAG,
+    ``group``: the key of the run; ``position``: the order of those without an epoch.
     """
 
     run: str
@@ -64,6 +68,8 @@ class RunPart(Struct, frozen=True):
     training: bool
     epoch: int | None
     epoch_var: int | None
+    group: str | None = None
+    position: int = 0
 
 
 def variable(node: Node, name: str) -> str | None:
@@ -115,11 +121,21 @@ def _epoch_number(text: str | None) -> int | None:
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_EPOCH_DIGITS else None
 
 
+NO_JOBS: Final[Mapping[str, RunPart]] = MappingProxyType({})
+
+_RANKS: Final = {
+    state: WORST_FIRST.index(state) if state in WORST_FIRST else len(WORST_FIRST) for state in State
+}
+"""The order in which a job determines the state of a run of jobs."""
+
+
 class Run(Struct):
     """A run with its nodes.
 
     ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side_nodes``: nodes that do
-    not train. ``gated_dags``: DAGs in which its nodes have a gate.
+    not train. ``gated_dags``: DAGs in which its nodes have a gate. ``item``: what its parts are,
+    "epoch" or, in a run of jobs without epochs, "job"; these are in no order. ``position``: its
+    place among the runs of no DAG, by its first cluster.
     """
 
     key: str
@@ -128,6 +144,8 @@ class Run(Struct):
     epochs: dict[int, list[NodeKey]] = field(default_factory=dict)
     side_nodes: list[NodeKey] = field(default_factory=list)
     gated_dags: list[str] = field(default_factory=list)
+    item: str = "epoch"
+    position: int = -1
 
     def nodes(self) -> list[NodeKey]:
         """The nodes of all epochs and the side nodes."""
@@ -135,9 +153,14 @@ class Run(Struct):
 
 
 class Runs:
-    """All runs of an ensemble, and the parts of the nodes in them."""
+    """All runs of an ensemble, and the parts of the nodes in them.
 
-    def __init__(self, dags: Mapping[str, Dag], settings: Settings) -> None:
+    ``jobs``: the parts of jobs of no DAG, by their names.
+    """
+
+    def __init__(
+        self, dags: Mapping[str, Dag], settings: Settings, jobs: Mapping[str, RunPart] = NO_JOBS
+    ) -> None:
         self.by_key: dict[str, Run] = {}
         self.parts: dict[NodeKey, RunPart] = {}
         self.by_node: dict[NodeKey, Run] = {}
@@ -150,13 +173,26 @@ class Runs:
             if node.subdag is not None and (subdag := dag.workflow.subdags[node.subdag]) is not None
         }
         for dag in dags.values():
-            self._add_dag(dag, settings, subdag_nodes.get((dag.workflow.path, dag.top)))
+            if dag.key != NO_DAG:
+                self._add_dag(dag, settings, subdag_nodes.get((dag.workflow.path, dag.top)))
         self._drop_runs_without_epochs()
         for run in self.by_key.values():
             for keys in run.epochs.values():
                 if len(keys) > 1:
                     for dag_key, _ in keys:
                         self.shared_epochs.setdefault(dag_key, set()).add(run.key)
+        for name, part in jobs.items():
+            self.add_job(name, part)
+
+    def add_job(self, name: str, part: RunPart) -> None:
+        """Add a job of no DAG to its run."""
+        run = self._add_node((NO_DAG, name), part, part.uuid)
+        run.item = "job" if part.epoch is None else "epoch"
+        run.position = part.position if run.position < 0 else min(run.position, part.position)
+
+    def in_order(self) -> list[Run]:
+        """All runs: those of the DAGs in their order, then those of no DAG."""
+        return sorted(self.by_key.values(), key=lambda run: run.position)
 
     def _add_dag(self, dag: Dag, settings: Settings, subdag_node: str | None) -> None:
         parts = [
@@ -188,11 +224,12 @@ class Runs:
                     del self.parts[node], self.by_node[node]
 
     def _add_node(self, key: NodeKey, part: RunPart, uuid: str | None) -> Run:
-        run_key = uuid if uuid is not None else f"{key[0]}:{part.run}"
+        run_key = part.group or (uuid if uuid is not None else f"{key[0]}:{part.run}")
         run = self.by_key.setdefault(run_key, Run(run_key, uuid))
         run.names[key] = part.run
-        if part.training and part.epoch is not None:
-            run.epochs.setdefault(part.epoch, []).append(key)
+        number = part.position if key[0] == NO_DAG and part.epoch is None else part.epoch
+        if part.training and number is not None:
+            run.epochs.setdefault(number, []).append(key)
         else:
             run.side_nodes.append(key)
         self.parts[key] = part
@@ -269,7 +306,10 @@ def resolve_run(
         node_state.state in DONE for node_state in node_states.values()
     )
     latest = epochs[max(submitted)] if submitted else None
-    if finished and not skipped and latest is not None:
+    if submitted and run.item == "job":
+        # These are in no order: as for several procs of a node, the worst one in the queue counts.
+        latest = epochs[min(submitted, key=lambda n: (_RANKS[node_states[n].state], -n))]
+    elif finished and not skipped and latest is not None:
         latest = epochs[max(epochs)]
     failed_epochs = [
         number for number, node_state in node_states.items() if node_state.state in FAILED_JOB
@@ -279,6 +319,8 @@ def resolve_run(
         state = State.COMPLETED if done else State.SKIPPED
     elif failed_epochs and not _can_continue([*epochs.values(), *run.side_nodes], states, alive):
         failed = epochs[max(failed_epochs)]
+        if run.item == "job":
+            failed = latest or failed
         state = states[failed].state
     else:
         state = states[latest].state if latest else State.WAITING

@@ -21,6 +21,7 @@ from metlmon.model.job_events import Job, JobKey, NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (
+    NO_DAG,
     DagSubmission,
     Run,
     Runs,
@@ -108,7 +109,10 @@ class Aggregates:
         # DAG files that are read again make the ensemble replace these.
         self.dags, self.nodes = ensemble.dags, ensemble.nodes
         self.attributions = ensemble.attributions
-        self.runs = Runs(ensemble.dags, ensemble.settings)
+        self.runs = Runs(ensemble.dags, ensemble.settings, ensemble.groups.parts)
+        ensemble.groups.new.clear()
+        self.has_dags = self.dags.keys() != {NO_DAG}
+        """Jobs of no DAG then count as no epoch, and in no state of the nodes."""
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
         self.rows: dict[str, RunRow] = {}
@@ -178,10 +182,9 @@ class Aggregates:
     def is_unfinished(self) -> bool:
         """True while anything may still be running.
 
-        This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
-        no DAG that are in the queue.
+        A DAGMan without a reported end; if no DAG was ever submitted, a job in the queue.
         """
-        tops = [dag for dag in self.ensemble.dags.values() if dag.is_top]
+        tops = [dag for dag in self.ensemble.dags.values() if dag.is_top and dag.key != NO_DAG]
         states = [self.ensemble.dag_state(dag.key)[0] for dag in tops]
         if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
             return True
@@ -292,6 +295,7 @@ class Aggregates:
     def _job_steps(self) -> Iterator[None]:
         """Post the changed jobs, step by step."""
         self._apply_targets()
+        self._add_jobs_of_no_dag()
         changed, number = self.ensemble.changed_jobs, 0
         while changed:
             self._post_job(changed.pop(), changed)
@@ -309,6 +313,17 @@ class Aggregates:
             else:
                 self._post_job(key, self.ensemble.changed_jobs)
             yield
+
+    def _add_jobs_of_no_dag(self) -> None:
+        groups = self.ensemble.groups
+        for name in groups.new if NO_DAG in self.counts else ():
+            self.runs.add_job(name, groups.parts[name])
+            self.counts[NO_DAG].total += 1
+        groups.new.clear()
+
+    def is_beside(self, key: NodeKey) -> bool:
+        """Is this a job of no DAG in a directory with DAGs?"""
+        return key[0] == NO_DAG and self.has_dags
 
     def _apply_targets(self) -> None:
         """Apply new targets of nodes, whose jobs are posted again."""
@@ -379,9 +394,9 @@ class Aggregates:
         result = self.submission_result(key)
         histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
         success = result.success if result is not None else None
-        state, part = self.states.get(key), self.runs.parts.get(key)
+        state = self.states.get(key)
         # Until its state is resolved, a good last job is assumed to complete it.
-        is_final = part is not None and part.training and success is not None
+        is_final = self._trains(key) and success is not None
         if state is not None:
             is_final = is_final and state.state is State.COMPLETED
         built = self._factory.build(
@@ -411,7 +426,7 @@ class Aggregates:
                 self._run_names[run.key] = self.run_names(run)
             name, label = self._run_names[run.key]
         return JobOwner(
-            dag=self.dag_file(key[0]),
+            dag=self.dag_file(key[0]) or None,
             in_dag=key[0],
             node=key[1],
             run=run.key if run else None,
@@ -419,7 +434,7 @@ class Aggregates:
             uuid=run.uuid if run else None,
             label=label,
             epoch=part.epoch if part else None,
-            training=part is not None and part.training,
+            training=self._trains(key),
             target=self.target(key),
             dagman=record.node.kind is NodeKind.SUBDAG,
         )
@@ -465,12 +480,12 @@ class Aggregates:
 
         Each of its epochs counts once, however many DAGs contain it.
         """
-        before = self.run_states.get(run.key)
-        if before is not None:
+        before, counts = self.run_states.get(run.key), not self.is_beside(run.nodes()[0])
+        if before is not None and counts:
             self.epoch_states.subtract(before.states)
         context = self.states, self._dag_order, self._submitted, self._alive
         after = self.run_states[run.key] = resolve_run(run, *context)
-        self.epoch_states.update(after.states)
+        self.epoch_states.update(after.states if counts else ())
         self.rows.pop(run.key, None)
         self.changed_runs.add(run.key)
         names = self.run_names(run)
@@ -499,11 +514,10 @@ class Aggregates:
         """Count a node's new state in place of its old one."""
         before, record = self.states.get(key), self.nodes[key]
         self.states[key] = state
-        part = self.runs.parts.get(key)
-        training = part is not None and part.training
+        training = self._trains(key)
         if self._is_outdated(record, training and state.state is State.COMPLETED):
             self._post_node(key)
-        if part is not None and not training:
+        if key in self.runs.parts and not training and not self.is_beside(key):
             self._side_states[state.state] += 1
             if before is not None:
                 self._side_states[before.state] -= 1
@@ -524,6 +538,11 @@ class Aggregates:
         else:
             self.failed_without_job.pop(key, None)
 
+    def _trains(self, key: NodeKey) -> bool:
+        """Is this node an epoch, or a job in a directory without DAGs?"""
+        part = self.runs.parts.get(key)
+        return part is not None and part.training and not self.is_beside(key)
+
     def _is_outdated(self, record: NodeRecord, completed: bool) -> bool:
         """Are the entries of a node those of other jobs, or of another final state?"""
         posted = self._posted.get(record.key)
@@ -535,6 +554,8 @@ class Aggregates:
     def _count_state(
         self, key: NodeKey, state: State, training: bool, is_service: bool, delta: int
     ) -> None:
+        if self.is_beside(key):
+            return
         self.node_states[state] += delta
         if not training:
             self.other_states[state] += delta

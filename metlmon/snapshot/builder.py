@@ -18,7 +18,7 @@ from metlmon.model.dag_reports import NodeReportKind, failure_text
 from metlmon.model.job_events import NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState
-from metlmon.model.run import Run
+from metlmon.model.run import NO_DAG, Run
 from metlmon.model.states import ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries
@@ -86,7 +86,7 @@ class SnapshotBuilder(SnapshotRows):
             live=self.live,
             warnings=tuple(self.notices()),
             dags=tuple(self._dag_rows()),
-            runs=tuple(map(self.run_row, self.runs.by_key.values())),
+            runs=tuple(map(self.run_row, self.runs.in_order())),
             epoch_states=_all_states(aggregates.epoch_states),
             node_states=_all_states(aggregates.node_states),
             gpu_hours=totals.total.hours(unit),
@@ -142,7 +142,7 @@ class SnapshotBuilder(SnapshotRows):
 
     def _dag_rows(self) -> Iterator[DagRow]:
         for dag in self.dags.values():
-            if not dag.is_top:
+            if not dag.is_top or dag.key == NO_DAG:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
             dagman_run = dag.current_run()
@@ -231,7 +231,7 @@ class SnapshotBuilder(SnapshotRows):
                 DagNodes(
                     key=key,
                     file=dag.file,
-                    nodes=dag.workflow.nodes,
+                    nodes=dict(dag.workflow.nodes) if key == NO_DAG else dag.workflow.nodes,
                     states={name: state for name, state in states if state is not None},
                     subdags=subdags,
                     overruled=frozenset(
@@ -328,7 +328,10 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
     aggregates = builder.aggregates
     for _ in _epoch_steps(aggregates):
         pass
-    blocks, runs = aggregates.entries.blocks(), aggregates.runs.by_key.values()
+    blocks = aggregates.entries.blocks()
+    # Jobs beside a DAG have no part in its estimates and curves.
+    in_order = aggregates.runs.in_order()
+    runs = [run for run in in_order if not aggregates.is_beside(run.nodes()[0])]
     return Ledger(
         dagdir=builder.dagdir,
         as_of=builder.as_of,
@@ -477,6 +480,7 @@ def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
         uuid=run.uuid,
         label=label,
         dag=row.dag,
+        item=row.item,
         state=run_state.state,
         epochs_total=len(run_state.epochs),
         epochs_done=run_state.done,
@@ -512,7 +516,9 @@ def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> Da
 
     ``previous``: the nodes of the last description, if the DAG files have not changed since.
     """
-    nodes = previous or Nodes(tuple(_describe_node(builder, key) for key in builder.nodes))
+    nodes = previous or Nodes(
+        tuple(_describe_node(builder, key) for key in builder.nodes if key[0] != NO_DAG)
+    )
     states = {node.key: builder.states[node.key] for node in nodes.all if node.run is None}
     completed = {
         key: node.since

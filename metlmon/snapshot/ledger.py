@@ -411,7 +411,8 @@ class RunEntry(Struct, frozen=True):
     ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of all its nodes,
     side nodes too. ``began``: its first submission. ``ends_before``: the first epoch that it will
     not train, where its gate stopped it or will stop it; ``paused``: its gate holds back the next
-    epoch; ``stopped``: its gate has stopped it; ``failed``: where it failed.
+    epoch; ``stopped``: its gate has stopped it; ``failed``: where it failed. ``item``: what is
+    counted as its epochs, "job" where the jobs of the run have no epochs and no order.
     """
 
     run: str
@@ -433,6 +434,7 @@ class RunEntry(Struct, frozen=True):
     paused: bool = False
     stopped: bool = False
     failed: FailedEpoch | None = None
+    item: str = "epoch"
 
 
 def in_hour_unit(ledger: Ledger) -> Ledger:

@@ -16,6 +16,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import Job, JobKey, NodeKey
 from metlmon.model.model_state import Notice
+from metlmon.model.run import NO_DAG
 from metlmon.model.states import DagState
 from metlmon.model.unrecorded_nodes import (
     current_metrics,
@@ -48,7 +49,7 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
     yield from _reused_ids(ensemble.reused_ids)
     yield from ensemble.notices
     yield from _dagman_errors(ensemble)
-    for dag in ensemble.dags.values():
+    for dag in _dags(ensemble):
         yield from _missing_files(aggregates, dag)
         yield from _lost_rescue(dag)
         yield from _changed_dag_file(aggregates, dag)
@@ -60,11 +61,16 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
             "no run: the DAG file was changed since, or is not here"
         )
         yield Notice("unknown-nodes", None, None, text)
+    yield from _missing_dag_files(aggregates)
     if live:
         yield from _duplicate_jobs(aggregates)
     yield from _foreign_jobs(ensemble)
     yield from _ambiguous_jobs(aggregates)
     yield from _log_gaps(aggregates)
+
+
+def _dags(ensemble: Ensemble) -> list[Dag]:
+    return [dag for key, dag in ensemble.dags.items() if key != NO_DAG]
 
 
 def _zone_conflict(clock: Clock) -> Iterator[Notice]:
@@ -252,7 +258,7 @@ def _different_counts(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
 
 def _dagman_errors(ensemble: Ensemble) -> Iterator[Notice]:
     """Errors with which DAGMan gave up, which no failed node explains."""
-    for dag in ensemble.dags.values():
+    for dag in _dags(ensemble):
         last_run = dag.current_run()
         error = (
             last_run.processes[-1].error if last_run is not None and last_run.processes else None
@@ -329,6 +335,18 @@ def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
                 "and .nodes.log beside it to distinguish them"
             )
         yield Notice("ambiguous-dag", min(jobs[0].user_logs, default=None), None, text)
+
+
+def _missing_dag_files(aggregates: Aggregates) -> Iterator[Notice]:
+    """A DAG submitted the jobs of a directory without DAG files."""
+    if aggregates.has_dags or not any(job.node_name for job in aggregates.ensemble.jobs.values()):
+        return
+    text = (
+        "a DAG submitted jobs of this log, and its file is not here: epochs not submitted yet are "
+        "not counted, and jobs of one node name are tries of one epoch; put the DAG file beside it"
+    )
+    logs = aggregates.ensemble.log_stats
+    yield Notice("no-dag-file", next(iter(logs), None), None, text)
 
 
 def _log_gaps(aggregates: Aggregates) -> Iterator[Notice]:

@@ -86,8 +86,8 @@ class SnapshotRows:
         return JobRow(
             **self._placement(entry.key, entry.state, aggregates.job_entries(job)),
             dag=entry.dag,
-            in_dag=entry.in_dag,
-            node=entry.node,
+            in_dag=entry.in_dag or None,
+            node=entry.node if entry.in_dag else job.node_name,
             run=entry.run_name,
             uuid=entry.uuid,
             epoch=entry.epoch,
@@ -279,6 +279,7 @@ class SnapshotRows:
             run=run.names[home_node],
             uuid=run.uuid,
             dag=aggregates.dag_file(home_node[0]),
+            item=run.item,
             epochs_total=len(run_state.epochs),
             epochs_done=run_state.done,
             epochs_inferred=run_state.inferred,

@@ -93,7 +93,8 @@ class RunRow(Struct, frozen=True):
     ``failed``: where a failed or removed run failed; this may differ from its latest epoch, which
     is one that was submitted. ``epochs_unknown``: epochs whose state is in none of the files here,
     so that more than ``epochs_done`` may be done. ``epochs_overruled``: of those done, how many
-    failed jobs a POST script overruled.
+    failed jobs a POST script overruled. ``dag`` is empty for jobs of no DAG; ``item``: what is
+    counted as its epochs, "job" where the jobs of the run have no epochs.
     """
 
     key: str
@@ -111,6 +112,7 @@ class RunRow(Struct, frozen=True):
     failed: FailedEpoch | None = None
     epochs_unknown: int = 0
     epochs_overruled: int = 0
+    item: str = "epoch"
 
     @property
     def shown_epoch(self) -> Latest | None:
