@@ -32,6 +32,7 @@ from metlmon.live.discovery import (
     dag_file_paths,
     discover_dags,
     discover_logs,
+    has_event_logs,
     is_event_log,
 )
 from metlmon.live.file_access import (
@@ -268,11 +269,11 @@ class DagdirReader:
     def _reload_dags(self) -> None:
         self._dag_paths = [] if self.logs else dag_file_paths(self.dagdir)
         before = self._dag_files_signature()
+        discovery = Discovery()
         if self.logs:
             check_logs(self.logs)
-            discovery = Discovery()
-        else:
-            discovery = discover_dags(self.dagdir, self._only, or_logs=not self._dagman_files)
+        elif self._dag_paths or self._dagman_files or not has_event_logs(self.dagdir):
+            discovery = discover_dags(self.dagdir, self._only)
         shared = shared_jobstate_logs(discovery.dags)
         files_by_dag = {files.key: files for files in self._dagman_files}
         dags = []

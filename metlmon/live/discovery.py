@@ -222,11 +222,10 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
-def discover_dags(dagdir: Path, only: str | None = None, *, or_logs: bool = False) -> Discovery:
+def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
     """Discover and load the DAGs of a dagdir.
 
-    Raises InputError if none of them is usable. ``or_logs``: a directory without DAG files but
-    with event logs is usable, too; its discovery is empty.
+    Raises InputError if none of them is usable.
     """
     check_dagdir(dagdir)
     workflows = read_workflows(dagdir, only)
@@ -238,8 +237,6 @@ def discover_dags(dagdir: Path, only: str | None = None, *, or_logs: bool = Fals
         )
     usable = [w for w in workflows if w.used or has_run_files(w)]
     errors = [next(p for p in w.problems if p.error) for w in workflows if w not in usable]
-    if not (usable or errors) and or_logs and only is None and has_event_logs(dagdir):
-        return Discovery()
     if not usable:
         raise InputError(_unusable_message(dagdir, errors))
     discovery = Discovery(problems=errors)
@@ -271,8 +268,8 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
     if links:
         return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
     return (
-        f"{dagdir}: no DAG file and no event log here; give the directory of the .dag file that "
-        "you gave to condor_submit_dag, or the log that your submit file names"
+        f"{dagdir}: no DAG file here, and no event log; give the directory that holds the .dag "
+        "file you gave to condor_submit_dag, or the log that a submit file names"
     )
 
 

@@ -204,7 +204,7 @@ class Ensemble:
             self.all_changed = True
 
     def _mark_changed(self, nodes: set[NodeKey]) -> None:
-        """Have these nodes resolved again; update the groups and sub-DAGs after new evidence."""
+        """Have these nodes resolved again, and update the groups and sub-DAGs."""
         for name in self.groups.remove_emptied(self.nodes):
             nodes.discard((NO_DAG, name))
             self.states.remove_table(NO_DAG)
@@ -402,8 +402,8 @@ class Ensemble:
         if isinstance(detail, Terminated):
             # Its body, the longest of all, has no attributes.
             return
-        is_submit = isinstance(detail, Submit)
-        ad_text = "\n".join(detail.notes) if is_submit else without_environment(event).body
+        notes = detail.notes if isinstance(detail, Submit) else None
+        ad_text = without_environment(event).body if notes is None else "\n".join(notes)
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
             job.aborted_by = int(match[1])
             affected.to_attribute.add(key)

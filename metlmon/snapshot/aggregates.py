@@ -427,8 +427,8 @@ class Aggregates:
             name, label = self._run_names[run.key]
         return JobOwner(
             dag=self.dag_file(key[0]) or None,
-            in_dag=key[0],
-            node=key[1],
+            in_dag=None if self.is_beside(key) else key[0],
+            node=None if self.is_beside(key) else key[1],
             run=run.key if run else None,
             run_name=name,
             uuid=run.uuid if run else None,

@@ -12,7 +12,7 @@ from metlmon.eventlog import Held, RemoteError
 from metlmon.model.job_events import Job, JobId, NodeKey
 from metlmon.model.node import retries_left
 from metlmon.model.node_states import effective_parents
-from metlmon.model.run import GateStatus, Run, gate_status
+from metlmon.model.run import NO_DAG, GateStatus, Run, gate_status
 from metlmon.model.states import ALIVE, DONE, State
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry
@@ -87,8 +87,8 @@ class SnapshotRows:
             **self._placement(entry.key, entry.state, aggregates.job_entries(job)),
             dag=entry.dag,
             in_dag=entry.in_dag or None,
-            node=entry.node if entry.in_dag else job.node_name,
-            run=entry.run_name,
+            node=job.node_name if entry.in_dag == NO_DAG else entry.node,
+            run=entry.run_name if entry.in_dag is not None else None,
             uuid=entry.uuid,
             epoch=entry.epoch,
             cluster=job.cluster,

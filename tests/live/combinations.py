@@ -187,6 +187,8 @@ def messages_of(folder: Path, as_of: datetime | None = None) -> Claims:
     reader.read_all()
     painter = reader.snapshot_builder()
     status = painter.status()
+    if not status.dags:
+        return Claims(refused="only its jobs are shown: there is no DAG file")
     (dag,) = status.dags
     return Claims(
         None,
