@@ -48,8 +48,8 @@ from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_reader import LogReader
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
+from metlmon.model.job_events import NO_DAG
 from metlmon.model.model_state import LogRole, LogStats, Notice
-from metlmon.model.run import NO_DAG
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Progress

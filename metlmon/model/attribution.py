@@ -18,7 +18,7 @@ from msgspec import Struct
 from metlmon.eventlog import current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
-from metlmon.model.job_events import Job
+from metlmon.model.job_events import NO_DAG, Job, NodeKey
 
 DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 """Matches the schedd's reason for removing a node job together with its DAGMan."""
@@ -42,6 +42,7 @@ class Attribution(Struct, frozen=True):
     ``proven``: a file of DAGMan, or the job, names the DAG's DAGMan as its submitter.
     ``foreign``: submitted by a DAG that is not in this directory. ``overlapping``: keys of DAGs
     that only an overlap with another job refutes, which a later end of that job can undo.
+    ``group``: of a job of no DAG, its name in :class:`metlmon.model.job_groups.JobGroups`.
     """
 
     dag: str | None = None
@@ -51,6 +52,14 @@ class Attribution(Struct, frozen=True):
     proven: bool = False
     foreign: bool = False
     overlapping: tuple[str, ...] = ()
+    group: str | None = None
+
+    @property
+    def node_key(self) -> NodeKey | None:
+        """The key of its node, or of its place among the jobs of no DAG; None without one."""
+        if self.group is not None:
+            return NO_DAG, self.group
+        return None if self.dag is None or self.node is None else (self.dag, self.node)
 
     @property
     def possible(self) -> tuple[str, ...]:

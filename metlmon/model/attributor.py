@@ -16,11 +16,19 @@ from msgspec.structs import replace
 from metlmon.eventlog import Detail, Event, PostScript, PreSkip, Submit
 from metlmon.model.attribution import STATUS_WITHOUT_JOB, Attribution, attribute_job
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NOOP_PROC, Job, JobId, JobKey, NodeKey, NodeRecord, PostResult
+from metlmon.model.job_events import (
+    NO_DAG,
+    NOOP_PROC,
+    Job,
+    JobId,
+    JobKey,
+    NodeKey,
+    NodeRecord,
+    PostResult,
+)
 from metlmon.model.job_groups import JobGroups
 from metlmon.model.model_state import LogStats
 from metlmon.model.node_states import effective_parents
-from metlmon.model.run import NO_DAG
 
 ONE_SECOND: Final = timedelta(seconds=1)
 """Maximum difference of one event in two logs, if one has fractions of seconds."""
@@ -362,15 +370,16 @@ class JobAttributor:
         return {node for key, event in waiting.items() for node in self._assign_script(key, event)}
 
     def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
-        if dag_key is None or dag_key not in self._dags:
-            attribution = self.attributions.get(self._job_key_at(event))
+        attribution = self.attributions.get(self._job_key_at(event))
+        if attribution is not None and attribution.group is not None:
+            return self._record_of(attribution)
+        if dag_key is None:
             if attribution is not None and (attribution.foreign or attribution.candidates):
                 return None
             dag_key = attribution.dag if attribution else None
             if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
                 dag_key = self._dags_by_node[node][0]
-        if dag_key == NO_DAG or (node is None and dag_key is not None):
-            attribution = self.attributions.get(self._job_key_at(event))
+        if node is None and dag_key is not None:
             node = attribution.node if attribution else None
         if dag_key is None or node is None:
             return None
@@ -445,7 +454,7 @@ class JobAttributor:
         recheck = self.unproven.update(job, attribution, self._dags)
         if self._is_of_no_dag(job, attribution):
             name = self._groups.place(job)
-            attribution = Attribution(NO_DAG, name)
+            attribution = replace(attribution, group=name)
             if (NO_DAG, name) not in self._nodes:
                 node = self._groups.dag.workflow.nodes[name]
                 self._nodes[NO_DAG, name] = NodeRecord((NO_DAG, name), node)
@@ -552,9 +561,8 @@ class JobAttributor:
         return [job for job in jobs if self.attributions[job.key].proven]
 
     def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
-        if attribution is None or attribution.dag is None or attribution.node is None:
-            return None
-        return self._nodes.get((attribution.dag, attribution.node))
+        key = attribution.node_key if attribution is not None else None
+        return self._nodes.get(key) if key is not None else None
 
 
 def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:

@@ -46,6 +46,7 @@ from metlmon.model.dag import Dag, named_by, settle_tops
 from metlmon.model.dag_reports import DagLogs
 from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
+    NO_DAG,
     NOOP_PROC,
     EventStore,
     Job,
@@ -61,7 +62,6 @@ from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
-from metlmon.model.run import NO_DAG
 from metlmon.model.states import DagState
 
 NOTICES_PER_KIND = 50

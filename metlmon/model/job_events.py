@@ -449,6 +449,9 @@ def without_environment(event: Event) -> Event:
 
 NodeKey: TypeAlias = tuple[str, str]
 
+NO_DAG: Final = ""
+"""The key of the jobs of no DAG, in place of a DAG's (:mod:`metlmon.model.job_groups`)."""
+
 
 class PostResult(Struct, frozen=True):
     """Result of a POST script (016).

@@ -9,8 +9,8 @@ from typing import Final
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import Job, NodeKey, NodeRecord
-from metlmon.model.run import NO_DAG, RunPart, parse_run_part
+from metlmon.model.job_events import NO_DAG, Job, NodeKey, NodeRecord
+from metlmon.model.run import RunPart, parse_run_part
 
 RUN_ARGUMENT: Final = re.compile(
     r"\brun_?(?:uuid|id)[\"']?(?:\s*[=:]\s*|\s+)[\"']?([0-9A-Za-z][\w.-]{3,63})", re.IGNORECASE

@@ -16,9 +16,8 @@ from typing import Final, TypeAlias
 from metlmon.dagman import Node, NodeKind, StatusFile
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, submission_result
-from metlmon.model.run import NO_DAG
 from metlmon.model.states import ACTIVE, DONE, DagState, State
 from metlmon.model.unrecorded_nodes import (
     UnrecordedEvidence,

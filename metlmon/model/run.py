@@ -20,12 +20,9 @@ from metlmon.dagman import Node, NodeKind
 from metlmon.jobfiles.gate_files import RunGate, Stopped
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NodeKey
+from metlmon.model.job_events import NO_DAG, NodeKey
 from metlmon.model.node import WORST_FIRST, NodeState
 from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, State
-
-NO_DAG: Final = ""
-"""The key of the jobs of no DAG, in place of a DAG's (:mod:`metlmon.model.job_groups`)."""
 
 MAX_COMMAND_LENGTH: Final = 4000
 """Characters of a script's command line that are searched for a gate."""

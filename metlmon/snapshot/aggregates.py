@@ -17,11 +17,10 @@ from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
 from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import Job, JobKey, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (
-    NO_DAG,
     DagSubmission,
     Run,
     Runs,
@@ -215,9 +214,7 @@ class Aggregates:
     def node_of(self, job: Job) -> NodeKey | None:
         """The node of a job; None where it is not known."""
         attribution = self.attributions.get(job.key)
-        if attribution is None or attribution.dag is None or attribution.node is None:
-            return None
-        return (attribution.dag, attribution.node)
+        return attribution.node_key if attribution is not None else None
 
     def dag_file(self, key: str) -> str:
         """The file of the top-level DAG of a DAG."""

@@ -15,10 +15,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from metlmon.model.dag_reports import NodeReportKind, failure_text
-from metlmon.model.job_events import NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState
-from metlmon.model.run import NO_DAG, Run
+from metlmon.model.run import Run
 from metlmon.model.states import ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries

@@ -14,9 +14,8 @@ from metlmon.model.attributor import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import Job, JobKey, NodeKey
+from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.run import NO_DAG
 from metlmon.model.states import DagState
 from metlmon.model.unrecorded_nodes import (
     current_metrics,

@@ -9,10 +9,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.eventlog import Held, RemoteError
-from metlmon.model.job_events import Job, JobId, NodeKey
+from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey
 from metlmon.model.node import retries_left
 from metlmon.model.node_states import effective_parents
-from metlmon.model.run import NO_DAG, GateStatus, Run, gate_status
+from metlmon.model.run import GateStatus, Run, gate_status
 from metlmon.model.states import ALIVE, DONE, State
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry
