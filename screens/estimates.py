@@ -79,7 +79,7 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
     if forecast.completed_at is not None:
         style = GOOD
     remaining = line((estimates_table.remaining_text(forecast), style))
-    rate = line((estimates_table.rate_text(forecast.rate), DIM))
+    rate = line((estimates_table.rate_text(forecast.rate, forecast.item), DIM))
     gap = line("   ")
     brief = line((estimates_table.remaining_text(forecast, brief=True), style))
     full = join((title, remaining), gap)

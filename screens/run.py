@@ -156,7 +156,8 @@ class RunScreen(ListScreen, ActionScreen):
         """The queue's information on the job under the cursor, if that is idle."""
         job = name = None
         if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
-            job, name = epoch.jobs[-1], f"epoch {formatting.epoch_text(epoch.epoch)}"
+            number = formatting.epoch_text(epoch.epoch)
+            job, name = epoch.jobs[-1], f"epoch {number}" if number else epoch.node
         return queue_lines_below(self.context, job, name or "", self.app.size.height)
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
@@ -179,7 +180,7 @@ class RunScreen(ListScreen, ActionScreen):
         if self.show_chart:
             height = CHART_LINES if roomy else CHART_LINES_NARROW
             bars = seconds_chart(epoch_bars(view), room - 4, height)
-            title = chart_title(view.epochs)
+            title = chart_title(view.epochs, view.row.item)
             chart = [title, *bars] if bars else []
             lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
@@ -194,7 +195,7 @@ class RunScreen(ListScreen, ActionScreen):
             return []
         span, epoch = run.remaining, run.epoch_remaining
         if span is None:
-            left = formatting.count(run.epochs_left, "epoch")
+            left = formatting.count(run.epochs_left, forecast.item if forecast else "epoch")
             return [line(" ", ("remaining  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
         rest = line(("remaining  ", DIM), (estimates_table.approximate_text(span.median), BOLD))
         rest += line(f" ({estimates_table.range_text(span.low, span.high)})")
@@ -255,7 +256,7 @@ class RunScreen(ListScreen, ActionScreen):
         def progress(bar: int, short: bool = False) -> Line:
             rendered = formatting.progress_bar(row.epochs_done, row.epochs_total, bar)
             filled = sum(rendered.count(piece) for piece in ("━", "╸", "#"))
-            separator, unit = ("/", "") if short else (" of ", " epochs")
+            separator, unit = ("/", "") if short else (" of ", f" {row.item}s")
             done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0)
             number = f"  {done}{separator}{row.epochs_total}{unit}"
             return line((rendered[:filled], GOOD), (rendered[filled:], DIM), number)
@@ -296,7 +297,7 @@ class RunScreen(ListScreen, ActionScreen):
             f"epoch {formatting.epoch_number(row.epoch)}" if row.epoch is not None else row.node
             for row in rows
         ]
-        text = f"{self.name_or_count(names, 'epoch')} of {plain(view.row.run, 40)}"
+        text = f"{self.name_or_count(names, view.row.item)} of {plain(view.row.run, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open_row(self, key: str) -> None:
@@ -424,14 +425,14 @@ def epoch_bars(view: RunView) -> list[ChartBar]:
 
 
 def _epoch_label(row: EpochRow) -> str:
-    return "?" if row.epoch is None else str(formatting.epoch_number(row.epoch))
+    return row.node if row.epoch is None else str(formatting.epoch_number(row.epoch))
 
 
-def chart_title(rows: Sequence[EpochRow]) -> Line:
+def chart_title(rows: Sequence[EpochRow], item: str = "epoch") -> Line:
     """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
     known = [(row.execution, row) for row in rows if row.execution is not None]
     done = [seconds for seconds, row in known if row.state is State.COMPLETED]
-    title = line(("Execution time by epoch", DIM))
+    title = line((f"Execution time by {item}", DIM))
     if done:
         median_text = formatting.duration(median(done))
         title += line(("   median ", DIM), median_text)
@@ -439,6 +440,6 @@ def chart_title(rows: Sequence[EpochRow]) -> Line:
         seconds, row = max(known, key=lambda pair: pair[0])
         longest = formatting.duration(seconds)
         title += line(
-            ("   longest ", DIM), (longest, MOVING), (f" (epoch {_epoch_label(row)})", DIM)
+            ("   longest ", DIM), (longest, MOVING), (f" ({item} {_epoch_label(row)})", DIM)
         )
     return title

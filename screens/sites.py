@@ -66,7 +66,8 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
     lost_hours = formatting.hours(lost / HOUR)
     share = formatting.share(lost, total.good + total.bad)
     epochs = sum(site.totals.completed for site in wasteful_sites)
-    completed = f"{formatting.count(epochs, 'epoch') if epochs else 'no epoch'} completed"
+    noun = usage.item
+    completed = f"{formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"
     return (
         line((name, BAD), more, f": {lost_hours} {hours} of badput ({share}), {completed}"),
         line((name, BAD), more, f": {lost_hours} {hours} of badput ({share})"),
@@ -80,14 +81,14 @@ def _worth(usage: Usage, room: int) -> Line:
         return line(("nothing has run yet", DIM))
     if not ranked:
         return line(
-            (f"no site has completed {COST_MIN_EPOCHS} epochs yet: too few to compare", DIM)
+            (f"no site has completed {COST_MIN_EPOCHS} {usage.item}s yet: too few to compare", DIM)
         )
     best, worst = ranked[0], ranked[-1]
     name, worst_name = (site_name(site.name, NAME_LIMIT) for site in (best, worst))
     cost, worst_hours = (
         formatting.hours((site.totals.per_epoch or 0.0) / HOUR) for site in (best, worst)
     )
-    unit = f" {usage.measure.short}/epoch"
+    unit = f" {usage.measure.short}/{usage.item}"
     if cost == worst_hours and len(ranked) > 1:
         return line((cost, BOLD), f"{unit} at every site")
     if len(ranked) == 1:
@@ -124,7 +125,7 @@ def _hidden_note(usage: Usage, room: int) -> Line:
     if not number:
         return ()
     sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))
-    text = f"{formatting.count(number, 'epoch')} with hidden compute"
+    text = f"{formatting.count(number, usage.item)} with hidden compute"
     reason = ": a longer, failed try may have done the training"
     return first_that_fits((sign + line((text + reason, DIM)), sign + line((text, DIM))), room)
 
@@ -173,7 +174,7 @@ class SitesScreen(ListScreen):
             return padded(shown, self._lines)
 
         self.fill(
-            usage_table.specs(self.view, rows, usage.measure),
+            usage_table.specs(self.view, rows, usage.measure, item=usage.item),
             rows,
             usage_table.key_of,
             usage_table.filter_text,

@@ -45,9 +45,15 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
     return option(name, help, action="append", default=[], metavar=metavar)
 
 
+LOG_COMMANDS: Final = frozenset(
+    ("watch", "status", "health", "jobs", "nodes", "sites", "timeline")
+    + ("curves", "estimate", "report", "export")
+)
+"""Commands that take several event logs instead of a directory."""
+
 DIR: Final = option(
     "dir",
-    "the directory of a DAG, or the DAG file (default: here)",
+    "a directory with DAGs or event logs, a DAG file, event logs, or a cluster (default: here)",
     nargs="?",
     default=".",
     metavar="DIR",

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
 from metlmon.cli.exit_codes import Exit
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
@@ -173,6 +173,9 @@ def _parse_and_run(arguments: list[str]) -> int:
     elif len(rest) == 1 and options.command == "new" and not options.dir and rest[0][:1] != "-":
         # DIR behind an option.
         options.dir = rest[0]
+    elif options.command in LOG_COMMANDS and not any(word.startswith("-") for word in rest):
+        # Several logs, as the shell makes of *.log.
+        options.more = rest
     elif rest:
         from metlmon.cli.command_line import unknown_arguments
 

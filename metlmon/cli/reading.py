@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
@@ -45,26 +45,52 @@ PROGRESS_AFTER_SECONDS: Final = 1.0
 
 
 def new_reader(options: argparse.Namespace) -> DagdirReader:
-    """A reader of the directory in ``options``; nothing is read yet."""
+    """A reader of the directory, the logs or the cluster in ``options``; nothing is read yet."""
     start_watchdog(options.dir)
-    path = Path(options.dir)
+    path, logs = paths_to_read(options)
     settings = load_settings(path.parent if path.is_file() else path)
     if options.tz:
         settings = replace(settings, zone=time_zone(options.tz))
     return DagdirReader(
         path,
         settings,
+        logs=logs,
         as_of=parse_time_argument(
-            "--as-of", options.as_of, settings.zone, lambda: _as_of(path, settings, options.live)
+            *("--as-of", options.as_of, settings.zone),
+            lambda: _as_of(path, logs, settings, options.live),
         ),
         live=options.live,
         cache=user_cache(),
     )
 
 
-def _as_of(path: Path, settings: Settings, live: bool | None) -> datetime | None:
+def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
+    """The directory, DAG file or log in ``options``; of several logs their directory, and they.
+
+    ``options.dir`` may be a cluster instead, whose logs the schedd names. Raises InputError for
+    several words of which one is no file.
+    """
+    paths = [Path(word) for word in (options.dir, *getattr(options, "more", ()))]
+    if len(paths) == 1 and options.dir.isdecimal() and not os.path.lexists(paths[0]):
+        from metlmon.pool.cluster_logs import cluster_logs
+
+        paths = cluster_logs(int(options.dir))
+    if len(paths) == 1:
+        return paths[0], ()
+    for path in paths:
+        if not path.is_file():
+            what = "is a directory" if path.is_dir() else "no such file"
+            raise InputError(f"{path}: {what}; give one directory, or one or more event logs")
+    if any(path.is_absolute() for path in paths):
+        paths = [Path(os.path.abspath(path)) for path in paths]
+    return Path(os.path.commonpath([path.parent for path in paths])), tuple(paths)
+
+
+def _as_of(
+    path: Path, logs: Sequence[Path], settings: Settings, live: bool | None
+) -> datetime | None:
     """As-of without ``--as-of``: the time from which ``--as-of 7d`` counts back."""
-    reader = _read_all(DagdirReader(path, settings, live=live, cache=user_cache()))
+    reader = _read_all(DagdirReader(path, settings, logs=logs, live=live, cache=user_cache()))
     return reader.snapshot_builder().ledger().as_of
 
 

@@ -87,7 +87,8 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
         chosen = ColumnChoice(stats.settings.columns_of("overview")).choose(columns)
         out.table([*best_columns(figures), *chosen], status.runs)
     else:
-        out.print("No runs: no node of these DAGs is called …-train_epochN.")
+        no_runs = "no node of these DAGs is called …-train_epochN" if status.dags else "no job"
+        out.print(f"No runs: {no_runs}.")
     reasons = list(_reason_lines(status))
     if reasons:
         out.print(*reasons)
@@ -100,7 +101,7 @@ def print_run(view: RunView) -> None:
     name = (
         f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
     )
-    done = f"{row.epochs_done} of {count(row.epochs_total, 'epoch')} done"
+    done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
     out.print(*_gate_lines(row), "")
     out.table(epochs.specs(view), [*view.epochs, *view.side])
@@ -138,7 +139,7 @@ def _dag_line(dag: DagRow, status: Status) -> Line:
 def _count_lines(status: Status, width: int | None) -> list[Line]:
     """The number of epochs (or nodes) in each state, wrapped between two states."""
     counts, paused = counted_states(status), paused_epochs(status)
-    noun = "epoch" if counts is status.epoch_states else "node"
+    noun = status.item if counts is status.epoch_states else "node"
     inferred = sum(run.epochs_inferred for run in status.runs) if noun == "epoch" else 0
     parts = [line((count(sum(counts.values()), noun) + ":", BOLD))]
     numbers = [
@@ -181,7 +182,8 @@ def _other_node_lines(status: Status) -> Iterator[Line]:
 
 def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
     """When it will be done, and the rate."""
-    parts = [remaining_text(forecast), rate_text(forecast.rate)] if forecast.total else []
+    rate = rate_text(forecast.rate, forecast.item)
+    parts = [remaining_text(forecast), rate] if forecast.total else []
     if any(parts):
         yield line("Estimate: " + " · ".join(part for part in parts if part))
 

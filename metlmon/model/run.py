@@ -68,6 +68,11 @@ class RunPart(Struct, frozen=True):
     group: str | None = None
     position: int = 0
 
+    @property
+    def number(self) -> int:
+        """The epoch, or the place of a job without one: what a run's parts are ordered by."""
+        return self.epoch if self.epoch is not None else self.position
+
 
 def variable(node: Node, name: str) -> str | None:
     """A VAR of the node, None if unset or empty.
@@ -224,9 +229,8 @@ class Runs:
         run_key = part.group or (uuid if uuid is not None else f"{key[0]}:{part.run}")
         run = self.by_key.setdefault(run_key, Run(run_key, uuid))
         run.names[key] = part.run
-        number = part.position if key[0] == NO_DAG and part.epoch is None else part.epoch
-        if part.training and number is not None:
-            run.epochs.setdefault(number, []).append(key)
+        if part.training:
+            run.epochs.setdefault(part.number, []).append(key)
         else:
             run.side_nodes.append(key)
         self.parts[key] = part

@@ -346,6 +346,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         nodes_unlogged=len(aggregates.unlogged),
         measure=aggregates.totals.hour_unit,
         faults=tuple(_fault(builder, key) for key in sorted(aggregates.faulty)),
+        item="job" if any(run.item == "job" for run in runs) else "epoch",
     )
 
 
@@ -356,7 +357,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
     training = part is not None and part.training
     counts = True
     if run is not None and part is not None and training:
-        counts = aggregates.run_states[run.key].epochs.get(part.epoch or 0) == key
+        counts = aggregates.run_states[run.key].epochs.get(part.number) == key
     futile = state.state is State.FUTILE
     result = None if futile else aggregates.submission_result(key)
     attempts = 0 if futile else max((e.attempt for e in aggregates.node_executions(key)), default=0)

@@ -470,6 +470,7 @@ class Ledger(Struct, frozen=True):
     nodes that ran, or were submitted, but have no execution in it. ``measure``: the hour unit of
     the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
     ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile.
+    ``item``: what runs consist of, "job" for jobs without epochs.
     """
 
     dagdir: str
@@ -484,6 +485,7 @@ class Ledger(Struct, frozen=True):
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     faults: tuple[NodeFault, ...] = ()
+    item: str = "epoch"
 
     def __eq__(self, other: object) -> bool:
         """Whether all but ``seconds_between`` is equal."""

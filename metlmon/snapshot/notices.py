@@ -338,14 +338,15 @@ def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
 
 def _missing_dag_files(aggregates: Aggregates) -> Iterator[Notice]:
     """A DAG submitted the jobs of a directory without DAG files."""
-    if aggregates.has_dags or not any(job.node_name for job in aggregates.ensemble.jobs.values()):
+    jobs = aggregates.ensemble.jobs.values() if not aggregates.has_dags else ()
+    job = next((job for job in jobs if job.node_name), None)
+    if job is None:
         return
     text = (
         "a DAG submitted jobs of this log, and its file is not here: epochs not submitted yet are "
         "not counted, and jobs of one node name are tries of one epoch; put the DAG file beside it"
     )
-    logs = aggregates.ensemble.log_stats
-    yield Notice("no-dag-file", next(iter(logs), None), None, text)
+    yield Notice("no-dag-file", min(job.user_logs, default=None), None, text)
 
 
 def _log_gaps(aggregates: Aggregates) -> Iterator[Notice]:

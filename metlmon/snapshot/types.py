@@ -226,6 +226,12 @@ class Status(Struct, frozen=True):
     other_states: Mapping[State, int] = field(default_factory=dict)
     nodes_unlogged: int = 0
 
+    @property
+    def item(self) -> str:
+        """What ``epoch_states`` counts: "job" where jobs of no DAG have no epochs."""
+        jobs = not self.dags and any(run.item == "job" for run in self.runs)
+        return "job" if jobs else "epoch"
+
 
 class JobRow(Placement, frozen=True, kw_only=True):
     """One job.

@@ -57,6 +57,10 @@ and validation follows it."""
 RATE_SECONDS: Final = 7 * 86400.0
 """Window of the epoch rate, at most since the start: one week, so that it has a weekend."""
 
+NO_DAG_FILE: Final = "no DAG file: later epochs are not known"
+NO_ORDER: Final = "no ETA for jobs of no DAG"
+"""Reasons why there is no estimate for a run that a log alone shows."""
+
 RECENT_CYCLES: Final = 2.0
 """Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
 
@@ -134,7 +138,7 @@ class Forecast(Struct, frozen=True):
 
     Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held"
     or similar). ``slowest_run``: key of the run with the latest median. ``skipped``: skipped epochs
-    among ``total``.
+    among ``total``. ``item``: what runs consist of.
     """
 
     as_of: datetime | None
@@ -150,6 +154,7 @@ class Forecast(Struct, frozen=True):
     slowest_run: str | None
     runs: tuple[RunForecast, ...]
     skipped: int = 0
+    item: str = "epoch"
 
 
 def make_forecast(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
@@ -227,6 +232,7 @@ class _Estimator:
             slowest_run=slowest,
             runs=runs,
             skipped=sum(run.epochs_skipped for run in ledger.runs),
+            item=ledger.item,
         )
 
     def _missing_reason(self, runs: Sequence[RunForecast]) -> str:
@@ -292,6 +298,8 @@ class _Estimator:
             return "stopped: failed"
         if run.state is State.REMOVED:
             return "stopped: removed"
+        if not run.dag and run.epochs_done < run.epochs_total:
+            return NO_ORDER if run.item == "job" else NO_DAG_FILE
         if run.paused:
             return _PAUSED_REASON
         if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.run]):

@@ -192,6 +192,7 @@ class Usage(Struct, frozen=True):
     executions: tuple[ExecutionEntry, ...]
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
+    item: str = "epoch"
 
     @property
     def ranked_sites(self) -> tuple[GroupUsage, ...]:
@@ -242,6 +243,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         executions=groups.executions,
         nodes_unlogged=ledger.nodes_unlogged,
         measure=ledger.measure,
+        item=ledger.item,
     )
 
 

@@ -94,9 +94,12 @@ def specs(
     def submitted(row: EpochRow) -> str:
         return "" if row.submitted is None else formatting.moment(row.submitted, this_year)
 
+    job = view.row.item == "job"
     return [
         text_column(
-            "epoch", "EPOCH", partial(_epoch, run=run), "right", comfortable=12, maximum=28
+            *("epoch", "JOB" if job else "EPOCH", partial(_epoch, run=run), "right"),
+            comfortable=12,
+            maximum=28,
         ),
         text_column("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
         *([evaluation] if evaluated else []),
@@ -112,7 +115,7 @@ def specs(
         ),
         text_column("good", "GOODPUT", _good, "right", drop=6),
         text_column("lost", "BADPUT", _lost, "right", drop=5),
-        text_column("job", "JOB", _job, "right", drop=9, style=DIM),
+        text_column("job", "LAST JOB" if job else "JOB", _job, "right", drop=9, style=DIM),
         text_column("jobs", "JOBS", lambda e: str(len(e.jobs) or ""), "right", drop=10, style=DIM),
         text_column("submitted", "SUBMITTED", submitted, "right", drop=11, style=DIM),
     ]

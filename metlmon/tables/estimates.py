@@ -83,15 +83,15 @@ def quality(value: Interval) -> str:
     return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
 
 
-def rate_text(value: Rate | None) -> str:
+def rate_text(value: Rate | None, item: str = "epoch") -> str:
     """``17 epochs/day``; for less than a day ``12 epochs in 5h``; "" without epochs."""
     if value is None or not value.epochs:
         return ""
     if value.seconds < DAY:
-        return f"{count(value.epochs, 'epoch')} in {approximate_text(value.seconds)}"
+        return f"{count(value.epochs, item)} in {approximate_text(value.seconds)}"
     per_day = value.per_day
     per_day_text = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day))
-    return f"{per_day_text} epochs/day"
+    return f"{per_day_text} {item}s/day"
 
 
 def durations_text(value: EpochDurations | None) -> str:
@@ -107,7 +107,7 @@ def durations_text(value: EpochDurations | None) -> str:
 def epochs_text(forecast: Forecast) -> str:
     """``14 of 30 epochs done, 16 skipped``."""
     done = f"{number(forecast.done)} of "
-    done += f"{count(forecast.total, 'epoch')} done"
+    done += f"{count(forecast.total, forecast.item)} done"
     return done + (f", {number(forecast.skipped)} skipped" if forecast.skipped else "")
 
 

@@ -234,6 +234,10 @@ def specs(
         priority.insert(priority.index("gpu"), "epoch")
     if finished:
         priority = list(_PRIORITY_FINISHED)
+    # Runs of jobs have no epochs and, grouped by cluster or batch, no uuid.
+    missing = {"epoch"} if rows and all(row.item == "job" for row in rows) else set()
+    missing |= {"uuid"} if rows and not any(row.uuid or row.dag for row in rows) else set()
+    columns = [column for column in columns if column.name not in missing]
     return _in_priority(columns, always, priority)
 
 
@@ -583,8 +587,8 @@ def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) 
             line("  ", ("that are named like run0-train_epoch0.", DIM)),
         ]
     return [
-        line("  ", "There is no DAG file here yet."),
-        line("  ", ("A *.dag file that appears in this directory is shown at once;", DIM)),
+        line("  ", "There is no DAG file here yet, and no event in a log."),
+        line("  ", ("A *.dag file or *.log that appears in this directory is shown at once;", DIM)),
         line("  ", ("for another directory: metlmon watch DIRECTORY", DIM)),
     ]
 

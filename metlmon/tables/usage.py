@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.reasons import code_text
 from metlmon.snapshot.ledger import HOUR, EpochEntry, HourUnit
@@ -233,17 +234,25 @@ def tabs(view: int, rows: Sequence[int]) -> Line:
 
 
 def specs(
-    view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU, usage: Usage | None = None
+    view: int,
+    rows: Sequence[Row],
+    measure: HourUnit = HourUnit.GPU,
+    usage: Usage | None = None,
+    item: str = "epoch",
 ) -> list[Column[Any]]:
     """Return the columns of a view; the bars of all ``rows`` share one scale.
 
     ``usage``: adds the sites and GPU models to causes; without a cursor nothing else shows them.
+    ``item``: what runs consist of, in the titles.
     """
-    if view == OF_CELLS:
-        return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
     if view == OF_CAUSES:
         return _cause_specs([row for row in rows if isinstance(row, Cause)], usage)
-    return _place_specs([row for row in rows if isinstance(row, GroupUsage)], view, measure)
+    if view == OF_CELLS:
+        columns = _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
+    else:
+        places = [row for row in rows if isinstance(row, GroupUsage)]
+        columns = _place_specs(places, view, measure)
+    return [replace(each, title=each.title.replace("EPOCH", item.upper())) for each in columns]
 
 
 def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:

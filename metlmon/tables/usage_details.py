@@ -73,16 +73,19 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
 def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list[Line]:
     rows = [
         _fit_parts(line(" "), _identity_parts(row, _model_names(usage)), room),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
+        _epoch_time(row, usage, room),
         _fit_parts(_label("queue wait"), _wait_parts(row, usage), room, "nothing has started"),
         _fit_parts(_label("input"), _input_parts(row), room, "no transfer was logged"),
     ]
     return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
 
 
-def _fit_parts(
-    start: Line, parts: Sequence[Line], room: int, empty: str = "no completed epoch"
-) -> Line:
+def _epoch_time(row: GroupUsage | SiteGpuUsage, usage: Usage, room: int) -> Line:
+    parts = _distribution_parts(row.epoch, row.hidden)
+    return _fit_parts(_label(f"{usage.item} time"), parts, room, f"no completed {usage.item}")
+
+
+def _fit_parts(start: Line, parts: Sequence[Line], room: int, empty: str = "") -> Line:
     """Join as many parts as fit; the last ones are dropped first. ``empty``: if there are none."""
     fitting = [part for part in parts if part] or [line((empty, DIM))]
     while len(fitting) > 1 and width(start + join(fitting, GAP)) > room:
@@ -222,7 +225,7 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
     parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
     lines = [
         _fit_parts(line(" "), parts, room),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
+        _epoch_time(row, usage, room),
     ]
     if row.slow:
         fastest = site_name(row.fastest_site, NAME_LIMIT)
@@ -408,9 +411,10 @@ def execution_columns(
     def gpu(row: ListedExecution) -> str:
         return machine(model_names, row.entry.gpu, row.entry.gpus)
 
+    epoch = text_column("epoch", "EPOCH", _epoch, "right")
     return [
         text_column("run", "RUN", _run, minimum=6, comfortable=10, maximum=24),
-        text_column("epoch", "EPOCH", _epoch, "right"),
+        *([] if usage is not None and usage.item == "job" else [epoch]),
         text_column("try", "TRY", lambda r: str(r.entry.attempt), "right", drop=2),
         text_column(
             "start", "START", lambda r: formatting.moment(r.entry.start, this_year), "right", drop=1

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
-from metlmon.model.states import DagState, State
+from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.snapshot import row_text
 from metlmon.snapshot.row_text import KINDS, PAUSED, paused_epochs
 from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
@@ -182,7 +182,7 @@ def reading_progress(progress: Progress, bar: int) -> Line:
 def _dag_lines(status: Status, room: int, several: int) -> list[Line]:
     dags = status.dags
     if not dags:
-        return [line(" ", ("no DAG file", DIM))]
+        return [_logs_line(status)]
     if len(dags) <= max(1, several):
         longest = max(width(_dag_name(dag)) for dag in dags)
         return [_dag_line(dag, status, longest, room) for dag in dags]
@@ -200,6 +200,17 @@ def _dag_lines(status: Status, room: int, several: int) -> list[Line]:
     incomplete = any(dag.is_lower_bound for dag in dags)
     total = f"   {formatting.at_least(done, incomplete)} of {all_nodes} nodes done"
     return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
+
+
+def _logs_line(status: Status) -> Line:
+    """What is read in place of a DAG: the event logs."""
+    logs = [log for log in status.logs if log.events]
+    if not logs:
+        return line(" ", ("no DAG file", DIM))
+    name = plain(logs[0].file, 40) if len(logs) == 1 else formatting.count(len(logs), "event log")
+    queued = sum(status.node_states.get(state, 0) for state in ACTIVE)
+    rest = f"{formatting.count(queued, 'job')} in the queue" if queued else "no job in the queue"
+    return line(" ", name, "   ", (rest, MOVING if queued else DIM), ("   no DAG file", DIM))
 
 
 def _dag_style(state: DagState) -> TextStyle:
@@ -280,7 +291,7 @@ SHORT_COUNTS: Final = 40
 def total_text(status: Status) -> str:
     """``36 epochs``, or the number of nodes where no node is an epoch."""
     counted = row_text.counted_states(status)
-    noun = "epoch" if counted is status.epoch_states else "node"
+    noun = status.item if counted is status.epoch_states else "node"
     return formatting.count(sum(counted.values()), noun)
 
 
@@ -459,7 +470,7 @@ def forecast_candidates(headline: Headline | None) -> Sequence[Line]:
     style = BOLD if forecast.remaining is not None else NOTE
     if forecast.completed_at is not None:
         style = GOOD
-    rate = line((estimates_table.rate_text(forecast.rate), DIM))
+    rate = line((estimates_table.rate_text(forecast.rate, forecast.item), DIM))
     shortest = estimates_table.remaining_text(replace(forecast, excluded=()))
     candidates = [join((rate, line((text, style))), line("   ")) for text in (long, brief)]
     return candidates + [line((text, style)) for text in (brief, shortest)]

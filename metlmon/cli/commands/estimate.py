@@ -100,7 +100,7 @@ def first_line(forecast: Forecast) -> str:
     parts = [
         done,
         estimates_table.remaining_text(forecast),
-        estimates_table.rate_text(forecast.rate),
+        estimates_table.rate_text(forecast.rate, forecast.item),
     ]
     return "; ".join(part for part in parts if part)
 

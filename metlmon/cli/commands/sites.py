@@ -66,7 +66,7 @@ def print_sites(usage: Usage, spent: GpuHours) -> None:
         rows = view.rows(usage)
         if rows:
             out.print()
-            out.table(specs(index, rows, usage.measure, usage), rows)
+            out.table(specs(index, rows, usage.measure, usage, usage.item), rows)
     for line in _remarks(usage):
         out.print("", line)
     if usage.hidden:
@@ -80,7 +80,7 @@ def _remarks(usage: Usage) -> Iterable[str]:
     for place in usage.wasteful_sites:
         name, lost = plain(place.name or "", NAME_LIMIT), hours_text(place.totals.bad)
         done = place.totals.completed
-        epochs = count(done, "epoch") if done else "no epoch"
+        epochs = count(done, usage.item) if done else f"no {usage.item}"
         of_all = share(place.totals.bad, ended)
         hours_ = usage.measure.hours
         yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
@@ -88,9 +88,9 @@ def _remarks(usage: Usage) -> Iterable[str]:
         waits = "; ".join(_waited(item) for item in usage.waiting)
         yield f"Waits without an execution, not in the medians: {waits}."
     if usage.hidden:
+        completed = count(usage.total.totals.completed, f"completed {usage.item}")
         yield (
-            f"{number(len(usage.hidden))} of "
-            f"{count(usage.total.totals.completed, 'completed epoch')} with hidden compute (⇄): "
+            f"{number(len(usage.hidden))} of {completed} with hidden compute (⇄): "
             "a longer, failed try may have done the training"
         )
 
