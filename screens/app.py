@@ -399,8 +399,8 @@ class MetlmonApp(FaultTolerantApp):
         if self.snapshot is None or job.run is None:
             return
         for row in self.snapshot.status.runs:
-            is_run = row.uuid == job.uuid if job.uuid else (row.run, row.dag) == (job.run, job.dag)
-            if is_run:
+            named = (row.run, row.dag or None) == (job.run, job.dag)
+            if row.uuid == job.uuid if job.uuid else named:
                 self.open_run(row.key)
                 return
 

@@ -46,8 +46,10 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
 
 
 LOG_COMMANDS: Final = frozenset(
-    ("watch", "status", "health", "jobs", "nodes", "sites", "timeline")
-    + ("curves", "estimate", "report", "export")
+    (
+        *("watch", "status", "health", "jobs", "nodes", "sites"),
+        *("timeline", "curves", "estimate", "report", "export"),
+    )
 )
 """Commands that take several event logs instead of a directory."""
 

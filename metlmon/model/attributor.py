@@ -319,11 +319,15 @@ class JobAttributor:
         ``with_evidence``: those whose attribution may change.
         """
         nodes: set[NodeKey] = set()
+        grouped = False
         for key in changed:
             if key in with_evidence or key in self._provisional:
                 nodes.update(self._attribute(key))
+                grouped |= self.attributions[key].group is not None
             elif (record := self._record_of(self.attributions[key])) is not None:
                 nodes.add(record.key)
+        if grouped and self._unassigned_scripts:
+            nodes |= self._assign_scripts()
         return nodes
 
     def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:

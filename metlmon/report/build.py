@@ -30,6 +30,7 @@ from metlmon.report.document import (
     hours_digits,
     percent,
     with_hour_unit,
+    with_item,
 )
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
 from metlmon.report.usage_tables import (
@@ -105,7 +106,7 @@ def build_report(
         footnotes=definitions(notes, usage, digits),
         hours_digits=digits,
     )
-    return with_hour_unit(report, measure)
+    return with_item(with_hour_unit(report, measure), ledger.item)
 
 
 def _name(status: Status) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from importlib.resources import files
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from jinja2 import Environment, StrictUndefined, Template
 from msgspec import Struct
@@ -307,19 +307,38 @@ def with_hour_unit(report: Report, measure: HourUnit) -> Report:
 
     Table cells, which quote the logs, stay unchanged.
     """
-    return report if measure is HourUnit.GPU else _with_unit(report, measure.hours)
+    if measure is HourUnit.GPU:
+        return report
+    unit = measure.hours
+    return cast(Report, _with_words(report, lambda text: text.replace(HourUnit.GPU.hours, unit)))
 
 
-def _with_unit(part: Any, unit: str) -> Any:
+def with_item(report: Report, item: str) -> Report:
+    """Call what runs consist of ``item`` instead of epoch, as :func:`with_hour_unit` does."""
+    if item == "epoch":
+        return report
+
+    def reworded(text: str) -> str:
+        text = text.replace("an epoch", f"a {item}").replace("epoch", item)
+        return text.replace("Epoch", item.capitalize())
+
+    return cast(Report, _with_words(report, reworded))
+
+
+_NAMES: Final = frozenset({"key", "footnote", "value", "title", "dagdir"})
+"""Fields with names, not with words."""
+
+
+def _with_words(part: Any, reworded: Callable[[str], str]) -> Any:
     if isinstance(part, ReportRow):
         return part
     if isinstance(part, Struct):
-        new = {name: _with_unit(getattr(part, name), unit) for name in part.__struct_fields__}
-        return replace(part, **new)
+        names = [name for name in part.__struct_fields__ if name not in _NAMES]
+        return replace(part, **{name: _with_words(getattr(part, name), reworded) for name in names})
     if type(part) is tuple:
-        return tuple(_with_unit(item, unit) for item in part)
+        return tuple(_with_words(item, reworded) for item in part)
     # type(), since enumeration members are strings, too.
-    return part.replace(HourUnit.GPU.hours, unit) if type(part) is str else part
+    return reworded(part) if type(part) is str else part
 
 
 # --- values -----------------------------------------------------------------------------------

@@ -411,7 +411,8 @@ class Aggregates:
     def _owner(self, key: NodeKey) -> JobOwner:
         owner = self._owners.get(key)
         if owner is None:
-            owner = self._owners[key] = self._owner_of(self.nodes[key])
+            beside = self.is_beside(key)
+            owner = self._owners[key] = NO_OWNER if beside else self._owner_of(self.nodes[key])
         return owner
 
     def _owner_of(self, record: NodeRecord) -> JobOwner:
@@ -424,8 +425,8 @@ class Aggregates:
             name, label = self._run_names[run.key]
         return JobOwner(
             dag=self.dag_file(key[0]) or None,
-            in_dag=None if self.is_beside(key) else key[0],
-            node=None if self.is_beside(key) else key[1],
+            in_dag=key[0],
+            node=key[1],
             run=run.key if run else None,
             run_name=name,
             uuid=run.uuid if run else None,

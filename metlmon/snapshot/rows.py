@@ -88,7 +88,7 @@ class SnapshotRows:
             dag=entry.dag,
             in_dag=entry.in_dag or None,
             node=job.node_name if entry.in_dag == NO_DAG else entry.node,
-            run=entry.run_name if entry.in_dag is not None else None,
+            run=entry.run_name,
             uuid=entry.uuid,
             epoch=entry.epoch,
             cluster=job.cluster,
@@ -264,7 +264,13 @@ class SnapshotRows:
             latest = replace(latest, seconds=self.seconds(latest.since))
         if failed is not None and failed.since is not None:
             failed = replace(failed, seconds=self.seconds(failed.since))
-        hours = aggregates.totals.runs[run.key].hours(aggregates.totals.hour_unit)
+        totals, beside = ExecutionTotals(), aggregates.is_beside(run.nodes()[0])
+        # The totals of the runs are those of the DAGs alone.
+        for key in run.nodes() if beside else ():
+            for execution in aggregates.node_executions(key):
+                totals.add(execution)
+        totals = totals if beside else aggregates.totals.runs[run.key]
+        hours = totals.hours(aggregates.totals.hour_unit)
         gate = self.gate_status(run)
         if (latest, hours, gate, failed) != (row.latest, row.gpu_hours, row.gate, row.failed):
             row = replace(row, latest=latest, gpu_hours=hours, gate=gate, failed=failed)

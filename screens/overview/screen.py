@@ -90,7 +90,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
             return
         self._node_list = None
-        is_empty = snapshot is not None and not snapshot.status.dags
+        is_empty = snapshot is not None and not (snapshot.status.dags or runs)
         self.query_one(KeyFooter).hide_actions(RUN_ACTIONS if is_empty else TREE_ACTIONS)
         figures = self.context.stats.value(run_figures)
         # Another list where the rows are sorted by a figure that has changed.
@@ -178,7 +178,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             read_only=self.context.options.read_only,
             several=overview_header.SEVERAL_DAGS if roomy else 0,
         )
-        if snapshot is None or not snapshot.status.dags:
+        if snapshot is None or not (snapshot.status.dags or snapshot.status.runs):
             return head
         status, room = snapshot.status, room - 2
         # No forecast from a partly read log.

@@ -102,23 +102,6 @@ def test_a_file_that_is_no_dag(capsys: Captured, tmp_path: Path) -> None:
     assert "empty.txt" in a_sentence(capsys, "status", str(empty))
 
 
-@pytest.mark.parametrize("command", [["watch"], ["status"]])
-def test_an_event_log_is_reported_as_one(
-    capsys: Captured, dagdir: Dagdir, command: list[str]
-) -> None:
-    """And what to give instead: its directory, where that has a DAG."""
-    dagdir.write("other.log", Log().submit(78, NODE).execute(78).data)
-    log = dagdir.path / "other.log"
-    result = a_sentence(capsys, *command, str(log))
-    assert f"{log}: this is a job event log of HTCondor, not a DAG file" in result
-    assert result.rstrip().endswith(f"give the directory it lies in: {dagdir.path}")
-    alone = dagdir.path / "copy"
-    alone.mkdir()
-    log.rename(alone / "other.log")
-    result = a_sentence(capsys, *command, str(alone / "other.log"))
-    assert result.rstrip().endswith("give the directory of the DAG whose jobs it is about")
-
-
 @pytest.mark.parametrize("given", [".", "..", "./", "../ensemble", "run.dag"])
 def test_a_directory_has_its_name(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str

@@ -77,12 +77,14 @@ LATEST: Final = JsonObject(
 )
 RUN: Final = JsonObject(
     types.RunRow,
-    "A run; latest is null where nothing of it was submitted. metric: null where no training wrote "
+    "A run; latest is null where nothing of it was submitted, dag where it is of jobs of no DAG. "
+    "item: what its epochs are, epoch or, without epochs, job. metric: null where no training wrote "
     "one. swept: variables of its nodes that differ between runs. wall_seconds: from its first "
     "submission to the end of its last job, null while one is queued.",
-    "run uuid dag epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
-    "epochs_overruled state latest gpu_hours hours=gpu_hours gate failed",
+    "run uuid epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
+    "epochs_overruled state latest gpu_hours hours=gpu_hours gate failed item",
     kinds={"hours": HOURS},
+    computed={"dag": (str | None, lambda run: run.dag or None)},
     optional=RUN_FIGURES,
 )
 EPOCH: Final = JsonObject(

@@ -1,0 +1,165 @@
+"""Commands on event logs: named files, a directory of them, or a cluster in the queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.pool import cluster_logs
+from metlmon.pool.protocol import SCHEDULER_UNIVERSE, QueueJob
+from metlmon.pool.types import PoolError
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(name="logs")
+def _logs(tmp_path: Path) -> Dagdir:
+    """One log per cluster; 7 has done its hour, 8 waits."""
+    logs = Dagdir(tmp_path / "logs", "")
+    done = Log().submit(7).execute(7, at="10:00:00").terminate(7, 0, at="11:00:00")
+    logs.write("job_7.log", done.data)
+    logs.write("job_8.log", Log().submit(8, at="10:30:00").data)
+    logs.write("train.log", "epoch 1\n")
+    return logs
+
+
+def printed(capsys: Captured, *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: Captured, *arguments: str) -> str:
+    assert main(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
+    value = json.loads(printed(capsys, "status", str(logs.path), "--json"))
+    assert value["dags"] == []
+    assert [(run["run"], run["dag"], run["item"]) for run in value["runs"]] == [
+        ("7", None, "job"),
+        ("8", None, "job"),
+    ]
+    assert value["gpu_hours"]["good"] == 1.0
+    assert value["states"]["epochs"]["completed"] == 1
+    text = printed(capsys, "status", str(logs.path))
+    assert "2 jobs:" in text
+    assert "epoch" not in text.lower()
+
+
+@pytest.mark.parametrize("command", ["status", "jobs", "sites", "nodes", "timeline", "estimate"])
+def test_commands_take_several_logs(capsys: Captured, logs: Dagdir, command: str) -> None:
+    both = [str(logs.path / f"job_{cluster}.log") for cluster in (7, 8)]
+    of_files = json.loads(printed(capsys, command, *both, "--json"))
+    of_directory = json.loads(printed(capsys, command, str(logs.path), "--json"))
+    assert of_files | {"dagdir": ""} == of_directory | {"dagdir": ""}
+
+
+def test_one_log_of_several_is_read_alone(capsys: Captured, logs: Dagdir) -> None:
+    value = json.loads(printed(capsys, "jobs", str(logs.path / "job_8.log"), "--json"))
+    assert [(job["cluster"], job["run"], job["node"]) for job in value["jobs"]] == [(8, "8", None)]
+
+
+def test_watch_without_a_terminal_takes_what_the_shell_makes_of_a_star(
+    capsys: Captured, logs: Dagdir
+) -> None:
+    files = sorted(map(str, logs.path.glob("*.log")))
+    assert "2 jobs:" in printed(capsys, "watch", *files), "train.log is no event log, and skipped"
+
+
+def test_export_and_report(capsys: Captured, logs: Dagdir, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    printed(capsys, "export", str(logs.path), "--out", str(out))
+    jobs = (out / "jobs.csv").read_text().splitlines()
+    assert len(jobs) == 3
+    assert "1 of 2 jobs of 2 runs completed" in printed(capsys, "report", str(logs.path))
+
+
+def test_a_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).data)
+    value = json.loads(printed(capsys, "status", str(dagdir.path / "metl.log"), "--json"))
+    assert [warning["kind"] for warning in value["warnings"]] == ["no-dag-file"]
+    assert [(run["run"], run["item"], run["epochs_total"]) for run in value["runs"]] == [
+        ("run0", "epoch", 1)
+    ]
+
+
+def test_what_is_no_log_is_refused(capsys: Captured, logs: Dagdir) -> None:
+    here, train = str(logs.path), str(logs.path / "train.log")
+    assert "no such file" in refused(capsys, "status", train, f"{here}/none.log")
+    assert "is a directory; give one directory, or" in refused(capsys, "jobs", train, here)
+    (logs.path / "more.log").write_text("no event\n")
+    text = refused(capsys, "sites", train, f"{here}/more.log")
+    assert "train.log: not an event log" in text
+    assert "and 1 more file" in text
+
+
+# --- a cluster --------------------------------------------------------------------------------
+
+
+class Schedd:
+    """In place of the connection: a queue with these jobs, or none at all."""
+
+    jobs: tuple[QueueJob, ...] = ()
+    error: str | None = None
+
+    def query(self, dagmans: object, clusters: object) -> tuple[QueueJob, ...]:
+        if self.error is not None:
+            raise PoolError(self.error)
+        assert clusters == (7,)
+        return self.jobs
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(name="schedd")
+def _schedd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Schedd]:
+    class Mine(Schedd):
+        pass
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster_logs, "PoolConnection", Mine)
+    return Mine
+
+
+def test_a_cluster_has_the_log_that_the_schedd_names(
+    capsys: Captured, logs: Dagdir, schedd: type[Schedd]
+) -> None:
+    job = QueueJob(7, 0, 2, directory=str(logs.path), log="job_7.log")
+    schedd.jobs = (job, QueueJob(7, 1, 2, directory=str(logs.path), log="job_8.log"))
+    value = json.loads(printed(capsys, "jobs", "7", "--json"))
+    assert [job["cluster"] for job in value["jobs"]] == [7, 8]
+
+
+def test_the_cluster_of_a_dagman_has_its_dag(
+    capsys: Captured, tmp_path: Path, schedd: type[Schedd]
+) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = str(dagdir.path / "run.dag.dagman.log")
+    schedd.jobs = (QueueJob(7, 0, 2, log=log, universe=SCHEDULER_UNIVERSE),)
+    value = json.loads(printed(capsys, "status", "7", "--json"))
+    assert [dag["file"] for dag in value["dags"]] == ["run.dag"]
+
+
+def test_a_cluster_that_says_nothing(capsys: Captured, schedd: type[Schedd]) -> None:
+    assert "cluster 7 is not in the queue" in refused(capsys, "watch", "7")
+    schedd.jobs = (QueueJob(7, 0, 1),)
+    assert "cluster 7 writes no event log" in refused(capsys, "status", "7")
+    schedd.error = "no schedd on this host"
+    text = refused(capsys, "status", "7")
+    assert "cluster 7: no schedd on this host; or give the path of its log" in text
+
+
+def test_a_directory_with_the_name_of_a_cluster(
+    capsys: Captured, tmp_path: Path, schedd: type[Schedd]
+) -> None:
+    Dagdir(tmp_path / "7")
+    schedd.error = "not asked"
+    assert json.loads(printed(capsys, "status", "7", "--json"))["dagdir"] == "7"

@@ -1,0 +1,301 @@
+"""Event logs without a DAG: the same jobs, states and hours as with it, grouped into runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.types import JobRow, RunRow, Status
+from tests.conftest import shared_path
+from tests.support.dagdir_builder import Dagdir, again
+from tests.support.event_logs import Log
+from tests.support.records import read_dagdir, stats_input
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+RECORDED = sorted(path.parent.name for path in FIXTURES.glob("*/metl.log"))
+EVENT_END = re.compile(r"(?<=\n\.\.\.\n)")
+
+
+def facts(job: JobRow) -> tuple[object, ...]:
+    """What the log says of a job, without the DAG, node and run that it belongs to."""
+    executions = [
+        (e.start, e.end, e.outcome, e.code, e.gpus, e.gpu, e.site, e.gpu_hours)
+        for e in job.executions
+    ]
+    transfers = [(t.direction, t.start, t.end, t.outcome) for t in job.transfers]
+    return (job.state, job.since, executions, transfers, job.bytes_sent, job.bytes_received)
+
+
+def assert_same_jobs(alone: SnapshotBuilder, whole: SnapshotBuilder) -> None:
+    """Job by job, and in all totals where DAGMan's own log has no other jobs."""
+    jobs = {(job.cluster, job.proc): facts(job) for job in whole.job_rows()}
+    of_log = {(job.cluster, job.proc): facts(job) for job in alone.job_rows()}
+    assert of_log == {job: jobs[job] for job in of_log}
+    found, expected = alone.status(), whole.status()
+    of_runs = sum(run.gpu_hours.total for run in found.runs)
+    assert of_runs == pytest.approx(found.gpu_hours.total)
+    if len(of_log) < len(jobs):
+        return
+    assert found.gpu_hours == expected.gpu_hours
+    assert found.transfers == expected.transfers
+    assert [(row.site, row.gpu_hours) for row in found.sites] == [
+        (row.site, row.gpu_hours) for row in expected.sites
+    ]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_copied_log_has_the_hours_of_its_dag(name: str, tmp_path: Path) -> None:
+    for file in FIXTURES.joinpath(name).glob("metl*.[lt]o[gm]*"):
+        shutil.copy(file, tmp_path)  # With metlmon.toml: zone, exit codes, names of sites.
+    alone, whole = read_dagdir(tmp_path), read_dagdir(FIXTURES / name)
+    assert_same_jobs(alone, whole)
+    assert alone.status().dags == ()
+
+
+def split_by_cluster(log: Path, directory: Path) -> list[Path]:
+    """``metl_<cluster>.log`` of each cluster, as ``log = metl_$(Cluster).log`` makes them."""
+    for event in EVENT_END.split(log.read_text()):
+        if (header := re.match(r"\d{3} \((\d+)\.", event)) is not None:
+            with (directory / f"metl_{header[1]}.log").open("a") as file:
+                file.write(event)
+    return sorted(directory.iterdir())
+
+
+def test_a_log_of_each_cluster_has_the_same_hours(tmp_path: Path) -> None:
+    example = shared_path("examples/metl-aws")
+    logs = split_by_cluster(example / "metl.log", tmp_path)
+    assert len(logs) == 102
+    whole = read_dagdir(example)
+    for alone in (read_dagdir(tmp_path), read_dagdir(tmp_path, logs=logs)):
+        assert_same_jobs(alone, whole)
+        runs = {run.run: (run.epochs_done, run.state) for run in alone.status().runs}
+        assert runs == {run.run: (run.epochs_done, run.state) for run in whole.status().runs}
+
+
+def test_htcondors_own_logs(tmp_path: Path) -> None:
+    """Each job of each log is in exactly one run; the hours are those of its events."""
+    for log in sorted(shared_path("conformance/logs").glob("*.log")):
+        builder = read_dagdir(log)
+        views = [builder.run_view(run.key) for run in builder.status().runs]
+        listed = [job for view in views if view for row in view.epochs for job in row.jobs]
+        assert sorted(listed) == [(job.cluster, job.proc) for job in builder.job_rows()]
+        seconds = sum(e.seconds for job in builder.job_rows() for e in job.executions)
+        hours = builder.status().gpu_hours
+        assert hours.measure.short == "wall-h" or not seconds
+        assert hours.total == pytest.approx(seconds / 3600)
+
+
+# --- grouping ---------------------------------------------------------------------------------
+
+
+def runs_of(tmp_path: Path, *logs: Log) -> dict[str, RunRow]:
+    dagdir = Dagdir(tmp_path, "")
+    for number, log in enumerate(logs):
+        dagdir.write(f"job_{number}.log", log.data)
+    return {run.run: run for run in dagdir.reader().snapshot_builder().status().runs}
+
+
+def ad(text: str) -> str:
+    return f'{text}\nTriggerEventTypeName = "ULOG_SUBMIT"\n'
+
+
+def test_without_a_batch_each_cluster_is_a_run_of_jobs(tmp_path: Path) -> None:
+    log = Log().submit((7, 0)).submit((7, 1)).submit(8).execute((7, 0)).terminate((7, 0))
+    runs = runs_of(tmp_path, log)
+    assert list(runs) == ["7", "8"]
+    assert (runs["7"].item, runs["7"].epochs_done, runs["7"].epochs_total) == ("job", 1, 2)
+    assert runs["7"].state is State.IDLE, "one of its procs is in the queue"
+    assert runs["7"].dag == ""
+
+
+def test_a_submit_batch_is_a_run_whatever_its_clusters(tmp_path: Path) -> None:
+    text = "Job ad information event triggered."
+    log = Log().submit(7).raw(28, 7, text, ad('JobBatchName = "night"'))
+    log.submit(8).raw(28, 8, text, ad('JobBatchName = "night"')).submit(9)
+    runs = runs_of(tmp_path, log)
+    assert {name: run.epochs_total for name, run in runs.items()} == {"night": 2, "9": 1}
+
+
+def test_a_run_uuid_argument_counts_more_than_the_batch(tmp_path: Path) -> None:
+    text = "Job ad information event triggered."
+    log = Log()
+    for cluster, uuid in ((7, "aaaa1111"), (8, "bbbb2222"), (9, "aaaa1111")):
+        body = f'Args = "train.py --run_uuid {uuid} --lr 1"\nJobBatchName = "night"'
+        log.submit(cluster).raw(28, cluster, text, ad(body))
+    runs = runs_of(tmp_path, log)
+    assert {run.uuid: run.epochs_total for run in runs.values()} == {"aaaa1111": 2, "bbbb2222": 1}
+
+
+def test_a_uuid_in_the_environment_is_not_read(tmp_path: Path) -> None:
+    body = ad('Environment = "RUN_UUID=secret99 KEY=1"')
+    log = Log().submit(7).raw(28, 7, "Job ad information event triggered.", body)
+    assert list(runs_of(tmp_path, log)) == ["7"]
+
+
+def test_names_of_dag_nodes_make_runs_and_epochs(tmp_path: Path) -> None:
+    log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7, 1)
+    log.submit(8, "run0-train_epoch0").execute(8).terminate(8)
+    log.submit(9, "run0-train_epoch1").submit(10, "run1-train_epoch0")
+    runs = runs_of(tmp_path, log)
+    assert {n: (r.item, r.epochs_done, r.epochs_total) for n, r in runs.items()} == {
+        "run0": ("epoch", 1, 2),
+        "run1": ("epoch", 0, 1),
+    }
+    assert runs["run0"].latest is not None
+    assert (runs["run0"].latest.epoch, runs["run0"].latest.state) == (1, State.IDLE)
+
+
+def test_two_batches_with_the_same_node_names_are_two_runs(tmp_path: Path) -> None:
+    first, second = Log(), Log()
+    first.batch_name, second.batch_name = "a.dag+1", "b.dag+2"
+    first.submit(7, "run0-train_epoch0").submit(8, "run0-train_epoch1")
+    second.submit(9, "run0-train_epoch0")
+    dagdir = Dagdir(tmp_path, "")
+    dagdir.write("a.log", first.data)
+    dagdir.write("b.log", second.data)
+    runs = dagdir.reader().snapshot_builder().status().runs
+    assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0", 1)]
+
+
+def test_a_post_script_decides_also_without_the_dag(tmp_path: Path) -> None:
+    log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7)
+    assert runs_of(tmp_path, log)["run0"].state is State.COMPLETED
+    log.post(7, "run0-train_epoch0", 1)
+    assert runs_of(tmp_path, log)["run0"].state is State.FAILED
+
+
+def test_a_batch_is_told_later(tmp_path: Path) -> None:
+    """The 028 comes in another chunk: the job moves, and its first run is gone."""
+    dagdir = Dagdir(tmp_path, "")
+    dagdir.write("job.log", Log().submit(7).submit(8).data)
+    reader = dagdir.reader()
+    assert [run.run for run in again(reader).runs] == ["7", "8"]
+    log, text = Log(), "Job ad information event triggered."
+    log.raw(28, 7, text, ad('JobBatchName = "night"'), at="11:00:00")
+    dagdir.append("job.log", log.raw(28, 8, text, ad('JobBatchName = "night"')).data)
+    status = again(reader)
+    assert [(run.run, run.epochs_total) for run in status.runs] == [("night", 2)]
+    assert status.epoch_states[State.IDLE] == 2
+
+
+# --- what grows -------------------------------------------------------------------------------
+
+
+def test_jobs_appear_while_it_is_watched(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "")
+    dagdir.write("a.log", Log().submit(7).data)
+    reader = dagdir.reader(live=True)
+    dagdir.append("a.log", Log().execute(7, at="10:05:00").submit(8).data)
+    dagdir.write("b.log", Log().submit(9, at="10:30:00").data)
+    status = again(reader)
+    assert [(run.run, run.state) for run in status.runs] == [
+        ("7", State.RUNNING),
+        ("8", State.IDLE),
+        ("9", State.IDLE),
+    ]
+    assert status.node_states[State.IDLE] == 2
+
+
+def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "")
+    dagdir.write("metl.log", Log().submit(7, "run0-train_epoch0").execute(7).data)
+    reader = dagdir.reader()
+    before = again(reader)
+    assert [warning.kind for warning in before.warnings] == ["no-dag-file"]
+    Dagdir(tmp_path)
+    after = again(reader)
+    assert [(run.dag, run.epochs_total) for run in after.runs] == [("run.dag", 2)]
+    assert after.warnings == ()
+    (tmp_path / "run.dag").unlink()
+    assert [run.dag for run in again(reader).runs] == ["run.dag"], "what was read stays"
+    assert reader.error is not None
+    assert "is gone" in reader.error
+
+
+# --- beside a DAG -----------------------------------------------------------------------------
+
+
+def numbers(status: Status) -> tuple[object, ...]:
+    dags = [run for run in status.runs if run.dag]
+    return dags, status.epoch_states, status.node_states, status.other_states, status.dags
+
+
+def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path)
+    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77)
+    dagdir.write("metl.log", log.data)
+    before = dagdir.reader().snapshot_builder()
+    log.submit(5, at="08:00:00").execute(5, at="08:00:00").terminate(5, 0, at="09:00:00")
+    dagdir.write("metl.log", log.data)
+    after = dagdir.reader().snapshot_builder()
+    status = after.status()
+    assert numbers(status) == numbers(before.status())
+    assert [(r.run, r.dag, r.epochs_done, r.gpu_hours.good) for r in status.runs[1:]] == [
+        ("5", "", 1, 1.0)
+    ]
+    (job,) = [job for job in after.job_rows() if job.cluster == 5]
+    assert (job.dag, job.node, job.run) == (None, None, None)
+    assert after.ledger().runs == before.ledger().runs
+    assert stats_input(after).ledger.epochs == stats_input(before).ledger.epochs
+    (epoch,) = view.epochs if (view := after.run_view(status.runs[1].key)) else ()
+    assert (epoch.jobs, epoch.state) == (((5, 0),), State.COMPLETED)
+
+
+# --- what is read, and what is refused ---------------------------------------------------------
+
+
+def test_only_the_named_logs_are_read(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path)
+    dagdir.write("metl.log", Log().submit(77, "run0-train_epoch0").data)
+    dagdir.write("other.log", Log().submit(5).data)
+    named = read_dagdir(tmp_path / "other.log")
+    assert [job.cluster for job in named.job_rows()] == [5]
+    assert [log.file for log in named.status().logs] == ["other.log"]
+
+
+def test_an_empty_log_among_several_becomes_one(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "")
+    paths = [dagdir.write("a.log", Log().submit(7).data), dagdir.write("b.log", "")]
+    reader = DagdirReader(tmp_path, logs=paths, live=True)
+    reader.open()
+    reader.read_all()
+    dagdir.append("b.log", Log().submit(8).data)
+    assert [run.run for run in again(reader).runs] == ["7", "8"]
+
+
+def test_a_directory_without_events_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("epoch 1: loss 0.3\n")
+    with pytest.raises(InputError, match="no DAG file here, and no event log"):
+        DagdirReader(tmp_path).open()
+    with pytest.raises(InputError, match=r"train\.log: not an event log"):
+        DagdirReader(tmp_path, logs=[tmp_path / "train.log"]).open()
+
+
+def test_a_link_that_leads_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
+    outside = Dagdir(tmp_path / "outside", "")
+    outside.write("secret.log", Log().submit(9).data)
+    inside = Dagdir(tmp_path / "inside", "")
+    (inside.path / "link.log").symlink_to(outside.path / "secret.log")
+    with pytest.raises(InputError, match="no event log"):
+        DagdirReader(inside.path).open()
+    inside.write("own.log", Log().submit(7).data)
+    assert [job.cluster for job in read_dagdir(inside.path).job_rows()] == [7]
+
+
+def test_it_is_live_while_a_job_is_in_the_queue(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "")
+    log = Log().submit(7).execute(7)
+    dagdir.write("a.log", log.data)
+    reader = dagdir.reader()
+    reader.in_queue = True
+    assert again(reader).live
+    dagdir.append("a.log", Log().terminate(7, at="10:30:00").data)
+    assert not again(reader).live
+    assert [e.outcome for e in reader.snapshot_builder().job_rows()[0].executions] == [Outcome.GOOD]
