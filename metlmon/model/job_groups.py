@@ -59,6 +59,7 @@ class JobGroups:
         for name in names:
             del nodes[NO_DAG, name], self.dag.workflow.nodes[name], self.parts[name]
         if names:
+            self.new = [name for name in self.new if name in self.parts]
             self._names = {key: name for key, name in self._names.items() if name in self.parts}
         self.emptied.clear()
         return names

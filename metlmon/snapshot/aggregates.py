@@ -111,7 +111,6 @@ class Aggregates:
         self.runs = Runs(ensemble.dags, ensemble.settings, ensemble.groups.parts)
         ensemble.groups.new.clear()
         self.has_dags = self.dags.keys() != {NO_DAG}
-        """Jobs of no DAG then count as no epoch, and in no state of the nodes."""
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
         self.rows: dict[str, RunRow] = {}
@@ -319,7 +318,7 @@ class Aggregates:
         groups.new.clear()
 
     def is_beside(self, key: NodeKey) -> bool:
-        """Is this a job of no DAG in a directory with DAGs?"""
+        """Is this a job of no DAG in a directory with DAGs? Then it counts as no node."""
         return key[0] == NO_DAG and self.has_dags
 
     def _apply_targets(self) -> None:
@@ -393,9 +392,8 @@ class Aggregates:
         success = result.success if result is not None else None
         state = self.states.get(key)
         # Until its state is resolved, a good last job is assumed to complete it.
-        is_final = self._trains(key) and success is not None
-        if state is not None:
-            is_final = is_final and state.state is State.COMPLETED
+        completes = state is None or state.state is State.COMPLETED
+        is_final = self._trains(key) and success is not None and completes
         built = self._factory.build(
             histories=histories,
             owner=self._owner(key),
@@ -411,8 +409,8 @@ class Aggregates:
     def _owner(self, key: NodeKey) -> JobOwner:
         owner = self._owners.get(key)
         if owner is None:
-            beside = self.is_beside(key)
-            owner = self._owners[key] = NO_OWNER if beside else self._owner_of(self.nodes[key])
+            owner = NO_OWNER if self.is_beside(key) else self._owner_of(self.nodes[key])
+            self._owners[key] = owner
         return owner
 
     def _owner_of(self, record: NodeRecord) -> JobOwner:
