@@ -80,6 +80,18 @@ def test_export_and_report(capsys: Captured, logs: Dagdir, tmp_path: Path) -> No
     assert "1 of 2 jobs of 2 runs completed" in printed(capsys, "report", str(logs.path))
 
 
+def test_exit_on_of_logs(capsys: Captured, logs: Dagdir) -> None:
+    here = str(logs.path)
+    assert main(["status", here, "--exit-on", "all", "--timeout", "0"]) == 5
+    logs.append("job_8.log", Log().execute(8, at="11:00:00").terminate(8, 0).data)
+    assert main(["status", here, "--exit-on", "all"]) == 0
+    assert main(["status", here, "--exit-on", "done"]) == 0
+    logs.write("job_9.log", Log().submit(9).execute(9).terminate(9, 1).data)
+    assert main(["status", here, "--exit-on", "failed"]) == 3
+    assert main(["status", here, "--exit-on", "all"]) == 3
+    capsys.readouterr()
+
+
 def test_a_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
