@@ -536,8 +536,7 @@ class Aggregates:
 
     def _trains(self, key: NodeKey) -> bool:
         """Is this node an epoch, or a job in a directory without DAGs?"""
-        part = self.runs.parts.get(key)
-        return part is not None and part.training and not self.is_beside(key)
+        return key in self.runs.parts and self.runs.parts[key].training and not self.is_beside(key)
 
     def _is_outdated(self, record: NodeRecord, completed: bool) -> bool:
         """Are the entries of a node those of other jobs, or of another final state?"""
