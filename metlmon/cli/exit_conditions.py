@@ -40,7 +40,8 @@ def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
 
 
 def _all_runs(status: Status, _: HealthSource) -> Exit | None:
-    runs = status.runs
+    # Jobs beside a DAG are none of its runs.
+    runs = [run for run in status.runs if run.dag or not status.dags]
     if runs and all(_finished(run) for run in runs):
         return Exit.FAILED if all(_stopped(run) for run in runs) else Exit.OK
     if runs and all(_finished(run) or _is_over(run) for run in runs):
@@ -87,7 +88,9 @@ def _cannot_go_on(status: Status) -> Exit | None:
     return None if any(status.node_states.get(state) for state in CAN_GO_ON) else Exit.FAILED
 
 
-def _done(status: Status, _: HealthSource) -> Exit | None:
+def _done(status: Status, health: HealthSource) -> Exit | None:
+    if not status.dags:
+        return _all_runs(status, health)
     states = [dag.state for dag in status.dags]
     if states and all(state is DagState.DONE for state in states):
         return Exit.OK

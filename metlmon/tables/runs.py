@@ -234,10 +234,9 @@ def specs(
         priority.insert(priority.index("gpu"), "epoch")
     if finished:
         priority = list(_PRIORITY_FINISHED)
-    # Runs of jobs have no epochs and, grouped by cluster or batch, no uuid.
-    missing = {"epoch"} if rows and all(row.item == "job" for row in rows) else set()
-    missing |= {"uuid"} if rows and not any(row.uuid or row.dag for row in rows) else set()
-    columns = [column for column in columns if column.name not in missing]
+    if rows and all(row.item == "job" for row in rows):
+        missing = {"epoch"} if any(row.uuid for row in rows) else {"epoch", "uuid"}
+        columns = [column for column in columns if column.name not in missing]
     return _in_priority(columns, always, priority)
 
 

@@ -78,7 +78,7 @@ LATEST: Final = JsonObject(
 RUN: Final = JsonObject(
     types.RunRow,
     "A run; latest is null where nothing of it was submitted, dag where it is of jobs of no DAG. "
-    "item: what its epochs are, epoch or, without epochs, job. metric: null where no training wrote "
+    "item: epoch or, of jobs without epochs, job. metric: null where no training wrote "
     "one. swept: variables of its nodes that differ between runs. wall_seconds: from its first "
     "submission to the end of its last job, null while one is queued.",
     "run uuid epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
