@@ -37,6 +37,8 @@ def make_health(
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
     order = {run: number for number, run in enumerate(facts.runs)}
     entries = [_in_order(entry, order) for entry in _entries(facts, removal_policies or {})]
+    if not stats_input.status.dags:
+        entries = [_without_dag(entry) for entry in entries]
     entries.sort(key=_rank)
     return Health(
         entries=tuple(entries),
@@ -46,6 +48,7 @@ def make_health(
         jobs_queued=facts.jobs_queued,
         names={run.run: run.run_name for run in ledger.runs},
         hour_unit=ledger.measure.short,
+        item=ledger.item,
     )
 
 
@@ -84,6 +87,13 @@ def _rank(entry: HealthEntry) -> tuple[Any, ...]:
     newest_first = -time.timestamp() if time.year > 1970 else 0.0
     worst = (RANKS[entry.severity], -entry.epochs_blocked, -entry.gpu_hours, -entry.nodes)
     return (not entry.open, *worst, newest_first, entry.key)
+
+
+def _without_dag(entry: HealthEntry) -> HealthEntry:
+    """The entry with advice for jobs of no DAG: there is none to submit again."""
+    if entry.act != "resubmit":
+        return entry
+    return replace(entry, act=None, advice=entry.advice.replace("the DAG again", "the jobs again"))
 
 
 def _in_order(entry: HealthEntry, order: Mapping[str, int]) -> HealthEntry:

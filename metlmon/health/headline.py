@@ -42,7 +42,7 @@ def health_headline(health: Health) -> Headline:
     others = max(0, len(serious) - 1)
     if health.runs_stopped:
         runs = f"{number(health.runs_stopped)} of {count(health.runs_total, 'run')}"
-        parts = [runs, f"{count(health.epochs_left, 'epoch')} left"]
+        parts = [runs, f"{count(health.epochs_left, health.item)} left"]
         if not health.jobs_queued:
             parts.append("no job queued")
         cause = (worst.heading or worst.text) if worst is not None else None

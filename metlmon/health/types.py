@@ -79,7 +79,8 @@ class Health(Struct, frozen=True):
 
     ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their
     epochs that are not done; ``jobs_queued``: jobs in the queue according to the logs;
-    ``names``: run names by run key. ``hour_unit``: the unit of all hours, as ``GPU-h``.
+    ``names``: run names by run key. ``hour_unit``: the unit of all hours, as ``GPU-h``. ``item``:
+    what runs consist of, "job" for jobs without epochs.
     """
 
     entries: tuple[HealthEntry, ...] = ()
@@ -89,6 +90,7 @@ class Health(Struct, frozen=True):
     jobs_queued: int = 0
     names: Mapping[str, str] = {}
     hour_unit: str = "GPU-h"
+    item: str = "epoch"
 
     @property
     def open_entries(self) -> tuple[HealthEntry, ...]:

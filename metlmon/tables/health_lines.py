@@ -138,7 +138,7 @@ def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
     if entry.dag is not None and not entry.runs:
         parts.append(plain(entry.dag, 80))
     if entry.epochs_blocked:
-        parts.append(f"{count(entry.epochs_blocked, 'epoch')} blocked")
+        parts.append(f"{count(entry.epochs_blocked, health.item)} blocked")
     parts.append(since_text(entry, as_of))
     if entry.gpu_hours:
         parts.append(f"{hours(entry.gpu_hours)} {health.hour_unit} badput")

@@ -80,6 +80,15 @@ def test_export_and_report(capsys: Captured, logs: Dagdir, tmp_path: Path) -> No
     assert "1 of 2 jobs of 2 runs completed" in printed(capsys, "report", str(logs.path))
 
 
+def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
+    logs.write("job_9.log", Log().submit(9).execute(9).terminate(9, 1).data)
+    text = printed(capsys, "health", str(logs.path))
+    assert "1 of 3 runs · 1 job left" in text
+    assert "then submit the jobs again" in text
+    value = json.loads(printed(capsys, "health", str(logs.path), "--json"))
+    assert [(entry["kind"], entry["act"]) for entry in value["health"]] == [("run-failed", None)]
+
+
 def test_exit_on_of_logs(capsys: Captured, logs: Dagdir) -> None:
     here = str(logs.path)
     assert main(["status", here, "--exit-on", "all", "--timeout", "0"]) == 5
