@@ -46,10 +46,7 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
 
 
 LOG_COMMANDS: Final = frozenset(
-    (
-        *("watch", "status", "health", "jobs", "nodes", "sites"),
-        *("timeline", "curves", "estimate", "report", "export"),
-    )
+    ("jobs", "nodes", "sites", "timeline", "curves", "estimate", "report", "export")
 )
 """Commands that take several event logs instead of a directory."""
 
@@ -62,8 +59,8 @@ DIR: Final = option(
 )
 DIRS: Final = option(
     "dirs",
-    "the directory of a DAG, or the DAG file; of several, or of all below a directory, one line "
-    "each (default: here)",
+    "a directory with DAGs or event logs, a DAG file, event logs, or a cluster; of several "
+    "directories, or of all below one, one line each (default: here)",
     nargs="*",
     metavar="DIR",
 )

@@ -173,7 +173,7 @@ def _parse_and_run(arguments: list[str]) -> int:
     elif len(rest) == 1 and options.command == "new" and not options.dir and rest[0][:1] != "-":
         # DIR behind an option.
         options.dir = rest[0]
-    elif options.command in LOG_COMMANDS and not any(word.startswith("-") for word in rest):
+    elif options.command in LOG_COMMANDS and _are_paths(rest) and os.path.exists(options.dir):
         # Several logs, as the shell makes of *.log.
         options.more = rest
     elif rest:
@@ -184,6 +184,10 @@ def _parse_and_run(arguments: list[str]) -> int:
         return _print_version()
     options.alone = alone
     return _run_command(options)
+
+
+def _are_paths(words: Sequence[str]) -> bool:
+    return not any(word.startswith("-") for word in words)
 
 
 def _is_terminal() -> bool:

@@ -13,7 +13,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.reading import open_reader, start_watchdog
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.discovery import dag_file_paths
+from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 
 
 def names_one(options: argparse.Namespace) -> bool:
-    """Whether ``options.dirs`` is one dagdir or DAG file, or a path that is no directory.
+    """Whether ``options.dirs`` is one ensemble: a dagdir, a file, event logs or a cluster.
 
-    ``options.dir`` is then that one; without ``dirs`` it is the current directory.
+    ``options.dir`` is then that one, or the first of several logs, and ``options.more`` are the
+    other logs; without ``dirs`` it is the current directory.
     """
     paths = options.dirs or ["."]
-    options.dir = paths[0]
+    options.dir, options.more = paths[0], []
     start_watchdog(options.dir)
     path = Path(options.dir)
-    return len(paths) == 1 and (not path.is_dir() or bool(dag_file_paths(path)))
+    if len(paths) == 1:
+        return not path.is_dir() or bool(dag_file_paths(path)) or has_event_logs(path)
+    if all(map(os.path.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
+        options.more = paths[1:]
+        return True
+    return False
 
 
 def has_dagdirs_below(options: argparse.Namespace) -> bool:

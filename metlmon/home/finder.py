@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from metlmon.dagman import Workflow
 from metlmon.errors import InputError, unusable_path
-from metlmon.live.discovery import dag_files, read_workflows
+from metlmon.live.discovery import dag_files, has_event_logs, read_workflows
 from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
 
 MAX_DEPTH: Final = 5
@@ -128,7 +128,8 @@ def _find_below(
                 entry = os.path.join(path, name), depth + 1, path if here else outer
                 (links if is_link else pending).append(entry)
     if not found:
-        yield Finding(root, NOTHING_HERE)
+        with calls_through(files):
+            yield Finding(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
 
 
 def _list(path: str | Path) -> _Listing:

@@ -268,8 +268,8 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
     if links:
         return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
     return (
-        f"{dagdir}: no DAG file here, and no event log; give the directory that holds the .dag "
-        "file you gave to condor_submit_dag, or the log that a submit file names"
+        f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
+        "you gave to condor_submit_dag, or job event logs, of which none is here"
     )
 
 

@@ -113,7 +113,8 @@ def test_a_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> N
 
 def test_what_is_no_log_is_refused(capsys: Captured, logs: Dagdir) -> None:
     here, train = str(logs.path), str(logs.path / "train.log")
-    assert "no such file" in refused(capsys, "status", train, f"{here}/none.log")
+    assert "none.log: no such file" in refused(capsys, "jobs", train, f"{here}/none.log")
+    assert "No such file" in refused(capsys, "status", train, f"{here}/none.log")
     assert "is a directory; give one directory, or" in refused(capsys, "jobs", train, here)
     (logs.path / "more.log").write_text("no event\n")
     text = refused(capsys, "sites", train, f"{here}/more.log")

@@ -186,9 +186,10 @@ def watch(options: argparse.Namespace) -> int:
     from metlmon.home.user_list import load_list
 
     listed = load_list() if options.alone else ()
-    if options.queue or listed or len(options.dirs) > 1:
+    several = not names_one(options)
+    if options.queue or listed or (several and (options.alone or len(options.dirs) > 1)):
         return _open_home(options, listed)
-    if not names_one(options) and (options.alone or has_dagdirs_below(options)):
+    if several and has_dagdirs_below(options):
         return _open_home(options, listed)
     reader = new_reader(options)
     reader.open()
