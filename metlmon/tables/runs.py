@@ -235,8 +235,7 @@ def specs(
     if finished:
         priority = list(_PRIORITY_FINISHED)
     if rows and all(row.item == "job" for row in rows):
-        missing = {"epoch"} if any(row.uuid for row in rows) else {"epoch", "uuid"}
-        columns = [column for column in columns if column.name not in missing]
+        columns = [each for each in columns if each.name not in ("epoch", "uuid")]
     return _in_priority(columns, always, priority)
 
 
