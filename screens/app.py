@@ -276,6 +276,7 @@ class MetlmonApp(FaultTolerantApp):
         self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
         self.snapshot, self.running_action = feed.latest, None
         self._pacer.newest = feed.latest
+        self.absence.take(feed.latest, self.present_stats)
         self.keys = dict(feed.settings.keys)
         self.set_keymap(keymap(self.keys))
         # The old threads may be in the middle of a file or a query: do not wait here.

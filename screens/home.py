@@ -110,6 +110,7 @@ class HomeScreen(ListScreen):
 
     def on_home_screen_summaries_changed(self) -> None:
         self._announced = False
+        self.context.absence.take_home(self.home.summaries)
         if self.is_current:
             self._refresh_if_mounted()
 

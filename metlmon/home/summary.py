@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
 from metlmon.health.last_seen import difference, load_last_seen, summarize
 from metlmon.health.types import Health, Severity
@@ -15,6 +16,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
+from metlmon.notify.events import Event, find_events
 from metlmon.snapshot.row_text import counted_states
 from metlmon.snapshot.types import DagRow, GpuHours, Status
 from metlmon.stats.estimates import Interval, make_forecast
@@ -61,7 +63,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     ``queued`` are jobs. ``trouble``: the text of the worst open entry of its health, None if
     there is none above a note; ``troubles``: the number of such entries. ``since_seen``: what has
     changed since the user last looked at it. ``remaining`` or
-    ``completed_at`` tell when it is done; ``no_eta`` why that is not known.
+    ``completed_at`` tell when it is done; ``no_eta`` why that is not known. ``events``: what
+    there is to notify about.
     """
 
     as_of: datetime | None
@@ -82,6 +85,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     remaining: Interval | None
     completed_at: datetime | None
     no_eta: str | None
+    events: tuple[Event, ...] = ()
 
 
 class HomeSummary(Struct, frozen=True, kw_only=True):
@@ -135,6 +139,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         remaining=forecast.remaining,
         completed_at=forecast.completed_at,
         no_eta=forecast.missing_reason,
+        events=find_events(health, status, EVENT_NAMES),
     )
 
 

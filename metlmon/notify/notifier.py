@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic, time
 from typing import Final
@@ -16,6 +17,9 @@ from metlmon.notify.channels import open_channels
 from metlmon.notify.delivery import Delivery
 from metlmon.notify.events import Event
 
+SLOWEST_READER: Final = timedelta(minutes=15)
+"""The clock of the access point goes back by more than that at the end of summer time."""
+
 CLOSE_SECONDS: Final = 1.0
 """Time that exiting waits for a message that is being sent."""
 
@@ -26,6 +30,7 @@ class _Ensemble(Struct):
     dagdir: Path
     events: Sequence[Event] = ()
     live: bool = False
+    as_of: datetime | None = None
     keys: tuple[tuple[str, int], ...] | None = None
     due: float | None = None
     delivery: Delivery | None = None
@@ -66,10 +71,18 @@ class Notifier:
             ensembles = list(self._ensembles.values())
         return tuple(dict.fromkeys(text for each in ensembles for text in each.problems))
 
-    def update(self, dagdir: Path, events: Sequence[Event], live: bool) -> None:
-        """Take what holds now in an ensemble; returns at once."""
+    def update(
+        self, dagdir: Path, events: Sequence[Event], *, live: bool, as_of: datetime | None
+    ) -> None:
+        """Take what holds in an ensemble at ``as_of``; returns at once.
+
+        What is a little older than the last update comes from a slower reader, and is ignored.
+        """
         with self._lock:
             ensemble = self._ensembles.setdefault(dagdir, _Ensemble(dagdir))
+            if _is_outdated(as_of, ensemble.as_of):
+                return
+            ensemble.as_of = as_of
             ensemble.events, ensemble.live = events, live
             keys = tuple((event.key, event.runs) for event in events)
             if keys == ensemble.keys:
@@ -120,3 +133,9 @@ class Notifier:
         with self._lock:
             if state.wait is not None and ensemble.due is None:
                 ensemble.due = now + state.wait
+
+
+def _is_outdated(as_of: datetime | None, newest: datetime | None) -> bool:
+    if as_of is None or newest is None or (as_of.tzinfo is None) != (newest.tzinfo is None):
+        return False
+    return timedelta() < newest - as_of < SLOWEST_READER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from metlmon.config.settings import NotifySettings
 from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
+from metlmon.snapshot.types import Status
 from screens.base.last_look import LastLook
 from screens.base.stats_worker import StatsWorker, has_job_files
 
 if TYPE_CHECKING:
+    from metlmon.home.summary import HomeSummary
     from metlmon.notify.notifier import Notifier
 
 
@@ -37,7 +39,7 @@ class Absence:
     ) -> None:
         self._application, self._remembers = application, remembers
         self.last_look = LastLook()
-        self._loaded: str | None = None
+        self._dagdir: str | None = None
         self.notifier: Notifier | None = None
         if settings is not None:
             from metlmon.notify.notifier import Notifier
@@ -48,34 +50,55 @@ class Absence:
         """Take the newest snapshot and statistics of the present."""
         if snapshot is None or snapshot.progress.fraction < 1:
             return
-        dagdir = snapshot.status.dagdir
-        if self._remembers and self._loaded != dagdir:
-            if self._loaded is not None:
+        status = snapshot.status
+        # Before an ensemble is opened there is an empty snapshot.
+        dagdir = status.dagdir if status.dags or status.logs else None
+        if dagdir != self._dagdir:
+            if self._dagdir is not None:
                 self._application.run_in_thread(self.last_look.save)
-                self.last_look = LastLook()
-            self._loaded = dagdir
-            self._application.run_in_thread(partial(self._load, self.last_look, dagdir))
-        self.last_look.see(snapshot.status)
+            self.last_look, self._dagdir = LastLook(), dagdir
+            if dagdir is not None and self._remembers:
+                self._application.run_in_thread(partial(self._load, self.last_look, dagdir))
+        if dagdir is None:
+            return
+        self.last_look.see(status)
         if self.last_look.has_ended:
             self._application.run_in_thread(self.last_look.save)
         if self.notifier is not None and not snapshot.error:
-            self._notify(self.notifier, snapshot, stats)
+            self._notify(self.notifier, status, stats)
+
+    def take_home(self, summaries: Iterable[HomeSummary]) -> None:
+        """Take what Home knows of each ensemble but the one that is open."""
+        if self.notifier is None:
+            return
+        from metlmon.home.summary import Phase
+
+        about = self.notifier.settings.about
+        for summary in summaries:
+            figures, is_open = summary.figures, summary.path == self._dagdir
+            if is_open or figures is None or summary.phase is not Phase.READ or summary.error:
+                continue
+            events = tuple(event for event in figures.events if event.name in about)
+            path = Path(summary.path)
+            self.notifier.update(path, events, live=figures.live, as_of=figures.as_of)
 
     def _load(self, last_look: LastLook, dagdir: str) -> None:
         last_look.load(Path(dagdir))
         self._application.content_changed()
 
-    def _notify(self, notifier: Notifier, snapshot: Snapshot, stats: StatsWorker) -> None:
+    def _notify(self, notifier: Notifier, status: Status, stats: StatsWorker) -> None:
         """Give what holds now to the notifier, once all files have been read."""
         from metlmon.notify.events import find_events
 
         stats.watch_job_files()
-        # In this order: the health is not older than the answer to the second question.
+        # Requested first, it is evaluated first: if the second is true, it is not older.
+        stats.value(make_health)
+        complete = stats.value(has_job_files)
         health = stats.value(make_health)
-        if health is not None and stats.value(has_job_files):
-            status = snapshot.status
+        if complete and health is not None:
             events = find_events(health, status, notifier.settings.about)
-            notifier.update(Path(status.dagdir), events, status.live)
+            dagdir = Path(status.dagdir)
+            notifier.update(dagdir, events, live=status.live, as_of=status.as_of)
 
     def news(self, snapshot: Snapshot | None) -> str:
         """What has changed since somebody last looked; empty if that is not new."""

@@ -111,6 +111,17 @@ def test_a_dead_listener_delays_neither_keys_nor_bell_nor_exit(
             screen.until(lambda: listener.requests, "it was lost")
 
 
+def test_what_ends_the_dashboard_is_sent(tmp_path: Path, dagdir: LiveDagdir) -> None:
+    with WebListener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 3600")
+        with dashboard(dagdir, "--exit-on", "held") as screen:
+            screen.wait_for("running")
+            dagdir.hold()
+            assert screen.end() == Exit.HELD
+    (request,) = listener.requests
+    assert request.json()["events"][0]["event"] == "held"
+
+
 def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: Captured) -> None:
     dagdir.hold()
     with WebListener() as listener:
