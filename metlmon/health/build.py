@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from metlmon.health.facts import Facts
 from metlmon.health.holds import Holds
-from metlmon.health.logs import find_gaps, log_gaps, missing_files, silent_logs
+from metlmon.health.logs import (
+    find_gaps,
+    log_gaps,
+    missing_files,
+    silent_logs,
+    with_lost_rescue,
+)
 from metlmon.health.losses import lost_executions
 from metlmon.health.nodes import Failures, dag_entries, futile_nodes
 from metlmon.health.removals import Removals
@@ -39,6 +45,7 @@ def make_health(
     entries = [_in_order(entry, order) for entry in _entries(facts, removal_policies or {})]
     if not stats_input.status.dags:
         entries = [_without_dag(entry) for entry in entries]
+    entries = [with_lost_rescue(entry, entries) for entry in entries]
     entries.sort(key=_rank)
     return Health(
         entries=tuple(entries),
@@ -58,6 +65,7 @@ def _entries(facts: Facts, policies: Mapping[JobId, str]) -> Iterator[HealthEntr
     # Each blocked epoch is counted once: what failed comes before what is held.
     for groups in (failures, removals, holds):
         groups.count_blocked()
+    yield from missing_files(facts)
     yield from futile_nodes(facts)
     faulty = {
         fault.dag
@@ -74,7 +82,6 @@ def _entries(facts: Facts, policies: Mapping[JobId, str]) -> Iterator[HealthEntr
     gaps = find_gaps(facts)
     yield from log_gaps(facts, gaps)
     yield from silent_logs(facts)
-    yield from missing_files(facts)
     yield from stalled_transfers(facts, gaps)
     yield from wrong_sites(facts)
     yield from unmatched_jobs(facts)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.health.facts import Facts
 from metlmon.health.groups import make_entry
+from metlmon.health.kinds import KINDS
 from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
-from metlmon.health.types import HealthEntry
+from metlmon.health.types import HealthEntry, Severity
+from metlmon.model.states import DagState
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.text.formatting import age, count
 
@@ -148,17 +151,46 @@ MISSING_FILES: Final = {
 }
 """The kind of entry and the advice, by the kind of notice."""
 
+RUN_THE_REST: Final = (
+    "Submit the nodes that did not run as a DAG of their own: submitted again, this one runs all "
+    "of its nodes"
+)
+"""A DAG that is done left no rescue file."""
+
 
 def missing_files(facts: Facts) -> Iterator[HealthEntry]:
     """Rescue files that are not here, and DAG files that are not those that ran."""
+    done = {row.file: row for row in facts.status.dags if row.state is DagState.DONE}
     for notice in facts.status.warnings:
-        if notice.kind in MISSING_FILES:
-            kind, advice = MISSING_FILES[notice.kind]
-            yield make_entry(
-                kind=kind,
-                text=f"{notice.file}: {notice.text}" if notice.file else notice.text,
-                advice=advice,
-                is_open=facts.blocked.any_left,
-                key=f"{notice.file}",
-                reason=notice.text,
-            )
+        if notice.kind not in MISSING_FILES:
+            continue
+        kind, advice = MISSING_FILES[notice.kind]
+        file = notice.file or ""
+        text = f"{file}: {notice.text}" if file else notice.text
+        dag = done.get(file) if kind == "dag-file-changed" else None
+        runs, blocked = facts.blocked.take_dag(file) if dag is not None else ([], 0)
+        if dag is not None and blocked:
+            nodes = count(dag.nodes_total - dag.nodes_done, "node")
+            text = f"{file} was changed after it was submitted: DAGMan is done, {nodes} did not run"
+            advice = RUN_THE_REST
+        yield make_entry(
+            kind=kind,
+            text=text,
+            advice=advice,
+            severity=Severity.STOPPED if blocked else KINDS[kind].severity,
+            is_open=facts.blocked.any_left,
+            key=file,
+            dag=file if dag is not None else None,
+            runs=tuple(runs),
+            epochs_blocked=blocked,
+            reason=notice.text,
+        )
+
+
+def with_lost_rescue(entry: HealthEntry, entries: Sequence[HealthEntry]) -> HealthEntry:
+    """The entry; where it says to submit the DAG again, to put back its lost rescue file first."""
+    lost = next((e for e in entries if e.kind == "rescue-missing" and e.open), None)
+    if lost is None or entry.act != "resubmit" or not entry.open:
+        return entry
+    advice = entry.advice[:1].lower() + entry.advice[1:]
+    return replace(entry, advice=f"Put the rescue file back first; then {advice}")

@@ -42,6 +42,9 @@ _POLICY: Final = re.compile(
     r" expression '([^']*)' evaluated to (?:TRUE|UNDEFINED)"
 )
 
+_IS_VANILLA: Final = re.compile(r"jobuniverse(?:=(?:=|\?=)5|(?:!=|=!=)(?:7|12))")
+"""True for jobs at execution points: 5 is VANILLA, 7 SCHEDULER and 12 LOCAL."""
+
 _IS_HELD: Final = re.compile(r"jobstatus=(?:=|\?=)5|5=(?:=|\?=)jobstatus")
 
 _FOR_LONGER: Final = re.compile(
@@ -198,13 +201,25 @@ def removal_limit(expression: str) -> int | None:
 def _alternatives(expression: str) -> Iterator[tuple[list[int], bool, bool]]:
     """Of each alternative: its durations of a hold, whether it is of a hold, and of more."""
     for alternative in _split(_strip_parentheses("".join(expression.split()).lower()), "||"):
-        terms = [
-            re.sub(r"[()]", "", term) for term in _split(_strip_parentheses(alternative), "&&")
-        ]
+        terms = [re.sub(r"[()]", "", term) for term in _conjuncts(alternative)]
+        terms = [term for term in terms if not _IS_VANILLA.fullmatch(term)]
         matches = [_FOR_LONGER.fullmatch(term) for term in terms]
         durations = [prod(map(int, match[1].split("*"))) for match in matches if match]
         held = sum(_IS_HELD.fullmatch(term) is not None for term in terms)
         yield durations, held > 0, len(durations) + held < len(terms)
+
+
+def _conjuncts(text: str) -> list[str]:
+    """The terms of a conjunction, those of nested ones included; a disjunction is one term."""
+    pending, terms = [text], list[str]()
+    while pending:
+        term = _strip_parentheses(pending.pop())
+        parts = _split(term, "&&") if len(_split(term, "||")) == 1 else [term]
+        if len(parts) > 1:
+            pending += parts
+        else:
+            terms += parts
+    return terms
 
 
 def _depths(text: str) -> list[int]:

@@ -55,6 +55,7 @@ HELD_SINCE = datetime(2026, 1, 4, 12, 0, 0)
             "(JobStatus == 5 && NumHolds > 3 && time() - EnteredCurrentStatus > 30 * 86400) || "
             "(JobStatus == 5 && time() - EnteredCurrentStatus > 40 * 86400)"
         ),
+        SYSTEM.format(f"(JobUniverse == 5) && {THIRTY_DAYS}"),
     ],
 )
 def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
@@ -94,6 +95,7 @@ def test_the_json_says_that_it_is_inferred(
     [
         SYSTEM.format("(JobStatus == 1 && time() - EnteredCurrentStatus > 2592000)"),
         SYSTEM.format(f"{THIRTY_DAYS} || NumJobStarts > 20"),
+        SYSTEM.format(f"JobUniverse == 5 && (NumJobStarts > 20 || X && {THIRTY_DAYS[1:-1]})"),
         SYSTEM.format("JobStatus == 5"),
         SYSTEM.format("!(JobStatus == 5 && time() - EnteredCurrentStatus > 2592000)"),
         SYSTEM.format("JobStatus == 5 && time() - EnteredCurrentStatus > 1" + "0" * 30),
