@@ -1,0 +1,359 @@
+"""Each kind of trouble, recorded on a pool: what is wrong is said, and every place says the same.
+
+The expectations are HTCondor's answers at the time (``htcondor.json``: condor_q, condor_history,
+DAGMan's metrics) and what was done to the ensemble; see fixtures/README.md.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.health.build import make_health
+from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.live.feed import StatsInput
+from tests.support.commands import Captured, json_output, run_command, text_output
+from tests.support.records import read_dagdir, stats_input
+
+RECORDED: Final = Path(__file__).resolve().parents[2] / "fixtures" / "health"
+
+STOPPED, BLOCKED, COSTLY, NOTE = Severity
+
+REMOVED, COMPLETED, HELD = 3, 4, 5
+"""JobStatus in HTCondor's ads."""
+
+
+class Trouble(NamedTuple):
+    """One recording, and what its first entry must be, which is open.
+
+    ``runs``: the runs concerned; ``words``: what the line names. ``hours``: how long after the
+    recording it is looked at. ``exits``: the conditions of ``--exit-on`` that it meets.
+    """
+
+    directory: str
+    kind: str
+    severity: Severity
+    runs: str
+    words: str
+    blocked: int = 0
+    act: str | None = None
+    code: int | None = None
+    hours: float = 0
+    exits: str = ""
+
+
+EVERY_KIND: Final = (
+    Trouble(
+        *("policy-removal", "removed-by-policy", STOPPED, "run0 run1", "held by the job's policy"),
+        *(4, "resubmit", 3),
+        exits="failed all",
+    ),
+    Trouble(
+        *("system-policy-removal", "removed-by-policy", STOPPED, "run2 run3", "(hold 12)"),
+        *(4, "resubmit", 12),
+        exits="failed all",
+    ),
+    Trouble(
+        *("removal-clock", "removed-by-policy", STOPPED, "run0", "output file missing (hold 12)"),
+        *(2, "resubmit", 12),
+        exits="failed held",
+    ),
+    Trouble(
+        *("removed-by-user", "removed-by-user", STOPPED, "run0", "removed by researcher"),
+        *(2, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("dag-removed", "removed-by-user", STOPPED, "run0 run1 run2", "condor_rm of the DAG"),
+        *(6, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("dag-held", "dag-held", BLOCKED, "", "DAGMan held by researcher (hold 1)"),
+        *(3, "release-dag", 1),
+        exits="held",
+    ),
+    Trouble(
+        *("system-policy-hold", "held", BLOCKED, "run0 run1", "access point's policy: Job ran"),
+        *(4, "release", 26),
+        exits="held",
+    ),
+    Trouble(
+        *("hold-script", "held", BLOCKED, "run0", "output file missing (hold 12)"),
+        *(2, "release", 12),
+        exits="held",
+    ),
+    Trouble(
+        *("memory", "held", BLOCKED, "run0 run1", "more memory or disk than requested (hold 34)"),
+        *(4, "release", 34),
+        exits="held",
+    ),
+    Trouble(
+        *("quota", "quota", BLOCKED, "run0 run1 run2", "disk full at the access point"),
+        *(4, "release", 12),
+        exits="held",
+    ),
+    Trouble(
+        *("pre-failed", "script-failed", STOPPED, "run0", "PRE Script failed with status 2"),
+        *(2, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("post-failed", "script-failed", STOPPED, "run0", "POST Script failed with status 2"),
+        *(2, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("submit-failed", "submit-failed", STOPPED, "run0", "submission failed"),
+        *(2, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("retries-exhausted", "retries-exhausted", STOPPED, "run0", "value 3, 3 of 3 tries used"),
+        *(3, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("no-further", "run-failed", STOPPED, "run0 run1 run2", "exited with return value 3"),
+        *(6, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("black-hole", "black-hole", COSTLY, "", "Expanse-GPU: 13 starts, 0 epochs"),
+        act="exclude-site",
+    ),
+    Trouble(
+        *("stalled-transfer", "transfer-stalled", COSTLY, "run0", "input transfer"),
+        act="vacate",
+        hours=2,
+    ),
+    Trouble(
+        *("unmatched", "unmatched", COSTLY, "run0", "1 job for Mars-GPU idle for 4h"),
+        act="retarget",
+        hours=4,
+    ),
+    Trouble(
+        *("wrong-site", "wrong-site", COSTLY, "run0 run1 run2", "that requested Delta-GPU ran at"),
+    ),
+    Trouble(*("diverged", "diverged", COSTLY, "run1", "val_loss"), act="stop"),
+    Trouble(
+        *("rescue-missing", "removed-by-user", STOPPED, "run0 run1 run2", "condor_rm of the DAG"),
+        *(3, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
+        *("dag-changed", "dag-file-changed", STOPPED, "run3", "changed after it was submitted"),
+        blocked=2,
+        exits="all",
+    ),
+)
+"""A row for each kind. Of hold-codes, which has eight causes, see below."""
+
+ROWS: Final = {row.directory: row for row in EVERY_KIND}
+every_kind = pytest.mark.parametrize("row", EVERY_KIND, ids=list(ROWS))
+
+
+@cache
+def said(directory: str) -> dict[str, Any]:
+    """What HTCondor said of a recording."""
+    result: dict[str, Any] = json.loads((RECORDED / directory / "htcondor.json").read_text())
+    return result
+
+
+def look(directory: str) -> tuple[datetime, bool]:
+    """The moment at which an ensemble is looked at, and whether its DAGMan is there then."""
+    row = ROWS.get(directory)
+    later = timedelta(hours=row.hours if row else 0)
+    recorded = datetime.fromisoformat(said(directory)["recorded"])
+    return recorded + later, any(job["in_queue"] for job in said(directory)["dagman"])
+
+
+@cache
+def input_of(directory: str) -> StatsInput:
+    as_of, live = look(directory)
+    path = RECORDED / directory
+    return stats_input(read_dagdir(path, as_of=as_of, live=live), path)
+
+
+@cache
+def health_of(directory: str) -> Health:
+    return make_health(input_of(directory))
+
+
+def first(row: Trouble) -> HealthEntry:
+    return health_of(row.directory).entries[0]
+
+
+def run_names(health: Health, entry: HealthEntry) -> set[str]:
+    return {health.names[run] for run in entry.runs}
+
+
+def run_of(node: str) -> str:
+    return node.partition("-")[0]
+
+
+def words_of(directory: str, *words: object) -> list[str]:
+    """The words of a command about a recording, at its moment."""
+    as_of, live = look(directory)
+    path = str(RECORDED / directory)
+    return [path, "--as-of", as_of.isoformat(), *(["--live"] if live else []), *map(str, words)]
+
+
+# --- the entry --------------------------------------------------------------------------------
+
+
+@every_kind
+def test_the_first_entry_is_the_cause(row: Trouble) -> None:
+    health, entry = health_of(row.directory), first(row)
+    assert (entry.kind, entry.severity, entry.open) == (row.kind, row.severity, True)
+    assert row.words in f"{entry.heading}: {entry.text}"
+    assert (entry.epochs_blocked, entry.act, entry.code) == (row.blocked, row.act, row.code)
+    if row.runs:
+        assert run_names(health, entry) == set(row.runs.split())
+
+
+@every_kind
+def test_what_is_blocked_is_what_htcondor_left_undone(row: Trouble) -> None:
+    if row.directory == "dag-held":
+        undone = 6 - len(done_nodes(row.directory))
+        assert health_of(row.directory).entries[0].epochs_blocked == undone
+        return
+    health = health_of(row.directory)
+    open_entries = [e for e in health.open_entries if e.severity in (STOPPED, BLOCKED)]
+    runs = {name for entry in open_entries for name in run_names(health, entry)}
+    undone = sum(run in runs for run in map(run_of, all_nodes(row.directory))) - sum(
+        run_of(node) in runs for node in done_nodes(row.directory)
+    )
+    assert sum(entry.epochs_blocked for entry in open_entries) == undone
+
+
+def all_nodes(directory: str) -> list[str]:
+    (dag,) = (RECORDED / directory).glob("*.dag")
+    return [line.split()[1] for line in dag.read_text().splitlines() if line.startswith("JOB ")]
+
+
+def done_nodes(directory: str) -> set[str]:
+    """By the schedd's history, less those whose POST script failed by DAGMan's jobstate log."""
+    (log,) = (RECORDED / directory).glob("*.jobstate.log")
+    lines = [line.split() for line in log.read_text().splitlines()]
+    failed = {words[1] for words in lines if words[2] == "POST_SCRIPT_FAILURE"}
+    ended = [job for job in said(directory)["jobs"] if job["JobStatus"] == COMPLETED]
+    return {job["node"] for job in ended if job["ExitCode"] == 0} - failed
+
+
+@pytest.mark.parametrize("directory", ["hold-codes", *ROWS])
+def test_held_is_what_the_queue_holds(directory: str) -> None:
+    """The codes of all held jobs, as condor_q had them."""
+    health = health_of(directory)
+    held = {
+        (run_of(job["node"]), job["HoldReasonCode"], job["HoldReasonSubCode"])
+        for job in said(directory)["jobs"]
+        if job["JobStatus"] == HELD
+    }
+    entries = [e for e in health.open_entries if e.kind in ("held", "quota")]
+    assert {(name, e.code, e.subcode) for e in entries for name in run_names(health, e)} == held
+
+
+HOLDS: Final = {
+    1: "held by researcher (hold 1)",
+    3: "held by the job's policy: loss is NaN (hold 3)",
+    12: "output file missing (hold 12)",
+    13: "input file missing (hold 13)",
+    32: "input larger than allowed (hold 32)",
+    33: "output larger than allowed (hold 33)",
+    46: "allowed job duration exceeded (hold 46)",
+    47: "wall-time limit reached (hold 47)",
+}
+
+
+def test_each_hold_code_names_its_cause_and_what_to_do() -> None:
+    entries = {entry.code: entry for entry in health_of("hold-codes").open_entries}
+    assert {code: entry.text for code, entry in entries.items()} == HOLDS
+    assert {entry.act for entry in entries.values()} == {"release"}
+    assert len({entry.advice for entry in entries.values()}) == len(HOLDS)
+
+
+@pytest.mark.parametrize("directory", ROWS)
+def test_removed_is_what_the_history_has_as_removed(directory: str) -> None:
+    """Each job that was removed is in one entry, and no other job is."""
+    removed = {job["job"] for job in said(directory)["jobs"] if job["JobStatus"] == REMOVED}
+    kinds = ("removed-by-policy", "removed-by-user", "run-removed")
+    entries = [e for e in health_of(directory).entries if e.kind in kinds]
+    named = [f"{cluster}.{proc}" for entry in entries for cluster, proc in entry.jobs]
+    assert sorted(named) == sorted(removed)
+
+
+def test_the_policy_that_removed_one_job_tells_when_it_removes_the_next() -> None:
+    """SYSTEM_PERIODIC_REMOVE after 30 s on hold, seen in the 009 of run0, counts for run1."""
+    (job,) = (job for job in said("removal-clock")["jobs"] if job["JobStatus"] == HELD)
+    (entry,) = (e for e in health_of("removal-clock").open_entries if e.kind == "held")
+    held_since = datetime.utcfromtimestamp(job["EnteredCurrentStatus"])
+    assert entry.removal_at == held_since + timedelta(seconds=30)
+
+
+def test_a_deleted_rescue_file_is_missed() -> None:
+    health = health_of("rescue-missing")
+    assert [e.kind for e in health.open_entries] == ["removed-by-user", "rescue-missing"]
+    assert "rescue file back first" in health.open_entries[0].advice
+
+
+def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
+    """What the log lacks is in no other file: three removals that the schedd's history has."""
+    health = health_of("log-gap")
+    assert len([job for job in said("log-gap")["jobs"] if job["JobStatus"] == REMOVED]) == 3
+    (entry,) = (e for e in health.entries if e.kind == "log-damage")
+    assert (entry.severity, entry.open) == (NOTE, False)
+    assert "cut in the middle of an event (metl.log:80)" in entry.text
+    assert health.open_entries == ()
+
+
+@pytest.mark.parametrize("directory", ["healthy-done", "healthy-running"])
+def test_without_trouble_there_is_no_entry(directory: str) -> None:
+    assert health_of(directory).entries == ()
+
+
+# --- all places say the same --------------------------------------------------------------------
+
+ALL_RECORDED: Final = ("hold-codes", *ROWS, "log-gap", "healthy-done", "healthy-running")
+every_recording = pytest.mark.parametrize("directory", ALL_RECORDED)
+
+
+@every_recording
+def test_both_commands_have_the_entries_of_health(directory: str, capsys: Captured) -> None:
+    health = health_of(directory)
+    output = json_output("health", capsys, *words_of(directory))
+    assert output["health"] == json_output("status", capsys, *words_of(directory))["health"]
+    keys = [(e["key"], e["kind"], e["open"], e["text"], e["runs"]) for e in output["health"]]
+    assert keys == [(e.key, e.kind, e.open, e.text, list(e.runs)) for e in health.entries]
+    assert output["runs_stopped"] == health.runs_stopped
+    assert output["epochs_left"] == health.epochs_left
+
+
+@every_recording
+def test_both_texts_name_the_cause(directory: str, capsys: Captured) -> None:
+    """``health`` in the line of the first entry, ``status`` in the line Health."""
+    health = health_of(directory)
+    worst = health.worst
+    status = text_output("status", capsys, *words_of(directory))
+    (line,) = [line for line in status.splitlines() if line.startswith("Health: ")] or [""]
+    if worst is None:
+        assert line == ""
+        return
+    cause = worst.heading or worst.text
+    assert cause in line
+    assert worst.text in text_output("health", capsys, *words_of(directory))
+
+
+@every_kind
+@pytest.mark.parametrize("condition", ["held", "failed", "all"])
+def test_exit_on_ends_for_what_health_has(row: Trouble, condition: str, capsys: Captured) -> None:
+    words = words_of(row.directory, "--exit-on", condition, "--timeout", 0)
+    met = {"held": Exit.HELD, "failed": Exit.FAILED, "all": Exit.FAILED}
+    expected = met[condition] if condition in row.exits.split() else Exit.TIMEOUT
+    assert run_command("status", capsys, *words)[0] == expected
