@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial, partialmethod
 from pathlib import Path
-from time import time
+from time import sleep, time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec.structs import replace
@@ -62,6 +62,9 @@ than the gaps between pasted characters, and no longer than reading it takes."""
 
 INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 """The shell's exit status for ^C, which is a key in a full-screen application."""
+
+ACTION_CHECK_SECONDS: Final = 0.1
+"""Interval of the check whether an action has ended, after which its pool client is closed."""
 
 TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` expired; documented with the commands."""
@@ -264,6 +267,7 @@ class MetlmonApp(FaultTolerantApp):
         """Replace feed and pool actions; the old ones are closed in a thread."""
         self.time_travel.return_to_now()
         old_feed, old_pool = self.present_feed, self.options.pool_actions
+        old_action = self.running_action
         feed = self.feed = self.present_feed = opened.feed
         self.options = replace(
             self.options,
@@ -279,8 +283,9 @@ class MetlmonApp(FaultTolerantApp):
         self.absence.take(feed.latest, self.present_stats)
         self.keys = dict(feed.settings.keys)
         self.set_keymap(keymap(self.keys))
-        # The old threads may be in the middle of a file or a query: do not wait here.
-        self.run_worker(partial(_close, old_feed, old_pool), thread=True, exit_on_error=False)
+        # The old threads may be in the middle of a file, a query or an action: do not wait here.
+        close = partial(_close, old_feed, old_pool, old_action)
+        self.run_worker(close, thread=True, exit_on_error=False)
 
     def run_in_thread(self, work: Callable[[], object]) -> None:
         """Do short work with files in a thread; its errors are not fatal."""
@@ -446,6 +451,8 @@ class MetlmonApp(FaultTolerantApp):
 
     def action_report(self) -> None:
         """Write the report of what is shown, in a thread."""
+        if self._refuse_on_home():
+            return
         if self.options.files is not None:
             self._show_message("writing the report …")
             save = partial(self._save_report, self.options.files, self.feed)
@@ -553,7 +560,10 @@ class MetlmonApp(FaultTolerantApp):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
-def _close(feed: Feed, pool: PoolClient | None) -> None:
+def _close(feed: Feed, pool: PoolClient | None, action: RunningAction | None = None) -> None:
+    """Close a feed and its pool client, after the action that is under way."""
+    while action is not None and not action.ended:
+        sleep(ACTION_CHECK_SECONDS)
     feed.stop()
     if pool is not None:
         pool.close()

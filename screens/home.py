@@ -173,7 +173,8 @@ class HomeScreen(ListScreen):
 
     def _empty_text(self, width: int) -> list[Line]:
         paths = [plain(path, 60) for path in self.home.request.paths]
-        below = f" below {paths[0]}" if len(paths) == 1 else ""
+        below = f" below {paths[0]}" if len(paths) == 1 else " below any of your paths"
+        below = below if paths else ""
         if self.home.searching:
             return [line("  ", (f"searching for ensembles{below}", DIM))]
         if self.home.request.queue and not paths:

@@ -223,6 +223,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
             flag("--queue", "the ensembles of your DAGMan jobs in the queue, one line each"),
             *(*MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON, NOTIFY),
         ),
+        description="The live dashboard of one ensemble. Of several, of a directory that has some "
+        "below it, and with --queue: Home, every ensemble in one line. The word watch may be left "
+        "out. metlmon alone opens Home with what is in your list and below the current directory, "
+        "or the dashboard where that is a dagdir and the list is empty.",
     ),
     "run": Command(
         "one run, epoch by epoch",

@@ -28,12 +28,12 @@ STDERR_BYTES: Final = 2000
 class HomeFeed:
     """The summaries of all ensembles below some paths, kept up to date.
 
-    ``paths``: absolute; ``queue``: also the directories of the user's DAGMan jobs. The thread that
-    receives the updates calls ``on_change``, given to :meth:`start`, after each of them.
+    ``paths``, ``queue``, ``quiet``: as of a :class:`HomeRequest`. The thread that receives the
+    updates calls ``on_change``, given to :meth:`start`, after each of them.
     """
 
-    def __init__(self, paths: Iterable[str], queue: bool = False) -> None:
-        self.request = HomeRequest(tuple(paths), queue)
+    def __init__(self, paths: Iterable[str], queue: bool = False, quiet: str | None = None) -> None:
+        self.request = HomeRequest(tuple(paths), queue, quiet)
         self.summaries: tuple[HomeSummary, ...] = ()
         self.searching = True
         self.more: tuple[str, ...] = ()

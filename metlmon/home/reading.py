@@ -23,7 +23,7 @@ from metlmon.config.loader import load_settings
 from metlmon.config.user_state import state_path
 from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.health.last_seen import PURPOSE
-from metlmon.home.finder import Finding, find_dagdirs
+from metlmon.home.finder import NOTHING_HERE, Finding, find_dagdirs
 from metlmon.home.summary import HomeSummary, Phase, make_figures
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
@@ -142,6 +142,7 @@ class HomeReader:
         self._cache = cache
         self._stored = {each.summary.path: each for each in stored}
         self._paths: tuple[str, ...] | None = None
+        self._quiet: str | None = None
         self._entries: dict[str, _Entry] = {}
         self._search: Iterator[Finding | None] | None = None
         self._search_cost = 0.0
@@ -156,8 +157,14 @@ class HomeReader:
         self._state_changed = True
         self._queue_error: str | None = None
 
-    def set_paths(self, paths: Iterable[str], queue_error: str | None = None) -> None:
-        """Set the absolute paths below which ensembles are searched, and search them now."""
+    def set_paths(
+        self, paths: Iterable[str], quiet: str | None = None, queue_error: str | None = None
+    ) -> None:
+        """Set the absolute paths below which ensembles are searched, and search them now.
+
+        ``quiet``: one of them that has no line if there is no ensemble below it.
+        """
+        self._quiet = quiet
         paths = tuple(dict.fromkeys(paths))
         if paths != self._paths:
             self._paths = paths
@@ -228,10 +235,13 @@ class HomeReader:
             if isinstance(finding, Finding) and finding.more:
                 self._more = tuple(dict.fromkeys((*self._more, finding.path)))
                 self._state_changed = True
-            elif isinstance(finding, Finding):
+            elif isinstance(finding, Finding) and not self._is_quiet(finding):
                 self._found.add(finding.path)
                 self._add(finding)
         self._search_cost += self._clock() - started
+
+    def _is_quiet(self, finding: Finding) -> bool:
+        return finding.path == self._quiet and finding.error == NOTHING_HERE
 
     def _add(self, finding: Finding) -> None:
         """Add or update the line of a finding."""

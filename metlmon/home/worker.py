@@ -38,11 +38,13 @@ STORED_NAME: Final = "home"
 class HomeRequest(Struct, frozen=True):
     """The paths below which ensembles are searched.
 
-    ``queue``: also the directories of the user's DAGMan jobs in the queue.
+    ``queue``: also the directories of the user's DAGMan jobs in the queue. ``quiet``: one of the
+    paths that has no line if there is no ensemble below it.
     """
 
     paths: tuple[str, ...] = ()
     queue: bool = False
+    quiet: str | None = None
 
 
 class _StoredFile(Struct, frozen=True):
@@ -103,10 +105,11 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
             if request.queue and queue is None:
                 queue = QueueDagdirs()
             if queue is None:
-                reader.set_paths(request.paths)
+                reader.set_paths(request.paths, request.quiet)
         if queue is not None and (queue.changed.is_set() or request.paths):
             queue.changed.clear()
-            reader.set_paths((*request.paths, *queue.directories), queue.error)
+            paths = (*request.paths, *queue.directories)
+            reader.set_paths(paths, request.quiet, queue.error)
         pause = reader.turn()
         updates.write()
         if pause > 0 and time.monotonic() - stored_at > STORE_SECONDS:

@@ -133,6 +133,14 @@ def test_a_finished_ensemble_is_closed_and_read_again_only_when_a_file_changes(
     assert figures(watch.lines["ens"]).total == 25
 
 
+def test_a_directory_that_was_not_named_needs_no_ensemble(tmp_path: Path) -> None:
+    watch = Watch()
+    watch.reader.set_paths([str(tmp_path), str(tmp_path / "named")], str(tmp_path))
+    assert watch.settle().keys() == {"named"}
+    shutil.copytree(FIXTURES / "rescue", tmp_path / "new")
+    assert watch.later().keys() == {"named", "new"}
+
+
 def test_an_ensemble_that_appears_gets_a_line_and_one_that_goes_loses_it(tmp_path: Path) -> None:
     parent = tmp_path / "all"
     parent.mkdir()

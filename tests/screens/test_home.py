@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def shown(
-    home: FakeHome | None = None, size: tuple[int, int] = NARROW
+    home: FakeHome | None = None, size: tuple[int, int] = NARROW, pool: Any = None
 ) -> AsyncIterator[Seen]:
     sessions: list[Session] = []
 
@@ -39,7 +41,7 @@ async def shown(
         reader = DagdirReader(path)
         reader.open()
         sessions.append(Session(reader))
-        return FeedAndPool(sessions[-1], None, "no pool in this test")
+        return FeedAndPool(sessions[-1], pool, "no pool in this test")
 
     home = home or FakeHome(*ENSEMBLES)
     options = AppOptions(home=home, open_dagdir=open_dagdir)
@@ -116,6 +118,28 @@ async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
         await seen.press("up", "enter")
         await until(seen, lambda: "goodput" in seen.text)
         assert "holds" in seen.lines[0]
+
+
+async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
+    class Pool:
+        queue_snapshot = None
+        closed = False
+
+        def close(self) -> None:
+            assert action.ended
+            self.closed = True
+
+    action, pool = SimpleNamespace(ended=False), Pool()
+    async with shown(FakeHome(summary(FIXTURES / "rescue")), pool=pool) as seen:
+        await seen.press("enter")
+        await until(seen, lambda: "goodput" in seen.text)
+        seen.app.running_action = action  # type: ignore[assignment]
+        await seen.pilot.press("q")
+        await seen.pilot.pause()
+        assert name_of_screen(seen.app.screen) == "home"
+        assert not pool.closed
+        action.ended = True
+        await until(seen, lambda: pool.closed)
 
 
 async def test_one_that_cannot_be_opened_says_why() -> None:

@@ -231,9 +231,10 @@ def _open_home(options: argparse.Namespace, listed: Iterable[str]) -> int:
     from metlmon.cli.session_setup import open_home
     from metlmon.home.feed import HomeFeed
 
-    here = [] if options.queue else ["."]
-    paths = map(os.path.abspath, options.dirs or here)
-    return open_home(options, HomeFeed(dict.fromkeys((*paths, *listed)), options.queue))
+    here = os.getcwd()
+    given = [os.path.abspath(path) for path in options.dirs] or [here] * (not options.queue)
+    paths = dict.fromkeys((*given, *listed))
+    return open_home(options, HomeFeed(paths, options.queue, here if options.alone else None))
 
 
 def pause(seconds: float) -> None:
