@@ -158,7 +158,8 @@ def columns(
 ) -> list[Column[HomeRow]]:
     """The columns of ``rows``; times leave out ``this_year``.
 
-    ``narrow``: no column for the ETA; where there is no trouble, the health's has it.
+    ``narrow``: no column for the ETA; where there is no trouble, the health's has it. There is one
+    for what is new since the user looked only if anything is.
     """
     counts = max((text_width(_done_text(row.summary.figures)) for row in rows), default=0)
 
@@ -189,7 +190,9 @@ def columns(
         Column("eta", "ETA", eta, drop=2, minimum=6, comfortable=7),
         text_column("seen", "SINCE YOU LOOKED", _since_seen, drop=3, comfortable=16, maximum=50),
     ]
-    return [column for column in shown if column.name != "eta" or not narrow]
+    has_news = any(row.summary.figures and row.summary.figures.since_seen for row in rows)
+    absent = ["eta"] * narrow + ["seen"] * (not has_news)
+    return [column for column in shown if column.name not in absent]
 
 
 def _name(row: HomeRow, cells: int | None) -> Line:
@@ -322,7 +325,8 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
         advice = f": {plain(figures.advice, TROUBLE_CHARACTERS)}" if figures.advice else ""
         lines = wrap(f"{text}{advice}", room, style, indent=1)
     elif figures is not None and figures.no_eta is not None:
-        lines = wrap(plain(figures.no_eta, TROUBLE_CHARACTERS), room, DIM, indent=1)
+        why = plain(figures.no_eta, TROUBLE_CHARACTERS)
+        lines = wrap(f"ETA {why}" if why.startswith("unknown") else why, room, DIM, indent=1)
     rest = join(parts, line("   "))
     path = crop_middle(plain(summary.path, 4000), max(20, room - width(rest) - 4))
     first = crop(line(" ", (path, BOLD), "   ") + rest, room)

@@ -107,6 +107,8 @@ def _status_of_each(found: Sequence[Finding], options: argparse.Namespace) -> Ex
 
     code = read_each(found, options, summarize)
     rows, out = home_rows(summaries), TextOutput()
+    if not rows:
+        return code
     out.print(totals_line(rows), "")
     out.table(columns(rows, None), rows)
     return code
