@@ -39,7 +39,7 @@ from screens.base.list_screen import ListScreen
 from screens.base.screens import Prompt, how_to, padded
 from screens.base.stats_worker import Memo
 
-NARROW: Final = 110
+NARROW: Final = 130
 """Width below which the health of an ensemble without trouble gives way to its ETA."""
 
 

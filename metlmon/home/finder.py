@@ -70,14 +70,6 @@ def find_all(paths: Iterable[str]) -> list[Finding]:
     return [finding for finding in find_dagdirs(paths) if finding is not None]
 
 
-def is_dagdir(path: str) -> bool:
-    """Whether a directory has a DAG file, or ``path`` is a file; False if it is unreadable."""
-    try:
-        return os.path.isfile(path) or bool(dag_files(_list(path).files))
-    except (OSError, FsTimeout):
-        return False
-
-
 def _find_below(
     root: str, seen: set[tuple[int, int]], files: FsExecutor
 ) -> Iterator[Finding | None]:

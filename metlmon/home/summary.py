@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
+from metlmon.health.headline import health_headline
 from metlmon.health.last_seen import difference, load_last_seen, summarize
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
@@ -60,8 +61,9 @@ class Figures(Struct, frozen=True, kw_only=True):
     """The figures of an ensemble at ``as_of``.
 
     ``done`` and ``total`` count epochs, or nodes where no node is an epoch. ``running`` and
-    ``queued`` are jobs. ``trouble``: the text of the worst open entry of its health, None if
-    there is none above a note; ``troubles``: the number of such entries. ``since_seen``: what has
+    ``queued`` are jobs. ``trouble``: the cause of the worst open entry of its health, None if
+    there is none above a note; ``headline``: the first line of its health; ``others``: the number
+    of further entries; ``advice``: on the worst one. ``since_seen``: what has
     changed since the user last looked at it. ``remaining`` or
     ``completed_at`` tell when it is done; ``no_eta`` why that is not known. ``events``: what
     there is to notify about.
@@ -78,7 +80,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     queued: int
     severity: Severity | None
     trouble: str | None
-    troubles: int
+    headline: str
+    others: int
     advice: str
     hours: GpuHours
     since_seen: str | None
@@ -119,7 +122,7 @@ def make_figures(reader: DagdirReader) -> Figures:
     health = make_health(stats_input)
     forecast = make_forecast(stats_input)
     counted = counted_states(status)
-    worst = health.worst
+    headline, worst = health_headline(health), health.worst
     return Figures(
         as_of=status.as_of,
         live=status.live,
@@ -130,9 +133,10 @@ def make_figures(reader: DagdirReader) -> Figures:
         in_epochs=counted is status.epoch_states,
         running=status.node_states.get(State.RUNNING, 0),
         queued=sum(status.node_states.get(state, 0) for state in ACTIVE),
-        severity=None if worst is None else worst.severity,
-        trouble=None if worst is None else worst.text,
-        troubles=sum(e.severity is not Severity.NOTE for e in health.open_entries),
+        severity=headline.severity,
+        trouble=None if headline.severity is None else headline.cause or headline.text,
+        headline=headline.line,
+        others=headline.others,
         advice="" if worst is None else worst.advice,
         hours=status.gpu_hours,
         since_seen=difference(load_last_seen(reader.dagdir), summarize(status, datetime.now())),

@@ -105,7 +105,11 @@ def _seconds(when: datetime) -> float:
 
 
 def _urgency(row: HomeRow) -> tuple[Any, ...]:
-    """Live ones in trouble, other live ones, those that stopped, the rest; newest first."""
+    """Live ones in trouble, other live ones, those that stopped, and the rest.
+
+    Live ones are in the order of severity and name, which does not change as the clock ticks; the
+    others newest first.
+    """
     figures = row.summary.figures
     if figures is None:
         rank = 3 if row.summary.error is not None else 5
@@ -113,6 +117,9 @@ def _urgency(row: HomeRow) -> tuple[Any, ...]:
         rank = 0 if row.summary.needs_person else 1
     else:
         rank = 2 if row.summary.needs_person else 4
+    if figures is not None and figures.live:
+        severity = figures.severity or Severity.NOTE
+        return rank, list(Severity).index(severity), row.name
     return rank, _newest_first(figures), row.name
 
 
@@ -175,17 +182,17 @@ def columns(
         return label + _eta(summary.figures, this_year, cells and max(0, cells - width(label)))
 
     shown = [
-        Column("name", "ENSEMBLE", _name, minimum=8, comfortable=16, maximum=NAME_CELLS),
+        Column("name", "ENSEMBLE", _name, minimum=8, maximum=15 if narrow else NAME_CELLS),
         Column(
             "progress",
             "PROGRESS",
             lambda row, cells: _progress(row, cells, counts),
             minimum=7,
-            comfortable=counts + 5,
-            grow=counts + 12,
+            maximum=counts + (4 if narrow else 12),
+            grow=0 if narrow else counts + 12,
         ),
-        text_column("state", "STATE", _state, minimum=9, comfortable=13),
-        Column("health", "HEALTH", health_or_eta, minimum=6, comfortable=22, maximum=110),
+        text_column("state", "STATE", _state, minimum=9, maximum=13 if narrow else 30),
+        Column("health", "HEALTH", health_or_eta, minimum=6, comfortable=20, maximum=110),
         text_column("badput", "BADPUT", _badput, "right", 1),
         Column("eta", "ETA", eta, drop=2, minimum=6, comfortable=7),
         text_column("seen", "SINCE YOU LOOKED", _since_seen, drop=3, comfortable=16, maximum=50),
@@ -253,7 +260,7 @@ def _health(row: HomeRow, cells: int | None) -> Line:
         return line(("–", DIM))
     style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
     text = plain(figures.trouble, TROUBLE_CHARACTERS)
-    more = f" +{figures.troubles - 1}" if figures.troubles > 1 else ""
+    more = f" +{figures.others}" if figures.others else ""
     if cells is None or text_width(text + more) <= cells:
         return line((text, style), (more, DIM))
     return crop(line((text, style)), max(1, cells - len(more))) + line((more, DIM))
@@ -321,9 +328,8 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
         lines = wrap(plain(summary.error, 2000), room, ALARM, indent=1)
     elif figures is not None and figures.trouble is not None:
         style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
-        text = plain(figures.trouble, TROUBLE_CHARACTERS)
-        advice = f": {plain(figures.advice, TROUBLE_CHARACTERS)}" if figures.advice else ""
-        lines = wrap(f"{text}{advice}", room, style, indent=1)
+        lines = wrap(plain(figures.headline, TROUBLE_CHARACTERS), room, style, indent=1)
+        lines += wrap(plain(figures.advice, TROUBLE_CHARACTERS), room, DIM, indent=1)
     elif figures is not None and figures.no_eta is not None:
         why = plain(figures.no_eta, TROUBLE_CHARACTERS)
         lines = wrap(f"ETA {why}" if why.startswith("unknown") else why, room, DIM, indent=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,6 +141,15 @@ async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
         assert not pool.closed
         action.ended = True
         await until(seen, lambda: pool.closed)
+
+
+async def test_lines_stay_in_their_order_as_the_clock_ticks() -> None:
+    first, second = (summary(f"/data/{name}") for name in ("a", "b"))
+    async with shown(home := FakeHome(first, second)) as seen:
+        later = datetime(2025, 11, 14, 9, 0)
+        home.give(summary("/data/b", as_of=later, done=13))
+        await until(seen, lambda: "13/30" in seen.text)
+        assert names(seen) == ["a", "b"]
 
 
 async def test_one_that_cannot_be_opened_says_why() -> None:
