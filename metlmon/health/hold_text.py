@@ -24,6 +24,7 @@ TEXT_LIMIT: Final = 200
 """Characters of a reason in the one line of an entry; its ``reason`` has all."""
 
 _TOO_LARGE: Final = re.compile(r"\((\d{1,12})\) is greater than \w{1,60} \((\d{1,12})\)")
+_LIMIT: Final = re.compile(r"bytes exceeded \(max=(\d{1,12}) MB")
 _WALL_TIME: Final = re.compile(r"duration of (?:(\d{1,6})\+)?(\d{1,4}):(\d\d):(\d\d)")
 _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 
@@ -49,6 +50,9 @@ def _words(hold: HoldEntry, advice: Advice) -> str:
     if hold.code in (32, 33) and (sizes := _TOO_LARGE.search(reason)):
         what = "input" if hold.code == 32 else "output"
         return f"{what} {number(int(sizes[1]))} MB > {number(int(sizes[2]))} MB allowed"
+    if hold.code in (32, 33) and (limit := _LIMIT.search(reason)):
+        what = "input" if hold.code == 32 else "output"
+        return f"{what} larger than the {number(int(limit[1]))} MB allowed"
     if hold.code in (46, 47) and (limit := _WALL_TIME.search(reason)):
         days, hours, minutes, seconds = (int(part or 0) for part in limit.groups())
         length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

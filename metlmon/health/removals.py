@@ -24,6 +24,7 @@ from metlmon.text.formatting import age, duration
 _DAY: Final = 86400
 
 _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
+_NAMES_POLICY: Final = re.compile(r"periodic_?remove", re.IGNORECASE)
 _WITH_DAG: Final = re.compile(r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId")
 
 
@@ -55,6 +56,10 @@ def removal_of(reason: str | None, dag_reason: str | None = None) -> Removal:
     if policy is not None and policy.removes:
         who = _policy_words(policy.expression, system=policy.is_system)
         return Removal("removed-by-policy", who, policy.expression)
+    if _NAMES_POLICY.search(text[:2000]):
+        # SYSTEM_PERIODIC_REMOVE_REASON replaces the text that names the expression.
+        whose = "the access point's policy" if "SYSTEM_" in text else "the job's policy"
+        return Removal("removed-by-policy", f"removed by {whose}: {text}")
     user = _USER.search(text)
     if user is not None and not text.startswith(BY_DAGMAN):
         return Removal("removed-by-user", f"removed by {user[1]} (condor_rm)")

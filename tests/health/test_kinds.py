@@ -56,6 +56,12 @@ def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
             "The system macro SYSTEM_PERIODIC_HOLD expression 'NumHolds > 10' evaluated to TRUE",
             "held by the access point's policy: NumHolds > 10 (hold 26)",
         ),
+        (
+            33,
+            0,
+            "failed: max total download bytes exceeded (max=1024 MB, this file=764 MB)",
+            "output larger than the 1\u202f024 MB allowed (hold 33)",
+        ),
         (34, 102, "Job has gone over memory limit", "memory limit reached (hold 34)"),
         (
             46,

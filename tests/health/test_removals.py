@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from metlmon.health.types import Severity
 from tests.health.ensembles import (
     HELD_RUNS,
@@ -90,3 +92,27 @@ def test_what_was_submitted_again_is_closed(tmp_path: Path) -> None:
     health = health_of(write(tmp_path, chains({"run0": 1}), log))
     assert not health.open_entries
     assert only(health, "removed-by-user", is_open=False).text == "removed by anna (condor_rm)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (
+            "The job attribute PeriodicRemove expression 'NumJobStarts > 9' evaluated to TRUE",
+            "removed by the job's policy",
+        ),
+        (
+            "Job removed by SYSTEM_PERIODIC_REMOVE due to disk usage exceeded allowed max",
+            "removed by the access point's policy: Job removed by SYSTEM_PERIODIC_REMOVE due to "
+            "disk usage exceeded allowed max",
+        ),
+    ],
+)
+def test_a_policy_that_removes_jobs_that_are_not_held(
+    tmp_path: Path, reason: str, text: str
+) -> None:
+    log = EventLog()
+    log.remove(log.submit("run0-train_epoch0"), reason)
+    entry = only(health_of(write(tmp_path, chains({"run0": 2}), log)), "removed-by-policy")
+    assert (entry.text, entry.heading, entry.epochs_blocked) == (text, None, 2)
+    assert entry.reason == reason
