@@ -167,7 +167,7 @@ def read_health(reader: DagdirReader) -> Health:
     return make_health(input_with_trainings(reader))
 
 
-def input_with_trainings(reader: DagdirReader) -> StatsInput:
+def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
     """As :func:`stats_input`, with what the trainings wrote, and the description of the DAGs."""
     from metlmon.live.job_files import TrainingFiles
     from metlmon.snapshot.builder import describe_dags
@@ -181,6 +181,7 @@ def input_with_trainings(reader: DagdirReader) -> StatsInput:
         streams=files.progress_lines(ledger, builder),
         files_read=True,
         load_description=cache(partial(describe_dags, builder)),
+        **more,
     )
 
 

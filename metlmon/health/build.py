@@ -25,24 +25,18 @@ from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
-from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-def make_health(
-    stats_input: StatsInput, removal_policies: Mapping[JobId, str] | None = None
-) -> Health:
-    """The health of the ensemble at as-of.
-
-    ``removal_policies``: the PeriodicRemove of jobs by their ads, where the queue was asked.
-    """
+def make_health(stats_input: StatsInput) -> Health:
+    """The health of the ensemble at as-of."""
     facts = Facts(stats_input)
     ledger = facts.ledger
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
     order = {run: number for number, run in enumerate(facts.runs)}
-    entries = [_in_order(entry, order) for entry in _entries(facts, removal_policies or {})]
+    entries = [_in_order(entry, order) for entry in _entries(facts)]
     if not stats_input.status.dags:
         entries = [_without_dag(entry) for entry in entries]
     entries = [with_lost_rescue(entry, entries) for entry in entries]
@@ -59,9 +53,9 @@ def make_health(
     )
 
 
-def _entries(facts: Facts, policies: Mapping[JobId, str]) -> Iterator[HealthEntry]:
+def _entries(facts: Facts) -> Iterator[HealthEntry]:
     removals, failures = Removals(facts), Failures(facts)
-    holds = Holds(facts, removals, policies)
+    holds = Holds(facts, removals)
     # Each blocked epoch is counted once: what failed comes before what is held.
     for groups in (failures, removals, holds):
         groups.count_blocked()

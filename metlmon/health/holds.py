@@ -5,7 +5,6 @@ Manual: "Job ClassAd Attributes" (HoldReason, HoldReasonCode, HoldReasonSubCode)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from metlmon.health.advice import hold_advice, is_quota
@@ -21,9 +20,9 @@ from metlmon.snapshot.ledger import HoldEntry, JobEntry
 class Holds:
     """The groups of held jobs, and of holds that are over."""
 
-    def __init__(self, facts: Facts, removals: Removals, policies: Mapping[JobId, str]) -> None:
+    def __init__(self, facts: Facts, removals: Removals) -> None:
         self._facts = facts
-        self._clock = RemovalClock(facts, policies)
+        self._clock = RemovalClock(facts)
         self._groups: dict[tuple[HoldCause, bool, bool], Group] = {}
         self.by_job: dict[tuple[JobId, str], Group] = {}
         """By job and cause of the hold, for the executions that it ended."""
@@ -101,12 +100,12 @@ class Holds:
 class RemovalClock:
     """When policies will remove jobs that are on hold.
 
-    ``policies``: the PeriodicRemove of jobs, as their ads in the queue have it. Otherwise the
-    policies are those that removed jobs of this ensemble: the access point's apply to every job.
+    Policies are the PeriodicRemove of jobs in the queue, where it is known, and those that have
+    removed jobs of this ensemble.
     """
 
-    def __init__(self, facts: Facts, policies: Mapping[JobId, str]) -> None:
-        self._policies = policies
+    def __init__(self, facts: Facts) -> None:
+        self._policies = facts.stats_input.removal_policies
         limits: dict[str, int] = {}
         for job in facts.removed:
             policy = find_policy(job.removal)

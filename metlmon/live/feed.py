@@ -114,6 +114,10 @@ class Feed(Protocol):
         """
         return {}
 
+    def removal_policies(self) -> Mapping[JobId, str]:
+        """Return the policies that may remove jobs (PeriodicRemove), where the queue is known."""
+        return {}
+
     def historical(self, moment: datetime) -> Feed:
         """Return a feed, not started, of this dagdir as it was at ``moment``.
 
@@ -200,7 +204,8 @@ class StatsInput(Struct, frozen=True):
 
     ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
     are empty until the first read (``files_read`` is False). ``load_description`` loads the
-    description of the DAG files' nodes, which few statistics need.
+    description of the DAG files' nodes, which few statistics need. ``removal_policies``: as in
+    :meth:`Feed.removal_policies`.
     """
 
     status: Status
@@ -210,3 +215,4 @@ class StatsInput(Struct, frozen=True):
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
     files_read: bool = False
     load_description: Callable[[], DagDescription] = DagDescription
+    removal_policies: Mapping[JobId, str] = field(default_factory=dict)

@@ -288,6 +288,10 @@ class Session:
             raise InputError(f"{error.path}: {error}") from None
         return HistoricalSession(reader)
 
+    def removal_policies(self) -> Mapping[JobId, str]:
+        """None: the files of a dagdir do not show the queue."""
+        return {}
+
     def set_in_queue(self, present: bool) -> None:
         with self._lock.foreground():
             if self._reader.in_queue != present:

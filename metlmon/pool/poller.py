@@ -377,6 +377,10 @@ class QueueFeed:
         silence = self._poller.silence_warning if snapshot.status.live else None
         return replace(snapshot, error=silence) if silence and snapshot.error is None else snapshot
 
+    def removal_policies(self) -> Mapping[JobId, str]:
+        """The policies that may remove jobs, by the queue."""
+        return self._poller.snapshot.removal_policies()
+
     def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
         """The queue's data on a job, or None if there is none."""
         snapshot = self._poller.snapshot

@@ -87,7 +87,7 @@ class QueueJob(Struct, frozen=True):
     from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
     [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
-    Requirements refer to MetlSite.
+    Requirements refer to MetlSite. ``removal_policy`` [PeriodicRemove].
     """
 
     cluster: int
@@ -112,6 +112,7 @@ class QueueJob(Struct, frozen=True):
     arguments: str | None = None
     site: str | None = None
     by_site: bool = False
+    removal_policy: str | None = None
 
 
 class ScheddInfo(Struct, frozen=True):

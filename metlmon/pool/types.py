@@ -210,6 +210,14 @@ class QueueSnapshot(Struct, frozen=True):
     dagmans: tuple[QueueJob, ...] = ()
     foreign_jobs: tuple[tuple[int, int], ...] = ()
 
+    def removal_policies(self) -> dict[tuple[int, int], str]:
+        """The policies that may remove jobs, by job."""
+        return {
+            (job.cluster, job.proc): job.removal_policy
+            for job in self.jobs
+            if job.removal_policy is not None
+        }
+
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """The job with this id, or None if the queue does not have it."""
         for job in self.jobs:

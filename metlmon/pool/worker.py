@@ -71,6 +71,7 @@ JOB_NUMBERS: Final = {
     "universe": "JobUniverse",
 }
 REQUIREMENTS: Final = "Requirements"
+PERIODIC_REMOVE: Final = "PeriodicRemove"
 BY_SITE: Final = re.compile(r"\bMetlSite\b", re.IGNORECASE)
 """Finds MetlSite, case-insensitive like attribute names.
 
@@ -82,6 +83,7 @@ PROJECTION: Final = [
     *JOB_NUMBERS.values(),
     *("TransferringInput", "TransferringOutput", "TransferQueued"),
     REQUIREMENTS,
+    PERIODIC_REMOVE,
 ]
 """The attributes that queries request."""
 
@@ -141,7 +143,15 @@ def queue_job(ad: Any) -> QueueJob | None:
     elif ad.get("TransferQueued") is True:
         values["transferring"] = "queued"
     by_site = "site" in values and _refers_to_site(ad.get(REQUIREMENTS))
-    return QueueJob(**values, by_site=by_site)
+    return QueueJob(**values, by_site=by_site, removal_policy=_policy(ad.get(PERIODIC_REMOVE)))
+
+
+def _policy(expression: object) -> str | None:
+    """The text of a policy; None for a constant, which removes all jobs or none."""
+    if expression is None or isinstance(expression, bool | int | float | str):
+        return None
+    text = str(expression)[:LONGEST_TEXT]
+    return None if text.lower() in ("true", "false", "undefined") else _encodable(text)
 
 
 def _refers_to_site(requirements: object) -> bool:

@@ -6,7 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from metlmon.health.build import make_health
 from metlmon.health.types import Severity
 from tests.health.ensembles import (
     HELD_RUNS,
@@ -16,6 +18,7 @@ from tests.health.ensembles import (
     EventLog,
     chains,
     health_of,
+    input_of,
     kinds,
     only,
     removed_after_hold,
@@ -116,3 +119,18 @@ def test_a_policy_that_removes_jobs_that_are_not_held(
     entry = only(health_of(write(tmp_path, chains({"run0": 2}), log)), "removed-by-policy")
     assert (entry.text, entry.heading, entry.epochs_blocked) == (text, None, 2)
     assert entry.reason == reason
+
+
+def test_the_clock_of_a_policy_in_the_queue(tmp_path: Path) -> None:
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    log.hold(cluster, "via condor_hold (by user anna)", 1)
+    dagdir = write(tmp_path, chains({"run0": 2}), log)
+    policy = "(JobStatus == 5) && (time() - EnteredCurrentStatus > 7200)"
+    of_queue = replace(input_of(dagdir), removal_policies={(cluster, 0): policy})
+    entry = only(make_health(of_queue), "held")
+    assert entry.removal_at == log.time + timedelta(hours=2)
+    # What depends on more than the hold is no clock.
+    more = f"{policy} && NumHolds > 3"
+    unsure = replace(of_queue, removal_policies={(cluster, 0): more})
+    assert only(make_health(unsure), "held").removal_at is None

@@ -168,6 +168,31 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
     assert (without.site, without.by_site) == (None, False)
 
 
+class Expression:
+    """As ``classad2.ExprTree``: no string, but it has a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("value", "policy"),
+    [
+        (Expression("JobStatus == 5 && NumHolds > 3"), "JobStatus == 5 && NumHolds > 3"),
+        (Expression("false"), None),
+        (False, None),
+        (None, None),
+    ],
+)
+def test_the_policy_that_removes_a_job(value: object, policy: str | None) -> None:
+    job = queue_job({**AD, "PeriodicRemove": value})
+    assert job is not None
+    assert job.removal_policy == policy
+
+
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
     assert pool.act("hold", 12, 3) == "already so"
     assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]

@@ -43,6 +43,9 @@ class OneNode:
     def progress_lines(self) -> dict[Any, Any]:
         return {}
 
+    def removal_policies(self) -> dict[Any, Any]:
+        return {}
+
 
 def first(basis: StatsInput) -> str:
     return "first"

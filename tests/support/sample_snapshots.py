@@ -481,6 +481,9 @@ class FakeFeed:
     def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
+    def removal_policies(self) -> Mapping[tuple[int, int], str]:
+        return {}
+
     def progress_lines(self) -> Mapping[tuple[int, int], Streamed]:
         return self.streamed
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -65,7 +65,7 @@ def status(options: argparse.Namespace) -> int:
         _print_json(reader, options.only, queue)
         return code
     shown = select_runs(reader.snapshot_builder().status(), options.only)
-    stats = input_with_trainings(reader)
+    stats = input_with_trainings(reader, **_policies(queue))
     health = make_health(stats)
     from metlmon.cli.status_text import print_status
     from metlmon.stats.estimates import make_forecast
@@ -84,10 +84,15 @@ def _print_json(
 
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), only)
-    stats = input_with_trainings(reader)
+    stats = input_with_trainings(reader, **_policies(queue))
     more = figures_json(stats, make_health(stats)) | ({"queue": queue.json()} if queue else {})
     more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
     print_output(STATUS_OUTPUT, builder, shown, one_line=one_line, **more)
+
+
+def _policies(queue: QueueReport | None) -> dict[str, Any]:
+    """The policies that may remove jobs, as the queue has them."""
+    return {} if queue is None else {"removal_policies": queue.snapshot.removal_policies()}
 
 
 def _status_of_each(found: Sequence[Finding], options: argparse.Namespace) -> Exit:
