@@ -144,13 +144,14 @@ def _name(entry: HealthEntry) -> str | None:
 
 def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
     runs = entry.runs
+    cause = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
     where = f" · {count(len(runs), 'run')}" if runs else ""
     if len(runs) == 1:
         where = f" · {plain(health.names.get(runs[0], runs[0]), MAX_NAME)}"
     return Event(
         key=entry.key,
         name=name,
-        text=f"{clip(plain(entry.text), MAX_TEXT)}{where}",
+        text=f"{clip(plain(cause), MAX_TEXT)}{where}",
         kind=entry.kind,
         severity=entry.severity.value,
         runs=len(runs),

@@ -15,9 +15,11 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from metlmon.cli.exit_codes import Exit
+from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
+from metlmon.notify.events import find_events, make_message
 from tests.support.commands import Captured, json_output, run_command, text_output
 from tests.support.records import read_dagdir, stats_input
 
@@ -50,17 +52,35 @@ class Trouble(NamedTuple):
 
 EVERY_KIND: Final = (
     Trouble(
-        *("policy-removal", "removed-by-policy", STOPPED, "run0 run1", "held by the job's policy"),
+        *(
+            "policy-removal",
+            "removed-by-policy",
+            STOPPED,
+            "run0 run1",
+            "then removed by the job's policy (held > 10s): held by",
+        ),
         *(4, "resubmit", 3),
         exits="failed all",
     ),
     Trouble(
-        *("system-policy-removal", "removed-by-policy", STOPPED, "run2 run3", "(hold 12)"),
+        *(
+            "system-policy-removal",
+            "removed-by-policy",
+            STOPPED,
+            "run2 run3",
+            "policy (held > 30s): output file missing (hold 12)",
+        ),
         *(4, "resubmit", 12),
         exits="failed all",
     ),
     Trouble(
-        *("removal-clock", "removed-by-policy", STOPPED, "run0", "output file missing (hold 12)"),
+        *(
+            "removal-clock",
+            "removed-by-policy",
+            STOPPED,
+            "run0",
+            "policy (held > 30s): output file missing (hold 12)",
+        ),
         *(2, "resubmit", 12),
         exits="failed held",
     ),
@@ -357,3 +377,33 @@ def test_exit_on_ends_for_what_health_has(row: Trouble, condition: str, capsys: 
     met = {"held": Exit.HELD, "failed": Exit.FAILED, "all": Exit.FAILED}
     expected = met[condition] if condition in row.exits.split() else Exit.TIMEOUT
     assert run_command("status", capsys, *words)[0] == expected
+
+
+EVENTS: Final = {
+    "black-hole": "black-hole",
+    "stalled-transfer": "stalled",
+    "unmatched": "stalled",
+    "diverged": "diverged",
+    "wrong-site": None,
+    "dag-changed": None,
+}
+"""What notifications call it; of what stopped or is held by the severity."""
+
+
+@every_kind
+def test_the_notification_names_the_cause(row: Trouble) -> None:
+    entry = first(row)
+    name = EVENTS.get(row.directory, "held" if row.severity is BLOCKED else "failed")
+    events = find_events(health_of(row.directory), input_of(row.directory).status, EVENT_NAMES)
+    events = tuple(event for event in events if event.name != "done")
+    assert [event.key for event in events if event.key == entry.key] == [entry.key] * bool(name)
+    if name is not None:
+        message = make_message(row.directory, events)
+        assert message.event.split(",")[0] == name
+        assert row.words in message.text
+
+
+@pytest.mark.parametrize("directory", ["healthy-done", "healthy-running", "log-gap"])
+def test_without_trouble_only_the_end_is_notified(directory: str) -> None:
+    events = find_events(health_of(directory), input_of(directory).status, EVENT_NAMES)
+    assert {event.name for event in events} <= {"done"}
