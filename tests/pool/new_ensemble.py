@@ -66,9 +66,10 @@ class Written:
 
     def end(self) -> dict[str, Any]:
         """The status once DAGMan is done, whichever way, and has left the queue."""
-        status = self.status("--exit-on", "done", "--timeout", str(END_SECONDS))
+        self.status("--exit-on", "done", "--timeout", str(END_SECONDS))
+        # DAGMan writes its own end last: into the log, when its job has left the queue.
         self.leave()
-        return status
+        return self.status()
 
     def leave(self) -> None:
         """Until the queue has nothing of it."""

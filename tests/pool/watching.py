@@ -13,6 +13,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.model.states import State
+from metlmon.snapshot.types import GpuHours
 from tests.support.json_writer import JsonWriter
 
 ROUNDING = 1e-9
@@ -32,8 +33,7 @@ class Watched:
     pictures: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
     _done: int = 0
-    _good: float = 0.0
-    _bad: float = 0.0
+    _hours: GpuHours = field(default_factory=GpuHours)
 
     @classmethod
     def begin(cls, dagdir: Path, inner: int = 0, runless: bool = False) -> Watched:
@@ -50,7 +50,11 @@ class Watched:
         done = status.node_states[State.COMPLETED]
         if done < self._done:
             self.wrong.append(f"{status.as_of}: {self._done} nodes were done, now {done}")
-        if hours.good < self._good - ROUNDING or hours.bad < self._bad - ROUNDING:
+        before = self._hours
+        # The unit changes once, from job-hours, when the first execution names its GPUs.
+        if before.measure is hours.measure and (
+            hours.good < before.good - ROUNDING or hours.bad < before.bad - ROUNDING
+        ):
             self.wrong.append(f"{status.as_of}: hours that ended became fewer: {hours}")
         total = sum(dag.nodes_total for dag in status.dags) + self.inner
         if sum(status.node_states.values()) != total:
@@ -62,7 +66,7 @@ class Watched:
             self.wrong.append(f"{status.as_of}: the sites' hours are not {hours}")
         if update.error is not None:
             self.wrong.append(f"{status.as_of}: {update.error}")
-        self._done, self._good, self._bad = done, hours.good, hours.bad
+        self._done, self._hours = done, hours
         if not status.live and self.pictures > 1:
             self.ended.set()
 
