@@ -67,6 +67,7 @@ RESERVED_NAMES: Final = frozenset(
         *("retry_until", "success_exit_code", "leave_in_queue", "kill_sig", "nice_user"),
         *("container_image", "docker_image", "concurrency_limits", "concurrency_limits_expr"),
         *("batch_name", "dagmanjobid", "dag_status", "failed_count", "submit_file", "metlsite"),
+        *("metlexcluded", "metlmon_excluded"),
     }
 )
 """Names with a meaning in HTCondor: as a variable they would change the job."""
@@ -233,15 +234,22 @@ def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
     """The expression that keeps a job at its target, for ``requirements =``.
 
     It is the same for all nodes: the target comes from the node's VARS, or, if ``gated``, from the
-    job's MetlSite, which can be edited while the job is idle.
+    job's MetlSite, which can be edited while the job is idle. Sites in MetlExcluded, likewise, are
+    excluded; a job whose target is one of them may run anywhere else.
     """
     target = "MY.MetlSite" if gated else f'"$({SITE_VARIABLE})"'
     at_target = f"TARGET.GLIDEIN_ResourceName =?= {target}"
     anywhere = f'{target} == "{ANYWHERE}"'
-    if not sites:
-        return f"({anywhere} || {at_target})"
-    site_list = " || ".join(f'TARGET.GLIDEIN_ResourceName =?= "{site}"' for site in sites)
-    return f"(({anywhere} && ({site_list})) || {at_target})"
+    if gated:
+        anywhere = f'({anywhere} || stringListIMember({target}, MY.MetlExcluded, "|"))'
+    if sites:
+        site_list = " || ".join(f'TARGET.GLIDEIN_ResourceName =?= "{site}"' for site in sites)
+        anywhere = f"({anywhere} && ({site_list}))"
+    expression = f"({anywhere} || {at_target})"
+    if not gated:
+        return expression
+    is_excluded = 'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlExcluded, "|")'
+    return f"({expression} && {is_excluded} =!= true)"
 
 
 def require_gpus(request: Request) -> str:

@@ -201,9 +201,14 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
     dag = text_of(a_plan(gate=StopRules()), "ensemble.dag")
     assert ' node="run0-train_epoch1" metlmon_dag="ensemble"' in dag
     assert (
-        '\nrequirements = ((MY.MetlSite == "any" && (TARGET.GLIDEIN_ResourceName =?= "A" || '
-        'TARGET.GLIDEIN_ResourceName =?= "B")) || TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)\n'
+        '\nrequirements = ((((MY.MetlSite == "any" || '
+        'stringListIMember(MY.MetlSite, MY.MetlExcluded, "|")) && '
+        '(TARGET.GLIDEIN_ResourceName =?= "A" || TARGET.GLIDEIN_ResourceName =?= "B")) || '
+        "TARGET.GLIDEIN_ResourceName =?= MY.MetlSite) && "
+        'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlExcluded, "|") =!= true)\n'
     ) in text
+    listed = "\ninclude command : grep -shm1 ^metlmon_excluded placement/$(metlmon_dag).excluded\n"
+    assert include < text.index(listed) < text.index('\nMy.MetlExcluded = "$(metlmon_excluded)"\n')
 
 
 # --- sweeps -------------------------------------------------------------------------------------
