@@ -40,8 +40,10 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
+from screens.base.action_screen import ActionScreen
 from screens.base.list_screen import ListScreen
 from screens.base.screens import padded
+from screens.pool_actions.running_action import Selection
 
 
 def headline(usage: Usage, room: int) -> Line:
@@ -143,10 +145,10 @@ FIRST_LINES: Final = 12
 """Lines of the header and the first rows, which take precedence over the details."""
 
 
-class SitesScreen(ListScreen):
-    """Usage in four views, switched by a key."""
+class SitesScreen(ListScreen, ActionScreen):
+    """Usage in four views, switched by a key. Actions are for the site of the row."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "below")
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "acting", "below")
     ORDERS = (
         ("GPU-hours", None),
         ("badput", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
@@ -226,6 +228,16 @@ class SitesScreen(ListScreen):
             line("  ", "Nothing has run yet."),
             line("  ", ("A site appears with the first execution in the event log.", DIM)),
         ]
+
+    def selection(self) -> Selection:
+        """The site of the row under the cursor."""
+        usage = self.context.stats.value(site_usage)
+        rows = () if usage is None else VIEWS[self.view].rows(usage)
+        for row in rows:
+            choice = usage_table.filter_of(row, self.view)
+            if usage_table.key_of(row) == self.table.cursor and choice.site and choice.site[0]:
+                return Selection(f"the site {choice.site[0]}", site=choice.site[0])
+        return Selection("no site", site="")
 
     def _step_view(self, step: int) -> None:
         if self.table.cursor is not None:

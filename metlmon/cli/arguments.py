@@ -70,7 +70,7 @@ SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
 ACTIONS: Final = (
     *("hold", "release", "remove", "vacate", "priority", "retarget"),
     *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
-    *("stop", "stop-now", "pause", "resume-run", "send"),
+    *("stop", "stop-now", "pause", "resume-run", "send", "exclude-site", "include-site"),
 )
 _CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
 
@@ -474,7 +474,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         defaults=dict.fromkeys(("as_of", "live", "tz")),
     ),
     "act": Command(
-        "stop, pause, send runs elsewhere; hold, release, remove jobs; halt a DAG, …",
+        "stop, pause, send runs elsewhere; hold, release jobs; exclude a site; halt a DAG, …",
         (
             option("action", ", ".join(ACTIONS), choices=ACTIONS, metavar="ACTION"),
             option("dir", "the directory of a DAG, or the DAG file", metavar="DIR"),
@@ -483,7 +483,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 (
                     "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
                     "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
-                    "only one)"
+                    "only one); for exclude-site and include-site a site"
                 ),
                 nargs="*",
                 metavar="TARGET",

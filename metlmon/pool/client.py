@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +21,12 @@ from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
 from metlmon.pool import gate_requests, submission
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
+from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
 from metlmon.pool.job_actions import action_previews, dagman_target
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.queue_checks import (
+    HELD,
     IDLE,
     STATUS_NAMES,
     Ownership,
@@ -32,10 +35,18 @@ from metlmon.pool.queue_checks import (
     runs_file,
     user_name,
 )
+from metlmon.pool.site_exclusion import (
+    EXCLUDED,
+    NO_NAME,
+    NOT_EXCLUDED,
+    exclusion_preview,
+    names,
+)
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     JOB_ACTS,
     RUN_ACTS,
+    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
@@ -119,17 +130,34 @@ class PoolClient:
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
+        site: str | None = None,
     ) -> tuple[ActionPreview, ...]:
         """Previews of every action for the selection, in the order of :class:`PoolAction`.
 
         ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
-        ``runs``: the selected runs.
+        ``runs``: the selected runs; ``site``: the selected site, None for no SITE_ACTS.
         """
         previews = action_previews(self.queue_snapshot, jobs, dags, self._refusal, runs, status)
-        return tuple(
+        previews = tuple(
             self._with_options(preview) if preview.act is PoolAction.RESUBMIT else preview
             for preview in previews
         )
+        return previews if site is None else (*previews, *self._site_previews(status, site))
+
+    def _site_previews(self, status: Status, site: str) -> Iterator[ActionPreview]:
+        """Previews of SITE_ACTS: these are for all jobs and DAGs of the ensemble."""
+        assert self._feed is not None
+        jobs, files = self._feed.queued_jobs(), {}
+        for dag in status.dags:
+            path = self._feed.dagdir / dag.file
+            # A file that cannot be read is reported by the action.
+            with suppress(OSError):
+                file = gate_requests.exclusion_file(dag.file)
+                files[dag.file] = gate_requests.excluded_sites(path.parent, file)
+        for act in SITE_ACTS:
+            yield exclusion_preview(
+                act, self.queue_snapshot, site, jobs, status, files, self._refusal
+            )
 
     def _with_options(self, preview: ActionPreview) -> ActionPreview:
         """The preview of RESUBMIT, with the earlier submission's options added."""
@@ -204,6 +232,8 @@ class PoolClient:
             yield from self._perform_jobs(request)
         elif request.act in RUN_ACTS:
             yield from self._perform_runs(request, feed)
+        elif request.act in SITE_ACTS:
+            yield from self._perform_exclusion(request, feed)
         else:
             yield self._perform_dag(request, feed)
 
@@ -249,6 +279,15 @@ class PoolClient:
             for job in run.jobs:
                 yield ActionResult(job.id, ResultCode.FAILED, reason)
 
+    def _perform_exclusion(self, request: ActionRequest, feed: Feed) -> Iterator[ActionResult]:
+        """Change the files first: DAGMan may submit jobs at any moment."""
+        if not can_exclude(request.site or ""):
+            raise PoolError(NO_NAME)
+        user = self._user_name() if request.targets else ""
+        for dag in request.dags:
+            yield gate_requests.change_exclusion(feed, request, dag)
+        yield from self._perform_each(request, request.targets, user)
+
     def _user_name(self) -> str:
         """Our user name at the schedd, "" if it is unknown.
 
@@ -277,6 +316,8 @@ class PoolClient:
             return ActionResult(target.id, ResultCode.NOT_FOUND, belongs_elsewhere(job))
         if request.act in (PoolAction.PRIORITY, PoolAction.RETARGET):
             return self._edit(job, target, request, user)
+        if request.act in SITE_ACTS:
+            return self._exclude(job, request, user)
         return self._act_on(request, job, user)
 
     def _act_on(self, request: ActionRequest, job: QueueJob, user: str) -> ActionResult:
@@ -331,6 +372,31 @@ class PoolClient:
                 text += "; it began to run in this moment, maybe there"
             text += gate_requests.write_placement(self._feed, target, str(value))
         return result(ResultCode.DONE, text)
+
+    def _exclude(self, job: QueueJob, request: ActionRequest, user: str) -> ActionResult:
+        """Exclude or include a site for one job, and check the ad."""
+        site, exclude = request.site or "", request.act is PoolAction.EXCLUDE_SITE
+        result = partial(ActionResult, f"{job.cluster}.{job.proc}")
+        if names(job.excluded, site) is exclude:
+            return result(ResultCode.ALREADY, EXCLUDED if exclude else NOT_EXCLUDED)
+        if exclude and job.status not in (IDLE, HELD):
+            text = f"it is {STATUS_NAMES.get(job.status, 'not waiting')} in the queue"
+            return result(ResultCode.BAD_STATE, f"{text}: only waiting jobs are changed")
+        if request.dry:
+            return result(ResultCode.DONE)
+        error = ""
+        try:
+            self._connection.exclude(job.cluster, job.proc, site, exclude)
+        except PoolRefused as exception:
+            error = exception.schedd_text
+        edited = self._connection.job(job.cluster, job.proc)
+        if edited is None:
+            return result(ResultCode.NOT_FOUND, FINISHED)
+        if names(edited.excluded, site) is exclude:
+            return result(ResultCode.DONE)
+        if user and job.owner and user != job.owner:
+            return result(ResultCode.DENIED, _owner_text(job, user))
+        return result(ResultCode.FAILED, error or "its requirements are as before")
 
     # --- a DAG --------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ HTCondor's own time-outs are 20 s per step; a DAG of a hundred thousand nodes ta
 check before it is submitted.
 """
 
-CHANGING: Final = frozenset({"act", "priority", "place", "submit_dag"})
+CHANGING: Final = frozenset({"act", "priority", "place", "exclude", "submit_dag"})
 """Operations that change something in the pool."""
 
 END_SECONDS: Final = 1.0
@@ -145,6 +145,13 @@ class PoolConnection:
     def place(self, cluster: int, proc: int, site: str) -> None:
         """Request a new site (MetlSite); only the job's ad shows whether it was set."""
         self._call(object, "place", cluster, proc, site)
+
+    def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
+        """Request that a site is excluded, or included again; only the job's ad shows the result.
+
+        ``excluded``: which of these.
+        """
+        self._call(object, "exclude", cluster, proc, site, excluded)
 
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites currently known to the collector, sorted by name."""

@@ -15,18 +15,21 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Final
 
 from metlmon.jobfiles.gate_files import LONGEST, read_stopped
 from metlmon.live.feed import Feed
 from metlmon.live.file_access import draft_name, remove_stale_drafts
+from metlmon.pool.exclusion import can_exclude, joined, site_list
 from metlmon.pool.protocol import SITE
 from metlmon.pool.queue_checks import NO_GATE, NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionRequest,
     ActionResult,
+    DagTarget,
     PoolAction,
     ResultCode,
     RunTarget,
@@ -41,6 +44,8 @@ FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 STOP_TAKEN: Final = "the gate has met it: metlmon continue resumes from the checkpoint"
 
 NO_SITE: Final = "a site's name is one line without quotes, $ and backslash"
+
+_EXCLUDED: Final = re.compile(r"metlmon_excluded[ \t]*=[ \t]*([^\r\n]*)")
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
@@ -76,6 +81,14 @@ def placement_file(dag: str, node: str) -> str:
 def placement_line(site: str) -> bytes:
     """The content of a placement file."""
     return f"ResourceName = {site}\n".encode()
+
+
+def exclusion_file(dag: str) -> str:
+    """The file with the sites that a DAG's jobs exclude, which its submit files include.
+
+    Relative to the directory of the DAG file ``dag``.
+    """
+    return f"placement/{PurePath(dag).name.removesuffix('.dag')}.excluded"
 
 
 def author_line() -> bytes:
@@ -363,6 +376,38 @@ def _withdraw(directory: Path, run: RunTarget, uuid: str) -> ActionResult:
         return ActionResult(run.id, ResultCode.BAD_STATE, f"too late: {STOP_TAKEN}")
     text = "; ".join(result.text for result in done or results)
     return ActionResult(run.id, ResultCode.DONE if done else ResultCode.ALREADY, text)
+
+
+def excluded_sites(directory: Path, file: str) -> tuple[str, ...]:
+    """The sites in an exclusion file. Raises OSError."""
+    content = read_file(directory, file) or b""
+    match = _EXCLUDED.match(content.decode("utf-8", "replace"))
+    return tuple(filter(can_exclude, site_list(match[1]))) if match else ()
+
+
+def change_exclusion(feed: Feed, request: ActionRequest, target: DagTarget) -> ActionResult:
+    """Add or remove a site in the file that the DAG's submit files include."""
+    directory, site = (feed.dagdir / target.dag).parent, request.site or ""
+    exclude = request.act is PoolAction.EXCLUDE_SITE
+    result = partial(ActionResult, target.id)
+    try:
+        sites = excluded_sites(directory, target.file)
+        others = [name for name in sites if name.casefold() != site.casefold()]
+        if (len(others) < len(sites)) is exclude:
+            state = "says so" if exclude else "does not name it"
+            return result(ResultCode.ALREADY, f"{target.file} {state}")
+        check_writable(directory, target.file)
+        if request.dry:
+            return result(ResultCode.DONE)
+        remaining = [*others, *[site] * exclude]
+        if remaining:
+            content = f"metlmon_excluded = {joined(remaining)}\n".encode()
+            replace_file(directory, target.file, content)
+        else:
+            delete_file(directory, target.file)
+    except OSError as error:
+        return file_error(target.id, f"{target.file} cannot be written", error)
+    return result(ResultCode.DONE, f"{target.file} was {'written' if remaining else 'deleted'}")
 
 
 def write_placement(feed: Feed, target: Target, site: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
-from metlmon.pool import run_actions
+from metlmon.pool import run_actions, site_exclusion
 from metlmon.pool.gate_requests import FILE_NAME, placement_file
 from metlmon.pool.queue_checks import (
     EFFECTS,
@@ -31,6 +31,7 @@ from metlmon.pool.types import (
     DAG_ACTS,
     JOB_ACTS,
     RUN_ACTS,
+    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     PoolAction,
@@ -48,12 +49,16 @@ DAGMAN_ACTIONS: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG
 SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that occupies a slot and can be vacated from it."""
 
-ALREADY: Final = run_actions.ALREADY | {
-    "held already",
-    "it is halted already",
-    "it is not halted",
-    "DAGMan is not held",
-}
+ALREADY: Final = (
+    run_actions.ALREADY
+    | site_exclusion.ALREADY
+    | {
+        "held already",
+        "it is halted already",
+        "it is not halted",
+        "DAGMan is not held",
+    }
+)
 """Reasons that mean that the desired state is reached already."""
 
 
@@ -65,7 +70,7 @@ def action_previews(
     runs: Sequence[SelectedRun] = (),
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
-    """The preview of every action for the selection, in :class:`PoolAction` order.
+    """The preview of every action for the selection but SITE_ACTS, in :class:`PoolAction` order.
 
     ``refusal``: why no action is possible at all; ``status``: the snapshot with these rows.
     """
@@ -80,7 +85,7 @@ def action_previews(
         act: run_actions.run_preview(act, snapshot, queue, runs, all_dags, refusal)
         for act in RUN_ACTS
     }
-    return tuple(previews[act] for act in PoolAction)
+    return tuple(previews[act] for act in PoolAction if act not in SITE_ACTS)
 
 
 def is_already_done(preview: ActionPreview) -> bool:

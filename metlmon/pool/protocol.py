@@ -34,6 +34,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     "act": tuple[JobAction, JobNumber, JobNumber],
     "priority": tuple[JobNumber, JobNumber, Priority],
     "place": tuple[JobNumber, JobNumber, str],
+    "exclude": tuple[JobNumber, JobNumber, str, bool],
     "sites": tuple[()],
     "submit_dag": tuple[str, str, SubmitOptions],
 }
@@ -87,7 +88,9 @@ class QueueJob(Struct, frozen=True):
     from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
     [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
-    Requirements refer to MetlSite. ``removal_policy`` [PeriodicRemove].
+    Requirements refer to MetlSite. ``excluded``: the sites that metlmon excluded; ``by_list``:
+    whether its Requirements refer to MetlExcluded, a list of these. ``removal_policy``
+    [PeriodicRemove].
     """
 
     cluster: int
@@ -113,6 +116,8 @@ class QueueJob(Struct, frozen=True):
     site: str | None = None
     by_site: bool = False
     removal_policy: str | None = None
+    excluded: tuple[str, ...] = ()
+    by_list: bool = False
 
 
 class ScheddInfo(Struct, frozen=True):

@@ -49,6 +49,8 @@ class PoolAction(StrEnum):
     PAUSE = "pause"
     RESUME_RUN = "resume-run"
     SEND = "send"
+    EXCLUDE_SITE = "exclude-site"
+    INCLUDE_SITE = "include-site"
 
 
 JOB_ACTS: Final = (
@@ -74,6 +76,9 @@ RUN_ACTS: Final = (
     PoolAction.SEND,
 )
 """Requests to a run's gate, made through files; STOP_NOW also needs the schedd."""
+
+SITE_ACTS: Final = (PoolAction.EXCLUDE_SITE, PoolAction.INCLUDE_SITE)
+"""Actions on one site, for all jobs and DAGs of the ensemble."""
 
 AS_THE_DAG_SAYS: Final = ""
 """The site of a SEND that cancels an earlier one."""
@@ -130,13 +135,31 @@ class RunTarget(Struct, frozen=True):
         return self.uuid or self.run
 
 
+class DagTarget(Struct, frozen=True):
+    """One DAG whose later jobs a request affects.
+
+    ``file``, a path relative to the directory of the DAG file ``dag``, is written or deleted; the
+    submit files include it. ``runs``: the names of its runs that have epochs left.
+    """
+
+    dag: str
+    file: str
+    runs: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The DAG file."""
+        return self.dag
+
+
 class ActionRequest(Struct, frozen=True):
     """One action on an explicit set of targets.
 
     ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG, DAGMan's own job). ``dag``: the DAG file as
     in the snapshot, for DAG actions. ``value``: the new priority. ``runs``: targets of run
     actions. ``site``: destination of RETARGET and SEND (:data:`AS_THE_DAG_SAYS`: use the DAG
-    file's). ``dry``: perform all checks but change nothing. ``confirmed``: names of options and
+    file's), or the site that SITE_ACTS exclude or include, for the later jobs of ``dags``, too.
+    ``dry``: perform all checks but change nothing. ``confirmed``: names of options and
     paths of the earlier submission that RESUBMIT keeps although they lead out of the DAG's
     directory.
     """
@@ -149,14 +172,15 @@ class ActionRequest(Struct, frozen=True):
     site: str | None = None
     dry: bool = False
     confirmed: tuple[str, ...] = ()
+    dags: tuple[DagTarget, ...] = ()
 
     @property
-    def touched(self) -> tuple[RunTarget | Target, ...]:
-        """The targets that get a result each: jobs, or runs followed by their jobs."""
+    def touched(self) -> tuple[DagTarget | RunTarget | Target, ...]:
+        """The targets that get a result each: DAGs, or runs followed by their jobs, then jobs."""
         run_targets: list[RunTarget | Target] = []
         for run in self.runs:
             run_targets += [run, *run.jobs]
-        return (*run_targets, *self.targets)
+        return (*self.dags, *run_targets, *self.targets)
 
 
 class ActionPreview(Struct, frozen=True):
@@ -165,7 +189,8 @@ class ActionPreview(Struct, frozen=True):
     ``refused``: why it is not possible (the action is shown disabled), or None if ``request`` can
     be performed. ``left_out``: selected jobs or runs that the action skips, with the reason (a
     completed job cannot be held). ``subject``: the targets as text ("3 jobs of run4", "ens.dag").
-    ``effect``: what will happen. ``undo``: how to revert it.
+    ``effect``: what will happen. ``undo``: how to revert it. ``line``: what the user adds to the
+    submit file, for jobs that the action cannot reach (SITE_ACTS: takes out of it).
     """
 
     act: PoolAction
@@ -175,6 +200,7 @@ class ActionPreview(Struct, frozen=True):
     left_out: tuple[tuple[Target | RunTarget, str], ...] = ()
     effect: str = ""
     undo: str = ""
+    line: str | None = None
 
 
 class ActionResult(Struct, frozen=True):

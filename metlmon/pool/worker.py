@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from metlmon.pool import exclusion
 from metlmon.pool.protocol import (
     OPERATIONS,
     SCHEDULER_UNIVERSE,
@@ -82,8 +83,7 @@ PROJECTION: Final = [
     *JOB_TEXTS.values(),
     *JOB_NUMBERS.values(),
     *("TransferringInput", "TransferringOutput", "TransferQueued"),
-    REQUIREMENTS,
-    PERIODIC_REMOVE,
+    *(REQUIREMENTS, PERIODIC_REMOVE, exclusion.ATTRIBUTE),
 ]
 """The attributes that queries request."""
 
@@ -142,8 +142,15 @@ def queue_job(ad: Any) -> QueueJob | None:
         values["transferring"] = "output"
     elif ad.get("TransferQueued") is True:
         values["transferring"] = "queued"
-    by_site = "site" in values and _refers_to_site(ad.get(REQUIREMENTS))
-    return QueueJob(**values, by_site=by_site, removal_policy=_policy(ad.get(PERIODIC_REMOVE)))
+    requirements = str(ad.get(REQUIREMENTS))
+    by_site = "site" in values and BY_SITE.search(requirements) is not None
+    return QueueJob(
+        **values,
+        by_site=by_site,
+        excluded=tuple(_encodable(site) for site in _excluded_sites(ad)),
+        by_list=exclusion.refers_to_list(requirements),
+        removal_policy=_policy(ad.get(PERIODIC_REMOVE)),
+    )
 
 
 def _policy(expression: object) -> str | None:
@@ -154,9 +161,13 @@ def _policy(expression: object) -> str | None:
     return None if text.lower() in ("true", "false", "undefined") else _encodable(text)
 
 
-def _refers_to_site(requirements: object) -> bool:
-    """Whether the requirements, an expression, refer to MetlSite."""
-    return BY_SITE.search(str(requirements)) is not None
+def _excluded_sites(ad: Any) -> tuple[str, ...]:
+    """The sites that metlmon excluded."""
+    requirements = str(ad.get(REQUIREMENTS))
+    if exclusion.refers_to_list(requirements):
+        sites = ad.get(exclusion.ATTRIBUTE)
+        return exclusion.site_list(sites) if isinstance(sites, str) else ()
+    return exclusion.sites_of_clause(requirements)
 
 
 def any_of(attribute: str, values: Iterable[int]) -> Iterator[str]:
@@ -288,6 +299,23 @@ class Pool:
         if not SITE.fullmatch(site) or not site.isprintable():
             raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is no site")
         self._edit(cluster, proc, "MetlSite", f'"{site}"')
+
+    def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
+        """Exclude a site for a job, or include it again.
+
+        The absence of an exception does not prove success.
+        """
+        if not exclusion.can_exclude(site):
+            raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} cannot be excluded")
+        attributes = [REQUIREMENTS, exclusion.ATTRIBUTE]
+        for ad in self._query(f"ClusterId == {cluster:d} && ProcId == {proc:d}", attributes):
+            requirements = str(ad.get(REQUIREMENTS))
+            sites = [name for name in _excluded_sites(ad) if name.lower() != site.lower()]
+            sites += [site] * excluded
+            if exclusion.refers_to_list(requirements):
+                self._edit(cluster, proc, exclusion.ATTRIBUTE, f'"{exclusion.joined(sites)}"')
+            else:
+                self._edit(cluster, proc, REQUIREMENTS, exclusion.with_clause(requirements, sites))
 
     def _edit(self, cluster: int, proc: int, attribute: str, value: str) -> None:
         schedd = self.schedd()

@@ -7,7 +7,8 @@ from typing import Final
 
 from textual import on
 
-from metlmon.pool.types import DAG_ACTS, ActionPreview, PoolAction
+from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
+from metlmon.pool.types import DAG_ACTS, SITE_ACTS, ActionPreview, PoolAction
 from metlmon.snapshot.types import DagRow, JobRow, RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
@@ -46,8 +47,11 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         )
         refusal = self.context.action_refusal()
         if refusal is not None or snapshot is None or pool is None:
-            return without_ruled_out(refused_previews(refusal or "nothing was read yet", selection))
-        previews = pool.previews(snapshot.status, selection.jobs, selection.dags, selection.runs)
+            refused = refused_previews(refusal or "nothing was read yet", selection)
+            return without_ruled_out(self._fitting(refused, selection))
+        previews = pool.previews(
+            snapshot.status, selection.jobs, selection.dags, selection.runs, selection.site
+        )
         if len(selection.dags) > 1:
             previews = tuple(preview for preview in previews if preview.act not in DAG_ACTS)
             for dag in selection.dags:
@@ -58,7 +62,16 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
             previews = tuple(
                 sorted(previews, key=lambda preview: list(PoolAction).index(preview.act))
             )
-        return without_ruled_out(previews)
+        return without_ruled_out(self._fitting(previews, selection))
+
+    def _fitting(
+        self, previews: Iterable[ActionPreview], selection: Selection
+    ) -> list[ActionPreview]:
+        """The previews without those of jobs, DAGs and runs where only a site is selected."""
+        only_site = selection.site is not None and not (
+            selection.jobs or selection.dags or selection.runs
+        )
+        return [each for each in previews if not only_site or each.act in SITE_ACTS]
 
     def refusals(self) -> Mapping[str, str]:
         """Reasons, by action name, of actions of which every preview is refused."""
@@ -68,7 +81,9 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         possible_names = {
             action_of(preview.act).name for preview in previews if is_possible(preview)
         }
-        reasons = {
+        site = self.selection().site
+        reasons = {action_of(act).name: _missing(act, site) for act in PoolAction}
+        reasons |= {
             action_of(preview.act).name: preview.refused or "nothing is selected"
             for preview in previews
         }
@@ -142,6 +157,15 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         if len(names) == 1:
             return plain(names[0], 40)
         return f"{len(names)} {noun}s" if names else "nothing"
+
+
+def _missing(act: PoolAction, site: str | None) -> str:
+    """Why there is no preview of an action."""
+    if act not in SITE_ACTS:
+        return "no job, run or DAG is selected"
+    if not site:
+        return "no site is selected: see Sites"
+    return f"the site is {EXCLUDED if act is PoolAction.EXCLUDE_SITE else NOT_EXCLUDED}"
 
 
 def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[JobRow]) -> dict[str, list[JobRow]]:

@@ -21,6 +21,7 @@ from metlmon.pool.types import (
     DAG_ACTS,
     RUN_ACTS,
     ActionPreview,
+    DagTarget,
     PoolAction,
     QueueSnapshot,
     RunTarget,
@@ -84,16 +85,21 @@ def known_sites(
     for site in pool_sites:
         slots = formatting.count(site.slots, "slot")
         about[site.name] = ", ".join([slots, *site.gpus])
-    targets = {row.target for row in epochs}
-    for run in status.runs if status is not None else ():
-        targets |= {part.target for part in (run.latest, run.gate) if part is not None}
-    for name in sorted(filter(None, targets)):
+    targets = {row.target for row in epochs if row.target} | requested_sites(status)
+    for name in sorted(targets):
         about.setdefault(name, "named in the DAG")
     for row in status.sites if status is not None else ():
         if row.site is not None:
             count = formatting.count(row.executions, "execution")
             about.setdefault(row.site, f"{count} so far")
     return about
+
+
+def requested_sites(status: Status | None) -> set[str]:
+    """Return the sites that runs request, in the DAG or by their gates."""
+    runs = status.runs if status is not None else ()
+    places = (part for run in runs for part in (run.latest, run.gate) if part is not None)
+    return {part.target for part in places if part.target}
 
 
 class SitePrompt(Prompt):
@@ -193,7 +199,7 @@ class ConfirmScreen(ConfirmationBase):
         self._entered: int | str | None = None
         self._input_error = ""
         self._pool_sites: tuple[SiteInfo, ...] = ()
-        self._loading_sites = preview.act in SITE_ACTIONS
+        self._loading_sites = preview.act in (*SITE_ACTIONS, PoolAction.EXCLUDE_SITE)
         self._sites_error: str | None = None
 
     def compose_input(self) -> ComposeResult:
@@ -247,6 +253,11 @@ class ConfirmScreen(ConfirmationBase):
         if isinstance(self._entered, str):
             warning = unknown_site(self._entered, self._pool_sites, list(self._known_sites()))
             lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
+        if preview.act is PoolAction.EXCLUDE_SITE and preview.request is not None:
+            snapshot = self.context.snapshot
+            requested = requested_sites(snapshot.status if snapshot is not None else None)
+            warning = unknown_site(preview.request.site or "", self._pool_sites, requested)
+            lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
         return [*lines, crop(self._key_hint(), room)]
 
     def _key_hint(self) -> Line:
@@ -266,6 +277,13 @@ class ConfirmScreen(ConfirmationBase):
         order = preview.request
         targets, runs = (order.targets, order.runs) if order is not None else ((), ())
         lines = self._site_list(room) if self._input_missing else []
+        if preview.line is not None:
+            added = "Add to" if preview.act is PoolAction.EXCLUDE_SITE else "Take out of"
+            lines += [heading(f"{added} the submit file, for later jobs", room)]
+            lines += [*wrap(plain(preview.line, 600), room - 2, BOLD, indent=1), ()]
+        if order is not None and order.dags:
+            lines += [heading("Later jobs of these DAGs, by a file", room)]
+            lines += [*render_table(_dag_columns(), order.dags, room), ()]
         if order is not None and runs:
             lines += [heading(files_title(order), room)]
             lines += render_table(_run_columns(runs), runs, room)
@@ -326,7 +344,10 @@ class ConfirmScreen(ConfirmationBase):
     def _known_sites(self) -> dict[str, str]:
         """The known sites with a description; incomplete until the collector has replied."""
         order, snapshot = self._preview.request, self.context.snapshot
-        run = order.touched[0].run if order is not None and order.touched else None
+        touched: list[RunTarget | Target] = []
+        if order is not None:
+            touched += [*order.runs, *order.targets]
+        run = touched[0].run if touched else None
         rows = snapshot.status.runs if snapshot is not None else ()
         key = next((row.key for row in rows if row.run == run), None)
         view = self.context.feed.run_view(key) if key is not None else None
@@ -436,6 +457,15 @@ def _job_columns(
     if queue is not None and act is PoolAction.RETARGET:
         columns.insert(3, Column("now", "NOW FOR", site, maximum=24))
     return columns
+
+
+def _dag_columns() -> list[Column[DagTarget]]:
+    """Columns of DAGs, the file that is written for each, and their runs."""
+    return [
+        Column("dag", "DAG", lambda dag, _: _text(dag.dag), minimum=8, maximum=30),
+        Column("file", "FILE", lambda dag, _: line(plain(dag.file, 300)), minimum=20),
+        Column("runs", "RUNS", lambda dag, _: line(str(len(dag.runs))), "right"),
+    ]
 
 
 def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:

@@ -13,7 +13,9 @@ from metlmon.live.feed import Snapshot
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,
+    SITE_ACTS,
     ActionPreview,
+    DagTarget,
     PoolAction,
     RunTarget,
     Target,
@@ -219,7 +221,7 @@ def target_results(running: RunningAction) -> list[TargetResult]:
     # Copied once: the performing thread keeps appending.
     results = {result.subject: result for result in tuple(running.results)}
     targets: dict[str, Target | RunTarget | None] = {
-        item.id: item for item in running.request.touched
+        item.id: None if isinstance(item, DagTarget) else item for item in running.request.touched
     }
     if running.request.act in DAG_ACTS:
         # The result concerns the DAG, even if the target is DAGMan's own job.
@@ -255,7 +257,7 @@ class ResultsScreen(DocumentScreen):
         running = self._running_action
         title = f"{TEXTS[running.request.act].progress} {plain(running.preview.subject, 120)}"
         value = running.request.site if running.request.value is None else running.request.value
-        if value is not None:
+        if value is not None and running.request.act not in SITE_ACTS:
             title += " where the DAG says" if value == AS_THE_DAG_SAYS else f" to {value}"
         done = f"{len(running.results)} of {running.total} answered"
         incomplete = running.ended and len(running.results) < running.total

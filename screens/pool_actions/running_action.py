@@ -16,6 +16,7 @@ from metlmon.pool.client import PoolClient
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,
+    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
@@ -58,6 +59,8 @@ TEXTS: Final[Mapping[PoolAction, ActionTexts]] = {
     PoolAction.PAUSE: ActionTexts("Pause {} before the next epoch?", "Pausing"),
     PoolAction.RESUME_RUN: ActionTexts("Resume {}?", "Resuming"),
     PoolAction.SEND: ActionTexts("Send the next epochs of {}", "Sending"),
+    PoolAction.EXCLUDE_SITE: ActionTexts("Exclude the site {}?", "Excluding the site"),
+    PoolAction.INCLUDE_SITE: ActionTexts("Include the site {} again?", "Including the site"),
 }
 
 IRREVERSIBLE: Final = frozenset(
@@ -90,13 +93,15 @@ class Selection(msgspec.Struct, frozen=True):
     """The marked rows, or the row under the cursor.
 
     ``description`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong
-    to, ``runs`` the runs on screens that list runs.
+    to, ``runs`` the runs on screens that list runs, ``site`` the site on those that list sites
+    ("": none is selected).
     """
 
     description: str
     jobs: tuple[JobRow, ...] = ()
     dags: tuple[DagRow, ...] = ()
     runs: tuple[SelectedRun, ...] = ()
+    site: str | None = None
 
 
 class RunningAction(Struct):
@@ -201,17 +206,18 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
 
 def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
     """Return every pool action, refused for one reason."""
-    acts = [(act, "" if act in DAG_ACTS else selection.description) for act in PoolAction]
+    acts = [act for act in PoolAction if selection.site is not None or act not in SITE_ACTS]
     return tuple(
-        ActionPreview(act, subject, None, reason, left_out=(), effect="", undo="")
-        for act, subject in acts
+        ActionPreview(act, "" if act in DAG_ACTS else selection.description, None, reason)
+        for act in acts
     )
 
 
 def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
     """Drop halt or resume of each DAG, whichever its state rules out.
 
-    They share a key. Releasing DAGMan is offered only while it is held.
+    They share a key. Releasing DAGMan is offered only while it is held; excluding a site or
+    including it, whichever is possible.
     """
     resumable = {
         preview.subject
@@ -219,10 +225,16 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
         if preview.act is PoolAction.RESUME and is_possible(preview)
     }
 
+    can_include = any(is_possible(p) for p in previews if p.act is PoolAction.INCLUDE_SITE)
+
     def is_offered(preview: ActionPreview) -> bool:
         if preview.act in (PoolAction.HALT, PoolAction.RESUME):
             return (preview.act is PoolAction.RESUME) == (preview.subject in resumable)
-        return preview.act is not PoolAction.RELEASE_DAG or is_possible(preview)
+        if preview.act is PoolAction.EXCLUDE_SITE and can_include:
+            return is_possible(preview)
+        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.INCLUDE_SITE):
+            return is_possible(preview)
+        return True
 
     return [preview for preview in previews if is_offered(preview)]
 
@@ -291,3 +303,5 @@ class PoolActionKeys:
     action_pause_run = partialmethod(_request, PoolAction.PAUSE)
     action_resume_run = partialmethod(_request, PoolAction.RESUME_RUN)
     action_send = partialmethod(_request, PoolAction.SEND)
+    action_exclude_site = partialmethod(_request, PoolAction.EXCLUDE_SITE)
+    action_include_site = partialmethod(_request, PoolAction.INCLUDE_SITE)

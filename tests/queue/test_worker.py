@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from metlmon.pool import exclusion
 from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.worker import (
     IDS_AT_ONCE,
@@ -47,10 +48,11 @@ class Schedd:
 
     def __init__(self) -> None:
         self.acted: list[tuple[object, ...]] = []
+        self.ad = AD
 
     def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
         self.acted.append(("query", constraint))
-        return [AD]
+        return [self.ad]
 
     def act(self, action: object, jobs: list[str], reason: object) -> dict[str, int]:
         self.acted.append((action, jobs, reason))
@@ -119,6 +121,7 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
                 ("act", "hold", cluster, 0),
                 ("priority", cluster, 0, 1),
                 ("place", cluster, 0, "x"),
+                ("exclude", cluster, 0, "x", True),
             )
         ),
         *(("query", [], clusters) for clusters in ("12", [1, "2"], [True], [[1]], None)),
@@ -128,6 +131,11 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
             ("place", 12, 0, site)
             for site in ('a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J")
         ),
+        *(
+            ("exclude", 12, 0, site, True)
+            for site in ('a"', "a|b", "a\n", "$(x)", "", "a\\", 5, None, "\x1b[2J")
+        ),
+        ("exclude", 12, 0, "a", "true"),
         ("job", 12),
         ("job", 12, 0, 0),
     ],
@@ -191,6 +199,56 @@ def test_the_policy_that_removes_a_job(value: object, policy: str | None) -> Non
     job = queue_job({**AD, "PeriodicRemove": value})
     assert job is not None
     assert job.removal_policy == policy
+
+
+REQUIREMENTS = '((TARGET.HasX || MY.Y =?= "1") && TARGET.Disk >= RequestDisk)'
+
+
+@pytest.mark.parametrize(
+    "requirements", [REQUIREMENTS, "true", "(A) || (B)", '(x == "it isnt true)")']
+)
+def test_requirements_without_the_last_excluded_site_are_those_of_before(requirements: str) -> None:
+    one = exclusion.with_clause(requirements, ["SDSC PRP"])
+    two = exclusion.with_clause(one, ["SDSC PRP", "B"])
+    assert one.startswith(f"({requirements}) && (")
+    # The bindings write the operator in another way than condor_q.
+    printed = two.replace("=!= true)", "isnt true)").replace(", ", ",")
+    for text in (two, printed):
+        assert exclusion.sites_of_clause(text) == ("SDSC PRP", "B")
+        assert exclusion.with_clause(text, ["SDSC PRP"]) == one
+    assert exclusion.with_clause(one, []) == requirements
+
+
+def test_a_condition_of_the_users_own_is_not_taken_for_metlmons() -> None:
+    own = '(TARGET.X) && (TARGET.GLIDEIN_ResourceName =!= "A")'
+    assert exclusion.sites_of_clause(own) == ()
+    assert exclusion.with_clause(own, []) == own
+
+
+def test_a_site_is_excluded_by_the_requirements_and_included_from_the_ad_alone(pool: Pool) -> None:
+    schedd = pool._api.schedd
+    schedd.ad = {**AD, "Requirements": REQUIREMENTS}
+    pool.exclude(12, 3, "A", True)
+    (_, jobs, attribute, value) = schedd.acted[-1]
+    assert (jobs, attribute) == (["12.3"], "Requirements")
+    schedd.ad = {**AD, "Requirements": value}
+    excluded = queue_job(schedd.ad)
+    assert excluded is not None
+    assert (excluded.excluded, excluded.by_list) == (("A",), False)
+    pool.exclude(12, 3, "a", False)
+    assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "Requirements", REQUIREMENTS)
+
+
+def test_a_job_that_has_a_list_of_excluded_sites_gets_another_one(pool: Pool) -> None:
+    ad = {**AD, "Requirements": "f(MY.metlexcluded) =!= true", "MetlExcluded": "A|B c"}
+    pool._api.schedd.ad = ad
+    made = queue_job(ad)
+    assert made is not None
+    assert (made.excluded, made.by_list) == (("A", "B c"), True)
+    pool.exclude(12, 3, "D", True)
+    assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A|B c|D"')
+    pool.exclude(12, 3, "b C", False)
+    assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A"')
 
 
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:

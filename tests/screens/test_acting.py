@@ -22,6 +22,8 @@ from screens.run import RunScreen
 from screens.widgets.table import Table
 from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
+from tests.support.four_sites import PlacedFeed
+from tests.support.queue_rows import job, row
 from tests.support.sample_snapshots import DAG, RUNS, status, update
 from tests.support.screen_view import NARROW
 
@@ -185,6 +187,44 @@ async def test_from_one_problem_marked_jobs_or_the_cursors() -> None:
             (PoolAction.RELEASE, [f"{RUN1}.0"]),
             (PoolAction.HOLD, [f"{RUN4}.0"]),
         ]
+
+
+async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
+    waiting = tuple(row(n) for n in (5, 6))
+    pool = FakePool()
+    pool.queued = waiting
+    pool.queue_snapshot = replace(WORD, user="anna@x", jobs=tuple(job(n) for n in (5, 6)))
+    async with opened_to_act(pool, feed=PlacedFeed(), size=(80, 24)) as seen:
+        await seen.press("3", "/", *"chtc", "enter", "a")
+        assert [line.split()[:3] for line in seen.lines[3:4]] == [["▌", "J", "exclude"]]
+        assert "hold" not in seen.text, "a site is no job"
+        await seen.press("J")
+        assert isinstance(seen.app.screen, ConfirmScreen)
+        assert "Exclude the site CHTC-Spark-CE1?" in seen.text
+        assert "2 waiting jobs no longer match its machines" in seen.text
+        assert "It touches 2 jobs" in seen.text
+        await seen.press("y", "escape")
+        (order,) = pool.orders
+        assert (order.act, order.site) == (PoolAction.EXCLUDE_SITE, "CHTC-Spark-CE1")
+        assert [each.id for each in order.targets] == ["5.0", "6.0"]
+        excluded = tuple(replace(job(n), excluded=("CHTC-Spark-CE1",)) for n in (5, 6))
+        pool.queue_snapshot = replace(pool.queue_snapshot, jobs=excluded)
+        await seen.press("a")
+        assert "exclude site" not in seen.text, "it is excluded already"
+        await seen.press("I", "y", "escape")
+        assert pool.orders[1].act is PoolAction.INCLUDE_SITE
+        await seen.press("escape", "v", "a")
+        assert "✗ no site is selected" in seen.text, "a GPU model is none"
+
+
+async def test_a_name_that_no_machine_advertises_is_doubted() -> None:
+    """Sites of metlmon's own rules for hosts are no GLIDEIN_ResourceName."""
+    pool = FakePool()
+    pool.queued = (row(5),)
+    pool.queue_snapshot = replace(WORD, user="anna@x", jobs=(job(5),))
+    async with opened_to_act(pool, feed=PlacedFeed(), size=(80, 24)) as seen:
+        await seen.press("3", "/", *"expanse", "enter", "J")
+        await seen.until(lambda: "The collector knows no site expanse" in seen.text)
 
 
 @pytest.mark.parametrize("way", [(), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")])
@@ -402,6 +442,7 @@ async def test_the_palette_has_the_acts_and_why_not() -> None:
         await seen.press("colon")
         assert "✗ hold: no job to hold is selected" in seen.text
         assert "✗ resubmit DAG: it is running" in seen.text
+        assert "✗ exclude site: no site is selected: see Sites" in seen.text
         await seen.press(*"halt", "enter")
         assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press("enter", "escape")

@@ -16,10 +16,12 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.queue_checks import missing_queue_reason, target
 from metlmon.pool.run_actions import run_preview
+from metlmon.pool.site_exclusion import exclusion_preview
 from metlmon.pool.types import (
     DAG_ACTS,
     JOB_ACTS,
     RUN_ACTS,
+    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
@@ -111,6 +113,7 @@ class FakePool:
         self.dags: list[Path] = []
         self.asked: list[str] = []
         self.closed = False
+        self.queued: tuple[JobRow, ...] = ()
 
     def previews(
         self,
@@ -118,11 +121,17 @@ class FakePool:
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
+        site: str | None = None,
     ) -> tuple[ActionPreview, ...]:
         all_dags = {each.file: each for each in status.dags}
-        of_runs = (
+        of_runs = [
             run_preview(act, self.queue_snapshot, {}, runs, all_dags, None) for act in RUN_ACTS
-        )
+        ]
+        if site is not None:
+            of_runs += (
+                exclusion_preview(act, self.queue_snapshot, site, self.queued, status, {})
+                for act in SITE_ACTS
+            )
         made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
         if self.queue_snapshot.is_pending:
             made = tuple(
@@ -310,8 +319,9 @@ class HostilePool(FakePool):
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
+        site: str | None = None,
     ) -> tuple[ActionPreview, ...]:
-        return harmed(super().previews(status, jobs, dags, runs))
+        return harmed(super().previews(status, jobs, dags, runs, site))
 
     def perform(
         self, order: ActionRequest, on_result: Callable[[ActionResult], None]

@@ -191,6 +191,13 @@ class Schedd:
             key = (cluster, proc)
             self.jobs[key] = replace(self.jobs[key], site=site)
 
+    def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
+        self._received("exclude", cluster, proc, site, excluded)
+        if cluster not in self.deaf:
+            key = (cluster, proc)
+            sites = [*self.jobs[key].excluded, site] if excluded else []
+            self.jobs[key] = replace(self.jobs[key], excluded=tuple(sites))
+
     def sites(self) -> tuple[SiteInfo, ...]:
         return ()
 

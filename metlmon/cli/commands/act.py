@@ -18,17 +18,21 @@ from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
 from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
+from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, site_of
 from metlmon.pool.job_actions import is_already_done
 from metlmon.pool.queue_checks import target
 from metlmon.pool.run_actions import unknown_site, with_site
+from metlmon.pool.site_exclusion import NO_NAME
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,
     RUN_ACTS,
+    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
+    DagTarget,
     PoolAction,
     PoolError,
     ResultCode,
@@ -38,7 +42,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import DagRow, JobRow, RunRow, Status
-from metlmon.text.formatting import epoch_number, plain
+from metlmon.text.formatting import count, epoch_number, plain
 
 JOBS_LISTED: Final = 20
 """Jobs that a preview names; it counts the others."""
@@ -55,6 +59,11 @@ RUN_TARGET: Final = JsonObject(
     RunTarget,
     "A run that an action is for, the files that it writes, and the jobs that it removes.",
     "run uuid dag epoch state files jobs",
+)
+DAG_TARGET: Final = JsonObject(
+    DagTarget,
+    "A DAG whose later jobs an action is for, the file that it writes, and the runs that go on.",
+    "dag file runs",
 )
 LEFT_OUT: Final = JsonObject(
     None,
@@ -75,12 +84,13 @@ ANSWER: Final = JsonObject(
 )
 ACT_OUTPUT: Final = JsonObject(
     ActionPreview,
-    "metlmon act --json; refused: why nothing was tried.",
-    "act subject",
+    "metlmon act --json; refused: why nothing was tried. line: for submit files, which "
+    "exclude-site does not change.",
+    "act subject line",
     name="ActOutput",
     given={
         **{"schema": int, "dag": str | None, "value": int | None, "site": str | None},
-        **{"runs": [RUN_TARGET], "jobs": [TARGET], "left_out": [LEFT_OUT]},
+        **{"dags": [DAG_TARGET], "runs": [RUN_TARGET], "jobs": [TARGET], "left_out": [LEFT_OUT]},
         **{"refused": str | None, "answers": [ANSWER]},
     },
 )
@@ -99,7 +109,9 @@ def act(options: argparse.Namespace) -> int:
     jobs: list[JobRow] = []
     dags: list[DagRow] = []
     runs: list[SelectedRun] = []
-    if action in DAG_ACTS:
+    if action in SITE_ACTS:
+        site = _select_site(options.targets)
+    elif action in DAG_ACTS:
         dags = [_select_dag(status, options.targets)]
     elif action in RUN_ACTS:
         runs = _select_runs(builder, session, options.targets)
@@ -111,8 +123,9 @@ def act(options: argparse.Namespace) -> int:
         if action not in RUN_ACTS or action is PoolAction.STOP_NOW:
             # The other actions on runs are files alone.
             client.queue.query()
-        preview = next(p for p in client.previews(status, jobs, dags, runs) if p.act is action)
-        if not jobs and not dags and not runs:
+        previews = client.previews(status, jobs, dags, runs, site)
+        preview = next(preview for preview in previews if preview.act is action)
+        if not jobs and not dags and not runs and action not in SITE_ACTS:
             subject = plain(" ".join(options.targets), 200)
             reason = "no job of that is in the queue now"
             preview = replace(preview, subject=subject, request=None, refused=reason)
@@ -122,7 +135,8 @@ def act(options: argparse.Namespace) -> int:
             preview = replace(preview, request=request)
             if site is not None:
                 preview = with_site(preview, site)
-                warning = _unknown_site(client, builder, site)
+                if action is not PoolAction.INCLUDE_SITE:
+                    warning = _unknown_site(client, builder, action, site)
         if warning is not None and (options.yes or options.dry_run):
             refused = f"{warning} (without --yes you are asked)"
             preview = replace(preview, request=None, refused=refused)
@@ -156,9 +170,14 @@ def _check_options(action: PoolAction, options: argparse.Namespace) -> str | Non
     return site
 
 
-def _unknown_site(client: PoolClient, builder: SnapshotBuilder, site: str) -> str | None:
+def _unknown_site(
+    client: PoolClient, builder: SnapshotBuilder, action: PoolAction, site: str
+) -> str | None:
     """A warning that the collector knows other sites; None if it does not respond."""
-    sites = {builder.aggregates.target(key) for key in builder.nodes} | set(builder.totals.sites)
+    sites = {builder.aggregates.target(key) for key in builder.nodes}
+    if action is not PoolAction.EXCLUDE_SITE:
+        # A site of the logs may be metlmon's name for hosts that advertise none.
+        sites |= set(builder.totals.sites)
     try:
         return unknown_site(site, client.sites(), (name for name in sites if name))
     except PoolError:
@@ -182,6 +201,8 @@ def _perform(
         already = is_already_done(preview)
         verb = "no need to" if already else "cannot"
         _print_note(f"metlmon: {verb} {_action_text(preview)}: {preview.refused}")
+        if preview.line is not None:
+            _print_note(_line_text(preview.line))
         code = _print_results(preview, None, (), options)
         return Exit.OK if already else code
     for line in preview_lines(preview, request, removed):
@@ -227,6 +248,7 @@ def _print_results(
             dag=request and request.dag,
             value=request and request.value,
             site=request and (request.site or None),
+            dags=request.dags if request else (),
             runs=request.runs if request else (),
             jobs=request.targets if request else (),
             left_out=left_out,
@@ -288,6 +310,15 @@ def _select_runs(
     return [SelectedRun(row, session.queued_jobs(row.key)) for row in rows.values()]
 
 
+def _select_site(targets: list[str]) -> str:
+    """The site that the targets name. Raises InputError."""
+    if len(targets) != 1:
+        raise InputError("name one site, as metlmon sites lists it")
+    if not can_exclude(targets[0]):
+        raise InputError(f"{targets[0]}: {NO_NAME}")
+    return targets[0]
+
+
 # --- text ---------------------------------------------------------------------------------
 
 
@@ -299,6 +330,8 @@ def preview_lines(
     ``removed``: jobs that leave the queue with the DAG (REMOVE_DAG).
     """
     value = request.site if request.value is None else request.value
+    if preview.act in SITE_ACTS:
+        value = None
     to = "" if value is None else f" to {value}"
     lines = [f"{_action_text(preview)}{' where the DAG says' if value == AS_THE_DAG_SAYS else to}"]
     if request.runs or request.dag is None:
@@ -309,7 +342,12 @@ def preview_lines(
         lines += _listed("  ", [_target_text(target(row)) for row in jobs])
     excluded = (f"{_target_text(each)}: {plain(why, 120)}" for each, why in preview.left_out)
     lines += _listed("left out: ", excluded)
-    return [*lines, f"effect: {preview.effect}", f"undo: {preview.undo}"]
+    lines += [f"effect: {preview.effect}", f"undo: {preview.undo}"]
+    return lines if preview.line is None else [*lines, _line_text(preview.line)]
+
+
+def _line_text(line: str) -> str:
+    return f"the line of the submit file: {line}"
 
 
 def _action_text(preview: ActionPreview) -> str:
@@ -321,6 +359,8 @@ def _action_text(preview: ActionPreview) -> str:
         PoolAction.STOP_NOW: "stop now:",
         PoolAction.RESUME_RUN: "resume:",
         PoolAction.SEND: "send the next epochs of",
+        PoolAction.EXCLUDE_SITE: "exclude the site",
+        PoolAction.INCLUDE_SITE: "include the site",
     }
     return f"{verbs.get(preview.act, preview.act)} {preview.subject}"
 
@@ -333,7 +373,10 @@ def _listed(prefix: str, names: Iterable[str]) -> list[str]:
     return lines
 
 
-def _target_text(target: Target | RunTarget) -> str:
+def _target_text(target: DagTarget | Target | RunTarget) -> str:
+    if isinstance(target, DagTarget):
+        runs = f"{count(len(target.runs), 'run')}: {', '.join(target.runs)}"
+        return f"{plain(target.dag, 60)}  {plain(target.file, 300)}  {plain(runs, 300)}"
     parts = [target.id] if isinstance(target, Target) else []
     if target.run is not None:
         parts.append(plain(target.run, 60))

@@ -1,0 +1,300 @@
+"""Excluding a site: what is offered, what is done to files and jobs, and how it is undone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.model.states import DagState, State
+from metlmon.pool.client import PoolClient
+from metlmon.pool.exclusion import submit_line
+from metlmon.pool.job_actions import is_already_done
+from metlmon.pool.site_exclusion import exclusion_preview
+from metlmon.pool.types import (
+    SITE_ACTS,
+    ActionPreview,
+    ActionResult,
+    PoolAction,
+    PoolError,
+    QueueJob,
+    QueueSnapshot,
+    ResultCode,
+)
+from metlmon.snapshot.types import JobRow
+from tests.support.commands import Captured, run_command
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.gate_rows import UUID, GatedLogs, run
+from tests.support.gated_dagdir import GO, Gated
+from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, picture, row
+
+EXCLUDE, INCLUDE = SITE_ACTS
+X = "Expanse-GPU"
+
+WORD = QueueSnapshot(
+    schedd="ap.example.org", user="anna@example.org", queried_at=100.0, dagmans=(dagman(),)
+)
+
+
+def preview(
+    act: PoolAction,
+    *rows: JobRow,
+    jobs: tuple[QueueJob, ...] = (),
+    site: str = X,
+    sites: tuple[str, ...] = (),
+    state: DagState = DagState.RUNNING,
+) -> ActionPreview:
+    status = replace(picture([dag(state)]), runs=(run(),))
+    word = replace(WORD, jobs=jobs)
+    return exclusion_preview(act, word, site, rows, status, {"ens.dag": sites})
+
+
+def test_jobs_that_wait_are_changed_and_those_at_machines_are_not() -> None:
+    rows = (row(1), row(2, State.HELD), row(3, State.RUNNING), row(4))
+    jobs = (job(1), job(2, 5), job(3, 2), job(4, excluded=(X.lower(),)))
+    made = preview(EXCLUDE, *rows, jobs=jobs)
+    assert made.request is not None
+    assert [each.id for each in made.request.targets] == ["1.0", "2.0"]
+    assert [(each.id, why) for each, why in made.left_out] == [("4.0", "excluded already")]
+    assert "2 waiting jobs no longer match its machines" in made.effect
+    assert "1 job at machines is not touched" in made.effect
+    assert made.line == submit_line(X)
+    assert "ens.dag submits later go there unless its submit file has the line" in made.effect
+
+
+def test_a_job_bound_to_the_site_is_known_to_wait() -> None:
+    bound = replace(row(1), target=X)
+    assert "1 of them asks for this site alone" in preview(EXCLUDE, bound, jobs=(job(1),)).effect
+    free = job(1, site="any", by_site=True)
+    assert "alone" not in preview(EXCLUDE, bound, jobs=(free,)).effect
+    elsewhere = job(1, site=X, by_site=True, by_list=True)
+    assert "alone" not in preview(EXCLUDE, bound, jobs=(elsewhere,)).effect
+
+
+def test_submit_files_that_include_a_list_need_no_line() -> None:
+    made = preview(EXCLUDE, row(1), jobs=(job(1, by_list=True),))
+    assert made.request is not None
+    (target,) = made.request.dags
+    assert (target.file, target.runs) == ("placement/ens.excluded", ("run0",))
+    assert made.line is None
+    assert "the next epochs of 1 run go elsewhere; writes placement/ens.excluded" in made.effect
+
+
+def test_only_what_is_excluded_is_included() -> None:
+    jobs = (job(1, excluded=(X,)), job(2), job(3, excluded=("Other",)))
+    made = preview(INCLUDE, row(1, State.RUNNING), row(2), row(3), jobs=jobs)
+    assert made.request is not None
+    assert [each.id for each in made.request.targets] == ["1.0"], "also while it runs elsewhere"
+    assert (made.request.dags, made.left_out) == ((), ())
+    ended = preview(INCLUDE, sites=(X,), state=DagState.DONE)
+    assert ended.request is not None
+    assert [each.file for each in ended.request.dags] == ["placement/ens.excluded"]
+
+
+@pytest.mark.parametrize(
+    ("act", "jobs", "why", "already"),
+    [
+        (EXCLUDE, (job(1, excluded=(X,)),), "the site is excluded already", True),
+        (INCLUDE, (job(1),), "the site is not excluded", True),
+        (
+            EXCLUDE,
+            (job(1, owner="ben"),),
+            "the jobs that wait: belongs to ben, you are anna",
+            False,
+        ),
+    ],
+)
+def test_nothing_to_do_is_no_error(
+    act: PoolAction, jobs: tuple[QueueJob, ...], why: str, already: bool
+) -> None:
+    made = preview(act, row(1), jobs=jobs)
+    assert (made.request, made.refused) == (None, why)
+    assert is_already_done(made) is already
+
+
+def test_with_no_job_that_waits_the_line_remains() -> None:
+    made = preview(EXCLUDE, row(1, State.RUNNING), jobs=(job(1, 2),))
+    assert made.refused is not None
+    assert "add the line" in made.refused
+    assert made.line == submit_line(X)
+    assert preview(EXCLUDE, state=DagState.DONE).refused == "nothing of it is in the queue"
+
+
+@pytest.mark.parametrize("site", ['a"b', "$(x)", "a|b", "a\nb", "\x1b[2J", "a\\"])
+def test_a_name_that_cannot_be_quoted_is_refused(site: str) -> None:
+    made = preview(EXCLUDE, row(1), jobs=(job(1),), site=site)
+    assert made.request is None
+    assert (made.refused or "").startswith("a site's name is one line")
+    assert made.line is None
+    assert "\x1b" not in made.subject
+
+
+class Ensemble:
+    """A dagdir, its jobs in the queue, and what is done to them."""
+
+    def __init__(self, home: Path, *jobs: QueueJob) -> None:
+        self.home = home
+        (home / "ens.dag").write_text("JOB a a.sub\n")
+        rows = [row(each.cluster, node=each.node) for each in jobs]
+        self.logs = GatedLogs(*rows, runs=[run()], dagdir=home)
+        self.schedd = Schedd(*jobs, dagman(directory=home))
+        self.file = home / "placement" / "ens.excluded"
+
+    def act(self, act: PoolAction, site: str = X, **more: object) -> tuple[ActionResult, ...]:
+        """As a process that was started for it would."""
+        client = PoolClient(self.logs, self.schedd)  # type: ignore[arg-type]
+        assert client.queue is not None
+        client.queue.query()
+        assert self.logs.latest is not None
+        made = client.previews(self.logs.latest.status, (), (), (), site)
+        request = next(each.request for each in made if each.act is act)
+        if request is None:
+            return ()
+        return client.perform(replace(request, **more), lambda result: None)  # type: ignore[arg-type]
+
+
+def test_files_first_then_jobs_and_all_is_undone(tmp_path: Path) -> None:
+    there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
+    assert [each.code for each in there.act(EXCLUDE, dry=True)] == [ResultCode.DONE] * 2
+    assert (there.file.exists(), there.schedd.acts()) == (False, [])
+    results = there.act(EXCLUDE)
+    assert [(each.subject, each.code) for each in results] == [
+        ("ens.dag", ResultCode.DONE),
+        ("1.0", ResultCode.DONE),
+    ]
+    assert there.file.read_bytes() == b"metlmon_excluded = Expanse-GPU\n"
+    assert there.act(EXCLUDE) == ()
+    there.act(EXCLUDE, "Delta GPU")
+    assert there.file.read_bytes() == b"metlmon_excluded = Expanse-GPU|Delta GPU\n"
+    there.act(INCLUDE, "Delta GPU")
+    assert there.file.read_bytes() == b"metlmon_excluded = Expanse-GPU\n"
+    there.act(INCLUDE)
+    assert not there.file.exists()
+
+
+def test_a_job_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
+    there = Ensemble(tmp_path, job(1, directory=tmp_path), job(2, directory=tmp_path))
+    other = job(2, directory=tmp_path / "other", dagman=None)
+    client = PoolClient(there.logs, there.schedd)  # type: ignore[arg-type]
+    assert client.queue is not None
+    client.queue.query()
+    assert there.logs.latest is not None
+    made = client.previews(there.logs.latest.status, (), (), (), X)
+    request = next(each.request for each in made if each.act is EXCLUDE)
+    assert request is not None
+    there.schedd.jobs[2, 0] = other
+    results = client.perform(request, lambda result: None)
+    assert [each.code for each in results] == [ResultCode.DONE, ResultCode.NOT_FOUND]
+    assert there.schedd.acts() == [("exclude", 1, 0, X, True)]
+
+
+def test_only_the_ad_is_believed(tmp_path: Path) -> None:
+    there = Ensemble(tmp_path, job(1, directory=tmp_path))
+    there.schedd.deaf = {1}
+    (result,) = there.act(EXCLUDE)
+    assert (result.code, result.text) == (ResultCode.FAILED, "its requirements are as before")
+
+
+def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
+    there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
+    there.file.parent.mkdir()
+    (tmp_path / "mine").write_text("precious")
+    there.file.symlink_to(tmp_path / "mine")
+    results = there.act(EXCLUDE)
+    assert results[0].code is ResultCode.FAILED
+    assert "no ordinary file" in results[0].text
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_what_somebody_wrote_into_the_file_stays_a_list_of_sites(tmp_path: Path) -> None:
+    there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
+    there.file.parent.mkdir()
+    there.file.write_text('metlmon_excluded = A|b"|$(x)| C \nexecutable = evil\n')
+    there.act(EXCLUDE)
+    assert there.file.read_text() == "metlmon_excluded = A|C|Expanse-GPU\n"
+
+
+def test_the_past_excludes_nothing(tmp_path: Path) -> None:
+    logs = Logs(row(1), dags=[dag()], dagdir=tmp_path)
+    client = PoolClient(logs, Schedd(job(1)), refusal="it is the past")  # type: ignore[arg-type]
+    assert logs.latest is not None
+    made = client.previews(logs.latest.status, (), (), (), X)
+    assert {each.refused for each in made if each.act in SITE_ACTS} == {"it is the past"}
+    request = preview(EXCLUDE, row(1), jobs=(job(1),)).request
+    assert request is not None
+    with pytest.raises(PoolError, match="the past"):
+        client.perform(request, lambda result: None)
+
+
+def test_the_gate_places_epochs_beside_an_exclusion(tmp_path: Path) -> None:
+    """Sent to one site, with another one excluded: both files hold, and none is the other's."""
+    gated = Gated(tmp_path, {}, UUID)
+    excluded = tmp_path / "placement" / "ensemble.excluded"
+    excluded.parent.mkdir()
+    excluded.write_text("metlmon_excluded = Expanse-GPU\n")
+    gated.ask_for("target", "Delta-GPU\n", UUID)
+    assert gated.asks(3, UUID) == GO
+    node = tmp_path / "placement" / "ensemble" / "run0-train_epoch3.inc"
+    assert node.read_text() == "ResourceName = Delta-GPU\n"
+    assert excluded.read_text() == "metlmon_excluded = Expanse-GPU\n"
+
+
+# --- the command ----------------------------------------------------------------------------
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(78, NODE).execute(78, gpus=2).terminate(78, 0)
+    log.submit(79, "run0-train_epoch1")
+    dagdir.write("metl.log", log.data)
+    schedd = Schedd(job(79, node="run0-train_epoch1", directory=dagdir.path))
+    monkeypatch.setattr("metlmon.pool.client.PoolConnection", lambda: schedd)
+    return dagdir
+
+
+def command(capsys: Captured, dagdir: Dagdir, *words: str) -> tuple[int, str, str]:
+    return run_command("", capsys, "act", words[0], dagdir.path, *words[1:])
+
+
+def test_the_command_says_what_it_touches_and_undoes_it(dagdir: Dagdir, capsys: Captured) -> None:
+    code, out, err = command(capsys, dagdir, "exclude-site", X, "--yes")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+    assert err.splitlines()[:2] == [f"exclude the site {X}", "  79.0  run0  epoch 2  idle"]
+    assert "undo: include-site" in err
+    code, out, err = command(capsys, dagdir, "exclude-site", X, "--yes")
+    assert (code, out) == (Exit.OK, "")
+    assert f"no need to exclude the site {X}: the site is excluded already" in err
+    code, out, _ = command(capsys, dagdir, "include-site", X, "--yes", "--json")
+    answered = json.loads(out)
+    assert (answered["act"], answered["site"], answered["dags"]) == ("include-site", X, [])
+    assert [each["reply"] for each in answered["answers"]] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "name one site"),
+        (("A", "B"), "name one site"),
+        (('a"',), "without quotes"),
+        (("a|b",), "without |"),
+        ((X, "--to", "B"), "--to is for retarget and send"),
+    ],
+)
+def test_what_is_no_site(
+    words: tuple[str, ...], why: str, dagdir: Dagdir, capsys: Captured
+) -> None:
+    code, _, err = command(capsys, dagdir, "exclude-site", *words, "--yes")
+    assert code == Exit.USAGE
+    assert why in err
+
+
+def test_read_only_excludes_nothing(dagdir: Dagdir, capsys: Captured) -> None:
+    dagdir.write("metlmon.toml", "read_only = true\n")
+    code, _, err = command(capsys, dagdir, "exclude-site", X, "--yes")
+    assert code == Exit.USAGE
+    assert "read_only" in err
