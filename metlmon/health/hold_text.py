@@ -25,7 +25,7 @@ TEXT_LIMIT: Final = 200
 
 _TOO_LARGE: Final = re.compile(r"\((\d{1,12})\) is greater than \w{1,60} \((\d{1,12})\)")
 _LIMIT: Final = re.compile(r"bytes exceeded \(max=(\d{1,12}) MB")
-_WALL_TIME: Final = re.compile(r"duration of (?:(\d{1,6})\+)?(\d{1,4}):(\d\d):(\d\d)")
+_WALL_TIME: Final = re.compile(r"duration of (?:(\d{1,6})\+)?(?:(\d{1,4}):)?(\d\d):(\d\d)\b")
 _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 
 
@@ -58,6 +58,8 @@ def _words(hold: HoldEntry, advice: Advice) -> str:
         length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         what = "wall-time limit" if hold.code == 47 else "allowed job duration"
         return f"{what} of {duration(length.total_seconds())} reached"
+    if hold.code == 34 and "memory" in reason:
+        return "memory limit reached"
     if is_quota(hold.code, hold.subcode, reason):
         return advice.title
     policy = find_policy(reason)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from functools import lru_cache
 from math import log
 from statistics import median
@@ -52,14 +51,17 @@ USER_ACTION: Final = re.compile(
 
 
 class _Tally:
-    """Executions at one site or host: those that count, those that succeeded."""
+    """Executions at one site or host.
 
-    __slots__ = ("good", "last", "lost")
+    ``lost``: all that were lost, as tables of sites count them. ``evidence``: how many of these
+    the place may have lost.
+    """
+
+    __slots__ = ("evidence", "good", "lost", "starts")
 
     def __init__(self) -> None:
-        self.good = 0
+        self.starts = self.good = self.evidence = 0
         self.lost: list[ExecutionEntry] = []
-        self.last: datetime | None = None
 
 
 def black_holes(facts: Facts) -> Iterator[HealthEntry]:
@@ -67,18 +69,18 @@ def black_holes(facts: Facts) -> Iterator[HealthEntry]:
     sites: dict[str, _Tally] = {}
     hosts: dict[tuple[str | None, str], _Tally] = {}
     for entry in facts.executions:
-        good = entry.outcome is Outcome.GOOD
-        if not good and not _is_evidence(entry):
-            continue
+        good, lost = entry.outcome is Outcome.GOOD, entry.cause is not None
+        evidence = lost and _is_evidence(entry)
         tallies = []
         if entry.site is not None:
             tallies.append(sites.setdefault(entry.site, _Tally()))
         if entry.host is not None:
             tallies.append(hosts.setdefault((entry.site, entry.host), _Tally()))
         for tally in tallies:
-            if good:
-                tally.good += 1
-            else:
+            tally.starts += 1
+            tally.good += good
+            tally.evidence += evidence
+            if lost:
                 tally.lost.append(entry)
     total = facts.hours(facts.bad)
     found: set[str | None] = set()
@@ -99,7 +101,7 @@ def black_holes(facts: Facts) -> Iterator[HealthEntry]:
 
 def _is_evidence(entry: ExecutionEntry) -> bool:
     """Whether the place may be the reason why an execution was lost."""
-    if entry.outcome in (Outcome.IN_FLIGHT, Outcome.REMOVED) or entry.uncertain:
+    if entry.outcome is Outcome.REMOVED or entry.uncertain:
         return False
     if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, None):
         return False
@@ -113,17 +115,17 @@ def _is_elsewhere(cause: str) -> bool:
 
 
 def _is_black_hole(tally: _Tally, elsewhere: Iterable[_Tally], max_luck: float) -> bool:
-    if tally.good or len(tally.lost) < MIN_STARTS:
+    if tally.good or tally.evidence < MIN_STARTS:
         return False
     good = lost = 0
     for other in elsewhere:
         good += other.good
-        lost += len(other.lost)
+        lost += other.evidence
     if not good:
         return False
     # Without a failure elsewhere the rate is estimated as if there were half of one.
     failure_rate = max(lost, 0.5) / (good + lost)
-    return len(tally.lost) * log(failure_rate) < log(max_luck)
+    return tally.evidence * log(failure_rate) < log(max_luck)
 
 
 def _black_hole(
@@ -131,12 +133,12 @@ def _black_hole(
 ) -> HealthEntry:
     lost, is_open = facts.hours(tally.lost), facts.blocked.any_left
     unit = facts.ledger.measure.short
-    starts = count(len(tally.lost), "start")
+    starts = count(tally.starts, "start")
+    cost = f", {hours(lost)} {unit} badput ({share(lost, total)})" if lost else ""
     where = "site" if name == site else "host"
     return make_entry(
         kind="black-hole",
-        text=f"{name}: {starts}, 0 {'epochs' if facts.runs else 'completed'}, {hours(lost)} {unit} "
-        f"badput ({share(lost, total)})",
+        text=f"{name}: {starts}, 0 {'epochs' if facts.runs else 'completed'}{cost}",
         advice=f"Exclude this {where}: other places finish what fails here",
         act="exclude-site" if name == site else None,
         is_open=is_open,

@@ -177,14 +177,13 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
     this_year = as_of.year if as_of is not None else None
     yield line((" over, or retried", BOLD))
     for entry in entries[:MAX_CLOSED]:
-        lost = f", {hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
-        last = f", last {moment(entry.until, this_year)}" if entry.until is not None else ""
+        lost = f"{hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
+        last = f"last {moment(entry.until, this_year)}" if entry.until is not None else ""
         title = entry.heading or KINDS[entry.kind].title
         text = entry.text if title in entry.text else f"{title}: {entry.text}"
-        extent = _extent(entry)
-        yield from _wrapped(
-            f"{SEVERITIES[entry.severity].glyph} {text} ({extent}{lost}{last})", cells, 1, DIM
-        )
+        facts = ", ".join(part for part in (_extent(entry), lost, last) if part)
+        closing = f" ({facts})" if facts else ""
+        yield from _wrapped(f"{SEVERITIES[entry.severity].glyph} {text}{closing}", cells, 1, DIM)
     if len(entries) > MAX_CLOSED:
         yield line((f"   and {number(len(entries) - MAX_CLOSED)} more: see --json", DIM))
 

@@ -110,7 +110,7 @@ EVERY_KIND: Final = (
         exits="held",
     ),
     Trouble(
-        *("memory", "held", BLOCKED, "run0 run1", "more memory or disk than requested (hold 34)"),
+        *("memory", "held", BLOCKED, "run0 run1", "memory limit reached (hold 34)"),
         *(4, "release", 34),
         exits="held",
     ),
@@ -285,10 +285,10 @@ HOLDS: Final = {
     3: "held by the job's policy: loss is NaN (hold 3)",
     12: "output file missing (hold 12)",
     13: "input file missing (hold 13)",
-    32: "input larger than allowed (hold 32)",
-    33: "output larger than allowed (hold 33)",
-    46: "allowed job duration exceeded (hold 46)",
-    47: "wall-time limit reached (hold 47)",
+    32: "input larger than the 1 MB allowed (hold 32)",
+    33: "output larger than the 1 MB allowed (hold 33)",
+    46: "allowed job duration of 4s reached (hold 46)",
+    47: "wall-time limit of 4s reached (hold 47)",
 }
 
 

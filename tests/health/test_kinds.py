@@ -63,6 +63,13 @@ def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
             "output larger than the 1\u202f024 MB allowed (hold 33)",
         ),
         (34, 102, "Job has gone over memory limit", "memory limit reached (hold 34)"),
+        (34, 0, "Job has gone over cgroup memory limit", "memory limit reached (hold 34)"),
+        (
+            47,
+            0,
+            "The job exceeded allowed execute duration of 00:04",
+            "wall-time limit of 4s reached (hold 47)",
+        ),
         (
             46,
             0,
@@ -314,6 +321,7 @@ def test_a_site_that_takes_jobs_and_finishes_none(tmp_path: Path) -> None:
     entry = only(health, "black-hole")
     assert entry.text == "RAILS: 34 starts, 0 epochs, 68.0 GPU-h badput (89 %)"
     assert (entry.site, entry.act, entry.severity) == ("RAILS", "exclude-site", Severity.COSTLY)
+    assert entry.gpu_hours == 68.0
     # Its losses are not listed again by cause.
     assert only(health, "evicted", is_open=False).gpu_hours == 8.0
 
