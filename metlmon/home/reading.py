@@ -462,7 +462,7 @@ def _read_files(reader: DagdirReader) -> list[str]:
 
 def last_seen_file(reader: DagdirReader) -> Path | None:
     """The file that remembers what the user has seen of the ensemble."""
-    return state_path(PURPOSE, reader.dagdir)
+    return state_path(PURPOSE, Path(reader.path_given))
 
 
 @contextmanager

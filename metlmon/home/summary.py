@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -139,7 +140,9 @@ def make_figures(reader: DagdirReader) -> Figures:
         others=headline.others,
         advice="" if worst is None else worst.advice,
         hours=status.gpu_hours,
-        since_seen=difference(load_last_seen(reader.dagdir), summarize(status, datetime.now())),
+        since_seen=difference(
+            load_last_seen(Path(reader.path_given)), summarize(status, datetime.now())
+        ),
         remaining=forecast.remaining,
         completed_at=forecast.completed_at,
         no_eta=forecast.missing_reason,

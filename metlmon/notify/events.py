@@ -14,8 +14,8 @@ from msgspec import Struct
 from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import DagState
-from metlmon.snapshot.types import Status
-from metlmon.text.formatting import clip, count, directory_name, plain
+from metlmon.snapshot.types import DagRow, Status
+from metlmon.text.formatting import count, directory_name, number, plain
 
 DONE: Final = "done"
 
@@ -151,7 +151,7 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
     return Event(
         key=entry.key,
         name=name,
-        text=f"{clip(plain(cause), MAX_TEXT)}{where}",
+        text=f"{plain(cause, MAX_TEXT)}{where}",
         kind=entry.kind,
         severity=entry.severity.value,
         runs=len(runs),
@@ -167,7 +167,7 @@ def _finished(status: Status) -> Sequence[Event]:
             Event(
                 key=f"{DONE}:{dag.file}",
                 name=DONE,
-                text=f"{plain(dag.file, MAX_NAME)} is done: {count(dag.nodes_done, 'node')}",
+                text=f"{plain(dag.file, MAX_NAME)} is done: {_nodes(dag)}",
                 since=dag.ended,
             )
             for dag in done
@@ -177,3 +177,10 @@ def _finished(status: Status) -> Sequence[Event]:
         return []
     text = f"all epochs of {count(len(runs), 'run')} are done"
     return [Event(key=DONE, name=DONE, text=text, runs=len(runs))]
+
+
+def _nodes(dag: DagRow) -> str:
+    """Its nodes; a DAG can be done although some are not."""
+    if dag.nodes_done == dag.nodes_total:
+        return count(dag.nodes_total, "node")
+    return f"{number(dag.nodes_done)} of {count(dag.nodes_total, 'node')}"

@@ -36,6 +36,12 @@ def test_an_event_says_the_cause_and_how_many_runs() -> None:
     ]
 
 
+def test_an_event_says_what_removed_the_jobs() -> None:
+    heading = "held, then removed by the access point's policy"
+    (event,) = found(entry("removed-by-policy", heading=heading, text="input file missing"))
+    assert event == ("failed", f"{heading}: input file missing")
+
+
 def test_what_is_closed_a_note_or_not_wanted_is_no_event() -> None:
     entries = entry(is_open=False), entry("log-gap"), entry(severity=Severity.NOTE)
     assert found(*entries, entry("diverged"), about=("held",)) == []
@@ -50,9 +56,9 @@ def test_a_dag_that_is_done_is_an_event_else_all_runs() -> None:
     rows = run("run0", 3, 3, State.COMPLETED), run("run1", 3, 3, State.COMPLETED)
     unknown = status(rows, live=False)
     (dag,) = unknown.dags
-    done = replace(unknown, dags=(replace(dag, state=DagState.DONE, nodes_done=6),))
+    done = replace(unknown, dags=(replace(dag, state=DagState.DONE, nodes_done=4),))
     for made, text in (
-        (done, "global_pretraining.dag is done: 6 nodes"),
+        (done, "global_pretraining.dag is done: 4 of 6 nodes"),
         (unknown, "all epochs of 2 runs are done"),
         (status(), None),
     ):
