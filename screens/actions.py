@@ -41,7 +41,7 @@ HELP_CELLS: Final = 29
 
 TABS: Final[tuple[tuple[str, ...], ...]] = (
     ("overview",),
-    ("problems", "incidents"),
+    ("health",),
     ("sites",),
     ("timeline",),
     ("curves",),
@@ -53,8 +53,7 @@ TABS: Final[tuple[tuple[str, ...], ...]] = (
 
 TITLES: Final[Mapping[str, str]] = {
     "overview": "Overview",
-    "problems": "Problems",
-    "incidents": "Incidents",
+    "health": "Health",
     "sites": "Sites",
     "timeline": "Timeline",
     "curves": "Curves",
@@ -93,7 +92,7 @@ back      | esc      |   |    esc: back   | Clear filter, marks; or back
 
 # overview: Overview
 back      | esc      |   |    esc: clear  | Clear filter, marks, past
-faults    | f        |   | 5 f: only      | Only what needs a person
+faults    | f        |   | 5 f: only      | Runs with an open entry
 new       | N        | n | 3 N: new       | Submit a new ensemble
 
 # home: Home
@@ -119,11 +118,8 @@ reverse   | S        |   |    S: reverse  | Reverse the order
 columns   | *        |   | 2 *: columns   | Choose columns, sort by one
 
 # marking: Marking rows
-mark      | space    |   | 3 space: mark  | Mark the row, for acts and &
+mark      | space    |   | 3 space: mark  | Mark the row; acts are for it
 mark_all  | ^a       |   |    ^a: all     | Mark all rows, or none
-
-# comparing: Comparing runs
-compare   | &        |   | 1 &: compare   | Marked runs side by side
 
 # acting: Acting on jobs, runs and DAGs
 acts      | a        |   | 8 a: act       | All acts, and why not
@@ -171,7 +167,11 @@ pager       | ^v  |  | 5 ^v: pager     | In $PAGER; its end is here
 copy        | Y   |  | 3 Y: copy       | Copy id, reason, path, …
 ask         | ^n  |  | 4 ^n: ask pool  | Why idle, or what it writes
 
-# cause: One problem
+# health: Health
+section     | tab |  | 5 tab: full text | To the full text, and back
+owner       | r   |  | 4 r: run         | The run, if it is one
+
+# entry: Jobs of one health entry
 owner       | r   |  | 6 r: run        | The run of the job
 
 # sites: Sites
@@ -205,11 +205,6 @@ previous_metric | M |   |   M: metric before | The metric before
 view            | v |   | 8 v: view          | Runs, a band, or by label
 log             | L | l | 7 L: log           | Logarithmic, or linear
 
-# compare: Runs side by side
-next_metric     | m |   | 8 m: metric        | The next metric
-previous_metric | M |   |   M: metric before | The metric before
-log             | L | l | 7 L: log           | Logarithmic, or linear
-
 # tree: Trees of nodes
 unfold      | right |   | 9 left right: fold | Unfold the row
 fold        | left  |   |   left: fold       | Fold it, or to its parent
@@ -217,7 +212,7 @@ unfold_all  | + =   |   | 2 + -: all         | Unfold everything
 fold_all    | -     |   |   -: fold all      | Fold everything
 
 # nodes: Nodes
-faults      | f   |   | 5 f: only       | Only nodes in trouble
+faults      | f   |   | 5 f: only       | Nodes with an open entry
 
 # grid: Grid of a sweep
 open            | enter |   | 9 enter: open      | The run or runs of a point
@@ -281,8 +276,7 @@ watch       | enter |   | 16 enter: watch   | Watch what was submitted
 back        | esc n |   | 13 esc: back      | Back to the form
 
 # screens: Keys of the last release
-problems    |  | p |  2: problems  | 2
-incidents   |  | i |  2: incidents | 2, again 2
+health      |  | p i |  2: health  | 2 (s: by badput, by time)
 sites       |  | w |  3: sites     | 3
 timeline    |  | t |  4: timeline  | 4
 curves      |  | c |  5: curves    | 5
@@ -377,11 +371,12 @@ DIRECT: Final = frozenset({"release", "stop_now"})
 """Acts with a key of their own; all others are behind the menu."""
 
 _CHANGING_SCOPES: Final = frozenset(
-    {"acting", "acts", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
+    {"marking", "acting", "acts", "menu", "question"}
+    | {"submit", "form", "typing", "preview", "launch"}
 )
 
 READ_ONLY_REFUSED: Final = frozenset(
-    {action.name for action in ACTIONS if action.scope in ("acting", "acts")} | {"new"}
+    {action.name for action in ACTIONS if action.scope in ("marking", "acting", "acts")} | {"new"}
 )
 """Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
 

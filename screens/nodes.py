@@ -6,15 +6,16 @@ from collections.abc import Container, Sequence
 from functools import partial, partialmethod
 from typing import ClassVar, Final
 
+from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow, file_order, fold_state, urgency
 from metlmon.snapshot.tree_positions import SCOPE, TreePositions, tree_positions
 from metlmon.snapshot.types import NodeRow
+from metlmon.tables.health_columns import faulty_nodes
 from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
 from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
-from metlmon.tables.runs import FAULTS
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, NOTE, Line, line, width
@@ -39,6 +40,7 @@ class NodeList:
         self._snapshot: Snapshot | None = None
         self._fold_changes = 0
         self._rows: list[TreeRow] = []
+        self._faulty: frozenset[NodeKey] | None = None
         self._row_memo: Memo[list[TreeRow]] = Memo()
         self._table_rows: Memo[LazyRows] = Memo()
         self._details: dict[NodeKey, NodeRow | None] = {}
@@ -59,17 +61,28 @@ class NodeList:
             positions[dag.key] = cached[1]
         self._dags, self.tree = dags, NodeTree(dags, positions)
 
-    def rows(self, filter_text: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
-        """Return the visible rows: the tree, or a flat list of the filtered nodes."""
+    def rows(
+        self,
+        filter_text: str,
+        faulty: frozenset[NodeKey] | None,
+        order: int,
+        backwards: bool,
+    ) -> list[TreeRow]:
+        """Return the visible rows: the tree, or a flat list of the filtered nodes.
+
+        ``faulty``: only these nodes; None: all.
+        """
+        # The memo compares it by identity.
+        faulty = self._faulty = self._faulty if faulty == self._faulty else faulty
 
         def find() -> list[TreeRow]:
-            if not faults and not filter_text:
+            if faulty is None and not filter_text:
                 return self.tree.rows(self.expanded, ORDERS[order][1], backwards)
-            passes = partial(_passes, filter_text=filter_text, faults=faults)
+            passes = partial(_passes, filter_text=filter_text, faulty=faulty)
             rows = self.tree.flat_rows(passes)
             return rows[::-1] if backwards else rows
 
-        request = filter_text, faults, order, backwards
+        request = filter_text, faulty, order, backwards
         self._rows = self._row_memo(find, self.tree, self._fold_changes, *request)
         return self._rows
 
@@ -139,10 +152,10 @@ SAMPLE: Final = 50
 """Number of rows sampled for the column widths: each fetches its node."""
 
 
-def _passes(dag: DagNodes, name: str, filter_text: str, faults: bool) -> bool:
-    state = dag.state(name)
-    if faults and state not in FAULTS and name not in dag.overruled:
+def _passes(dag: DagNodes, name: str, filter_text: str, faulty: frozenset[NodeKey] | None) -> bool:
+    if faulty is not None and (dag.key, name) not in faulty:
         return False
+    state = dag.state(name)
     inverse = filter_text.startswith("!")
     needle = filter_text[inverse:].strip().lower()
     return not needle or (needle in _text(dag, name, state)) is not inverse
@@ -176,7 +189,9 @@ def fill_nodes(
     feed, room = screen.context.feed, screen.app.size.width
     if update is not None:
         nodes.update(feed, update)
-    rows = nodes.rows(screen.filter_text, faults, order, screen.sort_reversed)
+    health = screen.context.stats.value(make_health) if faults else None
+    faulty = faulty_nodes(health) if faults else None
+    rows = nodes.rows(screen.filter_text, faulty, order, screen.sort_reversed)
     if head is not None:
         screen.show_head(head)
     heads, table_rows = nodes.render(

@@ -247,7 +247,7 @@ class RunScreen(ListScreen, ActionScreen):
             placement = latest.site, latest.target, latest.off_target
             state += preposition + site_and_target(*placement, None, latest.state)
         if gate is None and is_between_epochs(row):
-            state += line(", epoch done, next ready")
+            state += line(", epoch done, next queued")
         return state
 
     def _progress(self, view: RunView) -> list[Line]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.model_state import Notice
+from metlmon.snapshot.row_text import failed_nodes_text
 from metlmon.snapshot.types import DagRow, LogRow, Status
 from metlmon.text import formatting
 from metlmon.text.formatting import dag_sign, directory_label, plain
@@ -77,7 +78,7 @@ def source_lines(status: Status, room: int) -> list[Line]:
     if not status.dags:
         lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
     for dag in status.dags:
-        lines.extend(_dag(dag, room, formatting.year_of(status.as_of)))
+        lines.extend(_dag(dag, status, room))
     lines += [
         (),
         heading(formatting.count(len(status.logs), "event log"), room),
@@ -100,7 +101,8 @@ def _warning(notice: Notice, room: int) -> list[Line]:
     return [first, *wrap(plain(notice.text, 1000), room - 2, indent=3)]
 
 
-def _dag(dag: DagRow, room: int, this_year: int | None) -> list[Line]:
+def _dag(dag: DagRow, status: Status, room: int) -> list[Line]:
+    this_year = formatting.year_of(status.as_of)
     sign = dag_sign(dag.state, dag.nodes_failed)
     rescue = f"   rescue file {dag.rescue}" if dag.rescue else ""
     first = line(
@@ -113,7 +115,7 @@ def _dag(dag: DagRow, room: int, this_year: int | None) -> list[Line]:
         ("   halted" if dag.halted else "", NOTE),
         (f"   {formatting.at_least(str(dag.nodes_done), dag.is_lower_bound)}", DIM),
         (f" of {dag.nodes_total} nodes done", DIM),
-        (f", {dag.nodes_failed} failed" if dag.nodes_failed else "", NOTE),
+        (f", {failed_nodes_text(status, dag.nodes_failed)}" if dag.nodes_failed else "", NOTE),
         (rescue, DIM),
     )
     times = ", ".join(formatting.moment(time, this_year) for time in dag.submissions[-6:])

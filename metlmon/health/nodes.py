@@ -55,13 +55,13 @@ class Failures:
         return {each.job: each for each in self._facts.bad if each.job in jobs}
 
     def _add(self, fault: NodeFault, end: ExecutionEntry | None) -> None:
-        key = kind, cause = _cause(fault, end)
-        group = self._groups.get(key)
+        kind, cause = _cause(fault, end)
+        group = self._groups.get((kind, cause))
         if group is None:
             advice, act = KIND_ADVICE[kind]
-            reason = fault.error or fault.reason or (end.reason if end is not None else None)
-            group = self._groups[key] = Group(
-                kind, key[1], is_open=True, advice=advice, act=act, reason=reason
+            reason = fault.reason or (end.reason if end is not None else None)
+            group = self._groups[kind, cause] = Group(
+                kind, cause, is_open=True, advice=advice, act=act, reason=reason
             )
             group.fields["text"] = cause
         group.add_fault(fault)
@@ -87,10 +87,7 @@ class Failures:
 
 def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
     if fault.part in PARTS and fault.reason is not None:
-        if fault.part == "submit":
-            error = (fault.error or fault.reason).rstrip(" :")
-            return PARTS[fault.part], f"submission failed: {error}"
-        return PARTS[fault.part], fault.reason
+        return PARTS[fault.part], _script_words(fault.part, fault.reason)
     if end is not None:
         outcome = end.outcome
         cause = cause_of(outcome, end.code, end.reason, end.return_value, end.signal)
@@ -101,6 +98,10 @@ def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
     if fault.retries or fault.attempts > 1:
         return "retries-exhausted", cause
     return ("run-failed" if fault.training else "node-failed"), cause
+
+
+def _script_words(part: str, reason: str) -> str:
+    return f"submission failed: {reason}" if part == "submit" else reason
 
 
 def _text(group: Group) -> str:
@@ -215,7 +216,14 @@ def _ended_dag(
         return
     nodes = f"{count(undone, 'node')} not done"
     if row.state is DagState.FAILED:
-        error = _dagman_error(facts, row.file)
+        error = next(
+            (
+                notice.text
+                for notice in facts.status.warnings
+                if notice.kind == "dagman-error" and notice.file == f"{row.file}.dagman.out"
+            ),
+            None,
+        )
         text = error or f"{row.file} failed: {nodes}"
         yield _dag_entry(
             facts, row, "dag-failed", text, blocked=blocked, runs=tuple(runs), reason=error
@@ -239,13 +247,6 @@ def _ended_dag(
             reason=row.removal,
             policy=policy,
         )
-
-
-def _dagman_error(facts: Facts, file: str) -> str | None:
-    """The newest error in the ``.dagman.out`` of a DAG."""
-    name = f"{file}.dagman.out"
-    errors = (n.text for n in facts.status.warnings if n.kind == "dagman-error" and n.file == name)
-    return next((text.removeprefix("DAGMan: ") for text in errors), None)
 
 
 def _dag_entry(

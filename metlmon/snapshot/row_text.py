@@ -85,6 +85,13 @@ def running_text(status: Status, dag: DagRow) -> str:
     return f"{STATES[State.RUNNING].glyph} {count(running, 'job')} running"
 
 
+def failed_nodes_text(status: Status, failed: int) -> str:
+    """``3 failed``, ``3 removed``: nodes that DAGMan counts as failed, by their own states."""
+    states = status.node_states
+    words = [STATES[s].word for s in (State.FAILED, State.REMOVED) if states.get(s)]
+    return f"{number(failed)} {' or '.join(words) or STATES[State.FAILED].word}"
+
+
 def failed_evaluations(side: SideCounts) -> tuple[str, str]:
     """``2 evaluations failed``, and the result of their nodes after POST scripts.
 

@@ -243,7 +243,7 @@ def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
         return [line("  ", ("Nodes appear as soon as their DAG has been read.", DIM))]
     if faults and not filtered:
         return [
-            line("  ", "No node is held, failed, removed, retrying or cut off."),
+            line("  ", "No open entry of Health [2] concerns a node."),
             line("  ", ("[f] shows all nodes again.", DIM)),
         ]
     if filtered:

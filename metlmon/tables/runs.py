@@ -570,7 +570,7 @@ def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) 
     """The text of an empty table: why it is empty, and how to change that."""
     if has_runs and fault_filter and not text_filter:
         return [
-            line("  ", ("Nothing is held, failed, removed, retrying or cut off.", GOOD)),
+            line("  ", ("No open entry of Health [2] concerns a run.", GOOD)),
             line("  ", ("[f] shows all runs again.", DIM)),
         ]
     if has_runs:

@@ -108,7 +108,7 @@ OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
     Outcome.IN_FLIGHT: Symbol("▶", "running", Colour.SKY),
 }
 
-BETWEEN: Final = "next ready"
+BETWEEN: Final = "epoch done, next queued"
 """A run whose latest epoch has ended, before the next one is submitted."""
 
 

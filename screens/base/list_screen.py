@@ -29,7 +29,6 @@ from metlmon.text import spans
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
 from screens.base.context import ListState
-from screens.base.registry import create_screen
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen, rule
 from screens.base.stats_worker import Memo
 from screens.widgets.footer import KeyFooter
@@ -146,6 +145,12 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.return_result(self._state)
 
 
+class _Heading(Struct, frozen=True):
+    """A title between rows."""
+
+    text: str
+
+
 class SecondLines(Struct, Generic[T], frozen=True):
     """Second lines of rows: whether a row ``has`` one, its text, and its first cell."""
 
@@ -169,6 +174,7 @@ class ListScreen(SnapshotScreen):
         self._sortable = True
         self._shown_rows: Memo[tuple[list[Any], list[Any]]] = Memo()
         self._table_rows: Memo[LazyRows] = Memo()
+        self._items: Sequence[Any] = ()
 
     @property
     def state(self) -> ListState:
@@ -204,6 +210,11 @@ class ListScreen(SnapshotScreen):
 
     # --- filling the table ----------------------------------------------------------------
 
+    @property
+    def table_width(self) -> int:
+        """The cells that the table has."""
+        return self.app.size.width
+
     def fill(
         self,
         columns: Sequence[Column[T]],
@@ -224,6 +235,7 @@ class ListScreen(SnapshotScreen):
         more_rows: Sequence[T] = (),
         more_title: str = "",
         expand: Callable[[list[T]], list[T]] = list,
+        heading: Callable[[T], str | None] = lambda row: None,
     ) -> list[T]:
         """Show the rows that pass the filter, in chosen order and columns; return them.
 
@@ -234,13 +246,14 @@ class ListScreen(SnapshotScreen):
         the row under the cursor. ``widths`` are those of the columns, if they are known already.
         ``sign`` returns a sign of one cell before a row, where it is not marked.
         ``more_rows`` follow under the heading ``more_title``; ``expand`` adds the rows that belong
-        to others. The rest are those of :meth:`note_line`. While rows and columns are the same
+        to others; ``heading`` is what a row stands under, together with those before it that have
+        the same. The rest are those of :meth:`note_line`. While rows and columns are the same
         objects, they are neither filtered nor rendered again.
         """
         all_rows = rows if all_rows is None else all_rows
         all_columns, columns = columns, self.chosen_columns(columns)
         if widths is None:
-            widths = fit_columns(columns, all_rows, self.app.size.width)
+            widths = fit_columns(columns, all_rows, self.table_width)
         state = self.state
         order = self.filter_text, state.column, state.order, state.reversed
         shown, more = self._shown_rows(
@@ -254,15 +267,19 @@ class ListScreen(SnapshotScreen):
             empty = clears if no_match is None else no_match
 
         def build_rows() -> LazyRows:
-            rows: list[T | None] = [*shown, *([None, None, *more] if more else [])]
-            keys = [None if row is None else key(row) for row in rows]
+            rows: list[T | _Heading] = _with_headings(shown, heading)
+            if more:
+                gap = [_Heading("")] if rows else []
+                rows += [*gap, _Heading(more_title), *_with_headings(more, heading)]
+            self._items = rows
+            keys = [None if isinstance(row, _Heading) else key(row) for row in rows]
             has = (lambda row: False) if second_lines is None else second_lines.has
-            heights = [1 + (row is not None and has(row)) for row in rows]
+            heights = [1 + (not isinstance(row, _Heading) and has(row)) for row in rows]
 
             def build(index: int) -> TableRow:
                 row = rows[index]
-                if row is None:
-                    title = line((more_title if index > len(shown) else "", DIM))
+                if isinstance(row, _Heading):
+                    title = line((row.text, DIM))
                     return TableRow(None, lambda: (title,))
                 cells = partial(render_cells, columns, widths, row)
                 if second_lines is None:
@@ -272,14 +289,14 @@ class ListScreen(SnapshotScreen):
 
             return LazyRows(keys, heights, build)
 
-        inputs = shown, all_columns, state.hidden, state.shown, self.app.size.width
+        inputs = shown, more, all_columns, state.hidden, state.shown, self.table_width
         table_rows = self._table_rows(build_rows, *inputs)
         self.table.show(table_columns(columns, widths), table_rows, empty)
         if cursor is not None:
             self.table.select(cursor)
         index = self.table.index_of(self.table.cursor)
         note = self.note_line(len(shown) + len(more), len(all_rows), extra, noun)
-        selected = None if index is None else [*shown, None, None, *more][index]
+        selected = None if index is None else self._items[index]
         self.show_note([note, *details(selected)])
         return shown
 
@@ -393,10 +410,7 @@ class ListScreen(SnapshotScreen):
             return []
         hidden_count = self.table.hidden_marks
         hidden_text = f", {hidden_count} of them not shown" if hidden_count else ""
-        compare = ", [&] compares" if "comparing" in self.SCOPES and len(marks) > 1 else ""
-        return [
-            line((f"{len(marks)} marked", NOTE), (f"{hidden_text}{compare}, [esc] clears", DIM))
-        ]
+        return [line((f"{len(marks)} marked", NOTE), (f"{hidden_text}, [esc] clears", DIM))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action may run: in a prompt, the filter's key is a letter."""
@@ -481,18 +495,16 @@ class ListScreen(SnapshotScreen):
             super().action_back()
 
 
-def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
-    """Open the marked runs of a list side by side, by this metric; below two say how."""
-    # Few users compare: what it needs is loaded for them only.
-    from metlmon.tables.comparison import FEWEST
-
-    marks = screen.table.marks
-    keys = [key for key in screen.table.keys if key in marks]
-    keys += sorted(marks.difference(keys))
-    if len(keys) < FEWEST:
-        screen.show_message("[space] marks runs; mark two or more, and [&] compares them")
-        return
-    screen.context.push_screen(create_screen("compare", keys, metric))
+def _with_headings(rows: Iterable[T], heading: Callable[[T], str | None]) -> list[T | _Heading]:
+    result: list[T | _Heading] = []
+    previous: str | None = None
+    for row in rows:
+        title = heading(row)
+        if title is not None and title != previous:
+            result.append(_Heading(title))
+        previous = title
+        result.append(row)
+    return result
 
 
 def runs_cell(names: Sequence[str], room: int | None) -> Line:

@@ -14,8 +14,7 @@ from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.snapshot import row_text
 from metlmon.snapshot.row_text import KINDS, PAUSED, paused_epochs
 from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
-from metlmon.stats.incident_rules import IncidentSeverity
-from metlmon.stats.incidents import Headline
+from metlmon.stats.estimates import Forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.text import formatting
 from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, directory_name, plain
@@ -227,6 +226,9 @@ def _dag_line(dag: DagRow, status: Status, longest: int, room: int) -> Line:
     return start + dag_state(dag, status, room - 1 - width(start))
 
 
+NO_DAGMAN_OUT: Final = "no .dagman.out here"
+
+
 def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     """State, failures and progress of a DAG; the least important are left out first."""
     done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
@@ -236,29 +238,34 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
         line((row_text.submission_text(dag, year, last), DIM)) for last in (True, False)
     )
     state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
-    running = row_text.running_text(status, dag)
-    running_jobs = line((running, MOVING), (" · ", DIM)) if running else ()
+    unknown: Line = ()
+    if dag.state is DagState.UNKNOWN:
+        # What is known comes first.
+        running = row_text.running_text(status, dag)
+        state, unknown = line((running, MOVING)), line((NO_DAGMAN_OUT, DIM))
+    failed = row_text.failed_nodes_text(status, dag.nodes_failed)
     parts = [
-        running_jobs + state,
+        state,
         line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else (),
         line(("halted", NOTE)) if dag.halted else (),
-        line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else (),
+        line((failed, ALARM)) if dag.nodes_failed else (),
         line((f"{done} of {total} nodes done", DIM)),
         submitted,
         line((f"{dag.refused} refused", NOTE)) if dag.refused else (),
+        unknown and line((f"{NO_DAGMAN_OUT}, so DAGMan's state is unknown", DIM)),
     ]
     gap = line("   ")
     candidates = [join(parts, gap)]
     # In order: the time of the last submission, what was refused, the submissions, a reason.
     for index, shorter in (
         (5, short_submitted),
+        (7, unknown),
         (4, line((f"{done} of {total} done", DIM))),
         (6, ()),
         (5, ()),
+        (7, ()),
         (4, ()),
         (1, ()),
-        # What is known of its jobs rather than that its DAGMan is unknown.
-        (0, line((running, MOVING)) if running else state),
         (2, ()),
     ):
         parts[index] = shorter
@@ -439,7 +446,7 @@ def standstill_warning(status: Status) -> Line:
 
 
 def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line:
-    """``GPU-hours  5 879 goodput · 3 902 badput (40 %) · 212 running``.
+    """``GPU-hours  5 879 goodput  ·  3 902 badput (40 %)  ·  212 running``.
 
     The percentage is of the hours of ended executions. Without ``flying``, the last one is
     shown only if it is not 0. ``least``: lower bounds, since the logs are incomplete.
@@ -458,14 +465,13 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
     return start + join(parts, dot)
 
 
-def forecast_candidates(headline: Headline | None) -> Sequence[Line]:
+def forecast_candidates(forecast: Forecast | None) -> Sequence[Line]:
     """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it.
 
     Empty before it is computed, or if there is no run.
     """
-    if headline is None or not headline.forecast.total:
+    if forecast is None or not forecast.total:
         return ()
-    forecast = headline.forecast
     long, brief = (estimates_table.remaining_text(forecast, brief=short) for short in (False, True))
     style = BOLD if forecast.remaining is not None else NOTE
     if forecast.completed_at is not None:
@@ -477,26 +483,23 @@ def forecast_candidates(headline: Headline | None) -> Sequence[Line]:
 
 
 def hours_and_forecast(
-    hours: GpuHours, forecasts: Sequence[Line], cells: int, least: bool = False
+    hours: GpuHours,
+    forecasts: Sequence[Line],
+    cells: int,
+    *,
+    least: bool = False,
+    brief: bool = False,
 ) -> list[Line]:
-    """GPU-hours and the forecast, one of the candidates, on one line if there is room."""
-    hours_line = gpu_hours(hours, least=least)
+    """GPU-hours and the forecast, one of the candidates, on one line if there is room.
+
+    ``brief``: on one line also without the hours of what runs now.
+    """
     gap = line("     ")
-    room = cells - width(hours_line) - width(gap)
     candidates = forecasts or ((),)
-    forecast = first_that_fits(candidates, room)
-    if width(forecast) <= room:
-        return [join((hours_line, forecast), gap)]
+    hours_line = gpu_hours(hours, least=least)
+    for content in (hours_line, gpu_hours(hours, flying=False, least=least))[: 1 + brief]:
+        room = cells - width(content) - width(gap)
+        forecast = first_that_fits(candidates, room)
+        if width(forecast) <= room:
+            return [join((content, forecast), gap)]
     return [hours_line, crop(first_that_fits(candidates, cells), cells)]
-
-
-def worst_incident(headline: Headline | None, cells: int) -> Line:
-    """The worst incident and the number of others; empty if there is none."""
-    if headline is None or headline.worst_incident is None:
-        return ()
-    worst = headline.worst_incident
-    style = ALARM if worst.severity is IncidentSeverity.ALARM else NOTE
-    more = f"  and {headline.other_incidents} more" if headline.other_incidents else ""
-    end = line((more, DIM), "  ", ("[2]", KEY))
-    content = line(("▲ " + plain(worst.headline, 400), style))
-    return crop(content, cells - width(end)) + end

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Struct
 
+from metlmon.health.build import make_health
+from metlmon.health.types import Health
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.snapshot.types import JobRow, RunRow, Status
-from metlmon.stats.incidents import headline
+from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
+from metlmon.tables import health_columns as health_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
     GAP,
@@ -27,9 +30,10 @@ from metlmon.tables.run_metrics import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
-from screens.base.list_screen import ListScreen, SecondLines, compare_marked
+from screens.base.list_screen import ListScreen, SecondLines
 from screens.base.screens import ROOMY_LINES, queue_lines_below
 from screens.base.stats_worker import Memo, streams
+from screens.health import lines as health_lines
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
@@ -38,16 +42,7 @@ if TYPE_CHECKING:
     from screens.nodes import NodeList
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
-RUN_ACTIONS: Final = TREE_ACTIONS | {
-    "open",
-    "filter",
-    "sort",
-    "columns",
-    "faults",
-    "acts",
-    "mark",
-    "compare",
-}
+RUN_ACTIONS: Final = TREE_ACTIONS | {"open", "filter", "sort", "columns", "faults", "acts", "mark"}
 """Actions without effect where there is no ensemble."""
 
 MOST_LINES: Final = 5
@@ -74,7 +69,7 @@ class OverviewScreen(ListScreen, ActionScreen):
     """All runs, one row each."""
 
     HAS_HEADER: ClassVar[bool] = True
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES, "comparing")
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES)
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
         runs_table.ORDERS
     )
@@ -88,10 +83,18 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._widest: Memo[dict[str, int]] = Memo()
         self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
         self._width_key: list[tuple[object, ...]] = []
-        self._incident: Memo[Line] = Memo()
+        self._health_lines: Memo[list[Line]] = Memo()
         self._forecasts: Memo[Sequence[Line]] = Memo()
         self._node_list: NodeList | None = None
         """The node tree, shown if there are nodes but no runs."""
+
+    @property
+    def _health(self) -> Health | None:
+        """The newest health; None from a partly read log."""
+        snapshot = self.context.snapshot
+        if snapshot is None or snapshot.progress.fraction < 1:
+            return None
+        return self.context.stats.value(make_health)
 
     def show(self, snapshot: Snapshot | None) -> None:
         self.show_head(self._header(snapshot))
@@ -107,7 +110,9 @@ class OverviewScreen(ListScreen, ActionScreen):
         rows = self._selected_runs(lambda: self._select_runs(runs), runs, sorted_by)
         shown = rows
         if self.faults_only:
-            shown = self._faults(lambda: [r for r in rows if r.state in runs_table.FAULTS], rows)
+            health = self._health
+            faulty = health_table.faulty_runs(health)
+            shown = self._faults(lambda: [r for r in rows if r.key in faulty], rows, health)
         width, fitted = self.app.size.width, self._fit(rows, figures)
         self.fill(
             fitted.columns,
@@ -190,25 +195,36 @@ class OverviewScreen(ListScreen, ActionScreen):
         if snapshot is None or not (snapshot.status.dags or snapshot.status.runs):
             return head
         status, room = snapshot.status, room - 2
-        # No forecast from a partly read log.
-        forecast = self.context.stats.value(headline) if snapshot.progress.fraction == 1 else None
-        least = status.nodes_unlogged > 0
-        incident = self._incident(
-            lambda: overview_header.worst_incident(forecast, room), forecast, room
+        whole = snapshot.progress.fraction == 1
+        health = self._health
+        trouble = self._health_lines(
+            lambda: health_lines.header_lines(health, status, room, roomy=roomy),
+            *(health, status.runs, room, roomy),
         )
+        trouble = [line(" ") + content for content in trouble]
+        # No forecast from a partly read log.
+        forecast = self.context.stats.value(make_forecast) if whole else None
         special = overview_header.special_nodes(status.special_nodes, room)
         forecasts = self._forecasts(lambda: overview_header.forecast_candidates(forecast), forecast)
-        hours = overview_header.hours_and_forecast(status.gpu_hours, forecasts, room, least)
+        hours = overview_header.hours_and_forecast(
+            status.gpu_hours,
+            forecasts,
+            room,
+            least=status.nodes_unlogged > 0,
+            brief=not roomy and len(trouble) > 1,
+        )
         if roomy:
-            lines = [*self._state_lines(status, room), special, *hours, incident]
-            return [*head, (), *(line(" ") + content for content in lines if content), ()]
+            lines = [*self._state_lines(status, room), special, *hours]
+            rest = (line(" ") + content for content in lines if content)
+            return [*trouble, *([()] if trouble else []), *head, (), *rest, ()]
         others = overview_header.other_nodes(status)
         quiet = overview_header.standstill_warning(status)
         ranked = [
+            *((0 if health and health.worst else 6, content) for content in trouble),
             *((0, content) for content in head),
             (2, line(" ") + overview_header.progress_line(status, room)),
             *((rank, line(" ") + hours_line) for rank, hours_line in enumerate(hours, 3)),
-            *((1, line(" ") + content) for content in (incident, quiet) if content),
+            *((1, line(" ") + content) for content in (quiet,) if content),
             *((5, line(" ") + content) for content in (others, special) if content),
         ]
         most = min(MOST_LINES, self.app.size.height - BELOW_HEADER - self.tab_lines)
@@ -254,12 +270,6 @@ class OverviewScreen(ListScreen, ActionScreen):
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only
         self._refresh_if_mounted()
-
-    def action_compare(self) -> None:
-        if self._node_list is None:
-            compare_marked(self)
-        else:
-            self.show_message("these are nodes: only runs can be compared")
 
     def open_row(self, key: str) -> None:
         if self._node_list is None:

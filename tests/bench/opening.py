@@ -64,12 +64,11 @@ OPENINGS: Final = (
     Opening("Overview", ("p",), "escape"),
     Opening("Run", (), "enter"),
     Opening("Job", ("enter",), "enter"),
-    Opening("Problems", (), "p"),
+    Opening("Health", (), "2"),
     Opening("Sites", (), "w"),
     Opening("Timeline", (), "t"),
     Opening("Curves", (), "c"),
     Opening("Estimates", (), "e"),
-    Opening("Incidents", (), "i"),
     Opening("Warnings", (), "exclamation_mark"),
 )
 

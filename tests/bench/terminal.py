@@ -432,12 +432,11 @@ def written(directory: Path) -> Path:
 SCREENS: Final = (
     ("run", (), "enter"),
     ("job", ("enter",), "enter"),
-    ("problems", (), "p"),
+    ("health", (), "2"),
     ("sites", (), "w"),
     ("timeline", (), "t"),
     ("curves", (), "c"),
     ("estimates", (), "e"),
-    ("incidents", (), "i"),
     ("warnings", (), "!"),
     ("help", (), "?"),
 )

@@ -130,7 +130,7 @@ EVERY_KIND: Final = (
         exits="failed all",
     ),
     Trouble(
-        *("submit-failed", "submit-failed", STOPPED, "run0", "failed to create job classad"),
+        *("submit-failed", "submit-failed", STOPPED, "run0", "submission failed"),
         *(2, "resubmit"),
         exits="failed all",
     ),
@@ -149,7 +149,7 @@ EVERY_KIND: Final = (
         act="exclude-site",
     ),
     Trouble(
-        *("stalled-transfer", "transfer-stalled", COSTLY, "run0", "1 input transfer has taken 2h"),
+        *("stalled-transfer", "transfer-stalled", COSTLY, "run0", "input transfer"),
         act="vacate",
         hours=2,
     ),
@@ -353,7 +353,6 @@ def test_both_commands_have_the_entries_of_health(directory: str, capsys: Captur
     assert keys == [(e.key, e.kind, e.open, e.text, list(e.runs)) for e in health.entries]
     assert output["runs_stopped"] == health.runs_stopped
     assert output["epochs_left"] == health.epochs_left
-    assert output["jobs_queued"] == sum(job["in_queue"] for job in said(directory)["jobs"])
 
 
 @every_recording

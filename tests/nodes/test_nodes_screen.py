@@ -63,7 +63,7 @@ async def test_filter_and_faults_show_nodes_alone(show: Show) -> None:
 
 
 async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview(show: Show) -> None:
-    async with show(feed(), size=NARROW) as seen:
+    async with show(feed(), size=(80, 32)) as seen:
         assert "44 nodes" in seen.text
         assert "■ held" in seen.line("work_003")
         assert "PROVISIONER machines · waiting" in seen.text

@@ -14,8 +14,8 @@ OPENED = ("csi", "c1-raw", "textual")
 """Attacks of the runs that are opened; of all others the lists are seen."""
 
 SCREENS = tuple(bytes([key]) for key in b"ptwceid#B!?:an")
-"""Keys to what can be opened from the overview: problems, timeline, sites, curves, estimates,
-incidents, nodes, grid, shards, warnings, help, palette, what can be done, a new ensemble."""
+"""Keys to what can be opened from the overview: health, timeline, sites, curves, estimates,
+nodes, grid, shards, warnings, help, palette, what can be done, a new ensemble."""
 
 REACHED = {
     *("dagdir", "dagfile", "label", "subfile", "outfile", "jobout", "joberr"),

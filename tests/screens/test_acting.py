@@ -12,19 +12,19 @@ from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
 from metlmon.text.formatting import THIN
 from screens.actions import ACTIONS, changes_something
+from screens.health.screen import EntryScreen, HealthScreen
 from screens.help import HelpScreen
 from screens.job.screen import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import PRIORITY_LIMIT, ConfirmScreen, parse_priority
 from screens.pool_actions.menu import NOTE_TEXT, MenuScreen, ResultsScreen
-from screens.problems import CauseScreen, ProblemsScreen
 from screens.run import RunScreen
 from screens.widgets.table import Table
 from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
 from tests.support.four_sites import PlacedFeed
 from tests.support.queue_rows import job, row
-from tests.support.sample_snapshots import DAG, RUNS, status, update
+from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, run, status, update
 from tests.support.screen_view import NARROW
 
 SMALL = (60, 20)
@@ -33,6 +33,11 @@ RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))
 
 TO_RUN1 = ("down",)
 """Keys to the held run, the second of the overview."""
+
+HELD_ENTRY = ("2", "slash", *"memory", "enter")
+"""Keys to its entry of Health."""
+
+WAYS = ((), ("enter",), ("enter", "enter"), HELD_ENTRY, (*HELD_ENTRY, "enter"))
 
 
 # --- marks -----------------------------------------------------------------------------------
@@ -44,7 +49,7 @@ async def test_rows_are_marked_and_unmarked() -> None:
         assert "run2" in seen.under_cursor
         assert seen.line("run0").startswith(" ◆")
         assert seen.line("run1").startswith(" ◆")
-        assert "2 marked, [&] compares, [esc] clears" in seen.text
+        assert "2 marked, [esc] clears" in seen.text
         await seen.press("up", "space")
         assert not seen.line("run1").startswith(" ◆")
         assert "1 marked" in seen.text
@@ -70,9 +75,9 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         await seen.press("s")
         assert [run for run in RUNS if seen.line(f"{run.run} ")[1] == "◆"] == list(RUNS[1:3])
         await seen.press("slash", *"anvil", "enter")
-        assert "2 marked, 2 of them not shown, [&] compares, [esc] clears" in seen.text
+        assert "2 marked, 2 of them not shown, [esc] clears" in seen.text
         await seen.press("escape")
-        assert "2 marked, [&] compares, [esc] clears" in seen.text, "the filter goes first"
+        assert "2 marked, [esc] clears" in seen.text, "the filter goes first"
         await seen.press("escape")
         assert "marked" not in seen.text
 
@@ -164,29 +169,28 @@ async def test_from_a_job_this_job() -> None:
         assert isinstance(seen.app.screen, JobScreen)
 
 
-async def test_from_problems_all_jobs_of_the_causes_that_are_in_the_queue() -> None:
+async def test_from_health_the_jobs_of_the_entries_that_are_in_the_queue() -> None:
     async with opened_to_act() as seen:
-        await seen.press("p")
-        assert isinstance(seen.app.screen, ProblemsScreen)
-        await seen.press("slash", *"leaseduration", "enter", "X", "y", "escape")
-        # run6 is retrying and run9 has failed: neither has a job in the queue.
-        assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN4}.0"])]
+        await seen.press("2")
+        assert isinstance(seen.app.screen, HealthScreen)
+        await seen.press("slash", *"memory", "enter")
+        assert "then release [R]" in seen.text
+        await seen.press("R", "y", "escape")
+        assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
+        # run9 has failed: it has no job in the queue.
         await seen.press("escape", "ctrl+a", "X", "y")
-        assert seen.touched[1] == (
-            PoolAction.REMOVE,
-            [f"{RUN1}.0", f"{RUN2}.0", f"{RUN3}.0", f"{RUN4}.0"],
-        )
+        assert seen.touched[1] == (PoolAction.REMOVE, [f"{RUN1}.0"])
 
 
-async def test_from_one_problem_marked_jobs_or_the_cursors() -> None:
-    async with opened_to_act() as seen:
-        await seen.press("p", "slash", *"leaseduration", "enter", "enter")
-        assert isinstance(seen.app.screen, CauseScreen)
-        await seen.press("R", "y", "escape", "space", "space", "H", "y")
-        assert seen.touched == [
-            (PoolAction.RELEASE, [f"{RUN1}.0"]),
-            (PoolAction.HOLD, [f"{RUN4}.0"]),
-        ]
+async def test_the_jobs_of_an_entry_are_chosen_by_marks() -> None:
+    runs = (*RUNS[:2], run("run2", 3, 30, State.HELD, hold=MEMORY_HOLD))
+    async with opened_to_act(feed=QueuedFeed(update(status(runs)))) as seen:
+        await seen.press("2", "enter")
+        assert isinstance(seen.app.screen, EntryScreen)
+        await seen.press("down", "R", "y", "escape")
+        assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
+        await seen.press("ctrl+a", "R", "y")
+        assert seen.touched[1] == (PoolAction.RELEASE, [f"{RUN1}.0", f"{RUN2}.0"])
 
 
 async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
@@ -227,7 +231,9 @@ async def test_a_name_that_no_machine_advertises_is_doubted() -> None:
         await seen.until(lambda: "The collector knows no site expanse" in seen.text)
 
 
-@pytest.mark.parametrize("way", [(), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")])
+@pytest.mark.parametrize(
+    "way", [(), ("enter",), ("enter", "enter"), HELD_ENTRY, (*HELD_ENTRY, "enter")]
+)
 async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
     """Held, running and halted in turn, so that each act is possible once."""
     halted = update(replace(status(), dags=(replace(status().dags[0], halted=True),)))
@@ -438,7 +444,7 @@ async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
 
 
 async def test_the_palette_has_the_acts_and_why_not() -> None:
-    async with opened_to_act(size=(120, 44)) as seen:
+    async with opened_to_act(size=(120, 40)) as seen:
         await seen.press("colon")
         assert "✗ hold: no job to hold is selected" in seen.text
         assert "✗ resubmit DAG: it is running" in seen.text
@@ -451,14 +457,14 @@ async def test_the_palette_has_the_acts_and_why_not() -> None:
 
 async def test_read_only_has_no_key_that_changes_anything() -> None:
     gone = [action for action in ACTIONS if changes_something(action)]
-    assert {"acting", "overview", "submit"} <= {action.scope for action in gone}
+    assert {"acting", "marking", "overview", "submit"} <= {action.scope for action in gone}
     kept = {action.help for action in ACTIONS if not changes_something(action)}
     helps = {action.help for action in gone} - kept
     async with opened_to_act(size=(200, 160), read_only=True) as seen:
-        assert "read-only" in seen.lines[0]
-        scopes = ("acting", "acts", "overview")
+        assert "read-only" in seen.line("metlmon")
+        scopes = ("acting", "acts", "marking", "overview")
         keys = [key for a in gone if a.scope in scopes for key in a.keys]
-        for way in ((), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")):
+        for way in WAYS:
             await seen.press(*TO_RUN1, *way)
             screen = seen.app.screen
             for key in keys:

@@ -1,4 +1,4 @@
-"""From the overview down to a run, its jobs and their output, over to problems, and back."""
+"""From the overview down to a run, its jobs and their output, over to health, and back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from metlmon.model.states import State
 from screens.actions import ACTIONS
 from screens.app import AppOptions, MetlmonApp
+from screens.health.screen import HealthScreen
 from screens.help import HelpScreen
 from screens.job.screen import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
-from screens.problems import CauseScreen, ProblemsScreen
 from screens.run import RunScreen
 from screens.theme import DARK, LIGHT
-from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
+from tests.support.sample_snapshots import RUNS, FakeFeed, job_view, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 
@@ -170,42 +170,11 @@ async def test_output_outside_the_directory_is_not_read(show: Show, tmp_path: Pa
 
 async def test_from_a_job_to_its_run(show: Show) -> None:
     async with show() as seen:
-        await seen.press("p", "enter", "enter")
+        await seen.press("down", "enter", "enter")
         assert isinstance(seen.app.screen, JobScreen)
         await seen.press("r")
         assert isinstance(seen.app.screen, RunScreen)
         assert "run1" in seen.lines[0]
-
-
-async def test_problems_lead_with_what_hurts_now_and_what_costs_most(show: Show) -> None:
-    async with show(size=WIDE) as seen:
-        await seen.press("p")
-        assert isinstance(seen.app.screen, ProblemsScreen)
-        assert "3 jobs held, failed or stalled now" in seen.lines[0]
-        assert "largest cause (48 %): Error from …: Job has gone over cgroup" in seen.lines[1]
-        for result in ("■ held", "21", "212", "run1", "cgroup"):
-            assert result in seen.under_cursor
-        assert MEMORY_HOLD[:60] in seen.text, "an example with its changing parts"
-        await seen.press("s")
-        assert "by badput" in seen.text
-
-
-async def test_a_problem_opens_its_jobs(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("p", "slash", *"leaseduration", "enter", "enter")
-        assert isinstance(seen.app.screen, CauseScreen)
-        rows = [name for name in ("run1", "run4", "run6", "run9") if f" {name} " in seen.text]
-        assert rows == ["run1", "run4", "run6", "run9"]
-        await seen.press("r")
-        assert isinstance(seen.app.screen, RunScreen)
-
-
-async def test_a_problem_that_is_solved_says_so(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("p", "enter")
-        seen.feed.causes = ()
-        await seen.publish(update())
-        assert "this cause is gone" in seen.text
 
 
 async def test_warnings_with_file_and_line(show: Show) -> None:
@@ -232,9 +201,9 @@ async def test_the_palette_finds_and_does(show: Show) -> None:
     async with show() as seen:
         await seen.press("colon")
         assert isinstance(seen.app.screen, PaletteScreen)
-        await seen.press(*"problems", "enter")
-        assert isinstance(seen.app.screen, ProblemsScreen)
-        await seen.press("escape", "ctrl+p", *"need", "enter")
+        await seen.press(*"health", "enter")
+        assert isinstance(seen.app.screen, HealthScreen)
+        await seen.press("escape", "ctrl+p", *"open entry", "enter")
         assert "faults only" in seen.text
         await seen.press("ctrl+p", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
@@ -243,11 +212,11 @@ async def test_the_palette_finds_and_does(show: Show) -> None:
 async def test_what_is_typed_in_the_palette_counts_before_the_enter_behind_it(show: Show) -> None:
     async with show() as seen:
         await seen.press("colon")
-        for key in (*"problems", "enter"):
+        for key in (*"health", "enter"):
             seen.app.simulate_key(key)
         await seen.settle()
         await seen.settle()
-        assert isinstance(seen.app.screen, ProblemsScreen)
+        assert isinstance(seen.app.screen, HealthScreen)
 
 
 async def test_help_begins_with_the_keys_of_the_screen_below_it(show: Show) -> None:

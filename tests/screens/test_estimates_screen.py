@@ -8,8 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
-from metlmon.stats.incident_rules import Incident, IncidentSeverity
-from metlmon.stats.incidents import Headline
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import first_that_fits, text, width
 from screens.app import AppOptions
@@ -108,7 +106,7 @@ def test_before_anything_is_known() -> None:
 
 
 def header(cells: int, made: Forecast) -> str:
-    candidates = overview_header.forecast_candidates(Headline(made, None, 0))
+    candidates = overview_header.forecast_candidates(made)
     return text(first_that_fits(candidates, cells))
 
 
@@ -122,30 +120,12 @@ def test_the_line_of_the_overview() -> None:
 
 def test_nothing_before_it_is_computed() -> None:
     assert overview_header.forecast_candidates(None) == ()
-    assert overview_header.worst_incident(None, 80) == ()
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    forecasts = overview_header.forecast_candidates(Headline(report_of(), None, 0))
+    forecasts = overview_header.forecast_candidates(report_of())
     lines = overview_header.hours_and_forecast(status.gpu_hours, forecasts, cells)
     assert all(width(line) <= cells for line in lines)
     assert "6d left" in "".join(text(line) for line in lines)
-
-
-def test_the_worst_incident_and_how_many_more() -> None:
-    worst = Incident(
-        "k",
-        "held",
-        IncidentSeverity.ALARM,
-        NOON,
-        None,
-        True,
-        "run4 is held: \x1b[31mred",
-        "",
-        ("run4",),
-    )
-    line = overview_header.worst_incident(Headline(report_of(), worst, 2), 60)
-    assert text(line) == r"▲ run4 is held: \x1b[31mred  and 2 more  [2]"
-    assert width(overview_header.worst_incident(Headline(report_of(), worst, 2), 30)) <= 30

@@ -27,12 +27,11 @@ PROGRAM = (sys.executable, "-m", "metlmon")
 SCREENS = {
     "overview": ("", "GPU-hours"),
     "run": ("\r", "Execution time by epoch"),
-    "problems": ("p", "largest cause"),
+    "health": ("2", "WHAT"),
     "timeline": ("t", "GPUs at a time"),
     "sites": ("w", "SUCCESS"),
     "curves": ("c", "┤"),
     "estimates": ("e", "CYCLE TIME"),
-    "incidents": ("i", "in total"),
     "palette": (":", "Search actions"),
     "prompt": ("/run1", "1 of 6 runs"),
     "help": ("?", "Keys and signs"),

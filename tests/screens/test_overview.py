@@ -17,7 +17,7 @@ from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show: Show) -> None:
     async with show(size=MIDDLE) as seen:
-        head = "\n".join(seen.lines[:7])
+        head = "\n".join(seen.lines[:9])
         for result in ("● live 08:14:00", "3s to 41s ago", "2 warnings", DAG, "▶ running",
                      "3rd submission (rescue002)", "300 epochs", "✓ 143 done", "▶ 3 running",
                      "■ 1 held", "✗ 1 failed", "402.3 badput (23 %)", "10.5 running"):  # fmt: skip
@@ -156,7 +156,7 @@ async def test_faults_only(show: Show) -> None:
     async with show() as seen:
         await seen.press("f")
         text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
-        assert text == {"run1", "run6", "run9"}
+        assert text == {"run1", "run9"}
         await seen.press("f")
         assert "run4" in seen.text
 
@@ -218,15 +218,15 @@ async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
         assert "There is no DAG file here yet" in seen.text
         await seen.publish(update(replace(nothing, dags=status().dags)))
         assert "no training runs" in seen.text
-        await seen.press("p")
-        assert "Problems" in seen.text
+        await seen.press("2")
+        assert "Health" in seen.text
     healthy = FakeFeed(update(status(RUNS[:1])))
-    healthy.causes = ()
     async with show(healthy) as seen:
         await seen.press("f")
-        assert "Nothing is held" in seen.text
-        await seen.press("p")
-        assert "No job was ever held, evicted or failed" in seen.text
+        assert "No open entry of Health [2] concerns a run." in seen.text
+        assert "✓ no job is held, failed or removed" in seen.lines[0]
+        await seen.press("2", "slash", *"zebra", "enter")
+        assert "No cause has this text." in seen.text
 
 
 async def test_an_error_is_reported_and_the_last_picture_stays(show: Show) -> None:

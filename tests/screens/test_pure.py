@@ -192,7 +192,7 @@ def between() -> RunRow:
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
     (state,) = (spec for spec in runs_table.specs([between()]) if spec.name == "state")
-    assert spans.text(state.cell(between(), None)) == "✓ next ready"
+    assert spans.text(state.cell(between(), None)) == "✓ epoch done, next queued"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.cell(whole, None)) == "✓ completed"
 

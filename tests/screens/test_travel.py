@@ -20,9 +20,9 @@ from metlmon.snapshot.types import Status
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
 from screens.app import AppOptions
+from screens.health.screen import HealthScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.menu import MenuScreen
-from screens.problems import ProblemsScreen
 from screens.run import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
@@ -115,14 +115,14 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         await seen.press("left")
         await until(seen, lambda: travel.past_view is not None and travel.past_view.moment < first)
         await seen.press("p")
-        assert isinstance(seen.app.screen, ProblemsScreen)
+        assert isinstance(seen.app.screen, HealthScreen)
         assert "as it was" in seen.lines[0]
         await seen.press("escape")
-        assert isinstance(seen.app.screen, ProblemsScreen), "first to now, then back"
+        assert isinstance(seen.app.screen, HealthScreen), "first to now, then back"
         assert seen.app.snapshot is now
         assert not travel.active
         assert "as it was" not in seen.text
-        assert "Problems" in seen.lines[0]
+        assert "Health" in seen.lines[0]
         await seen.press("escape")
         assert isinstance(seen.app.screen, TimelineScreen)
 

@@ -18,7 +18,15 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry, TransferEntry
+from metlmon.snapshot.ledger import (
+    ExecutionEntry,
+    HoldEntry,
+    JobEntry,
+    Ledger,
+    NodeFault,
+    RunEntry,
+    TransferEntry,
+)
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.types import (
     Count,
@@ -489,7 +497,7 @@ class FakeFeed:
 
 
 def ledger(of: Snapshot | None) -> Ledger:
-    """The runs of a picture, without what they are made of."""
+    """The runs of a picture, and what is held, failed or removed of them."""
     status = of.status if of is not None else None
     runs = tuple(
         RunEntry(
@@ -512,4 +520,53 @@ def ledger(of: Snapshot | None) -> Ledger:
         for row in (status.runs if status else ())
     )
     as_of, live = (status.as_of, status.live) if status else (None, False)
-    return Ledger("/nowhere", as_of, live, runs)
+    troubled = [row for row in (status.runs if status else ()) if row.state in TROUBLE]
+    return Ledger(
+        "/nowhere",
+        as_of,
+        live,
+        runs,
+        jobs=tuple(_job_entry(row) for row in troubled if row.latest is not None),
+        faults=tuple(_fault(row) for row in troubled if row.latest is not None),
+    )
+
+
+TROUBLE = frozenset({State.HELD, State.FAILED, State.REMOVED})
+
+
+def _job_entry(row: RunRow) -> JobEntry:
+    latest = row.latest
+    assert latest is not None
+    since = latest.since or AS_OF
+    hold = HoldEntry(
+        since, None, latest.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
+        latest.site, latest.gpu, latest.hold_reason,
+    )  # fmt: skip
+    return JobEntry(
+        job=(latest.cluster or 0, 0),
+        state=row.state,
+        states=((since - timedelta(hours=1), State.RUNNING), (since, row.state)),
+        dag=row.dag,
+        in_dag=row.dag,
+        node=latest.node,
+        run=row.key,
+        run_name=row.run,
+        holds=(hold,) if row.state is State.HELD else (),
+    )
+
+
+def _fault(row: RunRow) -> NodeFault:
+    latest = row.latest
+    assert latest is not None
+    return NodeFault(
+        key=(row.dag, latest.node),
+        dag=row.dag,
+        kind="job",
+        state=row.state,
+        run=row.key,
+        epoch=latest.epoch,
+        training=True,
+        since=latest.since,
+        job=(latest.cluster or 0, 0),
+        attempts=latest.attempt,
+    )

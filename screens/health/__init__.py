@@ -1,0 +1,1 @@
+"""The Health screen, and the health line of the headers."""

@@ -1,0 +1,356 @@
+"""The Health screen: everything that is or was wrong, ranked by what it blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+
+from metlmon.health.build import make_health
+from metlmon.health.types import Health, HealthEntry
+from metlmon.live.feed import Snapshot
+from metlmon.pool.types import PoolAction, SelectedRun
+from metlmon.snapshot.types import JobRow, RunRow
+from metlmon.stats.usage import UsageFilter
+from metlmon.tables import health_columns as health_table
+from metlmon.tables import runs as runs_table
+from metlmon.tables.health_lines import headline_line
+from metlmon.tables.jobs import columns as job_columns
+from metlmon.tables.jobs import filter_text as job_text
+from metlmon.text import formatting
+from metlmon.text.formatting import count, plain
+from metlmon.text.spans import BOLD, DIM, Line, join, line, width, wrap
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
+from screens.base.list_screen import ListScreen
+from screens.base.screens import heading
+from screens.base.stats_worker import Memo
+from screens.health import lines as health_lines
+from screens.pool_actions.running_action import Selection
+from screens.widgets.line_widget import EDGE, Document, SidePane, StaticLines
+from screens.widgets.table import Table
+
+BESIDE: Final = 150
+"""From this width on, the entry under the cursor is beside the list, else below it."""
+
+FRAME_LINES: Final = 5
+"""Lines around list and entry: two of the head, the divider, the note line and the keys."""
+
+LIST_LINES: Final = 6
+"""Lines that the list has at least."""
+
+MOST_JOBS: Final = 200
+"""Maximum jobs listed of one entry, latest first: each fetches its view."""
+
+SITE_KINDS: Final = frozenset(
+    {"black-hole", "evictions", "transfer-stalled", "unmatched", "wrong-site"}
+)
+"""Kinds whose row opens the executions of the site."""
+
+FILE_KINDS: Final = frozenset(
+    {"log-damage", "log-gap", "log-silent", "rescue-missing", "dag-file-changed"}
+)
+"""Kinds whose row opens the Sources screen."""
+
+
+class EntryPane(SidePane):
+    """The whole text of an entry; a line at its left only where it is beside the list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+    beside = True
+
+    def line_at(self, y: int) -> tuple[Line, bool]:
+        return super().line_at(y) if self.beside else Document.line_at(self, y)
+
+
+class HealthScreen(ListScreen, ActionScreen):
+    """All entries, the open ones first; the one under the cursor in full."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "health", *ACTION_SCOPES, "below")
+    ORDERS = health_table.ORDERS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._health: Health | None = None
+        self._lists: Memo[tuple[list[HealthEntry], list[HealthEntry]]] = Memo()
+        self._shown_key: str | None = None
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        with Container(id="body"):
+            yield Table()
+            yield StaticLines(id="divider")
+            yield EntryPane(id="entry")
+        yield from self.compose_foot()
+
+    @property
+    def _beside(self) -> bool:
+        return self.app.size.width >= BESIDE
+
+    @property
+    def table_width(self) -> int:
+        room = self.app.size.width
+        return room * 3 // 5 if self._beside else room
+
+    def show(self, update: Snapshot | None) -> None:
+        # Divergence and changed arguments are in files that the jobs write.
+        self.context.stats.watch_job_files()
+        self._health = self.context.stats.value(make_health)
+        health = self._health or Health()
+        self.show_head(self._head(update))
+        ranked = not self.state.order and self.state.column is None
+        opened, closed = self._lists(lambda: _lists(health, ranked), health, ranked)
+        reading = self._health is None or update is None or update.progress.fraction < 1
+        self.fill(
+            health_table.columns(health, self.this_year, indented=ranked),
+            opened,
+            lambda entry: entry.key,
+            lambda entry: health_table.filter_text(health, entry),
+            all_rows=[*opened, *closed],
+            empty=health_lines.EMPTY[reading],
+            noun="cause",
+            details=self._show_entry,
+            more_rows=closed,
+            more_title=f"closed ({len(closed)})",
+            heading=(lambda entry: self._heading(health, entry)) if ranked else lambda _: None,
+        )
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """The entry beside the list where that leaves enough room for both, else below it.
+
+        Below, it has at least half of the lines, and those that the list does not need.
+        """
+        beside, pane = self._beside, self.query_one(EntryPane)
+        size, room = self.table_width, self.app.size
+        lines = room.height - FRAME_LINES - self.tab_lines
+        pane.beside = beside
+        self.query_one("#body").styles.layout = "horizontal" if beside else "vertical"
+        self.query_one(Table).styles.width = size
+        self.query_one("#divider").display = not beside
+        pane.styles.width = room.width - size if beside else size
+        below = max(lines // 2, lines - len(self.table.rows) - 1)
+        pane.styles.height = "1fr" if beside else max(2, min(below, lines - LIST_LINES))
+
+    def _heading(self, health: Health, entry: HealthEntry) -> str | None:
+        if entry.heading is None:
+            return None
+        group = [e for e in health.entries if (e.heading, e.open) == (entry.heading, entry.open)]
+        mark = health_table.mark(entry)[0]
+        extent = health_table.concerned(health, group)
+        text = plain(entry.heading, health_table.TEXT_LIMIT)
+        return f"{mark} {text}" + (f" · {extent}" if extent else "")
+
+    def _head(self, update: Snapshot | None) -> list[Line]:
+        title = line(" ", ("Health", BOLD), "  ")
+        if self._health is None or update is None:
+            return [title + line(("reading the logs", DIM)), ()]
+        head = title + headline_line(self._health)
+        closed = len(self._health.closed_entries)
+        more = line((f"{closed} closed", DIM)) if closed else ()
+        room = self.app.size.width - 1
+        fits = width(head) + width(more) + 3 <= room
+        return [join((head, more if fits else ()), line("   ")), ()]
+
+    def _show_entry(self, entry: HealthEntry | None) -> list[Line]:
+        """Show the entry under the cursor in the pane; no lines below the note line."""
+        pane, room = self.query_one(EntryPane), self.app.size.width
+        self.query_one("#divider", StaticLines).show(
+            [heading("" if entry is None else health_table.kind_title(entry), room)]
+        )
+        key = None if entry is None else entry.key
+        if key != self._shown_key:
+            self._shown_key = key
+            pane.show(())
+        if entry is None:
+            pane.show(())
+            return []
+        snapshot = self.context.snapshot
+        as_of = None if snapshot is None else snapshot.status.as_of
+        beside = self._beside
+        cells = room - self.table_width - EDGE - 1 if beside else room - 2
+        health, year = self._health or Health(), self.this_year
+        texts = health_lines.entry_lines(health, entry, as_of, year, cells)
+        if beside:
+            texts = [line((health_table.kind_title(entry), DIM)), *texts]
+        pane.show(texts if beside else [line(" ") + text for text in texts])
+        return []
+
+    def messages(self) -> list[Line]:
+        """Say that the text of the entry goes on below its pane."""
+        pane = self.query_one(EntryPane)
+        more = pane.lines_below
+        lines = [line((f"[tab] {count(more, 'more line')}", DIM))] if more else []
+        return [*super().messages(), *lines]
+
+    # --- keys -----------------------------------------------------------------------------
+
+    def action_section(self) -> None:
+        pane, table = self.query_one(EntryPane), self.query_one(Table)
+        self.set_focus(table if pane.has_focus else pane)
+        self._refresh_if_mounted()
+
+    def action_back(self) -> None:
+        if self.query_one(EntryPane).has_focus:
+            self.action_section()
+        else:
+            super().action_back()
+
+    def _entry(self, key: str | None) -> HealthEntry | None:
+        entries = () if self._health is None else self._health.entries
+        return next((entry for entry in entries if entry.key == key), None)
+
+    def open_row(self, key: str) -> None:
+        """Open what the entry concerns: its site, its one run or job, or a list of these."""
+        entry, context = self._entry(key), self.context
+        if entry is None:
+            return
+        if entry.kind in SITE_KINDS and entry.site is not None:
+            from screens.sites import ExecutionsScreen
+
+            context.push_screen(ExecutionsScreen(UsageFilter((entry.site,))))
+        elif entry.kind in SITE_KINDS:
+            context.open_screen("sites")
+        elif entry.kind in FILE_KINDS:
+            context.open_screen("inputs")
+        elif len(entry.jobs) > 1 or len(entry.runs) > 1:
+            context.push_screen(EntryScreen(entry.key))
+        elif entry.jobs and not (entry.open and entry.runs):
+            context.open_job(*entry.jobs[0])
+        elif entry.runs:
+            context.open_run(entry.runs[0])
+        else:
+            context.open_screen("nodes")
+
+    def action_owner(self) -> None:
+        entry = self._entry(self.table.cursor)
+        if entry is not None and len(entry.runs) == 1:
+            self.context.open_run(entry.runs[0])
+        elif entry is not None:
+            self.show_message("[enter] lists its jobs" if entry.jobs else "it concerns no run")
+
+    def selection(self) -> Selection:
+        """Select the jobs and runs of the marked or current entries."""
+        keys = self.table.marks or {self.table.cursor}
+        entries = () if self._health is None else self._health.entries
+        chosen = [entry for entry in entries if entry.key in keys]
+        name = plain(chosen[0].text, 40) if len(chosen) == 1 else f"{len(chosen)} entries"
+        return select(self, name, chosen)
+
+
+def _lists(health: Health, ranked: bool) -> tuple[list[HealthEntry], list[HealthEntry]]:
+    """The entries of both parts of the list: open and closed, or all in one in other orders."""
+    if not ranked:
+        return list(health.entries), []
+    opened, closed = health.open_entries, health.closed_entries
+    return health_table.in_groups(opened), health_table.in_groups(closed)
+
+
+def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> Selection:
+    """The queued jobs and the runs of entries; without queued jobs their latest ones."""
+    entries, snapshot, feed = list(entries), screen.context.snapshot, screen.context.feed
+    if not entries or snapshot is None:
+        return Selection("nothing")
+    ids = dict.fromkeys(job for entry in entries for job in entry.jobs)
+    keys = {run for entry in entries for run in entry.runs}
+    queued = feed.queued_jobs()
+    jobs = tuple(job for job in queued if (job.cluster, job.proc) in ids)
+    if not jobs:
+        jobs = screen.job_rows(list(ids)[:MOST_JOBS])
+    rows = [row for row in snapshot.status.runs if row.key in keys]
+    of_runs = jobs_of_runs(rows, queued)
+    runs = tuple(SelectedRun(row, tuple(of_runs[row.key])) for row in rows)
+    files = [job.dag for job in jobs] + [row.dag for row in rows] + [e.dag for e in entries]
+    site = entries[0].site if [e.act for e in entries] == [PoolAction.EXCLUDE_SITE] else None
+    return Selection(name, jobs, screen.dags_of(files), runs, site)
+
+
+class EntryScreen(ListScreen, ActionScreen):
+    """The jobs of one entry, latest first, or its runs where it has no job."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "entry", *ACTION_SCOPES, "below")
+    ORDERS = (("latest first", None),)
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def _entry(self) -> HealthEntry | None:
+        health = self.context.stats.value(make_health)
+        entries = () if health is None else health.entries
+        return next((entry for entry in entries if entry.key == self.key), None)
+
+    def _jobs(self, entry: HealthEntry) -> list[JobRow]:
+        return list(self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS]))
+
+    def _runs(self, entry: HealthEntry) -> list[RunRow]:
+        snapshot = self.context.snapshot
+        rows = () if snapshot is None else snapshot.status.runs
+        return [row for row in rows if row.key in entry.runs]
+
+    def show(self, update: Snapshot | None) -> None:
+        entry = self._entry()
+        if entry is None:
+            back = [line("  ", ("[esc] goes back to the others", DIM))]
+            self.show_nothing("Health", "this entry is gone", back, "job")
+            return
+        mark, style = health_table.mark(entry)
+        text = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
+        room = self.app.size.width - 2
+        head = wrap(f"{mark} {plain(text, health_lines.REASON_LIMIT)}", room, style, indent=1)
+        self.show_head([*head, ()])
+        if not entry.jobs:
+            runs = self._runs(entry)
+            self.fill(
+                runs_table.specs(runs),
+                runs,
+                lambda row: row.key,
+                runs_table.filter_text,
+                noun="run",
+            )
+            return
+        jobs = self._jobs(entry)
+        cut = len(entry.jobs) > MOST_JOBS
+        self.fill(
+            job_columns(jobs),
+            jobs,
+            lambda job: f"{job.cluster}.{job.proc}",
+            job_text,
+            empty=[line("  ", "No log here has these jobs.")],
+            noun="job",
+            extra=[line((f"the latest {MOST_JOBS} jobs", DIM))] if cut else [],
+        )
+
+    def _current_job(self, key: str | None) -> tuple[int, int] | None:
+        entry = self._entry()
+        jobs = () if entry is None else entry.jobs
+        return next((job for job in jobs if formatting.job_id(*job) == key), None)
+
+    def selection(self) -> Selection:
+        """Select the marked rows, or the current one."""
+        keys = self.table.marks or {self.table.cursor}
+        entry = self._entry()
+        if entry is None:
+            return Selection("nothing")
+        if not entry.jobs:
+            return select(self, self.name_or_count(list(entry.runs), "run"), [entry])
+        jobs = self.job_rows(j for j in entry.jobs if formatting.job_id(*j) in keys)
+        words = self.name_or_count([f"job {job.cluster}.{job.proc}" for job in jobs], "job")
+        return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
+
+    def open_row(self, key: str) -> None:
+        job = self._current_job(key)
+        if job is not None:
+            self.context.open_job(*job)
+        else:
+            self.context.open_run(key)
+
+    def action_owner(self) -> None:
+        job = self._current_job(self.table.cursor)
+        view = None if job is None else self.context.feed.job_view(*job)
+        if view is not None:
+            self.context.open_run_of(view.row)
+        elif self.table.cursor is not None:
+            self.context.open_run(self.table.cursor)

@@ -1,0 +1,202 @@
+"""Health on the screens: the header, the list, the faults filter, and where they lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.model.states import State
+from metlmon.text import spans
+from screens.app import AppOptions
+from screens.health.lines import header_lines
+from screens.health.screen import EntryPane, EntryScreen, HealthScreen
+from screens.job.screen import JobScreen
+from screens.nodes import NodesScreen
+from screens.overview.screen import MOST_LINES, OverviewScreen
+from screens.run import RunScreen
+from screens.sites import ExecutionsScreen
+from tests.health.ensembles import EventLog, chains, removed_after_hold, write
+from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, run, status, update
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.static_sessions import FIXTURES, Still, opened, session
+
+
+def entry(text: str, severity: Severity = Severity.BLOCKED, **more: object) -> HealthEntry:
+    values = {"key": text, "kind": "held", "open": True, "advice": "Free space, then release"}
+    return HealthEntry(**values, text=text, severity=severity, **more)  # type: ignore[arg-type]
+
+
+def header(health: Health | None, cells: int = 78, roomy: bool = False) -> list[str]:
+    lines = header_lines(health, status(), cells, roomy=roomy)
+    assert all(spans.width(line) <= cells for line in lines)
+    return [spans.text(line).rstrip() for line in lines]
+
+
+@pytest.fixture
+def removed(tmp_path: Path) -> Still:
+    return session(removed_after_hold(tmp_path).path)
+
+
+# --- the header ---------------------------------------------------------------------------------
+
+
+def test_one_run_is_named_and_the_advice_has_its_key() -> None:
+    held = entry("disk quota", runs=("k",), act="release")
+    health = Health((held, entry("b")), runs_total=3, names={"k": "run4"})
+    assert header(health, 60) == [
+        f"{'■ run4: disk quota':<50}1 more [2]",
+        "  → Free space, then release [R]",
+    ]
+    assert header(health, 90) == [
+        f"{'■ run4: disk quota   → Free space, then release [R]':<80}1 more [2]"
+    ]
+
+
+def test_a_long_advice_keeps_the_key_of_the_act() -> None:
+    long = entry("x" * 99, runs=("a", "b"), act="resubmit", nodes=2)
+    lines = header(Health((long,)))
+    assert lines[0].endswith("…  [2]")
+    assert lines[1].endswith("release [a][U]")
+
+
+def test_notes_are_no_alarm() -> None:
+    lines = header(Health((entry("log gap", Severity.NOTE),)))
+    assert len(lines) == 1
+    assert "1 note" in lines[0]
+    # A job is held here, whatever the entries are.
+    assert "no job is held" not in lines[0]
+    assert header(None) == []
+
+
+async def test_stopped_is_the_first_thing_seen(removed: Still) -> None:
+    async with opened(removed, NARROW) as seen:
+        first = "✗ STOPPED   10 of 10 runs · 30 epochs left · no job queued"
+        assert seen.lines[0].strip() == first
+        assert "held, then removed by the access point's policy (held > 30 d) · 10" in seen.lines[1]
+        assert "disk quota at the access point (hold 12)   3   run2 run3 run7" in seen.lines[2]
+        assert "→ Free space or raise the quota" in seen.lines[3]
+        assert "failed" not in seen.text, "what was removed is not called failed anywhere"
+        assert "RUN " in seen.lines[MOST_LINES]
+    async with opened(removed, WIDE) as seen:
+        for cause in ("disk quota", "wall-time limit", "output transfer failed", "input 5"):
+            assert "→ " in seen.line(cause)
+            assert "submit the DAG again [a][U]" in seen.line(cause)
+
+
+async def test_calm_is_one_line() -> None:
+    async with opened(session(FIXTURES / "rescue"), NARROW) as seen:
+        assert seen.lines[0].startswith(" ✓ no job is held, failed or removed")
+        assert "▲" not in seen.text
+        await seen.press("i")
+        assert isinstance(seen.app.screen, HealthScreen)
+        assert "✓ no job is held, failed or removed" in seen.lines[0]
+
+
+# --- the list -----------------------------------------------------------------------------------
+
+
+async def test_what_one_policy_removed_stands_under_one_heading(removed: Still) -> None:
+    async with opened(removed, NARROW) as seen:
+        await seen.press("2")
+        heading = seen.lines.index(seen.line("⌫ held, then removed by the access point's policy"))
+        assert "· 10 runs" in seen.lines[heading]
+        assert all("(hold " in row for row in seen.lines[heading + 1 : heading + 5])
+        assert "disk quota" in seen.under_cursor
+        text = " ".join(seen.text.split())
+        for part in ("run2 run3 run7", "9 epochs left", "12/122", "EnteredCurrentStatus"):
+            assert part in text
+        assert "errno 122) Disk quota exceeded" in text, "the reason is not cut"
+        await seen.press("s")
+        assert "by badput" in seen.text
+        assert "⌫ held, then removed" not in "".join(seen.lines[2:7]), "no heading in other orders"
+
+
+async def test_a_long_reason_is_scrolled(show: Show) -> None:
+    reason = " ".join(f"word{number}" for number in range(300))
+    held = run("run1", 1, 30, State.HELD, hold=reason)
+    async with show(FakeFeed(update(status((RUNS[0], held)))), size=NARROW) as seen:
+        await seen.press("2")
+        assert "more lines" in seen.text
+        assert "word299" not in seen.text
+        await seen.press("tab", "end")
+        assert seen.app.screen.query_one(EntryPane).has_focus
+        assert "word299" in seen.text
+        await seen.press("escape")
+        assert not seen.app.screen.query_one(EntryPane).has_focus
+        assert isinstance(seen.app.screen, HealthScreen)
+
+
+@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE])
+async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
+    async with opened(session(FIXTURES / "demo"), size, AppOptions(ascii=True)) as seen:
+        assert seen.text.isascii(), seen.text
+        await seen.press("2")
+        assert seen.text.isascii(), seen.text
+        assert "run4" in seen.line("> X ")
+        assert "3 of 3 tries used" in seen.text
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+async def test_several_jobs_are_listed_and_one_is_opened() -> None:
+    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
+        await seen.press("2", "slash", *"job-failed", "enter", "enter")
+        assert isinstance(seen.app.screen, EntryScreen)
+        assert "exited with return value 3" in seen.lines[0]
+        jobs = [line for line in seen.lines if " run" in line and ".0 " in line]
+        assert len(jobs) == 4
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, JobScreen)
+        await seen.press("escape", "r")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+async def test_an_entry_that_is_over_says_so(show: Show) -> None:
+    runs = (*RUNS[:2], run("run2", 3, 30, State.HELD, hold=MEMORY_HOLD))
+    async with show(FakeFeed(update(status(runs)))) as seen:
+        await seen.press("2", "enter")
+        assert "run1" in seen.text
+        await seen.publish(update(status(RUNS[:1])))
+        assert "this entry is gone" in seen.text
+
+
+async def test_a_site_leads_to_its_executions(tmp_path: Path) -> None:
+    log, runs = EventLog(), {f"run{number}": 1 for number in range(12)}
+    for name in runs:
+        job = log.submit(f"{name}-train_epoch0")
+        log.execute(job, "Hole")
+        log.evict(job, 1007, "StarterError")
+        log.execute(job, "Anvil")
+        log.end(job)
+    dagdir = write(tmp_path, chains(runs), log)
+    async with opened(session(dagdir.path), MIDDLE) as seen:
+        await seen.press("2", "slash", *"black", "enter")
+        assert isinstance(seen.app.screen, HealthScreen)
+        assert "[a][J]" in seen.text
+        assert seen.app.screen.selection().site == "Hole"
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, ExecutionsScreen), seen.text
+        assert "Hole" in seen.lines[0]
+
+
+async def test_the_filter_has_no_match(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("p", "slash", *"zebra", "enter")
+        assert "No cause has this text." in seen.text
+
+
+# --- the faults filter --------------------------------------------------------------------------
+
+
+async def test_the_filter_shows_what_open_entries_concern(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("f")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert {row.run for row in RUNS if f" {row.run} " in seen.text} == {"run1", "run9"}
+    async with opened(session(FIXTURES / "scripts"), MIDDLE) as seen:
+        await seen.press("6", "f")
+        assert isinstance(seen.app.screen, NodesScreen)
+        rows = [line.split()[0] for line in seen.lines if "✗ failed" in line]
+        assert len(rows) == 3, seen.text
