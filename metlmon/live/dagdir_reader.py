@@ -34,6 +34,7 @@ from metlmon.live.discovery import (
     discover_logs,
     has_event_logs,
     is_event_log,
+    output_names,
 )
 from metlmon.live.file_access import (
     FsTimeout,
@@ -49,6 +50,7 @@ from metlmon.live.log_reader import LogReader
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.job_events import NO_DAG
+from metlmon.model.job_groups import JobOutputs
 from metlmon.model.model_state import LogRole, LogStats, Notice
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -297,6 +299,7 @@ class DagdirReader:
 
     def _discover_logs(self) -> None:
         discovery = discover_logs(self.dagdir, self._dags(), self._sniffed, self.logs)
+        self.ensemble.groups.outputs = JobOutputs(output_names(self.dagdir))
         self._log_problems = discovery.problems
         self._absent_logs = discovery.missing_logs
         self._non_logs = sizes_and_ctimes(discovery.candidates)

@@ -58,6 +58,8 @@ _LOG_OR_ROTATED: Final = re.compile(rf"\.log(?:{_ROTATED.pattern}|\Z)")
 Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 """For each file: inode, size and mtime (ns), and whether it was an event log."""
 
+_OUTPUT: Final = re.compile(r"\d\.(?:out|err)\Z")
+
 _JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
 
 
@@ -333,6 +335,11 @@ def check_logs(paths: Sequence[Path]) -> None:
             refused.append(f"{path}: {error.strerror or error}")
     more = f" (and {len(refused) - 1} more files)" if len(refused) > 1 else ""
     raise InputError(f"{refused[0]}{more}; give the file that the submit file names as log")
+
+
+def output_names(directory: Path) -> list[str]:
+    """The names of files in this directory that are named like outputs of jobs."""
+    return _listing(directory, _OUTPUT, directory)
 
 
 def has_event_logs(directory: Path) -> bool:

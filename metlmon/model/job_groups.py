@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NO_DAG, Job, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey, NodeRecord
 from metlmon.model.run import RunPart, parse_run_part
 
 RUN_ARGUMENT: Final = re.compile(
@@ -24,12 +25,35 @@ MAX_PROCS: Final = 1 << 32
 """More than the number of procs in any cluster."""
 
 
+class JobOutputs:
+    """Output and error files whose names end in the number of a job: ``x_12.out``, ``12.3.err``."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names: dict[tuple[str, ...], str] = {}
+        for name in names:
+            stem, _, suffix = name.rpartition(".")
+            numbers = _NUMBERS.findall(stem)
+            for count in (1, 2):
+                if len(numbers) >= count and stem.endswith(numbers[-1]):
+                    self._names.setdefault((*numbers[-count:], suffix), name)
+
+    def name_of(self, job: JobId, suffix: str) -> str | None:
+        """The file of a job with this suffix, None where there is none."""
+        cluster, proc = map(str, job)
+        of_cluster = self._names.get((cluster, suffix)) if job[1] == 0 else None
+        return self._names.get((cluster, proc, suffix)) or of_cluster
+
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
 class JobGroups:
     """The jobs of no DAG, grouped into runs.
 
     ``dag`` has no file and no edges; each of its nodes is a job, or all jobs that the log names
     the same DAG node for. ``parts``: the part of each node in its run. ``new``: nodes added since
-    the aggregates read it; ``emptied``: nodes that may have lost their last job.
+    the aggregates read it; ``emptied``: nodes that may have lost their last job. ``outputs``: files
+    that the jobs seem to write.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -37,6 +61,7 @@ class JobGroups:
         self.parts: dict[str, RunPart] = {}
         self.new: list[str] = []
         self.emptied: set[str] = set()
+        self.outputs = JobOutputs()
         self._settings = settings
         self._names: dict[tuple[str | None, str], str] = {}
 

@@ -120,8 +120,8 @@ class SnapshotRows:
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
             usage=history.usage,
-            output=_expand_macros(record.node.output, job) if record else None,
-            error=_expand_macros(record.node.error, job) if record else None,
+            output=self._file_of(job, "out"),
+            error=self._file_of(job, "err"),
             siblings=self._submitted_jobs(key) if key and record else (job.id,),
             states=tuple(history.states),
         )
@@ -148,9 +148,21 @@ class SnapshotRows:
     def output_file(self, cluster: int, proc: int) -> str | None:
         """The output file of a job, from its submit description; None where not known."""
         job = self.job(cluster, proc)
-        key = self._aggregates.node_of(job) if job is not None else None
-        record = self._aggregates.nodes.get(key) if key else None
-        return _expand_macros(record.node.output, job) if record and job else None
+        return self._file_of(job, "out") if job is not None else None
+
+    def _file_of(self, job: Job, suffix: str) -> str | None:
+        """The output file of a job ("out"), or its error file ("err"), where known.
+
+        Without a submit description, which the DAG file names, its number is in the file's name.
+        """
+        key = self._aggregates.node_of(job)
+        if key is None or key[0] == NO_DAG:
+            return self.ensemble.groups.outputs.name_of(job.id, suffix)
+        record = self._aggregates.nodes.get(key)
+        if record is None:
+            return None
+        node = record.node
+        return _expand_macros(node.output if suffix == "out" else node.error, job)
 
     def _placement(
         self, key: NodeKey | None, state: State, entries: JobEntries | None
@@ -352,7 +364,7 @@ class SnapshotRows:
         run = aggregates.runs.by_key.get(key)
         if run is None:
             return None
-        counted = aggregates.run_states[key].epochs.values()
+        counted = dict.fromkeys(aggregates.run_states[key].epochs.values())
         others = [node for nodes in run.epochs.values() for node in nodes if node not in counted]
         listed = sorted(
             [*counted, *(node for node in others if aggregates.nodes[node].jobs)],

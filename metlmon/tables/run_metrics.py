@@ -134,9 +134,10 @@ def metric_columns(
     ]
     if most_epochs > 1:
         cells = min(SPARK_CELLS, most_epochs)
+        of_jobs = any(row.item == "job" for row in rows)
         spark = column(
             "curve",
-            f"{formatting.number(most_epochs)} EPOCHS",
+            "TREND" if of_jobs else f"{formatting.number(most_epochs)} EPOCHS",
             partial(curve_cell, cells=cells),
             alarm_order,
         )

@@ -234,8 +234,9 @@ def specs(
         priority.insert(priority.index("gpu"), "epoch")
     if finished:
         priority = list(_PRIORITY_FINISHED)
-    if rows and all(row.item == "job" for row in rows):
-        columns = [each for each in columns if each.name not in ("epoch", "uuid")]
+    if rows and not any(row.dag for row in rows):
+        values = {"epoch": _epoch, "uuid": _uuid}
+        columns = [c for c in columns if c.name not in values or any(map(values[c.name], rows))]
     return _in_priority(columns, always, priority)
 
 
@@ -585,9 +586,8 @@ def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) 
             line("  ", ("that are named like run0-train_epoch0.", DIM)),
         ]
     return [
-        line("  ", "There is no DAG file here yet, and no event in a log."),
-        line("  ", ("A *.dag file or *.log that appears in this directory is shown at once;", DIM)),
-        line("  ", ("for another directory: metlmon watch DIRECTORY", DIM)),
+        line("  ", "There is no DAG file here yet, and no event in a log; what appears is"),
+        line("  ", ("shown at once. For another directory: metlmon watch DIRECTORY", DIM)),
     ]
 
 

@@ -13,6 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import JobRow, RunRow, Status
+from metlmon.stats.curves import curves
 from tests.conftest import shared_path
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log
@@ -217,6 +218,37 @@ def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
     assert [run.dag for run in again(reader).runs] == ["run.dag"], "what was read stays"
     assert reader.error is not None
     assert "is gone" in reader.error
+
+
+# --- outputs ----------------------------------------------------------------------------------
+
+
+def test_outputs_are_found_by_the_number_of_the_job(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "")
+    dagdir.write("a.log", Log().submit(1234).submit((77, 0)).submit((77, 1)).submit(9).data)
+    names = ["aaaa1111_3_1234.out", "train.1234.err", "77.0.out", "x-77-1.out", "9.txt", "9_a.out"]
+    for name in names:
+        dagdir.write(name, "")
+    builder = dagdir.reader().snapshot_builder()
+    files = {job: builder.job_view(*job) for job in ((1234, 0), (77, 0), (77, 1), (9, 0))}
+    assert {job: view and (view.output, view.error) for job, view in files.items()} == {
+        (1234, 0): ("aaaa1111_3_1234.out", "train.1234.err"),
+        (77, 0): ("77.0.out", None),
+        (77, 1): ("x-77-1.out", None),
+        (9, 0): (None, None),
+    }
+
+
+def test_curves_of_outputs_without_the_dag(tmp_path: Path) -> None:
+    for file in FIXTURES.joinpath("trainer").glob("*.out"):
+        shutil.copy(file, tmp_path)
+    shutil.copy(FIXTURES / "trainer" / "metl.log", tmp_path)
+    alone, whole = read_dagdir(tmp_path), read_dagdir(FIXTURES / "trainer")
+    expected = curves(stats_input(whole, FIXTURES / "trainer"))
+    found = curves(stats_input(alone, tmp_path))
+    best = {c.run_name: round(c.best.value, 3) for c in expected.curves if c.best}
+    assert len(best) == 6
+    assert {c.run_name: round(c.best.value, 3) for c in found.curves if c.best} == best
 
 
 # --- beside a DAG -----------------------------------------------------------------------------
