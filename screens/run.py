@@ -256,7 +256,9 @@ class RunScreen(ListScreen, ActionScreen):
         def progress(bar: int, short: bool = False) -> Line:
             rendered = formatting.progress_bar(row.epochs_done, row.epochs_total, bar)
             filled = sum(rendered.count(piece) for piece in ("━", "╸", "#"))
-            separator, unit = ("/", "") if short else (" of ", f" {row.item}s")
+            separator, unit = (
+                ("/", "") if short else (" of ", f" {row.item}{'s' * (row.epochs_total != 1)}")
+            )
             done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0)
             number = f"  {done}{separator}{row.epochs_total}{unit}"
             return line((rendered[:filled], GOOD), (rendered[filled:], DIM), number)

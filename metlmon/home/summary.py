@@ -153,6 +153,8 @@ def make_figures(reader: DagdirReader) -> Figures:
 def _state(status: Status, health: Health) -> EnsembleState:
     """The state of the whole: of a living DAG, else done, else what is worst."""
     dags = status.dags
+    if not dags:
+        return _state_of_jobs(status)
     alive = [dag.state for dag in dags if dag.state in ALIVE]
     if alive:
         return EnsembleState(next(state for state in _ALIVE_FIRST if state in alive))
@@ -163,6 +165,17 @@ def _state(status: Status, health: Health) -> EnsembleState:
     if health.runs_total and health.runs_stopped == health.runs_total and not health.jobs_queued:
         return EnsembleState.STOPPED
     return EnsembleState(next(state for state in _ENDED_WORST_FIRST if state in unfinished))
+
+
+def _state_of_jobs(status: Status) -> EnsembleState:
+    """The state of event logs without a DAG: of the jobs in the queue, else of all."""
+    states = {state for state, count in status.node_states.items() if count}
+    if states & ACTIVE:
+        held = states & ACTIVE == {State.HELD}
+        return EnsembleState.HELD if held else EnsembleState.RUNNING
+    if states <= DONE:
+        return EnsembleState.DONE
+    return EnsembleState.FAILED if State.FAILED in states else EnsembleState.REMOVED
 
 
 def _is_done(dag: DagRow) -> bool:

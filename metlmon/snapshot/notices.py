@@ -343,8 +343,9 @@ def _missing_dag_files(aggregates: Aggregates) -> Iterator[Notice]:
     if job is None:
         return
     text = (
-        "a DAG submitted jobs of this log, and its file is not here: epochs not submitted yet are "
-        "not counted, and jobs of one node name are tries of one epoch; put the DAG file beside it"
+        "a DAG submitted jobs of this log, and its file was not read: epochs not submitted yet are "
+        "not counted, and jobs of one node name are tries of one epoch; give the directory of the "
+        "DAG file, or put it beside the log"
     )
     yield Notice("no-dag-file", min(job.user_logs, default=None), None, text)
 

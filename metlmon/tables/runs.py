@@ -235,7 +235,7 @@ def specs(
     if finished:
         priority = list(_PRIORITY_FINISHED)
     if rows and not any(row.dag for row in rows):
-        values = {"epoch": _epoch, "uuid": _uuid}
+        values = {"epoch": _epoch, "uuid": lambda row: _uuid(row) if row.uuid != row.run else None}
         columns = [c for c in columns if c.name not in values or any(map(values[c.name], rows))]
     return _in_priority(columns, always, priority)
 

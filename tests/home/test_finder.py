@@ -12,7 +12,10 @@ import pytest
 
 from metlmon.home import finder
 from metlmon.home.finder import NOTHING_HERE, find_all
+from metlmon.home.summary import EnsembleState, make_figures
 from tests.faults.test_permissions_and_space import nobody
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 
 DAG = "JOB a a.sub\n"
 
@@ -99,3 +102,24 @@ def test_a_search_ends_in_a_directory_of_very_many(
     found = find_all([str(tmp_path)])
     assert [each.path for each in found if each.more] == [str(tmp_path)]
     assert str(tmp_path / "a") in {each.path for each in found}
+
+
+def test_a_path_with_event_logs_alone_is_an_ensemble(tmp_path: Path) -> None:
+    logs = Dagdir(tmp_path / "logs", "")
+    logs.write("job_7.log", Log().submit(7).data)
+    (tmp_path / "empty").mkdir()
+    found = find_all([str(logs.path), str(tmp_path / "empty")])
+    assert [each.error for each in found] == [None, NOTHING_HERE]
+
+
+def test_the_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:
+    def state(log: Log) -> EnsembleState:
+        logs = Dagdir(tmp_path, "")
+        logs.write("job.log", log.data)
+        return make_figures(logs.reader()).state
+
+    log = Log().submit(7).execute(7)
+    assert state(log) is EnsembleState.RUNNING
+    assert state(log.hold(7)) is EnsembleState.HELD
+    assert state(log.release(7).execute(7).terminate(7)) is EnsembleState.DONE
+    assert state(log.submit(8).execute(8).terminate(8, 1)) is EnsembleState.FAILED

@@ -10,13 +10,14 @@ import pytest
 
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.session import Session
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.curves import curves
 from tests.conftest import shared_path
 from tests.support.dagdir_builder import Dagdir, again
-from tests.support.event_logs import Log
+from tests.support.event_logs import Log, moment
 from tests.support.records import read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -218,6 +219,20 @@ def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
     assert [run.dag for run in again(reader).runs] == ["run.dag"], "what was read stays"
     assert reader.error is not None
     assert "is gone" in reader.error
+
+
+def test_the_past_of_named_logs(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "")
+    log = Log().submit(7, at="10:00:00").execute(7, at="10:30:00").terminate(7, 0, at="11:00:00")
+    paths = [dagdir.write("a.log", log.data), dagdir.write("b.log", Log().submit(8).data)]
+    dagdir.write("c.log", Log().submit(9).data)
+    reader = DagdirReader(tmp_path, logs=paths, live=False)
+    reader.open()
+    past = Session(reader).historical(moment("10:45:00"))
+    assert isinstance(past, Session)
+    past._reader.read_all()
+    runs = {run.run: run.state for run in past.take().status.runs}
+    assert runs == {"7": State.RUNNING, "8": State.IDLE}
 
 
 # --- outputs ----------------------------------------------------------------------------------
