@@ -95,7 +95,7 @@ class Removals:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._groups: dict[tuple[Removal, HoldCause | None, str | None, bool], Group] = {}
+        self._groups: dict[tuple[Removal, HoldCause | None, str, bool], Group] = {}
         self.by_job: dict[JobId, Group] = {}
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
@@ -112,7 +112,7 @@ class Removals:
     def of_dag(self, dag: str) -> Group | None:
         """The open group of the jobs that were removed with a DAG."""
         for (removal, _, of_dag, is_open), group in self._groups.items():
-            if is_open and removal.with_dag and of_dag == dag:
+            if is_open and removal.with_dag and of_dag == f"{dag} ":
                 return group
         return None
 
@@ -139,7 +139,7 @@ class Removals:
     def _add_fault(self, fault: NodeFault) -> None:
         """Add a removed node whose job no log here has."""
         removal = removal_of(fault.reason)
-        key = (removal, None, None, True)
+        key = (removal, None, "", True)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = self._new_group(removal, None, None, is_open=True)
@@ -154,10 +154,14 @@ class Removals:
         if removal.with_dag and removal.policy is None:
             # Only some of the reasons name the user.
             same = Removal(removal.kind, "", None, True)
-        key = (same, cause, job.dag if removal.with_dag else None, is_open)
+        # A DAG that was removed and submitted again on several days is an entry for each.
+        day = "" if is_open or job.ended is None else f"{job.ended:%Y-%m-%d}"
+        which = f"{job.dag} {day}" if removal.with_dag else ""
+        key = (same, cause, which, is_open)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = self._new_group(removal, hold, job, is_open=is_open)
+            group.key += f" {day}" if removal.with_dag and day else ""
         elif hold is None and "by a user" in group.fields["text"]:
             group.fields["text"] = shorten(removal.remover)
         return group

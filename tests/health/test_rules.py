@@ -126,9 +126,11 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     evicted = only(made, "evictions")
     assert evicted.since == datetime(2025, 11, 5, 21, 2, 13)
     assert len(evicted.runs) == 4
-    removed = only(made, "removed-by-user")
-    assert removed.severity is Severity.NOTE
-    assert removed.text == "removed by ian.ross (condor_rm of the DAG)"
+    removed = [each for each in entries(made) if each.kind == "removed-by-user"]
+    days = [each.since.day for each in removed if each.since is not None]
+    assert sorted(days) == [4, 5, 11, 12, 13]
+    assert {each.severity for each in removed} == {Severity.NOTE}
+    assert sum(each.gpu_hours for each in removed) == pytest.approx(247.68, abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["first-round", "demo", "scripts", "holds", "trainer", "gated"])

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from metlmon.cli.status_text import hours_line
+from metlmon.health.build import make_health
 from metlmon.model.states import State
 from metlmon.report.build import build_report
 from metlmon.report.document import Facts, Raw, Report, ReportTable, percent
 from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.ledger import HOUR, TransferEntry
-from metlmon.stats.incidents import incidents
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.spans import to_ascii
@@ -250,15 +250,15 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
     assert shown == ["0.0 %", "<0.1 %", "0.1 %", "99.9 %", ">99.9 %", "100.0 %"]
 
 
-# --- incidents ----------------------------------------------------------------------------------
+# --- health -------------------------------------------------------------------------------------
 
 
 def test_both_removals_of_the_first_round_are_reported() -> None:
     """Its DAG was removed twice and submitted again from its rescue files. The second time only
     two jobs ran, and lost ten hours all the same."""
-    made = recorded(FIXTURES / "first-round")
-    removed = [each for each in incidents(made) if each.kind == "removed"]
-    assert {f"{each.since:%Y-%m-%d %H:%M}" for each in removed if "The DAG" in each.text} == {
+    entries = make_health(recorded(FIXTURES / "first-round")).entries
+    removed = [each for each in entries if each.kind == "removed-by-user" and each.dag]
+    assert {f"{each.since:%Y-%m-%d %H:%M}" for each in removed} == {
         "2025-09-29 16:41",
         "2025-10-29 22:17",
     }
@@ -268,6 +268,6 @@ def test_a_log_that_is_silent_as_often_has_no_gap() -> None:
     """The first round lacks the ends of three executions and nothing else. Its log has an event
     in twenty minutes: that nothing was logged for two hours, as often, is no hole."""
     made = recorded(FIXTURES / "first-round")
-    kinds = [each.kind for each in incidents(made)]
+    kinds = [each.kind for each in make_health(made).entries]
     assert kinds.count("log-damage") == 3
     assert "log-gap" not in kinds
