@@ -67,7 +67,7 @@ def header_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     serious = [e for e in health.open_entries if e.severity is not Severity.NOTE]
     others = len(serious) - max(1, len(group))
     right = join((line((f"{others} more" if others else "", DIM)), hint), line(" "))
-    first = _cause(health, worst, group, status.as_of)
+    first = _cause(health, worst, group, status.as_of, room - width(right) - 2)
     advice = advice_line(worst)
     one = first + line("   ") + advice
     if not group and width(one) + width(right) + 2 <= room:
@@ -99,9 +99,16 @@ def _stopped(health: Health) -> Line:
 
 
 def _cause(
-    health: Health, worst: HealthEntry, group: Sequence[HealthEntry], as_of: datetime | None
+    health: Health,
+    worst: HealthEntry,
+    group: Sequence[HealthEntry],
+    as_of: datetime | None,
+    room: int,
 ) -> Line:
-    """``■ wall-time limit reached (hold 47) · 3 runs``, after the name of a single run."""
+    """``■ wall-time limit reached (hold 47) · 3 runs``, after the name of a single run.
+
+    Where there is no room the cause is cut, not whom it concerns.
+    """
     glyph, style = health_table.mark(worst)
     start = line((f"{glyph} ", style))
     text = plain(worst.heading if group and worst.heading else worst.text, health_table.TEXT_LIMIT)
@@ -113,8 +120,9 @@ def _cause(
         # The text of an entry on one node names it.
         extent = "" if extent == "1 node" else extent
     clock = health_table.removal_clock(worst, as_of)
-    parts = (line((text, style)), line((extent, BOLD)), line((clock, ALARM)))
-    return start + join(parts, DOT)
+    rest = [part for part in (line((extent, BOLD)), line((clock, ALARM))) if width(part)]
+    left = room - width(start) - sum(width(DOT) + width(part) for part in rest)
+    return start + join((crop(line((text, style)), left), *rest), DOT)
 
 
 def _subcause(health: Health, entry: HealthEntry) -> Line:

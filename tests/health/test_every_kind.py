@@ -20,8 +20,12 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.notify.events import find_events, make_message
+from metlmon.tables.health_columns import faulty_runs
+from metlmon.text.spans import Line
+from screens.health.lines import header_lines
 from tests.support.commands import Captured, json_output, run_command, text_output
 from tests.support.records import read_dagdir, stats_input
+from tests.support.static_sessions import opened, session, until
 
 RECORDED: Final = Path(__file__).resolve().parents[2] / "fixtures" / "health"
 
@@ -145,7 +149,13 @@ EVERY_KIND: Final = (
         exits="failed all",
     ),
     Trouble(
-        *("black-hole", "black-hole", COSTLY, "", "Expanse-GPU: 13 starts, 0 epochs"),
+        *(
+            "black-hole",
+            "black-hole",
+            COSTLY,
+            "run0 run2 run3 run4 run5",
+            "Expanse-GPU: 13 starts, 0 epochs",
+        ),
         act="exclude-site",
     ),
     Trouble(
@@ -407,3 +417,53 @@ def test_the_notification_names_the_cause(row: Trouble) -> None:
 def test_without_trouble_only_the_end_is_notified(directory: str) -> None:
     events = find_events(health_of(directory), input_of(directory).status, EVENT_NAMES)
     assert {event.name for event in events} <= {"done"}
+
+
+# --- the screens --------------------------------------------------------------------------------
+
+
+def text_of(content: Line) -> str:
+    return "".join(span[0] for span in content)
+
+
+@every_kind
+def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: Trouble) -> None:
+    health, status = health_of(row.directory), input_of(row.directory).status
+    lines = [text_of(each) for each in header_lines(health, status, 78, roomy=False)]
+    assert all(len(each) <= 78 for each in lines)
+    assert len(lines) <= 4
+    head = "\n".join(lines)
+    entry = first(row)
+    assert (entry.heading or entry.text)[:40] in head
+    assert entry.advice[:40] in head
+    names = row.runs.split()
+    if len(names) == 1:
+        assert f"{names[0]}: " in head
+    elif names and not entry.heading:
+        assert f"{len(names)} runs" in head
+
+
+@every_recording
+def test_faults_only_shows_the_runs_of_open_entries(directory: str) -> None:
+    """Of those above notes: what the header, ``--exit-on`` and notifications count."""
+    health = health_of(directory)
+    serious = [e for e in health.open_entries if e.severity is not NOTE]
+    expected = {name for entry in serious for name in run_names(health, entry)}
+    assert {health.names[run] for run in faulty_runs(health)} == expected
+    row = ROWS.get(directory)
+    if row is not None:
+        assert set(row.runs.split()) <= expected
+
+
+@pytest.mark.parametrize("directory", ["quota", "system-policy-removal", "black-hole"])
+async def test_the_overview_names_the_cause_and_f_shows_the_runs(directory: str) -> None:
+    row, health = ROWS[directory], health_of(directory)
+    async with opened(session(RECORDED / directory, as_of=look(directory)[0]), (80, 24)) as seen:
+        await until(seen, lambda: row.words.split(": ")[0] in seen.text)
+        head = seen.lines[:6]
+        assert any(row.words.split(": ")[0] in each for each in head), seen.text
+        await seen.press("f")
+        shown = {name for name in health.names.values() if f" {name} " in seen.text}
+        assert shown == {health.names[run] for run in faulty_runs(health)}
+        await seen.press("2")
+        await until(seen, lambda: row.words.split(": ")[-1][:30] in seen.text)
