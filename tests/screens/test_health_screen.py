@@ -54,10 +54,10 @@ def test_one_run_is_named_and_the_advice_has_its_key() -> None:
     ]
 
 
-def test_a_long_advice_keeps_the_key_of_the_act() -> None:
+def test_a_long_cause_keeps_its_runs_and_a_long_advice_the_key_of_the_act() -> None:
     long = entry("x" * 99, runs=("a", "b"), act="resubmit", nodes=2)
     lines = header(Health((long,)))
-    assert lines[0].endswith("…  [2]")
+    assert lines[0].endswith("… · 2 runs  [2]")
     assert lines[1].endswith("release [a][U]")
 
 
