@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.model.dag import Dag
@@ -64,6 +66,7 @@ class JobGroups:
         self.outputs = JobOutputs()
         self._settings = settings
         self._names: dict[tuple[str | None, str], str] = {}
+        self._runs: dict[str, str] = {}
 
     def place(self, job: Job) -> str:
         """The name of the node for ``job``, which is added if it is new."""
@@ -74,9 +77,16 @@ class JobGroups:
             name = item if item not in self.parts else f"{item} ({part.group})"
             self._names[part.group, item] = name
             self.dag.workflow.nodes[name] = Node(name, NodeKind.JOB, "", 0)
-            self.parts[name] = part
+            self.parts[name] = replace(part, run=self._run_name(part))
             self.new.append(name)
         return name
+
+    def _run_name(self, part: RunPart) -> str:
+        """The name of a run; of several with the same name, with the batch or uuid of each."""
+        group = part.group or ""
+        if self._runs.setdefault(part.run, group) == group:
+            return part.run
+        return f"{part.run} ({group.strip(':').partition(':')[0]})"
 
     def remove_emptied(self, nodes: dict[NodeKey, NodeRecord]) -> list[str]:
         """Remove the nodes that have lost their last job, also from ``nodes``; return them."""

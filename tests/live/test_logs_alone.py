@@ -163,7 +163,7 @@ def test_two_batches_with_the_same_node_names_are_two_runs(tmp_path: Path) -> No
     dagdir.write("a.log", first.data)
     dagdir.write("b.log", second.data)
     runs = dagdir.reader().snapshot_builder().status().runs
-    assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0", 1)]
+    assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
 
 
 def test_a_post_script_decides_also_without_the_dag(tmp_path: Path) -> None:
