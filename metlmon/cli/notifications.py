@@ -50,6 +50,7 @@ def notify_once(
     ``at_once``: whenever the last message was sent.
     """
     from metlmon.notify.delivery import Delivery
+    from metlmon.notify.events import is_complete
 
     if getattr(options, "as_of", None):
         raise InputError("--notify is about the present: leave out --as-of")
@@ -59,12 +60,14 @@ def notify_once(
     channels = terminal_channels(settings)
     if not channels:
         raise InputError(NO_CHANNEL)
-    events = current_events(reader, settings)
-    live = reader.snapshot_builder().live
+    events, status = current_events(reader, settings), reader.snapshot_builder().status()
+    complete = reader.error is None and is_complete(status)
     delivery = Delivery(Path(reader.path_given), channels, settings.interval)
     deadline = time.monotonic() + LOCKED_SECONDS
     while True:
-        state = delivery.deliver(events, live=live, now=time.time(), at_once=at_once)
+        state = delivery.deliver(
+            events, live=status.live, complete=complete, now=time.time(), at_once=at_once
+        )
         if not state.locked or time.monotonic() > deadline:
             break
         time.sleep(LOCK_SECONDS)

@@ -18,7 +18,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
-from metlmon.notify.events import Event, find_events
+from metlmon.notify.events import Event, find_events, is_complete
 from metlmon.snapshot.row_text import counted_states
 from metlmon.snapshot.types import DagRow, GpuHours, Status
 from metlmon.stats.estimates import Interval, make_forecast
@@ -67,7 +67,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     of further entries; ``advice``: on the worst one. ``since_seen``: what has
     changed since the user last looked at it. ``remaining`` or
     ``completed_at`` tell when it is done; ``no_eta`` why that is not known. ``events``: what
-    there is to notify about.
+    there is to notify about; ``complete``: no file was unreadable.
     """
 
     as_of: datetime | None
@@ -90,6 +90,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     no_eta: str | None
     events: tuple[Event, ...] = ()
+    complete: bool = True
 
 
 class HomeSummary(Struct, frozen=True, kw_only=True):
@@ -147,6 +148,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         completed_at=forecast.completed_at,
         no_eta=forecast.missing_reason,
         events=find_events(health, status, EVENT_NAMES),
+        complete=reader.error is None and is_complete(status),
     )
 
 

@@ -93,21 +93,32 @@ class Delivery:
         """The record where no file can be written."""
 
     def deliver(
-        self, events: Sequence[Event], *, live: bool, now: float, at_once: bool = False
+        self,
+        events: Sequence[Event],
+        *,
+        live: bool,
+        now: float,
+        complete: bool = True,
+        at_once: bool = False,
     ) -> DeliveryState:
         """Send those of the events that were not sent before, as one message.
 
         ``events``: all that hold. Those of an ensemble that was never seen before and is not
-        ``live`` are old, and are not sent. ``now``: seconds since the epoch. ``at_once``:
-        whenever the last message was sent. Blocks while the channels send.
+        ``live`` are old, and are not sent. ``now``: seconds since the epoch. ``complete``: an
+        event that is missing is over; else it may be in a file that could not be read.
+        ``at_once``: whenever the last message was sent. Blocks while the channels send.
         """
         if self._path is None:
-            return self._update(None, events, live=live, now=now, at_once=at_once)
+            return self._update(
+                None, events, live=live, now=now, complete=complete, at_once=at_once
+            )
         with state_lock(self._path) as locked:
             if not locked:
                 return DeliveryState(wait=LOCKED_SECONDS, locked=True)
             record = read_state(self._path, SentRecord)
-            return self._update(record, events, live=live, now=now, at_once=at_once)
+            return self._update(
+                record, events, live=live, now=now, complete=complete, at_once=at_once
+            )
 
     def _update(
         self,
@@ -116,6 +127,7 @@ class Delivery:
         *,
         live: bool,
         now: float,
+        complete: bool,
         at_once: bool,
     ) -> DeliveryState:
         """Send, and write the new record. ``before``: the one in the file."""
@@ -125,7 +137,10 @@ class Delivery:
         old = before or SentRecord()
         known = {(key := _hash(event)): (event, old.events.get(key)) for event in events}
         record = SentRecord(
-            {key: _follow(event, of_old, unsent) for key, (event, of_old) in known.items()},
+            {
+                **({} if complete else old.events),
+                **{key: _follow(event, of_old, unsent) for key, (event, of_old) in known.items()},
+            },
             {name: replace(channel) for name, channel in old.channels.items()},
         )
         if record != before:

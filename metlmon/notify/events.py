@@ -28,6 +28,9 @@ MAX_NAME: Final = 48
 LINES: Final = 5
 """Events that a message lists; the others are counted."""
 
+UNREAD: Final = ("unreadable", "missing-log")
+"""Kinds of warnings about files that were not read."""
+
 URGENT: Final = (Severity.STOPPED.value, Severity.BLOCKED.value)
 
 MENTIONS: Final = re.compile(r"@(?=everyone\b|here\b|channel\b|all\b)|<(?=[!@#])")
@@ -133,6 +136,11 @@ def find_events(health: Health, status: Status, about: Collection[str]) -> tuple
         (urgent if event.severity in URGENT else others).append(event)
     wanted = (event for event in (*urgent, *others) if event.name in about)
     return tuple(islice(wanted, MAX_EVENTS))
+
+
+def is_complete(status: Status) -> bool:
+    """Whether all logs and DAGMan's files could be read; else an event may be missing."""
+    return not any(notice.kind in UNREAD for notice in status.warnings)
 
 
 def _name(entry: HealthEntry) -> str | None:

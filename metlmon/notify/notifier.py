@@ -31,6 +31,7 @@ class _Ensemble(Struct):
     events: Sequence[Event] = ()
     live: bool = False
     as_of: datetime | None = None
+    complete: bool = True
     keys: tuple[tuple[str, int], ...] | None = None
     due: float | None = None
     delivery: Delivery | None = None
@@ -72,18 +73,25 @@ class Notifier:
         return tuple(dict.fromkeys(text for each in ensembles for text in each.problems))
 
     def update(
-        self, dagdir: Path, events: Sequence[Event], *, live: bool, as_of: datetime | None
+        self,
+        dagdir: Path,
+        events: Sequence[Event],
+        *,
+        live: bool,
+        as_of: datetime | None,
+        complete: bool = True,
     ) -> None:
         """Take what holds in an ensemble at ``as_of``; returns at once.
 
-        What is a little older than the last update comes from a slower reader, and is ignored.
+        ``complete``: as for :meth:`metlmon.notify.delivery.Delivery.deliver`. What is a little
+        older than the last update comes from a slower reader, and is ignored.
         """
         with self._lock:
             ensemble = self._ensembles.setdefault(dagdir, _Ensemble(dagdir))
             if _is_outdated(as_of, ensemble.as_of):
                 return
             ensemble.as_of = as_of
-            ensemble.events, ensemble.live = events, live
+            ensemble.events, ensemble.live, ensemble.complete = events, live, complete
             keys = tuple((event.key, event.runs) for event in events)
             if keys == ensemble.keys:
                 return
@@ -119,13 +127,14 @@ class Notifier:
 
     def _deliver(self, ensemble: _Ensemble, now: float) -> None:
         with self._lock:
-            events, live, ensemble.due = ensemble.events, ensemble.live, None
+            events, live, complete = ensemble.events, ensemble.live, ensemble.complete
+            ensemble.due = None
         try:
             if ensemble.delivery is None:
                 ensemble.delivery = Delivery(
                     ensemble.dagdir, self._channels, self.settings.interval
                 )
-            state = ensemble.delivery.deliver(events, live=live, now=time())
+            state = ensemble.delivery.deliver(events, live=live, complete=complete, now=time())
         except Exception as error:  # One ensemble must not stop the others.
             ensemble.problems = (describe_error("notifications failed", error),)
             return

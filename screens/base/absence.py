@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from metlmon.config.settings import NotifySettings
 from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.types import Status
 from screens.base.last_look import LastLook
 from screens.base.stats_worker import StatsWorker, has_job_files
 
@@ -64,8 +63,8 @@ class Absence:
         self.last_look.see(status)
         if self.last_look.has_ended:
             self._application.run_in_thread(self.last_look.save)
-        if self.notifier is not None and not snapshot.error:
-            self._notify(self.notifier, status, stats)
+        if self.notifier is not None:
+            self._notify(self.notifier, snapshot, stats)
 
     def take_home(self, summaries: Iterable[HomeSummary]) -> None:
         """Take what Home knows of each ensemble but the one that is open."""
@@ -76,19 +75,24 @@ class Absence:
         about = self.notifier.settings.about
         for summary in summaries:
             figures, is_open = summary.figures, summary.path == self._dagdir
-            if is_open or figures is None or summary.phase is not Phase.READ or summary.error:
+            if is_open or figures is None or summary.phase is not Phase.READ:
                 continue
             events = tuple(event for event in figures.events if event.name in about)
-            path = Path(summary.path)
-            self.notifier.update(path, events, live=figures.live, as_of=figures.as_of)
+            self.notifier.update(
+                Path(summary.path),
+                events,
+                live=figures.live,
+                as_of=figures.as_of,
+                complete=figures.complete,
+            )
 
     def _load(self, last_look: LastLook, dagdir: str) -> None:
         last_look.load(Path(dagdir))
         self._application.content_changed()
 
-    def _notify(self, notifier: Notifier, status: Status, stats: StatsWorker) -> None:
+    def _notify(self, notifier: Notifier, snapshot: Snapshot, stats: StatsWorker) -> None:
         """Give what holds now to the notifier, once all files have been read."""
-        from metlmon.notify.events import find_events
+        from metlmon.notify.events import find_events, is_complete
 
         stats.watch_job_files()
         # Requested first, it is evaluated first: if the second is true, it is not older.
@@ -96,9 +100,14 @@ class Absence:
         complete = stats.value(has_job_files)
         health = stats.value(make_health)
         if complete and health is not None:
-            events = find_events(health, status, notifier.settings.about)
-            dagdir = Path(status.dagdir)
-            notifier.update(dagdir, events, live=status.live, as_of=status.as_of)
+            status = snapshot.status
+            notifier.update(
+                Path(status.dagdir),
+                find_events(health, status, notifier.settings.about),
+                live=status.live,
+                as_of=status.as_of,
+                complete=snapshot.error is None and is_complete(status),
+            )
 
     def news(self, snapshot: Snapshot | None) -> str:
         """What has changed since somebody last looked; empty if that is not new."""

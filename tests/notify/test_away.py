@@ -144,6 +144,23 @@ def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: 
     assert "no connection" in err
 
 
+def test_what_cannot_be_read_has_not_ended(
+    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dagdir.hold()
+    log = dagdir.path / "metl.log"
+    with WebListener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 0")
+        run_command("status --notify", capsys, dagdir.path)
+        hidden = log.rename(dagdir.path / "elsewhere")
+        log.mkdir()
+        run_command("status --notify", capsys, dagdir.path)
+        log.rmdir()
+        hidden.rename(log)
+        run_command("status --notify", capsys, dagdir.path)
+    assert len(listener.requests) == 1
+
+
 def test_status_of_several_sends_for_each(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
 ) -> None:

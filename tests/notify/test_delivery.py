@@ -73,6 +73,14 @@ def test_what_is_over_and_comes_again_is_new(dagdir: Path) -> None:
     assert channel.sent == [["a", "b"], ["a"]]
 
 
+def test_what_may_be_in_an_unreadable_file_is_not_over(dagdir: Path) -> None:
+    channel = RecordingChannel()
+    for hour, (keys, complete) in enumerate([("a", True), ("b", False), ("ab", True)], start=1):
+        delivery = Process(dagdir, channel).delivery
+        delivery.deliver(events(keys), live=True, now=3600 * hour, complete=complete)
+    assert channel.sent == [["a"], ["b"]]
+
+
 def test_what_concerns_twice_as_many_runs_is_sent_again(dagdir: Path) -> None:
     channel = RecordingChannel()
     sent = []
