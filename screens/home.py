@@ -85,6 +85,7 @@ class HomeScreen(ListScreen):
         self._columns: Memo[list[Column[HomeRow]]] = Memo()
         self._widest: Memo[dict[str, int]] = Memo()
         self._opening: str | None = None
+        self._open: str | None = None
         self._to_drop: str | None = None
         self._announced = False
 
@@ -100,6 +101,9 @@ class HomeScreen(ListScreen):
         # The message may come late, when another ensemble has been opened.
         if self.is_current:
             self.context.close_ensemble()
+            if self._open is not None:
+                self.home.look_again(self._open)
+                self._open = None
         super().on_screen_resume()
 
     def _announce(self) -> None:
@@ -234,11 +238,11 @@ class HomeScreen(ListScreen):
         self.show_message(f"opening {plain(os.path.basename(key), 40)}…")
 
     def _opened(self, opened: FeedAndPool | str) -> None:
-        self._opening = None
+        path, self._opening = self._opening, None
         if isinstance(opened, str):
             self.show_message(opened)
         else:
-            self._message = ""
+            self._message, self._open = "", path
             self.context.show_ensemble(opened)
 
     # --- the user's list --------------------------------------------------------------------

@@ -56,7 +56,12 @@ class HomeFeed:
         """Replace the paths below which ensembles are searched."""
         self.request = msgspec.structs.replace(self.request, paths=tuple(paths))
         with self._lock:
-            self._send()
+            self._send(self.request)
+
+    def look_again(self, path: str) -> None:
+        """Say that the user has looked at this ensemble, which is not new any more."""
+        with self._lock:
+            self._send(msgspec.structs.replace(self.request, again=path))
 
     def stop(self) -> None:
         """End the process; returns when it has ended."""
@@ -98,7 +103,7 @@ class HomeFeed:
                     stderr=stderr,
                     start_new_session=True,
                 )
-                self._send()
+                self._send(self.request)
         except OSError as error:
             return f"the process that reads the ensembles cannot be started: {error}"
         if self._stopped.is_set():
@@ -119,13 +124,13 @@ class HomeFeed:
         reason = next((f": {text.strip()}" for text in reversed(lines) if text.strip()), "")
         return f"the process that reads the ensembles ended (status {status}){reason}"
 
-    def _send(self) -> None:
-        """Send the request; the lock is held."""
+    def _send(self, request: HomeRequest) -> None:
+        """Send a request; the lock is held."""
         process = self._process
         if process is not None and process.stdin is not None and not process.stdin.closed:
             # A process that has ended gets it when it is started again.
             with suppress(OSError):
-                process.stdin.write(msgspec.json.encode(self.request) + b"\n")
+                process.stdin.write(msgspec.json.encode(request) + b"\n")
                 process.stdin.flush()
 
     def _apply(self, update: HomeUpdate) -> None:

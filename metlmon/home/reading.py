@@ -50,6 +50,9 @@ CHECK_SECONDS: Final = 30.0
 CLOCK_SECONDS: Final = 900.0
 """Age at which the figures of a live ensemble are computed again although nothing changed."""
 
+AGAIN_SECONDS: Final = 1.0
+"""Pause before an ensemble at which the user has looked is checked."""
+
 RETRY_SECONDS: Final = 30.0
 """Pause before a directory that could not be read is tried again."""
 
@@ -171,6 +174,12 @@ class HomeReader:
             self._search, self._next_search = None, float("-inf")
         if queue_error != self._queue_error:
             self._queue_error, self._state_changed = queue_error, True
+
+    def look_again(self, path: str) -> None:
+        """Check the files of an ensemble soon; what the user saw of it is being written now."""
+        entry = self._entries.get(path)
+        if entry is not None:
+            entry.due = min(entry.due, self._clock() + AGAIN_SECONDS)
 
     def stored(self) -> list[StoredSummary]:
         """The summaries to be stored for the next session."""

@@ -39,12 +39,14 @@ class HomeRequest(Struct, frozen=True):
     """The paths below which ensembles are searched.
 
     ``queue``: also the directories of the user's DAGMan jobs in the queue. ``quiet``: one of the
-    paths that has no line if there is no ensemble below it.
+    paths that has no line if there is no ensemble below it. ``again``: an ensemble at which the
+    user has looked: what is new since then is found soon.
     """
 
     paths: tuple[str, ...] = ()
     queue: bool = False
     quiet: str | None = None
+    again: str | None = None
 
 
 class _StoredFile(Struct, frozen=True):
@@ -102,6 +104,8 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 request = msgspec.json.decode(line, type=HomeRequest)
+                if request.again is not None:
+                    reader.look_again(request.again)
             if request.queue and queue is None:
                 queue = QueueDagdirs()
             if queue is None:

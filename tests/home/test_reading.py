@@ -236,7 +236,8 @@ def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> Non
     watch = Watch(tmp_path / "ens")
     assert (figures(watch.settle()["ens"]).since_seen or "").endswith(": 3 epochs done")
     save_last_seen(tmp_path / "ens", now)
-    assert figures(watch.later()["ens"]).since_seen is None
+    watch.reader.look_again(str(tmp_path / "ens"))
+    assert figures(watch.later(2.0)["ens"]).since_seen is None
 
 
 def test_nothing_is_written_into_a_dagdir(tmp_path: Path) -> None:

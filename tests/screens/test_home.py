@@ -105,20 +105,21 @@ async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed() -> None:
 @pytest.mark.parametrize("key", ["q", "escape"])
 async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
     rescue, holds = (summary(FIXTURES / name, "done") for name in ("rescue", "holds"))
-    async with shown(FakeHome(rescue, holds)) as seen:
+    async with shown(home := FakeHome(rescue, holds)) as seen:
         await seen.press("down")
         assert "rescue" in seen.under_cursor
         await seen.press("enter")
         await until(seen, lambda: "goodput" in seen.text)
         assert name_of_screen(seen.app.screen) == "overview"
-        assert "rescue" in seen.lines[0]
+        assert "rescue" in "".join(seen.lines[:3])
         await seen.press("3", key, key) if key == "q" else await seen.press(key)
         assert name_of_screen(seen.app.screen) == "home"
         assert "rescue" in seen.under_cursor
         assert isinstance(seen.app.feed, NullFeed)
+        assert home.looked_at == [rescue.path]
         await seen.press("up", "enter")
         await until(seen, lambda: "goodput" in seen.text)
-        assert "holds" in seen.lines[0]
+        assert "holds" in "".join(seen.lines[:3])
 
 
 async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
@@ -174,7 +175,7 @@ async def test_the_palette_opens_an_ensemble() -> None:
     async with shown(FakeHome(summary(FIXTURES / "rescue"))) as seen:
         await seen.press("colon", *"rescue", "enter")
         await until(seen, lambda: "goodput" in seen.text)
-        assert "rescue" in seen.lines[0]
+        assert "rescue" in "".join(seen.lines[:3])
 
 
 async def test_other_screens_are_those_of_one_ensemble() -> None:

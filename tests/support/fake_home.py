@@ -73,9 +73,13 @@ class FakeHome(HomeFeed):
         super().__init__(["/data"])
         self._apply(HomeUpdate(summaries=summaries))
         self.changed: Callable[[], None] = lambda: None
+        self.looked_at: list[str] = []
 
     def start(self, on_change: Callable[[], None]) -> None:
         self.changed = on_change
+
+    def look_again(self, path: str) -> None:
+        self.looked_at.append(path)
 
     def give(self, *summaries: HomeSummary, removed: tuple[str, ...] = ()) -> None:
         self._apply(HomeUpdate(summaries=summaries, removed=removed))
