@@ -240,8 +240,16 @@ ERRNO_CODES: Final = frozenset({6, 7, 8, 9, 10, 12, 13, 14, 22})
 """Hold codes whose subcode is an errno."""
 
 
+OUT_OF_RESOURCES: Final = 34
+
+RESOURCES: Final = {"memory limit": 102, "memory usage": 102, "disk usage": 104}
+"""Subcodes by words of the reason: since HTCondor 23 the starter logs 0."""
+
+
 def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
-    """The advice on a hold; by its reason where that names a full disk."""
+    """The advice on a hold; by its reason where that names a full disk, or the resource."""
+    if code == OUT_OF_RESOURCES and (code, subcode) not in HOLD_ADVICE:
+        subcode = next((sub for word, sub in RESOURCES.items() if word in (reason or "")), subcode)
     known = HOLD_ADVICE.get((code, subcode)) if code is not None else None
     if known is None and is_quota(code, subcode, reason):
         return QUOTA

@@ -55,13 +55,16 @@ class Failures:
         return {each.job: each for each in self._facts.bad if each.job in jobs}
 
     def _add(self, fault: NodeFault, end: ExecutionEntry | None) -> None:
-        kind, cause = _cause(fault, end)
-        group = self._groups.get((kind, cause))
+        key = kind, cause = _cause(fault, end)
+        group = self._groups.get(key)
         if group is None:
             advice, act = KIND_ADVICE[kind]
             reason = fault.reason or (end.reason if end is not None else None)
-            group = self._groups[kind, cause] = Group(
-                kind, cause, is_open=True, advice=advice, act=act, reason=reason
+            error = _dagman_error(self._facts, fault.dag) if kind == "submit-failed" else None
+            if error is not None:
+                cause, reason = _script_words("submit", error), error
+            group = self._groups[key] = Group(
+                kind, key[1], is_open=True, advice=advice, act=act, reason=reason
             )
             group.fields["text"] = cause
         group.add_fault(fault)
@@ -216,14 +219,7 @@ def _ended_dag(
         return
     nodes = f"{count(undone, 'node')} not done"
     if row.state is DagState.FAILED:
-        error = next(
-            (
-                notice.text
-                for notice in facts.status.warnings
-                if notice.kind == "dagman-error" and notice.file == f"{row.file}.dagman.out"
-            ),
-            None,
-        )
+        error = _dagman_error(facts, row.file)
         text = error or f"{row.file} failed: {nodes}"
         yield _dag_entry(
             facts, row, "dag-failed", text, blocked=blocked, runs=tuple(runs), reason=error
@@ -247,6 +243,13 @@ def _ended_dag(
             reason=row.removal,
             policy=policy,
         )
+
+
+def _dagman_error(facts: Facts, file: str) -> str | None:
+    """The newest error in the ``.dagman.out`` of a DAG."""
+    name = f"{file}.dagman.out"
+    errors = (n.text for n in facts.status.warnings if n.kind == "dagman-error" and n.file == name)
+    return next((text.removeprefix("DAGMan: ") for text in errors), None)
 
 
 def _dag_entry(

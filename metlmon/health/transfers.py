@@ -71,9 +71,11 @@ def stalled_transfers(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]
             longest = max(t.seconds or 0.0 for t in group)
             failed = sum(t.outcome in ("unfinished", "aborted") for t in group)
             usual = usual_seconds(direction, site)
+            several = len(group) > 1
+            took = f"{'have' if several else 'has'} taken" if ongoing else "took"
             text = (
-                f"{count(len(group), f'{direction} transfer')}{f' at {site}' if site else ''} took "
-                f"{'up to ' if len(group) > 1 else ''}{age(longest)}"
+                f"{count(len(group), f'{direction} transfer')}{f' at {site}' if site else ''} "
+                f"{took} {'up to ' if several else ''}{age(longest)}"
             )
             text += f"; usual is {age(usual)}" if usual is not None else ""
             if failed == len(group):

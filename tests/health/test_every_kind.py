@@ -134,7 +134,7 @@ EVERY_KIND: Final = (
         exits="failed all",
     ),
     Trouble(
-        *("submit-failed", "submit-failed", STOPPED, "run0", "submission failed"),
+        *("submit-failed", "submit-failed", STOPPED, "run0", "failed to create job classad"),
         *(2, "resubmit"),
         exits="failed all",
     ),
@@ -159,7 +159,7 @@ EVERY_KIND: Final = (
         act="exclude-site",
     ),
     Trouble(
-        *("stalled-transfer", "transfer-stalled", COSTLY, "run0", "input transfer"),
+        *("stalled-transfer", "transfer-stalled", COSTLY, "run0", "1 input transfer has taken 2h"),
         act="vacate",
         hours=2,
     ),

@@ -369,7 +369,7 @@ def test_a_silent_transfer(tmp_path: Path) -> None:
     log.add("040", cluster, "Started transferring input files\n\tTransferring to host: <1.2.3.4:5>")
     health = health_of(write(tmp_path, TWO_RUNS, log), log.time + timedelta(hours=2))
     entry = only(health, "transfer-stalled")
-    assert entry.text.startswith("1 input transfer took 2h")
+    assert entry.text.startswith("1 input transfer has taken 2h")
     assert (entry.act, entry.jobs) == ("vacate", ((cluster, 0),))
 
 
