@@ -90,7 +90,10 @@ class Failures:
 
 def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
     if fault.part in PARTS and fault.reason is not None:
-        return PARTS[fault.part], _script_words(fault.part, fault.reason)
+        if fault.part == "submit":
+            error = (fault.error or fault.reason).replace("on Line", "on line").rstrip(" :")
+            return PARTS[fault.part], f"submission failed: {error}"
+        return PARTS[fault.part], fault.reason
     if end is not None:
         outcome = end.outcome
         cause = cause_of(outcome, end.code, end.reason, end.return_value, end.signal)
@@ -101,10 +104,6 @@ def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
     if fault.retries or fault.attempts > 1:
         return "retries-exhausted", cause
     return ("run-failed" if fault.training else "node-failed"), cause
-
-
-def _script_words(part: str, reason: str) -> str:
-    return f"submission failed: {reason}" if part == "submit" else reason
 
 
 def _text(group: Group) -> str:

@@ -29,6 +29,9 @@ MAX_UNKNOWN_NODES: Final = 1000
 """Stored names of nodes that the DAG file does not have: enough for a warning."""
 
 SUBMIT_FAILURE: Final = "submit failure"
+SUBMIT_ERROR: Final = "of submit file:"
+"""Part of an error in a submit description: ``on Line 8 of submit file: …``."""
+
 """DAGMan's reason for giving up on a node whose submission failed too often."""
 
 
@@ -179,12 +182,19 @@ class DagReports:
                 else NodeReportKind.JOB_FAILED
             )
         if kind is not None:
-            if line.text == SUBMIT_FAILURE:
-                kind = NodeReportKind.SUBMIT_FAILED
+            text = line.text
+            if text == SUBMIT_FAILURE:
+                kind, text = NodeReportKind.SUBMIT_FAILED, self._submit_error()
             cluster = line.cluster if kind is NodeReportKind.SUBMITTED else None
-            report = NodeReport(kind, line.time, value=line.value, text=line.text, cluster=cluster)
+            report = NodeReport(kind, line.time, value=line.value, text=text, cluster=cluster)
             self._add_report(name, report)
         return name
+
+    def _submit_error(self) -> str | None:
+        """What was wrong with the submit description, logged just before the failure."""
+        process = self._writing_process()
+        error = process.error if process is not None else None
+        return error if error is not None and SUBMIT_ERROR in error else None
 
     def reset_out(self) -> None:
         """Reset what was read from ``.dagman.out``, which was replaced."""

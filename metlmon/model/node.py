@@ -83,11 +83,13 @@ class NodeFailure(Struct, frozen=True):
 
     ``part``: pre (PRE script), submit (submission), post (POST script) or job. ``text``: as
     in StatusDetails of the node status file. ``value``: return value, or minus the signal.
+    ``error``: what was wrong with its submit description.
     """
 
     part: str
     text: str
     value: int | None = None
+    error: str | None = None
 
 
 class NodeState(Struct, frozen=True):
@@ -510,7 +512,9 @@ class NodeStateResolver:
         is_in_events = post is not None or (result is not None and result.state in FAILED_JOB)
         if older or (part in ("job", "post") and is_in_events):
             return None, None
-        return time, NodeFailure(part, details or failure_text(part, value), value)
+        submit = last is not None and last.kind is NodeReportKind.SUBMIT_FAILED
+        error = last.text if last is not None and submit else None
+        return time, NodeFailure(part, details or failure_text(part, value), value, error)
 
     def _exit_codes(
         self, result: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None

@@ -377,6 +377,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         retries=node.retries,
         part=failure.part if failure is not None else None,
         reason=failure.text if failure is not None else None,
+        error=failure.error if failure is not None else None,
         failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
         subdag=builder.subdag_key(key) if node.subdag is not None else None,
     )

@@ -335,7 +335,8 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
     :class:`EpochEntry`; True for other nodes. ``job``: the job that determines the state.
     ``attempts``: its executions, without any its submissions; ``retries``: its RETRY count.
-    ``part`` and ``reason``: as in :class:`FailedEpoch`. ``failed_ancestor``: the key of the failed
+    ``part`` and ``reason``: as in :class:`FailedEpoch`; ``error``: what was wrong with its submit
+    description. ``failed_ancestor``: the key of the failed
     node behind which a futile one is. ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
     """
 
@@ -353,6 +354,7 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     retries: int = 0
     part: str | None = None
     reason: str | None = None
+    error: str | None = None
     failed_ancestor: NodeKey | None = None
     subdag: str | None = None
 

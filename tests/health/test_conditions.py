@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NODE = "run0-train_epoch0"
 
 
@@ -129,3 +132,19 @@ def test_the_removal_clock_is_shown(tmp_path: Path) -> None:
     )
     assert since_text(entry, START + timedelta(days=29)) == "held 29d, removed in 1d"
     assert since_text(entry, START + timedelta(days=31)) == "held 31d, to be removed now"
+
+
+def test_the_json_of_an_ensemble_with_warnings() -> None:
+    """Warnings are objects of another module, which nothing else of this command needs."""
+    path = FIXTURES / "health" / "dag-changed"
+    process = subprocess.run(
+        [sys.executable, "-m", "metlmon", "health", str(path), "--json"],
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(process.stdout)["warnings"]
+
+
+def test_an_error_in_a_submit_description_is_named(capsys: Captured) -> None:
+    printed = run_command("health", capsys, FIXTURES / "health" / "submit-failed")[1]
+    assert "submission failed: on line 0 of submit file: failed to create job classad" in printed
