@@ -58,8 +58,6 @@ def _words(hold: HoldEntry, advice: Advice) -> str:
         length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         what = "wall-time limit" if hold.code == 47 else "allowed job duration"
         return f"{what} of {duration(length.total_seconds())} reached"
-    if hold.code == 34 and "memory" in reason:
-        return "memory limit reached"
     if is_quota(hold.code, hold.subcode, reason):
         return advice.title
     policy = find_policy(reason)

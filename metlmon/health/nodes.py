@@ -59,10 +59,7 @@ class Failures:
         group = self._groups.get(key)
         if group is None:
             advice, act = KIND_ADVICE[kind]
-            reason = fault.reason or (end.reason if end is not None else None)
-            error = _dagman_error(self._facts, fault.dag) if kind == "submit-failed" else None
-            if error is not None:
-                cause, reason = _script_words("submit", error), error
+            reason = fault.error or fault.reason or (end.reason if end is not None else None)
             group = self._groups[key] = Group(
                 kind, key[1], is_open=True, advice=advice, act=act, reason=reason
             )
@@ -91,7 +88,7 @@ class Failures:
 def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
     if fault.part in PARTS and fault.reason is not None:
         if fault.part == "submit":
-            error = (fault.error or fault.reason).replace("on Line", "on line").rstrip(" :")
+            error = (fault.error or fault.reason).rstrip(" :")
             return PARTS[fault.part], f"submission failed: {error}"
         return PARTS[fault.part], fault.reason
     if end is not None:

@@ -147,4 +147,4 @@ def test_the_json_of_an_ensemble_with_warnings() -> None:
 
 def test_an_error_in_a_submit_description_is_named(capsys: Captured) -> None:
     printed = run_command("health", capsys, FIXTURES / "health" / "submit-failed")[1]
-    assert "submission failed: on line 0 of submit file: failed to create job classad" in printed
+    assert "submission failed: on Line 0 of submit file: failed to create job classad" in printed
