@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -66,12 +66,13 @@ class Facts:
     def _sort_jobs(self) -> None:
         """Sort the jobs by what the rules look at; most are completed, and in none of these."""
         needed = {fault.job for fault in self.faults.values() if fault.job is not None}
+        queued = []
         for job in self.ledger.jobs:
             if job.job in needed:
                 self.jobs[job.job] = job
             state = job.state
-            if state in ACTIVE:
-                self.jobs_queued += not job.dagman and bool(job.states)
+            if state in ACTIVE and not job.dagman and job.states:
+                queued.append(job)
             if state is _HELD:
                 self.held.append(job)
             elif job.holds:
@@ -82,6 +83,18 @@ class Facts:
                 self.idle.append(job)
             elif state is _FAILED and job.node is None:
                 self.strays_failed.append(job)
+        self.jobs_queued = len(queued)
+        if queued and not self.status.live:
+            self.jobs_queued -= self._count_superseded(queued)
+
+    def _count_superseded(self, queued: Sequence[JobEntry]) -> int:
+        """How many of these jobs are over, unlogged: their nodes were submitted again since."""
+        newest: dict[NodeKey, int] = {}
+        keys = {job.key for job in queued}
+        for job in self.ledger.jobs:
+            if job.key is not None and job.key in keys:
+                newest[job.key] = max(job.job[0], newest.get(job.key, 0))
+        return sum(job.key is not None and job.job[0] < newest[job.key] for job in queued)
 
     def seconds_between(self, start: datetime, end: datetime) -> float:
         return self.ledger.seconds_between(start, end)

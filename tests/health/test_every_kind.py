@@ -363,6 +363,7 @@ def test_both_commands_have_the_entries_of_health(directory: str, capsys: Captur
     assert keys == [(e.key, e.kind, e.open, e.text, list(e.runs)) for e in health.entries]
     assert output["runs_stopped"] == health.runs_stopped
     assert output["epochs_left"] == health.epochs_left
+    assert output["jobs_queued"] == sum(job["in_queue"] for job in said(directory)["jobs"])
 
 
 @every_recording
