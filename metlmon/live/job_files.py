@@ -309,11 +309,13 @@ class TrainingFiles:
 
     def _job_output(self, job: JobEntry, builder: SnapshotBuilder) -> _Output | None:
         name = builder.output_file(*job.job)
+        # Resolving a path takes twenty times as long, and a copy may lack all of them.
+        if name is None or not os.path.lexists(f"{self._dagdir}/{name}"):
+            return None
         try:
-            path = None if name is None else str(output_file(self._dagdir, name))
+            return _Output(str(output_file(self._dagdir, name)), name, job.epoch)
         except UnreadableFile:
             return None
-        return None if name is None or path is None else _Output(path, name, job.epoch)
 
     def progress_lines(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, Streamed]:
         """Return the newest progress line of every running job.
