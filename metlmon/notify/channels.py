@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,10 @@ from metlmon.text.formatting import plain
 BELL: Final = "\x07"
 
 WEBHOOK_SECONDS: Final = 10.0
-"""Time-out of connecting, and of each answer."""
+"""Time-out of connecting, and of each part of the answer."""
+
+WEBHOOK_TOTAL_SECONDS: Final = 20.0
+"""Time-out of all of it, also of a name server that does not answer."""
 
 COMMAND_SECONDS: Final = 30.0
 
@@ -197,6 +201,25 @@ class WebhookChannel:
         return str(self._url)
 
     def send(self, message: Message) -> None:
+        errors: list[SendError | None] = []
+
+        def post() -> None:
+            try:
+                self._post(message)
+            except SendError as error:
+                errors.append(error)
+            else:
+                errors.append(None)
+
+        # No time-out of the standard library is for the whole.
+        thread = threading.Thread(target=post, name="metlmon-webhook", daemon=True)
+        thread.start()
+        thread.join(WEBHOOK_TOTAL_SECONDS)
+        error = errors[0] if errors else SendError("no answer in time")
+        if error is not None:
+            raise error
+
+    def _post(self, message: Message) -> None:
         # Imported here: most people have no webhook.
         from http.client import HTTPException
         from urllib.error import HTTPError, URLError

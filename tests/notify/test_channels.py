@@ -112,6 +112,12 @@ def test_a_listener_that_never_answers_is_not_waited_for(monkeypatch: pytest.Mon
         WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
 
 
+def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "WEBHOOK_TOTAL_SECONDS", 0.2)
+    with WebListener(drips=True) as listener, pytest.raises(SendError, match="no answer in time"):
+        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
+
+
 @pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])
 def test_what_is_for_this_host_goes_through_no_proxy(
     monkeypatch: pytest.MonkeyPatch, proxy: str

@@ -20,10 +20,17 @@ class PostedRequest(NamedTuple):
 
 
 class WebListener:
-    """Answers every request with ``code``, or never with ``answers=False``."""
+    """Answers every request with ``code``, or never with ``answers=False``.
+
+    ``drips``: its answer has no end.
+    """
 
     def __init__(
-        self, code: int = 200, headers: Mapping[str, str] | None = None, answers: bool = True
+        self,
+        code: int = 200,
+        headers: Mapping[str, str] | None = None,
+        answers: bool = True,
+        drips: bool = False,
     ) -> None:
         self.requests: list[PostedRequest] = []
         self.arrived = threading.Event()
@@ -40,6 +47,9 @@ class WebListener:
                     listener._closed.wait()
                     return
                 self.send_response(code)
+                while drips and not listener._closed.wait(0.02):
+                    self.send_header("X-More", "to come")
+                    self.flush_headers()
                 for name, value in (headers or {}).items():
                     self.send_header(name, value)
                 self.end_headers()
@@ -53,6 +63,8 @@ class WebListener:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        # Whoever posted may not wait for the answer.
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self._server.server_port}{path}"
