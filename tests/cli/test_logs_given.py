@@ -60,6 +60,18 @@ def test_commands_take_several_logs(capsys: Captured, logs: Dagdir, command: str
     assert of_files | {"dagdir": ""} == of_directory | {"dagdir": ""}
 
 
+def test_nodes_and_epochs_of_no_dag_have_none(capsys: Captured, logs: Dagdir) -> None:
+    nodes = json.loads(printed(capsys, "nodes", str(logs.path), "--json"))["nodes"]
+    assert [(node["dag"], node["in_dag"], node["node"]) for node in nodes] == [
+        (None, None, "7.0"),
+        (None, None, "8.0"),
+    ]
+    run = json.loads(printed(capsys, "run", "7", str(logs.path), "--json"))
+    assert [(row["dag"], row["epoch"], row["jobs"]) for row in run["epochs"]] == [
+        (None, None, ["7.0"])
+    ]
+
+
 def test_one_log_of_several_is_read_alone(capsys: Captured, logs: Dagdir) -> None:
     value = json.loads(printed(capsys, "jobs", str(logs.path / "job_8.log"), "--json"))
     assert [(job["cluster"], job["run"], job["node"]) for job in value["jobs"]] == [(8, "8", None)]

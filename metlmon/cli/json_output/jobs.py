@@ -23,14 +23,17 @@ WARNING: Final = JsonObject(
 
 NODE: Final = JsonObject(
     types.NodeRow,
-    "Any node. job_state, job_return: what its job came to, whatever a POST script made of it. "
+    "Any node, or a job of no DAG, whose dag and in_dag are null. job_state, job_return: what its "
+    "job came to, whatever a POST script made of it. "
     "run: the key of its run. after: the node that it stands after in the tree; below: the splice, "
     "or the SUBDAG node, that holds it (both in metlmon nodes only).",
-    "dag in_dag=dag_key node kind run state inferred since job_state job_return overruled attempts "
+    "node kind run state inferred since job_state job_return overruled attempts "
     "retries retries_left target site gpu gpus parents children waiting_parents=unfinished_parents "
     "waits_for reason behind=failed_ancestor submissions submit hold_reason hold_code",
     seconds="seconds",
     computed={
+        "dag": (str | None, lambda node: node.dag or None),
+        "in_dag": (str | None, lambda node: node.dag_key or None),
         "jobs": (list[str], job_ids),
         "why": (str | None, lambda node: state_reason(node) or None),
     },

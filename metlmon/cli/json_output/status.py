@@ -91,10 +91,12 @@ EPOCH: Final = JsonObject(
     types.EpochRow,
     "An epoch, or another node of a run. job_state, job_return: what its job came to, whatever a "
     "POST script made of it.",
-    "node dag in_dag epoch epoch_var state inferred since target site gpu gpus submitted attempts "
+    "node epoch epoch_var state inferred since target site gpu gpus submitted attempts "
     "gpu_hours trained_on hold_reason hold_code job_state job_return overruled",
     seconds="seconds queue_wait transfer execution",
     computed={
+        "dag": (str | None, lambda epoch: epoch.dag or None),
+        "in_dag": (str | None, lambda epoch: epoch.in_dag or None),
         "jobs": (list[str], job_ids),
         "evaluations": (list[str], lambda epoch: [row.node for row in epoch.evaluations]),
     },
