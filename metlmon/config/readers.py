@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from msgspec import ValidationError, convert
@@ -134,6 +135,13 @@ PROGRAM_FORM: Final = (
 )
 
 
+OWN_ARGUMENT: Final = (
+    ': a placeholder is an argument of its own, "{text}" or "--name={text}": a shell would run '
+    'what it stands for; ["sh", "-c", "… $1 …", "sh", "{text}"]'
+)
+_OWN_ARGUMENT: Final = re.compile(r"(?:--[\w-]+=)?\{[a-z]+\}")
+
+
 def read_command(value: object) -> tuple[str, ...]:
     """A program, and its arguments."""
     words = read_texts(value)
@@ -144,6 +152,9 @@ def read_command(value: object) -> tuple[str, ...]:
     if unknown := sorted(names - set(MESSAGE_FIELDS)):
         known = ", ".join(f"{{{name}}}" for name in MESSAGE_FIELDS)
         raise InvalidValue(f": {{{unknown[0][:40]}}} is not known; there are {known}")
+    for before, word in pairwise(words):
+        if re.search(r"\{[a-z]+\}", word) and (before == "-c" or not _OWN_ARGUMENT.fullmatch(word)):
+            raise InvalidValue(OWN_ARGUMENT)
     return words
 
 

@@ -46,11 +46,11 @@ class ChannelRecord(Struct):
 class EventRecord(Struct):
     """An event that holds.
 
-    ``runs``: the runs that it concerned when it was last to be sent; ``unsent``: the names of the
-    channels that are still to send it.
+    ``size``: of the event when it was last to be sent; ``unsent``: the names of the channels that
+    are still to send it.
     """
 
-    runs: int = 0
+    size: int = 0
     unsent: list[str] = []
 
 
@@ -172,9 +172,9 @@ class Delivery:
 
 def _follow(event: Event, known: EventRecord | None, channels: Sequence[str]) -> EventRecord:
     """The record of an event that holds: ``channels`` send it if it is new, or twice as large."""
-    if known is None or (event.runs > 1 and event.runs >= 2 * known.runs):
-        return EventRecord(event.runs, list(channels))
-    return EventRecord(known.runs, list(known.unsent))
+    if known is None or (event.size > 1 and event.size >= 2 * known.size):
+        return EventRecord(event.size, list(channels))
+    return EventRecord(known.size, list(known.unsent))
 
 
 def _send(channel: Channel, message: Message, state: ChannelRecord, now: float) -> bool:

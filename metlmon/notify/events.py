@@ -41,7 +41,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """One thing to notify about; all texts are safe to show, and one line each.
 
     ``key``: as in :class:`HealthEntry`. ``name``: one of
-    :data:`metlmon.config.settings.EVENT_NAMES`. ``runs``: the number of runs it concerns.
+    :data:`metlmon.config.settings.EVENT_NAMES`. ``runs`` and ``nodes``: how many it concerns.
     """
 
     key: str
@@ -50,7 +50,13 @@ class Event(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     severity: str | None = None
     runs: int = 0
+    nodes: int = 0
     since: datetime | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of runs, or of nodes where there are no runs."""
+        return self.runs or self.nodes
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -106,6 +112,7 @@ class Message(Struct, frozen=True, kw_only=True):
                     "severity": event.severity,
                     "text": event.text,
                     "runs": event.runs,
+                    "nodes": event.nodes,
                     "since": None if event.since is None else event.since.isoformat(),
                 }
                 for event in self.events
@@ -154,6 +161,8 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
     runs = entry.runs
     cause = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
     where = f" · {count(len(runs), 'run')}" if runs else ""
+    if not runs and entry.nodes > 1:
+        where = f" · {count(entry.nodes, 'node')}"
     if len(runs) == 1:
         where = f" · {plain(health.names.get(runs[0], runs[0]), MAX_NAME)}"
     return Event(
@@ -163,6 +172,7 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
         kind=entry.kind,
         severity=entry.severity.value,
         runs=len(runs),
+        nodes=entry.nodes,
         since=entry.since,
     )
 

@@ -92,7 +92,7 @@ class Notifier:
                 return
             ensemble.as_of = as_of
             ensemble.events, ensemble.live, ensemble.complete = events, live, complete
-            keys = tuple((event.key, event.runs) for event in events)
+            keys = tuple((event.key, event.size) for event in events)
             if keys == ensemble.keys:
                 return
             ensemble.keys, ensemble.due = keys, 0.0

@@ -264,6 +264,8 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
         ('command = ["./tell.sh"]', "is a list: a program in PATH or with an absolute path"),
         ('command = "notify-send"', "is a list of texts"),
         ('command = ["tell", "{pasword}"]', "{pasword} is not known; there are {title}, {text}"),
+        ('command = ["sh", "-c", "echo {text}"]', "a placeholder is an argument of its own"),
+        ('command = ["sh", "-c", "{text}"]', "a placeholder is an argument of its own"),
         ('terminal = ["osc8"]', "'osc8' is none of bell, osc9, osc777"),
         ('about = ["hold"]', "'hold' is none of held, failed, done, stalled, diverged"),
         ("interval = true", "is a whole number of seconds"),

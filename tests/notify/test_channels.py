@@ -56,9 +56,9 @@ def test_a_command_gets_arguments_and_json_and_no_shell(tmp_path: Path) -> None:
     evil = Event(key="h", name="held", text=f"-x $(touch {victim}) ; `touch {victim}` {{title}}")
     message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
     program = [sys.executable, "-c", SCRIPT.format(str(file))]
-    CommandChannel([*program, "{text}", "a {event}", "{title}"]).send(message)
+    CommandChannel([*program, "{text}", "--about={event}", "{title}"]).send(message)
     arguments, document = json.loads(file.read_text())
-    assert arguments == [f" {evil.text}", "a held", "lr: held"]
+    assert arguments == [f" {evil.text}", "--about=held", "lr: held"]
     assert document == message.json()
     assert not victim.exists()
 

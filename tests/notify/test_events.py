@@ -34,6 +34,7 @@ def test_an_event_says_the_cause_and_how_many_runs() -> None:
         ("failed", "run-failed (hold 12) · run7"),
         ("black-hole", "black-hole (hold 12)"),
     ]
+    assert found(entry(nodes=12)) == [("held", "held (hold 12) · 12 nodes")]
 
 
 def test_an_event_says_what_removed_the_jobs() -> None:
