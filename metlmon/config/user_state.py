@@ -7,7 +7,6 @@ purpose, and named after the dagdir's real path.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -54,6 +53,8 @@ def state_path(purpose: str, dagdir: Path) -> Path | None:
     except OSError:
         # The current directory is gone, so relative paths cannot be resolved.
         return None
+    import hashlib  # Imported here: the first frame of the dashboard does not wait for it.
+
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
     return directory / purpose / f"{name}{SUFFIX}"
 
