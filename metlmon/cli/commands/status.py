@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -97,20 +96,25 @@ def _policies(queue: QueueReport | None) -> dict[str, Any]:
 
 def _status_of_each(found: Sequence[Finding], options: argparse.Namespace) -> Exit:
     """The status of several ensembles: one line, or one JSON object in a line, each."""
-    refuse_several(options, "--only", "--exit-on", "--queue")
-    if options.json:
-        return read_each(found, options, partial(_print_json, only=None, queue=None, one_line=True))
     from metlmon.cli.text_output import TextOutput
     from metlmon.home.summary import HomeSummary, Phase, make_figures
     from metlmon.tables.home import columns, home_rows, totals_line
 
+    refuse_several(options, "--only", "--exit-on", "--queue")
     summaries = []
 
-    def summarize(reader: DagdirReader) -> None:
+    def take(reader: DagdirReader) -> None:
+        if options.notify:
+            from metlmon.cli.notifications import notify_once
+
+            notify_once(reader, options)
+        if options.json:
+            _print_json(reader, None, None, one_line=True)
+            return
         path, figures = str(reader.path_given), make_figures(reader)
         summaries.append(HomeSummary(path=path, phase=Phase.READ, figures=figures))
 
-    code = read_each(found, options, summarize)
+    code = read_each(found, options, take)
     rows, out = home_rows(summaries), TextOutput()
     if not rows:
         return code
