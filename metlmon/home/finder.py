@@ -24,6 +24,9 @@ from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, c
 MAX_DEPTH: Final = 5
 """Levels searched below a path: experiments are in folders by project, user or year."""
 
+INNER_DEPTH: Final = 2
+"""Levels searched below a dagdir: deeper ones are outputs, a folder for each job."""
+
 MAX_DIRECTORIES: Final = 5000
 """Directories visited below one path: outputs of jobs may be in a folder each."""
 
@@ -115,6 +118,8 @@ def _find_below(
             here = os.path.realpath(path) not in belongs[outer]
         found |= here
         yield Finding(path) if here else None
+        if here:
+            depth = max(depth, MAX_DEPTH - INNER_DEPTH)
         if depth < MAX_DEPTH:
             for name, is_link in sorted(listing.directories):
                 entry = os.path.join(path, name), depth + 1, path if here else outer

@@ -462,7 +462,8 @@ def _read_files(reader: DagdirReader) -> list[str]:
     paths.update(reader.dagdir / name for name in reader.ensemble.log_stats)
     for dag in reader.ensemble.dags.values():
         paths.update(dag.workflow.files)
-        paths.update(dag.workflow.path.with_name(dag.workflow.path.name + s) for s in SIDE_FILES)
+        # Jobs without a DAG are in one without a file.
+        paths.update(Path(f"{dag.workflow.path}{s}") for s in SIDE_FILES if dag.workflow.files)
     paths.add(reader.dagdir / "metlmon.toml")
     if (seen := last_seen_file(reader)) is not None:
         paths.add(seen)

@@ -47,6 +47,13 @@ def test_one_inside_another_is_its_own_unless_a_dag_refers_to_it(tmp_path: Path)
     assert paths(tmp_path) == [outer, own]
 
 
+def test_outputs_of_jobs_are_not_searched(tmp_path: Path) -> None:
+    outer = write_dag(tmp_path / "a/b/ens")
+    inner = write_dag(tmp_path / "a/b/ens/old/first")
+    write_dag(tmp_path / "a/b/ens/output/run0/version1")
+    assert paths(tmp_path) == [outer, inner]
+
+
 def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
     real = write_dag(tmp_path / "scratch/ens")
     shown = tmp_path / "shown"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from metlmon.cli.reading import read_health, read_whole
 from metlmon.config.user_state import state_directory
 from metlmon.health.headline import health_headline
 from metlmon.health.last_seen import save_last_seen, summarize
-from metlmon.home import reading
+from metlmon.home import finder, reading
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.live.cache import Cache
@@ -164,6 +165,14 @@ def test_a_living_ensemble_is_followed(tmp_path: Path) -> None:
     assert (line.running, line.done) == (0, 1)
 
 
+def test_jobs_beside_the_dag_do_not_disturb(tmp_path: Path) -> None:
+    made = live_dagdir(tmp_path / "ens")
+    watch = Watch(tmp_path)
+    watch.settle()
+    made.append("metl.log", Log().submit(77, at=ago(20)).execute(77, at=ago(10)).data)
+    assert figures(watch.later(4.0)["ens"]).running == 1
+
+
 def test_living_ensembles_beyond_the_budget_are_read_again_when_they_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +204,28 @@ def test_an_unreadable_ensemble_says_why_and_is_tried_again(tmp_path: Path) -> N
     line = watch.later()["ens"]
     assert line.error is None
     assert figures(line).total == 1
+
+
+def test_a_file_server_that_does_not_answer_delays_only_what_is_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, listing = threading.Event(), finder._list
+    hung, here = tmp_path / "nfs", tmp_path / "here"
+    for place in (hung, here):
+        shutil.copytree(FIXTURES / "rescue", place / f"on-{place.name}")
+
+    def wait_for_server(path: Path) -> object:
+        if path == hung:
+            answer.wait()
+        return listing(path)
+
+    monkeypatch.setattr(finder, "_list", wait_for_server)
+    watch = Watch(hung, here)
+    lines = watch.settle()
+    assert "no answer from the file system" in (lines["nfs"].error or "")
+    assert lines["on-here"].phase is Phase.READ
+    answer.set()
+    assert watch.later().keys() == {"on-nfs", "on-here"}
 
 
 # --- between sessions -----------------------------------------------------------------------
