@@ -118,8 +118,11 @@ reverse   | S        |   |    S: reverse  | Reverse the order
 columns   | *        |   | 2 *: columns   | Choose columns, sort by one
 
 # marking: Marking rows
-mark      | space    |   | 3 space: mark  | Mark the row; acts are for it
+mark      | space    |   | 3 space: mark  | Mark the row, for acts and &
 mark_all  | ^a       |   |    ^a: all     | Mark all rows, or none
+
+# comparing: Comparing runs
+compare   | &        |   | 1 &: compare   | Marked runs side by side
 
 # acting: Acting on jobs, runs and DAGs
 acts      | a        |   | 8 a: act       | All acts, and why not
@@ -203,6 +206,11 @@ travel      | @        |   | 10 @: time travel    | All screens as of the cursor
 next_metric     | m |   | 8 m: metric        | The next metric
 previous_metric | M |   |   M: metric before | The metric before
 view            | v |   | 8 v: view          | Runs, a band, or by label
+log             | L | l | 7 L: log           | Logarithmic, or linear
+
+# compare: Runs side by side
+next_metric     | m |   | 8 m: metric        | The next metric
+previous_metric | M |   |   M: metric before | The metric before
 log             | L | l | 7 L: log           | Logarithmic, or linear
 
 # tree: Trees of nodes
@@ -371,12 +379,11 @@ DIRECT: Final = frozenset({"release", "stop_now"})
 """Acts with a key of their own; all others are behind the menu."""
 
 _CHANGING_SCOPES: Final = frozenset(
-    {"marking", "acting", "acts", "menu", "question"}
-    | {"submit", "form", "typing", "preview", "launch"}
+    {"acting", "acts", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
 )
 
 READ_ONLY_REFUSED: Final = frozenset(
-    {action.name for action in ACTIONS if action.scope in ("marking", "acting", "acts")} | {"new"}
+    {action.name for action in ACTIONS if action.scope in ("acting", "acts")} | {"new"}
 )
 """Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
 

@@ -8,7 +8,7 @@ from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
+from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Weight, plain
@@ -27,7 +27,7 @@ from metlmon.text.spans import (
     line,
     width,
 )
-from screens.base.list_screen import ListScreen
+from screens.base.list_screen import ListScreen, compare_marked
 from screens.widgets import plot
 from screens.widgets.plot import Area, Scale, Trace, scale_of
 
@@ -52,30 +52,28 @@ def _x(epoch: int) -> float:
     return float(formatting.epoch_number(epoch))
 
 
-def _chart_scale(curves: Curves, log: bool) -> Scale | None:
+def chart_scale(curves: Sequence[MetricCurve], log: bool) -> Scale | None:
     """Return the scale of the chart.
 
     Values of diverged runs from their divergence on are ignored: they would flatten all others.
     """
     plausible = [
         point.value
-        for curve in curves.curves
+        for curve in curves
         for point in curve.points
         if not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
     ]
-    points = [point for curve in curves.curves for point in curve.points]
+    points = [point for curve in curves for point in curve.points]
     finite = [value for value in plausible if math.isfinite(value)]
     values = finite or [point.value for point in points]
     return scale_of(values, [_x(point.epoch) for point in points], log)
 
 
-def _out_of_range(curves: Curves, chart_scale: Scale) -> Line:
+def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
     """Render the number of values outside the chart, and the extremes."""
-    finite = [p.value for c in curves.curves for p in c.points if math.isfinite(p.value)]
-    above = [value for value in finite if value > chart_scale.high]
-    below = [
-        value for value in finite if value < chart_scale.low and (value > 0 or not chart_scale.log)
-    ]
+    finite = [p.value for c in curves for p in c.points if math.isfinite(p.value)]
+    above = [value for value in finite if value > scale.high]
+    below = [value for value in finite if value < scale.low and (value > 0 or not scale.log)]
     notes = [
         line(
             (
@@ -92,7 +90,7 @@ def _out_of_range(curves: Curves, chart_scale: Scale) -> Line:
     return join(notes, line("  "))
 
 
-def _trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
+def run_trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
     """Return the trace of a run."""
     return Trace(tuple((_x(p.epoch), p.value) for p in curve.points), style, sign)
 
@@ -100,9 +98,9 @@ def _trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
 def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     """Return the traces of all runs: diverged ones over others, the selected on top."""
     drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
-    calm = [_trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.run != selected]
-    lost = [_trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.run != selected]
-    return [*calm, *lost, *(_trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
+    calm = [run_trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.run != selected]
+    lost = [run_trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.run != selected]
+    return [*calm, *lost, *(run_trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
 
 
 def _areas(band: MetricBand, style: TextStyle) -> list[Area]:
@@ -119,6 +117,11 @@ def _median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
         style,
         sign,
     )
+
+
+def goal_text(goal: Goal | None) -> str:
+    """``lower is better``."""
+    return {"min": "lower is better", "max": "higher is better", None: "no goal"}[goal]
 
 
 LEAST_CHART: Final = 6
@@ -140,7 +143,7 @@ VIEWS: Final = ("each run", "all runs as a band", "by label")
 class CurvesScreen(ListScreen):
     """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "below")
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "marking", "comparing", "below")
     ORDERS = curves_table.ORDERS
 
     def __init__(self, key: str | None = None) -> None:
@@ -220,8 +223,8 @@ class CurvesScreen(ListScreen):
         live = update is not None and update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
         answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
-        scale = _chart_scale(curves, self.log_scale)
-        beyond = _out_of_range(curves, scale) if scale is not None else ()
+        scale = chart_scale(curves.curves, self.log_scale)
+        beyond = out_of_range(curves.curves, scale) if scale is not None else ()
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
         lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
         if scale is None:
@@ -246,7 +249,7 @@ class CurvesScreen(ListScreen):
     ) -> tuple[list[Area], list[Trace]]:
         selected_run = self.table.cursor
         chosen = (curve for curve in filtered if curve.run == selected_run)
-        own_trace = [_trace(curve, CHOSEN, "*") for curve in chosen]
+        own_trace = [run_trace(curve, CHOSEN, "*") for curve in chosen]
         if self.view == 0:
             return [], _traces(filtered, selected_run)
         if self.view == 1:
@@ -263,7 +266,7 @@ class CurvesScreen(ListScreen):
     def _titles(self, curves: Curves) -> list[Line]:
         """Return the candidates of the title and legend, longest first."""
         name = line((plain(curves.metric, 40), BOLD))
-        goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[curves.goal]
+        goal = goal_text(curves.goal)
         position = curves.metrics.index(curves.metric) + 1 if curves.metric in curves.metrics else 1
         has_several = len(curves.metrics) > 1
         number = line((f"metric {position} of {len(curves.metrics)}", DIM)) if has_several else ()
@@ -310,6 +313,9 @@ class CurvesScreen(ListScreen):
 
     def open_row(self, key: str) -> None:
         self.context.open_run(key)
+
+    def action_compare(self) -> None:
+        compare_marked(self, self.metric)
 
     def _step_metric(self, delta: int) -> None:
         curves = self.context.stats.value(curves_stat(self.metric))

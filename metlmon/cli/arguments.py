@@ -201,6 +201,7 @@ OUTPUTS: Final = {
     "sites": ("json_output.usage", "SITES_OUTPUT"),
     "timeline": ("json_output.usage", "TIMELINE_OUTPUT"),
     "curves": ("json_output.training", "CURVES_OUTPUT"),
+    "compare": ("commands.compare", "COMPARE_OUTPUT"),
     "grid": ("json_output.training", "GRID_OUTPUT"),
     "shards": ("json_output.training", "SHARDS_OUTPUT"),
     "report": ("commands.report", "REPORT_OUTPUT"),
@@ -278,6 +279,21 @@ COMMANDS: Final[Mapping[str, Command]] = {
             *COMMON,
             option("--metric", "this metric (default: val_loss)", metavar="NAME"),
         ),
+    ),
+    "compare": Command(
+        "runs side by side: what differs, what they reached, what they cost",
+        (
+            option(
+                "runs", "two or more: names, uuids or beginnings of uuids", nargs="+", metavar="RUN"
+            ),
+            JSON,
+            *MOMENT,
+            ASCII,
+            option("--metric", "this metric (default: val_loss)", metavar="NAME"),
+        ),
+        description="Compare runs of one ensemble. Its directory, if not this one, is the first or "
+        "the last of the arguments.",
+        defaults={"dir": "."},
     ),
     "grid": Command(
         "a sweep's points as rows and columns: which is best, and how far it is",

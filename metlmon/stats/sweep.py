@@ -124,7 +124,7 @@ def find_sweep(nodes: Nodes) -> SweepVariables:
     run_values: dict[str, dict[str, str]] = {}
     excluded = set(RESERVED)
     for run, run_nodes in runs.items():
-        run_values[run], varying = _constant_values(run_nodes)
+        run_values[run], varying = constant_values(run_nodes)
         excluded |= varying
     swept_names = [
         name
@@ -143,7 +143,7 @@ def find_sweep(nodes: Nodes) -> SweepVariables:
     return SweepVariables(variables, _axes(SweepVariables(variables, (), points)), points)
 
 
-def _constant_values(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], set[str]]:
+def constant_values(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], set[str]]:
     """The variables of a run by lower-case name, and the names that vary within it."""
     constants: dict[str, str] = {}
     varies: set[str] = set()

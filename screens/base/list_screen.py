@@ -410,7 +410,10 @@ class ListScreen(SnapshotScreen):
             return []
         hidden_count = self.table.hidden_marks
         hidden_text = f", {hidden_count} of them not shown" if hidden_count else ""
-        return [line((f"{len(marks)} marked", NOTE), (f"{hidden_text}, [esc] clears", DIM))]
+        compare = ", [&] compares" if "comparing" in self.SCOPES and len(marks) > 1 else ""
+        return [
+            line((f"{len(marks)} marked", NOTE), (f"{hidden_text}{compare}, [esc] clears", DIM))
+        ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action may run: in a prompt, the filter's key is a letter."""
@@ -505,6 +508,21 @@ def _with_headings(rows: Iterable[T], heading: Callable[[T], str | None]) -> lis
         previous = title
         result.append(row)
     return result
+
+
+def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
+    """Open the marked runs of a list side by side, by this metric; below two say how."""
+    # Few users compare: what it needs is loaded for them only.
+    from metlmon.tables.comparison import FEWEST
+    from screens.compare import CompareScreen
+
+    marks = screen.table.marks
+    keys = [key for key in screen.table.keys if key in marks]
+    keys += sorted(marks.difference(keys))
+    if len(keys) < FEWEST:
+        screen.show_message("[space] marks runs; mark two or more, and [&] compares them")
+        return
+    screen.context.push_screen(CompareScreen(keys, metric))
 
 
 def runs_cell(names: Sequence[str], room: int | None) -> Line:

@@ -11,6 +11,7 @@ from screens.base.screens import SnapshotScreen
 
 SCREENS: Final = {
     "bag": "screens.shards.ShardsScreen",
+    "compare": "screens.compare.CompareScreen",
     "curves": "screens.curves.CurvesScreen",
     "estimates": "screens.estimates.EstimatesScreen",
     "executions": "screens.sites.ExecutionsScreen",

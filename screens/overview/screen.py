@@ -30,7 +30,7 @@ from metlmon.tables.run_metrics import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
-from screens.base.list_screen import ListScreen, SecondLines
+from screens.base.list_screen import ListScreen, SecondLines, compare_marked
 from screens.base.screens import ROOMY_LINES, queue_lines_below
 from screens.base.stats_worker import Memo, streams
 from screens.health import lines as health_lines
@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     from screens.nodes import NodeList
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
-RUN_ACTIONS: Final = TREE_ACTIONS | {"open", "filter", "sort", "columns", "faults", "acts", "mark"}
+RUN_ACTIONS: Final = TREE_ACTIONS | {
+    "open",
+    "filter",
+    "sort",
+    "columns",
+    "faults",
+    "acts",
+    "mark",
+    "compare",
+}
 """Actions without effect where there is no ensemble."""
 
 MOST_LINES: Final = 5
@@ -69,7 +78,7 @@ class OverviewScreen(ListScreen, ActionScreen):
     """All runs, one row each."""
 
     HAS_HEADER: ClassVar[bool] = True
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES)
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES, "comparing")
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
         runs_table.ORDERS
     )
@@ -270,6 +279,12 @@ class OverviewScreen(ListScreen, ActionScreen):
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only
         self._refresh_if_mounted()
+
+    def action_compare(self) -> None:
+        if self._node_list is None:
+            compare_marked(self)
+        else:
+            self.show_message("these are nodes: only runs can be compared")
 
     def open_row(self, key: str) -> None:
         if self._node_list is None:

@@ -96,6 +96,11 @@ class Table(MovingWidget):
         return self._rows
 
     @property
+    def keys(self) -> Sequence[str]:
+        """The keys of all rows that have one, in order."""
+        return list(self._index_by_key)
+
+    @property
     def columns(self) -> Sequence[TableColumn]:
         """The columns that fit."""
         return self._columns

@@ -49,7 +49,7 @@ async def test_rows_are_marked_and_unmarked() -> None:
         assert "run2" in seen.under_cursor
         assert seen.line("run0").startswith(" ◆")
         assert seen.line("run1").startswith(" ◆")
-        assert "2 marked, [esc] clears" in seen.text
+        assert "2 marked, [&] compares, [esc] clears" in seen.text
         await seen.press("up", "space")
         assert not seen.line("run1").startswith(" ◆")
         assert "1 marked" in seen.text
@@ -75,9 +75,9 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         await seen.press("s")
         assert [run for run in RUNS if seen.line(f"{run.run} ")[1] == "◆"] == list(RUNS[1:3])
         await seen.press("slash", *"anvil", "enter")
-        assert "2 marked, 2 of them not shown, [esc] clears" in seen.text
+        assert "2 marked, 2 of them not shown, [&] compares, [esc] clears" in seen.text
         await seen.press("escape")
-        assert "2 marked, [esc] clears" in seen.text, "the filter goes first"
+        assert "2 marked, [&] compares, [esc] clears" in seen.text, "the filter goes first"
         await seen.press("escape")
         assert "marked" not in seen.text
 
@@ -457,12 +457,12 @@ async def test_the_palette_has_the_acts_and_why_not() -> None:
 
 async def test_read_only_has_no_key_that_changes_anything() -> None:
     gone = [action for action in ACTIONS if changes_something(action)]
-    assert {"acting", "marking", "overview", "submit"} <= {action.scope for action in gone}
+    assert {"acting", "overview", "submit"} <= {action.scope for action in gone}
     kept = {action.help for action in ACTIONS if not changes_something(action)}
     helps = {action.help for action in gone} - kept
     async with opened_to_act(size=(200, 160), read_only=True) as seen:
         assert "read-only" in seen.line("metlmon")
-        scopes = ("acting", "acts", "marking", "overview")
+        scopes = ("acting", "acts", "overview")
         keys = [key for a in gone if a.scope in scopes for key in a.keys]
         for way in WAYS:
             await seen.press(*TO_RUN1, *way)

@@ -1,0 +1,173 @@
+"""``metlmon compare``: runs side by side, as a table or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+from metlmon.cli.commands.curves import check_metric
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.health import HEALTH_ENTRY
+from metlmon.cli.json_output.jobs import WARNING
+from metlmon.cli.json_output.objects import HEAD, JsonObject, Stamp
+from metlmon.cli.json_output.status import RUN, RUN_ESTIMATE, runs_json
+from metlmon.cli.output import print_output
+from metlmon.cli.reading import input_with_trainings, one_run, open_reader
+from metlmon.cli.text_output import TextOutput
+from metlmon.errors import InputError
+from metlmon.health.build import make_health
+from metlmon.health.types import Health
+from metlmon.live.feed import StatsInput
+from metlmon.snapshot import types
+from metlmon.stats.comparison import Comparison, compare_runs
+from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.tables.comparison import (
+    FEWEST,
+    comparison_lines,
+    headline,
+    open_entries,
+    run_name,
+)
+from metlmon.tables.health_lines import entry_lines
+from metlmon.text.spans import BOLD, line
+
+EPOCHS_AT: Final = JsonObject(
+    None,
+    "Completed epochs at a site, or on a GPU model; name null: unknown.",
+    name="EpochsAt",
+    given={"name": str | None, "epochs": int},
+)
+COMPARED_RUN: Final = JsonObject(
+    types.RunRow,
+    "A run of status --json, and what it was given (variables; arguments with -- before them), "
+    "where its epochs were completed, and its estimate. best: of the compared runs.",
+    name="ComparedRun",
+    given={
+        "parameters": dict[str, str],
+        "sites": [EPOCHS_AT],
+        "gpus": [EPOCHS_AT],
+        "best": bool,
+        "estimate": (RUN_ESTIMATE, None),
+    },
+    base=RUN,
+    main=False,
+)
+DIFFERENCE: Final = JsonObject(
+    None,
+    "A parameter in which the runs differ: its values in the order of the runs; null: not set.",
+    name="Difference",
+    given={"name": str, "values": list[str | None]},
+)
+COMPARE_OUTPUT: Final = JsonObject(
+    Comparison,
+    "metlmon compare --json; equal: the number of parameters that do not differ.",
+    "metric goal equal",
+    name="CompareOutput",
+    given={
+        **HEAD,
+        "warnings": [WARNING],
+        "runs": [COMPARED_RUN],
+        "differing": [DIFFERENCE],
+        "health": [HEALTH_ENTRY],
+    },
+)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """``metlmon compare``. Raises InputError for fewer than two runs."""
+    names = take_directory(options)
+    if len(names) < FEWEST:
+        raise InputError("give two or more runs: metlmon compare RUN RUN [DIR]")
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    keys = list(dict.fromkeys(one_run(builder, name).key for name in names))
+    if len(keys) < FEWEST:
+        raise InputError(f"{' and '.join(names)} are the same run: give two or more")
+    basis = input_with_trainings(reader)
+    check_metric(options.metric, basis)
+    result = compare_runs(basis, keys, options.metric)
+    forecast, health = make_forecast(basis), make_health(basis)
+    if options.json:
+        stamp = builder.clock.with_offset
+        print_output(
+            COMPARE_OUTPUT,
+            builder,
+            result,
+            runs=_runs_json(result, basis, forecast, stamp),
+            differing=[{"name": name, "values": list(values)} for name, values in result.differing],
+            health=open_entries(health, result.runs),
+        )
+    else:
+        print_comparison(result, forecast, health, basis)
+    return Exit.OK
+
+
+def take_directory(options: argparse.Namespace) -> list[str]:
+    """The names of runs; DIR, given first or last, goes into ``options.dir``.
+
+    A directory without a DAG file is none: those of the outputs are called like their runs.
+    """
+    names = list(options.runs)
+    for place in (-1, 0):
+        if _is_dagdir(names[place]):
+            options.dir = names.pop(place)
+            break
+    return names
+
+
+def _is_dagdir(word: str) -> bool:
+    if os.path.isfile(word):
+        return True
+    return _has_dag(word) or (os.path.isdir(word) and not _has_dag("."))
+
+
+def _has_dag(directory: str) -> bool:
+    try:
+        with os.scandir(directory) as entries:
+            return any(entry.name.endswith(".dag") for entry in entries)
+    except OSError:
+        return False
+
+
+def _runs_json(
+    result: Comparison, basis: StatsInput, forecast: Forecast, stamp: Stamp
+) -> list[dict[str, Any]]:
+    """The compared runs, with all that a run of ``status --json`` has."""
+    forecasts = {each.run: each for each in forecast.runs}
+    rows = runs_json([run.row for run in result.runs], basis, stamp)
+    return [
+        COMPARED_RUN.write(
+            run.row,
+            stamp,
+            **row,
+            parameters=dict(run.parameters),
+            sites=_epochs_json(run.sites),
+            gpus=_epochs_json(run.gpus),
+            best=run.best,
+            estimate=forecasts.get(run.row.key),
+        )
+        for run, row in zip(result.runs, rows, strict=True)
+    ]
+
+
+def _epochs_json(places: Sequence[tuple[str | None, int]]) -> list[dict[str, Any]]:
+    return [{"name": name, "epochs": epochs} for name, epochs in places]
+
+
+def print_comparison(
+    result: Comparison, forecast: Forecast, health: Health, basis: StatsInput
+) -> None:
+    """The best run, the runs side by side, and what is wrong with them."""
+    out = TextOutput()
+    if best := headline(result):
+        out.print(line((best, BOLD)))
+    names = [run_name(run) for run in result.runs]
+    table = comparison_lines(result, forecast, health, out.width, names=names)
+    out.print("")
+    out.print_cropped(table.lines)
+    if table.shown < len(result.runs):
+        out.print("", f"{len(result.runs) - table.shown} more runs do not fit: see --json")
+    for entry in open_entries(health, result.runs):
+        out.print("", *entry_lines(entry, health, basis.status.as_of, out.width, indent=0))

@@ -1,0 +1,243 @@
+"""Runs side by side as lines: a column for each run, a line for each thing compared.
+
+Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.health.types import Health, HealthEntry
+from metlmon.snapshot.row_text import gate_symbol
+from metlmon.stats.comparison import ComparedRun, Comparison
+from metlmon.stats.curves import curve_symbol
+from metlmon.stats.estimates import Forecast, RunForecast
+from metlmon.tables.curves import last_cell, value_cell
+from metlmon.tables.estimates import run_remaining_text
+from metlmon.tables.health_lines import SEVERITIES
+from metlmon.tables.layout import (
+    MARGIN,
+    UNKNOWN_CELL,
+    Column,
+    fit_columns,
+    table_lines,
+    text_column,
+)
+from metlmon.tables.run_metrics import BEST_STYLE
+from metlmon.tables.runs import hours_cell
+from metlmon.tables.sweep import BEST, short_values
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, count, plain
+from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span
+
+RUN_CELLS: Final = 11
+MOST_CELLS: Final = 28
+"""Cells of a run's column, at least and at most."""
+
+NAME_CELLS: Final = 22
+MOST_PLACES: Final = 6
+"""Sites, and GPU models, with a line of their own."""
+
+CompareRow = tuple[str, Sequence[Line]]
+"""What is compared, and a cell for each run."""
+
+FEWEST: Final = 2
+"""Runs that can be compared."""
+
+
+class ComparisonLines(Struct, frozen=True):
+    """The table; ``shown``: the number of runs that fit."""
+
+    lines: list[Line]
+    shown: int
+
+
+def comparison_lines(
+    comparison: Comparison,
+    forecast: Forecast | None,
+    health: Health | None,
+    cells: int | None,
+    *,
+    names: Sequence[Line],
+) -> ComparisonLines:
+    """The runs side by side in ``cells`` cells (None: no limit), ``names`` above them.
+
+    ``forecast`` and ``health`` are None while they are not known.
+    """
+    runs = comparison.runs
+    rows: list[CompareRow] = [("", names)]
+    blank: CompareRow = ("", [()] * len(runs))
+    for group in (
+        _parameter_rows(comparison),
+        _metric_rows(comparison),
+        _progress_rows(runs, forecast, health),
+        _hours_rows(runs),
+        _place_rows(runs),
+    ):
+        group_rows = list(group)
+        rows += [*group_rows, blank] if group_rows else []
+    columns: list[Column[CompareRow]] = [
+        text_column("what", "", lambda row: line((row[0], DIM)), maximum=NAME_CELLS)
+    ]
+    columns += [
+        Column(
+            str(index),
+            "",
+            partial(_cell, index=index),
+            "right",
+            drop=0 if index < FEWEST else index,
+            minimum=RUN_CELLS,
+            comfortable=RUN_CELLS,
+            maximum=MOST_CELLS,
+        )
+        for index in range(len(runs))
+    ]
+    shown = len(runs)
+    if cells is not None:
+        shown = len(fit_columns(columns, rows, cells + MARGIN + 1)) - 1
+    return ComparisonLines(table_lines(columns, rows[:-1], cells)[1:], shown)
+
+
+def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
+    return row[1][index]
+
+
+def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
+    """The name above a column, the best one with a star."""
+    star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
+    return star + line((f"{sign} " if sign else "", style), (plain(run.row.run, MOST_CELLS), style))
+
+
+def headline(comparison: Comparison) -> str:
+    """``run1 is best: val_loss 0.2308 in epoch 5``; "" where no two runs have a value."""
+    best = next((run for run in comparison.runs if run.best), None)
+    if best is None or best.curve.best is None:
+        return ""
+    value, epoch = best.curve.best.value, formatting.epoch_number(best.curve.best.epoch)
+    name, metric = plain(best.row.run, 40), plain(comparison.metric, 40)
+    return f"{name} is best: {metric} {formatting.metric(value)} in epoch {epoch}"
+
+
+# --- groups of rows ---------------------------------------------------------------------------
+
+
+def _parameter_rows(comparison: Comparison) -> Iterator[CompareRow]:
+    """The parameters that differ, and the number of the others."""
+    for name, values in comparison.differing:
+        texts = short_values(values)
+        yield plain(name, NAME_CELLS), [line(texts[value]) for value in values]
+    equal = count(comparison.equal, "parameter")
+    if comparison.differing:
+        equal = f"{formatting.number(comparison.equal)} others"
+    verb = "is" if comparison.equal == 1 and not comparison.differing else "are"
+    yield f"{equal} {verb} equal", [()] * len(comparison.runs)
+
+
+def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
+    if not any(run.curve.points for run in comparison.runs):
+        return
+
+    def cells(cell: Callable[[ComparedRun], Line | None]) -> list[Line]:
+        return [cell(run) or UNKNOWN_CELL for run in comparison.runs]
+
+    def best(run: ComparedRun) -> Line | None:
+        return value_cell(run.curve.best, BEST_STYLE if run.best else PLAIN)
+
+    def epoch(run: ComparedRun) -> Line:
+        return line(formatting.epoch_text(run.curve.best.epoch if run.curve.best else None))
+
+    yield plain(comparison.metric, NAME_CELLS), cells(lambda run: last_cell(run.curve))
+    yield "best", cells(best)
+    yield "best in epoch", cells(epoch)
+    yield "trend", cells(lambda run: symbol_span(curve_symbol(run.curve)))
+
+
+def _progress_rows(
+    runs: Sequence[ComparedRun],
+    forecast: Forecast | None,
+    health: Health | None,
+) -> Iterator[CompareRow]:
+    def done(run: ComparedRun) -> Line:
+        row = run.row
+        return line(
+            formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
+        )
+
+    def state(run: ComparedRun) -> Line:
+        return symbol_span(gate_symbol(run.row) or STATES[run.row.state])
+
+    yield "epochs", list(map(done, runs))
+    yield "state", list(map(state, runs))
+    if health is not None:
+        yield "health", [_worst(run, health) for run in runs]
+    if forecast is not None:
+        forecasts = {each.run: each for each in forecast.runs}
+        texts = [_remaining(forecasts.get(run.row.key)) for run in runs]
+        yield "remaining", list(map(line, texts))
+    if any(run.wall_seconds is not None for run in runs):
+        yield "wall time", [line(formatting.duration(run.wall_seconds)) for run in runs]
+
+
+def _remaining(forecast: RunForecast | None) -> str:
+    if forecast is None:
+        return formatting.UNKNOWN
+    if not forecast.epochs_left:
+        return "stopped" if forecast.stopped else "done"
+    return run_remaining_text(forecast)
+
+
+def _worst(run: ComparedRun, health: Health) -> Line:
+    """The severity and the kind of a run's first open entry, and the number of the others."""
+    entries = open_entries(health, [run])
+    if not entries:
+        return line(("✓ ok", GOOD))
+    symbol, more = SEVERITIES[entries[0].severity], len(entries) - 1
+    text = f"{symbol.glyph} {entries[0].kind}"
+    return line((text, TextStyle(symbol.colour, symbol.weight)), (f" +{more}" if more else "", DIM))
+
+
+def open_entries(health: Health, runs: Sequence[ComparedRun]) -> list[HealthEntry]:
+    """The open entries that concern any of the runs."""
+    keys = {run.row.key for run in runs}
+    return [entry for entry in health.open_entries if keys.intersection(entry.runs)]
+
+
+def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
+    unit = runs[0].row.gpu_hours.measure.short if runs else ""
+    hours = [run.row.gpu_hours for run in runs]
+    yield f"goodput {unit}", [hours_cell(each.good) for each in hours]
+    yield f"badput {unit}", [hours_cell(each.bad, BAD) for each in hours]
+    shares = [formatting.share(each.bad, each.good + each.bad) for each in hours]
+    yield "badput share", [line((share, BAD if share != "0 %" else DIM)) for share in shares]
+    if any(each.in_flight for each in hours):
+        yield f"running {unit}", [hours_cell(each.in_flight) for each in hours]
+
+
+def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
+    """Completed epochs by site, and by GPU model."""
+    for word, places in (
+        ("at", [dict(run.sites) for run in runs]),
+        ("on", [dict(run.gpus) for run in runs]),
+    ):
+        totals: dict[str | None, int] = {}
+        for each in places:
+            for place, epochs in each.items():
+                totals[place] = totals.get(place, 0) + epochs
+        ordered = sorted(totals, key=lambda place: -totals[place])
+        if ordered and word == "at":
+            yield "completed epochs", [()] * len(runs)
+        for place in ordered[:MOST_PLACES]:
+            name = formatting.gpu_short(place) if word == "on" else plain(place or "unknown", 40)
+            yield f"  {word} {name}", [_epochs(each.get(place, 0)) for each in places]
+        rest = ordered[MOST_PLACES:]
+        if rest:
+            label = f"  {word} {len(rest)} others"
+            yield label, [_epochs(sum(each.get(place, 0) for place in rest)) for each in places]
+
+
+def _epochs(epochs: int) -> Line:
+    return line((formatting.number(epochs), DIM if not epochs else PLAIN))

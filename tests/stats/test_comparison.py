@@ -1,0 +1,187 @@
+"""Runs side by side: what they were given, what they reached, where, and at what cost."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.cli.reading import input_with_trainings
+from metlmon.health.build import make_health
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
+from metlmon.stats.comparison import VARIES, compare_runs
+from metlmon.stats.estimates import make_forecast
+from metlmon.tables.comparison import ComparisonLines, comparison_lines, headline, run_name
+from metlmon.text.spans import text, width
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+GATED, TRAINER = FIXTURES / "gated", FIXTURES / "trainer"
+
+
+def read(dagdir: Path) -> StatsInput:
+    reader = DagdirReader(dagdir)
+    reader.open()
+    reader.read_all()
+    return input_with_trainings(reader)
+
+
+@pytest.fixture(scope="module")
+def gated() -> StatsInput:
+    return read(GATED)
+
+
+def keys(stats: StatsInput, *names: str) -> list[str]:
+    return [row.key for name in names for row in stats.status.runs if row.run == name]
+
+
+def table(stats: StatsInput, cells: int | None, *names: str) -> ComparisonLines:
+    result = compare_runs(stats, keys(stats, *names))
+    forecast, health = make_forecast(stats), make_health(stats)
+    heads = [run_name(run) for run in result.runs]
+    return comparison_lines(result, forecast, health, cells, names=heads)
+
+
+def values(stats: StatsInput, label: str, *names: str) -> list[str]:
+    """The cells of one line of the table."""
+    lines = [text(each) for each in table(stats, None, *names).lines]
+    [found] = [each for each in lines if re.match(rf" *{re.escape(label)}  ", each)]
+    return re.split(r"  +", found.strip())[1:]
+
+
+def test_parameters_that_differ_are_those_of_the_dag_files(gated: StatsInput) -> None:
+    given: dict[str, dict[str, str]] = {}
+    for dag in GATED.glob("*.dag"):
+        for line in dag.read_text().splitlines():
+            if line.startswith("VARS run") and "train" in line.split()[1]:
+                found = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                given.setdefault(line.split()[1].split("-")[0], {}).update(found)
+    result = compare_runs(gated, keys(gated, "run0", "run1", "run4"))
+    differing = dict(result.differing)
+    assert list(differing) == ["random_seed", "diverge_at", "slow_factor"]
+    for name, found in differing.items():
+        assert found == tuple(given[run].get(name) for run in ("run0", "run1", "run4"))
+    assert result.equal == 2
+    assert not {"run", "run_uuid", "epoch"} & set(result.runs[0].parameters)
+
+
+def test_arguments_are_compared_as_well_and_what_varies_within_a_run_says_so() -> None:
+    stats = read(TRAINER)
+    result = compare_runs(stats, keys(stats, "run0", "run1", "run4"))
+    differing = dict(result.differing)
+    assert differing["--diverge_at"] == ("0", "0", "4")
+    assert differing["--fail_rate"] == ("0.0", VARIES, VARIES)
+    files = list((TRAINER / "output/training_logs" / keys(stats, "run1")[0]).glob("*/args.txt"))
+    rates = {file.read_text().split("--fail_rate")[1].split()[0] for file in files}
+    assert len(rates) > 1
+
+
+def test_epochs_at_each_site_and_on_each_gpu_add_up(gated: StatsInput) -> None:
+    result = compare_runs(gated, [row.key for row in gated.status.runs])
+    assert len(result.runs) == 5
+    for run in result.runs:
+        for places in (run.sites, run.gpus):
+            assert sum(epochs for _, epochs in places) == run.row.epochs_done
+
+
+def test_the_best_is_that_of_the_compared_runs(gated: StatsInput) -> None:
+    assert headline(compare_runs(gated, keys(gated, "run0", "run1"))) == (
+        "run0 is best: val_loss 0.4187 in epoch 2"
+    )
+    assert headline(compare_runs(gated, keys(gated, "run0", "run1", "run2"))).startswith("run2 ")
+    assert headline(compare_runs(gated, keys(gated, "run0"))) == ""
+
+
+def test_a_line_for_each_thing_compared(gated: StatsInput) -> None:
+    runs = "run0", "run2", "run1"
+    assert values(gated, "val_loss", *runs) == ["975", "0.3073", "0.9276"]
+    assert values(gated, "best in epoch", *runs) == ["2", "4", "1"]
+    assert values(gated, "trend", *runs) == ["✗ diverged", "✓ improves", "◦ one value"]
+    assert values(gated, "epochs", *runs) == ["3/4", "4/4", "1/4"]
+    assert values(gated, "state", *runs) == ["□ stopped", "✓ completed", "□ stopped"]
+    assert values(gated, "health", *runs) == ["▲ diverged", "✓ ok", "✓ ok"]
+    assert values(gated, "remaining", *runs) == ["stopped", "done", "stopped"]
+    assert values(gated, "badput share", *runs) == ["0 %", "11 %", "89 %"]
+
+
+@pytest.mark.parametrize("cells", [40, 60, 77, 117])
+def test_runs_that_do_not_fit_are_left_out_whole(gated: StatsInput, cells: int) -> None:
+    result = table(gated, cells, "run0", "run1", "run2", "run3", "run4")
+    assert all(width(line) <= cells for line in result.lines)
+    names = text(result.lines[0]).replace("★", "").split()
+    assert names == ["run0", "run1", "run2", "run3", "run4"][: result.shown]
+    assert result.shown == {40: 2, 60: 3, 77: 4, 117: 5}[cells]
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_command_takes_its_directory_first_or_last(
+    capsys: pytest.CaptureFixture[str], *, first: bool
+) -> None:
+    runs = ["run0", "run4"]
+    words = [str(GATED), *runs] if first else [*runs, str(GATED)]
+    assert main(["compare", *words]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("run0 is best: val_loss 0.4187 in epoch 2\n")
+    assert "random_seed" in out
+    assert "▲ val_loss NaN since epoch 2  1 run\n  run4" in out
+
+
+def test_outputs_called_like_their_runs_are_no_directory_of_a_dag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (*GATED.glob("*.dag"), *GATED.glob("*.log")):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    uuids = [row.uuid or "" for row in read(tmp_path).status.runs[:2]]
+    for uuid in uuids:
+        os.mkdir(uuid)
+    assert main(["compare", *uuids, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [run["uuid"] for run in printed["runs"]] == uuids
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["run0"], "give two or more runs: metlmon compare RUN RUN [DIR]"),
+        (["run0", "run0"], "run0 and run0 are the same run: give two or more"),
+        (["run0", "run9"], "run9: no such run; "),
+        (["run0", "run1", "--metric", "no"], "--metric no: no run has it; there are: val_loss"),
+    ],
+)
+def test_what_cannot_be_compared(
+    capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    assert main(["compare", str(GATED), *words]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_the_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "run2", "run4", str(GATED), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["metric"], printed["goal"], printed["equal"]) == ("val_loss", "min", 2)
+    assert printed["differing"] == [
+        {"name": "random_seed", "values": ["3", "5"]},
+        {"name": "diverge_at", "values": [None, "1"]},
+    ]
+    best, lost = printed["runs"]
+    assert (best["best"], lost["best"]) == (True, False)
+    assert best["sites"] == [{"name": "Expanse-GPU", "epochs": 4}]
+    assert best["metric"]["last"]["value"] == pytest.approx(last_value(best["uuid"]))
+    assert lost["parameters"]["diverge_at"] == "1"
+    assert lost["estimate"]["epochs_left"] == 0
+    assert [entry["kind"] for entry in printed["health"]] == ["diverged"]
+
+
+def last_value(uuid: str) -> float:
+    folders = sorted((GATED / "output/training_logs" / uuid).glob("version_*/metrics.csv"))
+    rows = [row for file in folders for row in csv.DictReader(file.open()) if row.get("val_loss")]
+    return float(max(rows, key=lambda row: int(row["epoch"]))["val_loss"])
