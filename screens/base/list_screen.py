@@ -29,6 +29,7 @@ from metlmon.text import spans
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
 from screens.base.context import ListState
+from screens.base.registry import create_screen
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen, rule
 from screens.base.stats_worker import Memo
 from screens.widgets.footer import KeyFooter
@@ -514,7 +515,6 @@ def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
     """Open the marked runs of a list side by side, by this metric; below two say how."""
     # Few users compare: what it needs is loaded for them only.
     from metlmon.tables.comparison import FEWEST
-    from screens.compare import CompareScreen
 
     marks = screen.table.marks
     keys = [key for key in screen.table.keys if key in marks]
@@ -522,7 +522,7 @@ def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
     if len(keys) < FEWEST:
         screen.show_message("[space] marks runs; mark two or more, and [&] compares them")
         return
-    screen.context.push_screen(CompareScreen(keys, metric))
+    screen.context.push_screen(create_screen("compare", keys, metric))
 
 
 def runs_cell(names: Sequence[str], room: int | None) -> Line:

@@ -444,7 +444,7 @@ async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
 
 
 async def test_the_palette_has_the_acts_and_why_not() -> None:
-    async with opened_to_act(size=(120, 40)) as seen:
+    async with opened_to_act(size=(120, 44)) as seen:
         await seen.press("colon")
         assert "✗ hold: no job to hold is selected" in seen.text
         assert "✗ resubmit DAG: it is running" in seen.text

@@ -14,7 +14,8 @@ from tests.support.sample_snapshots import status, update
 from tests.support.sample_trainings import learning, pressed_until, until
 from tests.support.screen_view import NARROW, WIDE, Eager, Seen, Show
 
-GATED = Path(__file__).resolve().parents[2] / "fixtures" / "gated"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+GATED, DEMO = FIXTURES / "gated", FIXTURES / "demo"
 DRAWN = "┤"
 
 
@@ -34,11 +35,18 @@ async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
         assert "1 value above, to 975" in seen.lines[1] or "975" in seen.text
         assert "★ ━ run0" in seen.text
         assert seen.line("diverge_at").split() == ["diverge_at", "3", "–"]
-        await seen.press("end")
-        assert "▲ val_loss diverged since epoch 3" in seen.text
         await seen.press("q")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "2 marked" in seen.text, "the marks stay"
+
+
+async def test_what_is_wrong_with_them_is_below_in_full(show: Show) -> None:
+    async with show(DagdirFeed(DEMO), size=NARROW) as seen:
+        await seen.press("down", "down", "down")
+        await compared(seen, "space", "space")
+        await seen.press("end")
+        assert "✗ val_loss diverged" in seen.text or "▲ val_loss diverged" in seen.text
+        assert "→ " in seen.text
 
 
 @pytest.mark.parametrize("marks", [0, 1])
