@@ -59,7 +59,8 @@ class Failures:
         group = self._groups.get(key)
         if group is None:
             advice, act = KIND_ADVICE[kind]
-            reason = fault.error or fault.reason or (end.reason if end is not None else None)
+            reason = fault.reason or (end.reason if end is not None else None)
+            reason = fault.error.rstrip(" :") if fault.error else reason
             group = self._groups[key] = Group(
                 kind, key[1], is_open=True, advice=advice, act=act, reason=reason
             )

@@ -53,11 +53,13 @@ TEXT_LIMIT: Final = 4000
 
 
 def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> list[Line]:
-    """The health for people: the first line, open entries in full, closed ones in a line each.
+    """The health for people: open entries in full, closed ones in a line each.
 
+    The figures of stopped runs come first, or that all is well; otherwise the worst entry.
     ``cells``: the width; None for a pipe, whose lines are not wrapped.
     """
-    lines = [headline_line(health), ()]
+    headline = health_headline(health)
+    lines = [headline_line(health), ()] if headline.label or headline.severity is None else []
     for (heading, _), entries in groupby(health.open_entries, key=lambda e: (e.heading, e.policy)):
         group = list(entries)
         indent = 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.exit_codes import Exit
+from metlmon.health.headline import CALM
 from tests.health.ensembles import (
     REMOVED_WITH_DAG,
     EventLog,
@@ -148,3 +149,10 @@ def test_the_json_of_an_ensemble_with_warnings() -> None:
 def test_an_error_in_a_submit_description_is_named(capsys: Captured) -> None:
     printed = run_command("health", capsys, FIXTURES / "health" / "submit-failed")[1]
     assert "submission failed: on Line 0 of submit file: failed to create job classad" in printed
+
+
+def test_the_worst_entry_is_the_first_line(capsys: Captured) -> None:
+    printed = run_command("health", capsys, FIXTURES / "health" / "dag-held")[1]
+    assert printed.splitlines()[0].strip() == "■ DAGMan held by researcher (hold 1)"
+    printed = run_command("health", capsys, FIXTURES / "health" / "healthy-done")[1]
+    assert printed == f" ✓ {CALM}\n"
