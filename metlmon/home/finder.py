@@ -36,18 +36,21 @@ NOTHING_HERE: Final = "no DAG file here or below"
 class Finding(Struct, frozen=True):
     """A dagdir or DAG file that was found, or a directory that ``error`` says is unreadable.
 
-    ``more``: there are more directories below this path than are searched.
+    ``more``: there are more directories below this path than are searched. ``modified``: when a
+    file was added to the directory or removed, in seconds since 1970; 0 if that is not known.
     """
 
     path: str
     error: str | None = None
     more: bool = False
+    modified: float = 0.0
 
 
 class _Listing(Struct):
     """What one directory has: its identity, names of files, and directories with link or not."""
 
     identity: tuple[int, int]
+    modified: float
     files: list[str]
     directories: list[tuple[str, bool]]
 
@@ -117,7 +120,7 @@ def _find_below(
                     belongs[outer] = _referenced_directories(outer)
             here = os.path.realpath(path) not in belongs[outer]
         found |= here
-        yield Finding(path) if here else None
+        yield Finding(path, modified=listing.modified) if here else None
         if here:
             depth = max(depth, MAX_DEPTH - INNER_DEPTH)
         if depth < MAX_DEPTH:
@@ -132,7 +135,7 @@ def _find_below(
 def _list(path: str | Path) -> _Listing:
     """List a directory. Raises OSError."""
     status = os.stat(path)
-    listing = _Listing((status.st_dev, status.st_ino), [], [])
+    listing = _Listing((status.st_dev, status.st_ino), status.st_mtime, [], [])
     with os.scandir(path) as entries:
         for entry in entries:
             try:

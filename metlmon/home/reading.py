@@ -257,6 +257,8 @@ class HomeReader:
         entry = self._entries.get(finding.path)
         if entry is None:
             entry = self._entries[finding.path] = _Entry(finding.path)
+            # The ones that changed last are read first.
+            entry.due = -finding.modified
             self._changed[finding.path] = entry.summary
             stored = self._stored.get(finding.path)
             if stored is not None and finding.error is None:

@@ -108,15 +108,17 @@ def test_each_line_has_the_figures_that_the_dashboard_shows() -> None:
     assert not lines["rescue"].needs_person
 
 
-def test_lines_appear_before_they_are_read_and_one_after_another() -> None:
-    watch = Watch(FIXTURES / "rescue", FIXTURES / "holds")
-    watch.settle()
-    watch = Watch(FIXTURES / "rescue", FIXTURES / "holds")
+def test_lines_appear_at_once_and_what_changed_last_is_read_first(tmp_path: Path) -> None:
+    for name, day in (("holds", 1), ("rescue", 3), ("scripts", 2)):
+        shutil.copytree(FIXTURES / name, tmp_path / name)
+        os.utime(tmp_path / name, (day * 86400.0, day * 86400.0))
+    watch = Watch(tmp_path)
     while watch.reader.turn() == 0:
         pass
     seen = [(os.path.basename(s.path), s.phase) for u in watch.updates for s in u.summaries]
-    assert seen[:2] == [("rescue", Phase.WAITING), ("holds", Phase.WAITING)]
-    assert [name for name, phase in seen if phase is Phase.READ] == ["rescue", "holds"]
+    assert seen[:3] == [(name, Phase.WAITING) for name in ("holds", "rescue", "scripts")]
+    read = [name for name, phase in seen if phase is Phase.READ]
+    assert read == ["rescue", "scripts", "holds"]
 
 
 def test_a_finished_ensemble_is_closed_and_read_again_only_when_a_file_changes(
