@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
@@ -21,10 +22,12 @@ from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
-from metlmon.tables.runs import is_between_epochs, site_and_target
+from metlmon.tables.runs import hold_reason, is_between_epochs, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
+    ALARM,
+    BAD,
     BOLD,
     DIM,
     GOOD,
@@ -41,6 +44,7 @@ from metlmon.text.spans import (
     style_of,
     symbol_span,
     width,
+    wrap,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.list_screen import ListScreen, SecondLines
@@ -88,7 +92,8 @@ class RunScreen(ListScreen, ActionScreen):
         evaluated = any(epoch.evaluations for epoch in view.epochs)
         self.query_one(KeyFooter).hide_actions(() if evaluated else EVALUATION_ACTIONS)
         size, forecast = self.app.size, self.context.stats.value(make_forecast)
-        inputs = view, forecast, self.show_chart, size.width, size.height
+        health = self.context.stats.value(make_health)
+        inputs = view, forecast, health, self.show_chart, size.width, size.height
         self.show_head(self._header_lines(lambda: self._header(view), *inputs))
         # Another list when evaluations are switched on: the table is then filled again.
         epochs = self._epochs(lambda: list(view.epochs), view, self.show_evaluations)
@@ -107,7 +112,7 @@ class RunScreen(ListScreen, ActionScreen):
             ],
             cursor=self._first_cursor(view),
             noun="node",
-            details=self._queue_lines,
+            details=self._details,
             widths=widths,
             second_lines=SecondLines(
                 has=lambda row: epochs_table.has_detail_line(row, view.row),
@@ -152,8 +157,12 @@ class RunScreen(ListScreen, ActionScreen):
         pairs = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
         return [row for epoch, evaluations in pairs for row in (epoch, *evaluations)]
 
-    def _queue_lines(self, epoch: EpochRow | None) -> list[Line]:
-        """The queue's information on the job under the cursor, if that is idle."""
+    def _details(self, epoch: EpochRow | None) -> list[Line]:
+        """The whole reason of a hold; of an idle job the queue's information."""
+        if epoch is not None and epoch.state is State.HELD and epoch.hold_reason:
+            lines = wrap(hold_reason(epoch.hold_reason), self.app.size.width - 2, BAD, indent=1)
+            # One line of it is below the epoch already.
+            return lines if len(lines) > 1 else []
         job = name = None
         if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
             number = formatting.epoch_text(epoch.epoch)
@@ -241,6 +250,8 @@ class RunScreen(ListScreen, ActionScreen):
             state += (
                 line(", ", duration, (" ago", DIM)) if ended else line((" for ", DIM), duration)
             )
+        if clock := self.removal_clock(latest.cluster, latest.proc):
+            state += line((f", {clock}", ALARM))
         if latest.site is not None or latest.target is not None:
             on_site = latest.site is not None and latest.state not in UNPLACED
             preposition = line((" at " if on_site else " ", DIM))

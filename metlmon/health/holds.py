@@ -64,8 +64,9 @@ class Holds:
             group.faults.append(fault)
         removal = self._clock.removal_at(job, hold)
         if removal is not None:
-            earlier = group.fields["removal_at"]
-            group.fields["removal_at"] = min(removal, earlier) if earlier else removal
+            times = group.fields["removal_times"]
+            times[job.job] = removal
+            group.fields["removal_at"] = min(times.values())
         self.by_job[job.job, hold.cause] = group
 
     def _add_past(self, job: JobEntry, hold: HoldEntry) -> None:
@@ -93,6 +94,7 @@ class Holds:
                 reason=hold.reason,
                 policy=policy.expression if policy is not None else None,
                 removal_at=None,
+                removal_times={},
             )
         return group
 

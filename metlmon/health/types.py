@@ -42,7 +42,8 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     ``runs``: run keys; ``nodes``: the number of nodes; ``node_keys`` and ``jobs``: which of them
     the cursor or an action can go to. ``epochs_blocked``: epochs that will not be trained unless
     somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
-    that held or removed it; ``removal_at``: when the policy will remove the first held job.
+    that held or removed it; ``removal_at``: when the policy will remove the first held job, and
+    ``removal_times``: each of them.
     ``gpu_hours``: badput, in the ensemble's hour unit. ``heading``: what several entries have in
     common, under which a screen lists them (one policy that removed jobs held for different
     reasons). Names and reasons are as logged: whoever shows them makes them safe.
@@ -68,6 +69,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     code_name: str | None = None
     policy: str | None = None
     removal_at: datetime | None = None
+    removal_times: Mapping[JobId, datetime] = {}
     reason: str | None = None
     gpu_hours: float = 0.0
     site: str | None = None

@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
-from metlmon.model.job_events import NodeKey
-from metlmon.tables.health_lines import SEVERITIES, since_text
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.states import State
+from metlmon.snapshot.types import RunRow
+from metlmon.tables.health_lines import SEVERITIES, removal_text, since_text
 from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
-from metlmon.text.spans import ALARM, BAD, BOLD, DIM, PLAIN, Line, TextStyle, line, style_of
+from metlmon.text.spans import ALARM, BAD, BOLD, DIM, PLAIN, Line, TextStyle, line, style_of, width
 
 TEXT_LIMIT: Final = 400
 NAME_LIMIT: Final = 24
@@ -101,6 +105,41 @@ def in_groups(entries: Sequence[HealthEntry]) -> list[HealthEntry]:
 def removal_clock(entry: HealthEntry, as_of: datetime | None) -> str:
     """``held 29d, removed in 1d``: until a policy removes the first held job; else empty."""
     return since_text(entry, as_of) if entry.open and entry.removal_at is not None else ""
+
+
+def removal_clocks(health: Health | None, as_of: datetime | None) -> dict[JobId, str]:
+    """``removed in 1d`` for each held job that a policy will remove."""
+    if health is None or as_of is None:
+        return {}
+    return {
+        job: removal_text(when, as_of)
+        for entry in health.open_entries
+        for job, when in entry.removal_times.items()
+    }
+
+
+def with_removal_clocks(
+    columns: Sequence[Column[RunRow]], clocks: Mapping[JobId, str]
+) -> list[Column[RunRow]]:
+    """The columns of runs, the state of a held one with its clock where there is room."""
+
+    def clock(row: RunRow) -> Line:
+        latest = row.latest
+        held = row.state is State.HELD and latest is not None
+        text = clocks.get((latest.cluster or 0, latest.proc or 0)) if held and latest else None
+        return line((f", {text}", ALARM)) if text else ()
+
+    def with_clock(column: Column[RunRow]) -> Column[RunRow]:
+        def cell(row: RunRow, room: int | None) -> Line:
+            state, added = column.cell(row, room), clock(row)
+            return state + added if room is not None and width(state + added) <= room else state
+
+        def reserve(row: RunRow) -> int:
+            return width(column.cell(row, None) + clock(row))
+
+        return replace(column, cell=cell, reserve=reserve)
+
+    return [with_clock(each) if clocks and each.name == "state" else each for each in columns]
 
 
 def filter_text(health: Health, entry: HealthEntry) -> str:

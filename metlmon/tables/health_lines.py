@@ -158,6 +158,12 @@ def run_names(entry: HealthEntry, names: Mapping[str, str]) -> str:
     return " ".join(shown) + more
 
 
+def removal_text(removal_at: datetime, as_of: datetime) -> str:
+    """``removed in 1d``, or ``to be removed now``."""
+    left = (removal_at - as_of).total_seconds()
+    return f"removed in {age(left)}" if left > 0 else "to be removed now"
+
+
 def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
     """``held 29d, removed in 1d`` where a policy will remove jobs; else ``since 2 Jan 10:06``."""
     if entry.since is None:
@@ -165,8 +171,7 @@ def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
     this_year = as_of.year if as_of is not None else None
     if entry.removal_at is not None and as_of is not None:
         held = age((as_of - entry.since).total_seconds())
-        left = (entry.removal_at - as_of).total_seconds()
-        return f"held {held}, " + (f"removed in {age(left)}" if left > 0 else "to be removed now")
+        return f"held {held}, {removal_text(entry.removal_at, as_of)}"
     seconds = (as_of - entry.since).total_seconds() if as_of is not None else 0.0
     lasted = f" ({duration(seconds)})" if seconds > 0 else ""
     return f"since {moment(entry.since, this_year)}{lasted}"

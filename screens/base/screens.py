@@ -17,9 +17,11 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 from metlmon.errors import describe_error
+from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolError, QueueSnapshot
 from metlmon.snapshot.types import QueueRow
+from metlmon.tables.health_columns import removal_clocks
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -185,6 +187,13 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def on_document_scrolled(self) -> None:
         self._refresh_if_mounted()
+
+    def removal_clock(self, cluster: int | None, proc: int | None) -> str:
+        """``removed in 1d`` for a held job that a policy will remove; else empty."""
+        snapshot = self.context.snapshot
+        as_of = None if snapshot is None else snapshot.status.as_of
+        clocks = removal_clocks(self.context.stats.value(make_health), as_of)
+        return clocks.get((cluster or 0, proc or 0), "")
 
     def show_message(self, message: str) -> None:
         """Show a message on the note line, until the cursor moves."""

@@ -76,6 +76,7 @@ class HealthScreen(ListScreen, ActionScreen):
         self._health: Health | None = None
         self._lists: Memo[tuple[list[HealthEntry], list[HealthEntry]]] = Memo()
         self._shown_key: str | None = None
+        self._lines_below = 0
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -117,6 +118,9 @@ class HealthScreen(ListScreen, ActionScreen):
             heading=(lambda entry: self._heading(health, entry)) if ranked else lambda _: None,
         )
         self._lay_out()
+        if self.query_one(EntryPane).lines_below != self._lines_below:
+            # The note line was made before the text of the entry.
+            self.call_later(self._refresh_if_mounted)
 
     def _lay_out(self) -> None:
         """The entry beside the list where that leaves enough room for both, else below it.
@@ -181,7 +185,7 @@ class HealthScreen(ListScreen, ActionScreen):
     def messages(self) -> list[Line]:
         """Say that the text of the entry goes on below its pane."""
         pane = self.query_one(EntryPane)
-        more = pane.lines_below
+        more = self._lines_below = pane.lines_below
         lines = [line((f"[tab] {count(more, 'more line')}", DIM))] if more else []
         return [*super().messages(), *lines]
 

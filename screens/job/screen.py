@@ -28,6 +28,7 @@ from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
+    ALARM,
     BOLD,
     DIM,
     NOTE,
@@ -129,6 +130,8 @@ class JobScreen(JobTools, ActionScreen):
         since = line((" for ", DIM), duration)
         if row.state in TERMINAL:
             since = line(" ", duration, (" ago", DIM))
+        elif row.state is State.HELD and (clock := self.removal_clock(*self.job)):
+            since += line((f", {clock}", ALARM))
         title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
         left = join((title, state + (since if row.seconds is not None else ())), line("   "))
         lines = [line(" ") + justify(left, self._job_label(view), room - 2)]

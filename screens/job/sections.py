@@ -24,7 +24,6 @@ from metlmon.text.spans import (
     Line,
     TextStyle,
     justify,
-    limit_lines,
     line,
     style_of,
     symbol_span,
@@ -291,11 +290,6 @@ _OTHER_EVENT: Final = Symbol("·", "", Colour.GREY, Weight.DIM)
 DATED_WIDTH: Final = 110
 """From this width on, every event shows its date; else there is a line for each new day."""
 
-REASON_EVENTS: Final = frozenset({9, 12})
-"""Events (aborted, held) whose reason is shown nowhere else after that state has ended."""
-
-REASON_LINES: Final = 6
-
 
 def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
     lines: list[Line] = []
@@ -318,11 +312,8 @@ def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
         )
         damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
         text, indent = plain(event.text, REASON), width(prefix + damaged)
-        event_lines: list[Line] = [line((text, DIM))]
-        if event.number in REASON_EVENTS:
-            event_lines = limit_lines(wrap(text, room, DIM, indent), REASON_LINES, room, indent)
-            event_lines[0] = event_lines[0][1:]
-        lines += [prefix + damaged + event_lines[0], *event_lines[1:]]
+        first, *more = wrap(text, room, DIM, indent)
+        lines += [prefix + damaged + first[1:], *more]
         previous = event
     if view.memory_updates:
         reports = formatting.count(view.memory_updates, "memory report")

@@ -12,6 +12,7 @@ from msgspec import Struct
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.feed import NullFeed, Snapshot
+from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
@@ -93,6 +94,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
         self._width_key: list[tuple[object, ...]] = []
         self._health_lines: Memo[list[Line]] = Memo()
+        self._clocks: dict[JobId, str] = {}
         self._forecasts: Memo[Sequence[Line]] = Memo()
         self._node_list: NodeList | None = None
         """The node tree, shown if there are nodes but no runs."""
@@ -154,15 +156,21 @@ class OverviewScreen(ListScreen, ActionScreen):
         is_read = snapshot is not None and snapshot.progress.fraction == 1
         widest = self._widest(dict, self.context.feed, is_read, width, state)
 
+        clocks = health_table.removal_clocks(
+            self._health, None if snapshot is None else snapshot.status.as_of
+        )
+        self._clocks = clocks if self._clocks != clocks else self._clocks
+
         def fit() -> FittedColumns:
             metrics = self.context.feed.settings.metrics
             columns = runs_table.specs(rows, progress or {}, figures, metrics)
+            columns = health_table.with_removal_clocks(columns, clocks)
             widths = fit_columns(self.chosen_columns(columns), rows, width, widest)
             last = "state" if "state" in widths else next(iter(widths))
             before = takewhile(lambda name: name != last, widths)
             return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
 
-        return self._columns(fit, self._width_key, progress, figures, widest)
+        return self._columns(fit, self._width_key, progress, figures, self._clocks, widest)
 
     def _details(
         self, row: RunRow | None, fitted: FittedColumns, figures: RunFigures | None

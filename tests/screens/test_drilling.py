@@ -53,7 +53,7 @@ async def test_the_latest_epoch_is_in_view_on_a_small_screen(show: Show) -> None
     async with show(size=NARROW) as seen:
         await seen.press("down", "enter")
         assert "■ held" in seen.under_cursor
-        assert "↓" in seen.lines[-3]
+        assert "↓" in seen.text
 
 
 async def test_the_chart_can_be_hidden(show: Show) -> None:

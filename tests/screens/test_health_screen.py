@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from screens.nodes import NodesScreen
 from screens.overview.screen import MOST_LINES, OverviewScreen
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
-from tests.health.ensembles import EventLog, chains, removed_after_hold, write
+from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
 from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, run, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 from tests.support.static_sessions import FIXTURES, Still, opened, session
@@ -119,6 +120,8 @@ async def test_a_long_reason_is_scrolled(show: Show) -> None:
     async with show(FakeFeed(update(status((RUNS[0], held)))), size=NARROW) as seen:
         await seen.press("2")
         assert "more lines" in seen.text
+        await seen.press("down", "up")
+        assert "more lines" in seen.text
         assert "word299" not in seen.text
         await seen.press("tab", "end")
         assert seen.app.screen.query_one(EntryPane).has_focus
@@ -200,3 +203,39 @@ async def test_the_filter_shows_what_open_entries_concern(show: Show) -> None:
         assert isinstance(seen.app.screen, NodesScreen)
         rows = [line.split()[0] for line in seen.lines if "✗ failed" in line]
         assert len(rows) == 3, seen.text
+
+
+# --- the clock of a removal policy, and whole reasons -------------------------------------------
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Still:
+    """run1 is held for a day where a policy removed run0 after thirty."""
+    log = EventLog()
+    first, second = log.submit("run0-train_epoch0"), log.submit("run1-train_epoch0")
+    log.hold(first, "via condor_hold (by user anna)", 1)
+    log.time += timedelta(days=30)
+    log.remove(first, REMOVED_BY_POLICY)
+    log.hold(second, " ".join(f"word{number}" for number in range(80)), 26)
+    dagdir = write(tmp_path, chains({"run0": 1, "run1": 1}), log)
+    return session(dagdir.path, log.time + timedelta(days=1))
+
+
+async def test_a_held_run_shows_when_it_will_be_removed(held: Still) -> None:
+    async with opened(held, WIDE) as seen:
+        assert "■ held, removed in 29d" in seen.line(" run1 ")
+        await seen.press("2", "down")
+        assert "held 1d, removed in 29d" in seen.text
+        await seen.press("escape", "down", "enter")
+        assert "■ held epoch 1 for 1d00h, removed in 29d" in seen.lines[0]
+        await seen.press("enter")
+        assert "■ held for 1d00h, removed in 29d" in seen.lines[0]
+
+
+async def test_reasons_of_runs_and_jobs_are_not_cut(held: Still) -> None:
+    async with opened(held, NARROW) as seen:
+        for keys in (("down", "enter"), ("enter",)):
+            await seen.press(*keys)
+            assert {f"word{number}" for number in range(80)} <= set(seen.text.split())
+        await seen.press("end")
+        assert "word79" in seen.text, "the event has it too"
