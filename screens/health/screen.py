@@ -77,6 +77,8 @@ class HealthScreen(ListScreen, ActionScreen):
         self._lists: Memo[tuple[list[HealthEntry], list[HealthEntry]]] = Memo()
         self._shown_key: str | None = None
         self._lines_below = 0
+        self._first_key: str | None = None
+        self._is_placed = False
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -111,6 +113,7 @@ class HealthScreen(ListScreen, ActionScreen):
             lambda entry: health_table.filter_text(health, entry),
             all_rows=[*opened, *closed],
             empty=health_lines.EMPTY[reading],
+            cursor=self._first_cursor(opened, reading=reading),
             noun="cause",
             details=self._show_entry,
             more_rows=closed,
@@ -121,6 +124,14 @@ class HealthScreen(ListScreen, ActionScreen):
         if self.query_one(EntryPane).lines_below != self._lines_below:
             # The note line was made before the text of the entry.
             self.call_later(self._refresh_if_mounted)
+
+    def _first_cursor(self, opened: list[HealthEntry], *, reading: bool) -> str | None:
+        """The first entry, until all is read or the user has moved the cursor."""
+        if self._is_placed or self.table.cursor not in (None, self._first_key):
+            return None
+        self._is_placed = not reading
+        self._first_key = opened[0].key if opened else None
+        return self._first_key
 
     def _lay_out(self) -> None:
         """The entry beside the list where that leaves enough room for both, else below it.

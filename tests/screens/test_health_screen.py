@@ -19,7 +19,15 @@ from screens.overview.screen import MOST_LINES, OverviewScreen
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
-from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, run, status, update
+from tests.support.sample_snapshots import (
+    MEMORY_HOLD,
+    RUNS,
+    FakeFeed,
+    Progress,
+    run,
+    status,
+    update,
+)
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 from tests.support.static_sessions import FIXTURES, Still, opened, session
 
@@ -182,6 +190,18 @@ async def test_a_site_leads_to_its_executions(tmp_path: Path) -> None:
         await seen.press("enter")
         assert isinstance(seen.app.screen, ExecutionsScreen), seen.text
         assert "Hole" in seen.lines[0]
+
+
+async def test_the_cursor_is_on_the_worst_until_all_is_read(show: Show) -> None:
+    part, held = Progress(1, 2), run("run1", 1, 30, State.HELD, hold=MEMORY_HOLD)
+    async with show(FakeFeed(update(status((held,)), part)), size=NARROW) as seen:
+        await seen.press("2")
+        assert "run1" in seen.under_cursor
+        await seen.publish(update(status((held, RUNS[9])), part))
+        assert "run9" in seen.under_cursor, "what failed comes before what is held"
+        await seen.press("down")
+        await seen.publish(update(status((held, *RUNS[8:])), part))
+        assert "run1" in seen.under_cursor, "the user has moved it"
 
 
 async def test_the_filter_has_no_match(show: Show) -> None:
