@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -20,12 +21,14 @@ from screens.pool_actions.confirm import PRIORITY_LIMIT, ConfirmScreen, parse_pr
 from screens.pool_actions.menu import NOTE_TEXT, MenuScreen, ResultsScreen
 from screens.run import RunScreen
 from screens.widgets.table import Table
+from tests.health.ensembles import EventLog, chains, write
 from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
 from tests.support.four_sites import PlacedFeed
 from tests.support.queue_rows import job, row
 from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, run, status, update
 from tests.support.screen_view import NARROW
+from tests.support.static_sessions import session
 
 SMALL = (60, 20)
 RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))  # type: ignore[union-attr]
@@ -219,6 +222,27 @@ async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
         assert pool.orders[1].act is PoolAction.INCLUDE_SITE
         await seen.press("escape", "v", "a")
         assert "✗ no site is selected" in seen.text, "a GPU model is none"
+
+
+async def test_from_the_health_entry_of_a_black_hole_too(tmp_path: Path) -> None:
+    log, runs = EventLog(), {f"run{number}": 2 for number in range(12)}
+    for name in runs:
+        begun = log.submit(f"{name}-train_epoch0")
+        log.execute(begun, "Hole")
+        log.evict(begun, 1007, "StarterError")
+        log.execute(begun, "Anvil")
+        log.end(begun)
+    pool = FakePool()
+    pool.queued = (row(5),)
+    pool.queue_snapshot = replace(WORD, user="anna@x", jobs=(job(5),))
+    feed = session(write(tmp_path, chains(runs), log).path)
+    async with opened_to_act(pool, feed=feed, size=(80, 30)) as seen:  # type: ignore[arg-type]
+        await seen.press("2", "slash", *"black", "enter", "a", "J")
+        assert "Exclude the site Hole?" in seen.text
+        await seen.press("y")
+        (order,) = pool.orders
+        assert (order.act, order.site) == (PoolAction.EXCLUDE_SITE, "Hole")
+        assert [each.id for each in order.targets] == ["5.0"], "whatever job may go there"
 
 
 async def test_a_name_that_no_machine_advertises_is_doubted() -> None:
