@@ -170,8 +170,8 @@ def _effects(
         files = ", ".join(plain(dag.file, 100) for dag in dags[:3])
         more = f" and {len(dags) - 3} more" if len(dags) > 3 else ""
         runs = count(sum(len(dag.runs) for dag in dags), "run")
-        elsewhere = "go elsewhere" if exclude else "may go there again"
-        effects.append(f"the next epochs of {runs} {elsewhere}; writes {files}{more}")
+        verb = "do not go there either; writes" if exclude else "may go there again; changes"
+        effects.append(f"the next epochs of {runs} {verb} {files}{more}")
     if bound:
         effects.append(
             f"{bound} of them {'ask' if bound > 1 else 'asks'} for this site alone and will wait "
