@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -66,13 +66,12 @@ class Facts:
     def _sort_jobs(self) -> None:
         """Sort the jobs by what the rules look at; most are completed, and in none of these."""
         needed = {fault.job for fault in self.faults.values() if fault.job is not None}
-        queued = []
         for job in self.ledger.jobs:
             if job.job in needed:
                 self.jobs[job.job] = job
             state = job.state
             if state in ACTIVE and not job.dagman and job.states:
-                queued.append(job)
+                self.jobs_queued += not self.is_over(job.dag)
             if state is _HELD:
                 self.held.append(job)
             elif job.holds:
@@ -83,18 +82,11 @@ class Facts:
                 self.idle.append(job)
             elif state is _FAILED and job.node is None:
                 self.strays_failed.append(job)
-        self.jobs_queued = len(queued)
-        if queued and not self.status.live:
-            self.jobs_queued -= self._count_superseded(queued)
 
-    def _count_superseded(self, queued: Sequence[JobEntry]) -> int:
-        """How many of these jobs are over, unlogged: their nodes were submitted again since."""
-        newest: dict[NodeKey, int] = {}
-        keys = {job.key for job in queued}
-        for job in self.ledger.jobs:
-            if job.key is not None and job.key in keys:
-                newest[job.key] = max(job.job[0], newest.get(job.key, 0))
-        return sum(job.key is not None and job.job[0] < newest[job.key] for job in queued)
+    def is_over(self, dag: str | None) -> bool:
+        """Whether jobs of a DAG are over, though no log says so: its DAGMan has ended."""
+        row = self.dags.get(dag or "")
+        return row is not None and row.state in ENDED and not self.ledger.live
 
     def seconds_between(self, start: datetime, end: datetime) -> float:
         return self.ledger.seconds_between(start, end)
@@ -164,6 +156,9 @@ class BlockedEpochs:
         stuck = False
         for epoch in self._left[run.run].values():
             state = epoch.state
+            if state in MOVING and self._facts.is_over(epoch.dag):
+                stuck = True
+                continue
             if state in MOVING or state is _HELD:
                 return False
             dag = self._facts.dags.get(epoch.dag)

@@ -309,9 +309,12 @@ def test_each_hold_code_names_its_cause_and_what_to_do() -> None:
     assert len({entry.advice for entry in entries.values()}) == len(HOLDS)
 
 
-@pytest.mark.parametrize("directory", ROWS)
+@pytest.mark.parametrize("directory", sorted(ROWS.keys() - {"dag-failed"}))
 def test_removed_is_what_the_history_has_as_removed(directory: str) -> None:
-    """Each job that was removed is in one entry, and no other job is."""
+    """Each job that was removed is in one entry, and no other job is.
+
+    Of dag-failed the log does not say it, as the disk was full.
+    """
     removed = {job["job"] for job in said(directory)["jobs"] if job["JobStatus"] == REMOVED}
     kinds = ("removed-by-policy", "removed-by-user", "run-removed")
     entries = [e for e in health_of(directory).entries if e.kind in kinds]

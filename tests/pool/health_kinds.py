@@ -324,7 +324,7 @@ def unmatched(pool: Pool) -> Ensemble:
 def wrong_site(pool: Pool) -> Ensemble:
     """All ask for Delta-GPU by name; the requirements let them run at the other sites only."""
     elsewhere = ['requirements = TARGET.GLIDEIN_ResourceName =!= "Delta-GPU"']
-    slow = {f"run{run}-train_epoch1": {"seconds": "60"} for run in range(3)}
+    slow = {f"run{run}-train_epoch1": {"seconds": "150"} for run in range(3)}
     submit = {-1: elsewhere, 3: [AT_TARGET]}
     made = write(pool, "wrong-site", 4, sites=["Delta-GPU"], nodes=slow, submit=submit)
     made.submit()
@@ -354,7 +354,8 @@ def diverged(pool: Pool) -> Ensemble:
 
 def log_gap(pool: Pool) -> Ensemble:
     """Removed while the disk of its logs is full, so that no end is logged (the schedd knows
-    it); then there is room again, and it is submitted again."""
+    it); then there is room again, and it is submitted again. Where DAGMan's lock file could not
+    be removed, it recovers from the cut log and gives up: that is ``dag-failed``."""
     made = write(pool, "log-gap", seconds=12)
     own = {path.name: path.read_bytes() for path in made.directory.iterdir()}
     kept = made.directory.with_name("log-gap-kept")
