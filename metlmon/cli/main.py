@@ -154,7 +154,7 @@ def _parse_and_run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         return _print_version()
     alone = not arguments and _is_terminal()
-    if alone or arguments[:1] == ["--queue"]:
+    if alone or _begins_with_option_of_watch(arguments):
         arguments = ["watch", *arguments]
     gc.set_threshold(*COLLECT)
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
@@ -188,6 +188,11 @@ def _parse_and_run(arguments: list[str]) -> int:
 
 def _are_paths(words: Sequence[str]) -> bool:
     return not any(word.startswith("-") for word in words)
+
+
+def _begins_with_option_of_watch(arguments: list[str]) -> bool:
+    first = arguments[0].partition("=")[0] if arguments else ""
+    return first.startswith("-") and first in (a.name for a in COMMANDS["watch"].arguments)
 
 
 def _is_terminal() -> bool:

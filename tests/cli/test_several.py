@@ -124,6 +124,7 @@ def test_a_dagdir_opens_its_dashboard_and_anything_else_home(
     assert opened(HOLDS, RESCUE) == ("home", [str(HOLDS), str(RESCUE)], [])
     assert opened("watch", FIXTURES) == ("home", [str(FIXTURES)], [])
     assert opened("--queue") == ("home", [], [])
+    assert opened("--ascii", HOLDS) == ("one", str(HOLDS))
     monkeypatch.chdir(HOLDS)
     assert opened() == opened("watch") == ("one", ".")
     save_list([str(RESCUE)])
