@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from metlmon.cli.output import WARNINGS_SHOWN, warning_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.health.headline import health_headline
@@ -193,8 +195,9 @@ def _health_lines(health: Health) -> Iterator[Line]:
     """The first line of health, where it is not all well."""
     headline = health_headline(health)
     if headline.severity is not None:
-        more = " (see metlmon health)" if headline.others else ""
-        yield line((f"Health: {plain(headline.line)}{more}", BAD))
+        others = headline.others
+        more = f" (and {number(others)} more: metlmon health)" if others else ""
+        yield line((f"Health: {plain(replace(headline, others=0).line)}{more}", BAD))
 
 
 def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
