@@ -246,8 +246,32 @@ RESOURCES: Final = {"memory limit": 102, "memory usage": 102, "disk usage": 104}
 """Subcodes by words of the reason: since HTCondor 23 the starter logs 0."""
 
 
+OUTPUT, INPUT = 12, 13
+"""Hold codes of transfers."""
+
+_DIRECTION: Final = re.compile(
+    r"(?P<output>transfer output files|STARTER at \S{1,80} failed to (?:send|upload))"
+    r"|(?P<input>transfer input files|SHADOW at \S{1,80} failed to (?:send|upload))",
+    re.IGNORECASE,
+)
+
+
+def transfer_code(code: int, reason: str | None) -> int:
+    """The code by the direction of a failed transfer.
+
+    Codes 12 and 13 are failures to receive and to send in older versions, so that 13 is that of an
+    output file that is not there, too.
+    """
+    match = _DIRECTION.search((reason or "")[:2000])
+    if match is None:
+        return code
+    return OUTPUT if match["output"] else INPUT
+
+
 def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
     """The advice on a hold; by its reason where that names a full disk, or the resource."""
+    if code in (OUTPUT, INPUT):
+        code = transfer_code(code, reason)
     if code == OUT_OF_RESOURCES and (code, subcode) not in HOLD_ADVICE:
         subcode = next((sub for word, sub in RESOURCES.items() if word in (reason or "")), subcode)
     known = HOLD_ADVICE.get((code, subcode)) if code is not None else None

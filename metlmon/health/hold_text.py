@@ -9,7 +9,7 @@ import re
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from metlmon.health.advice import Advice, hold_advice, is_quota
+from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, is_quota, transfer_code
 from metlmon.model.reasons import find_policy
 from metlmon.snapshot.ledger import HoldEntry
 from metlmon.text.formatting import duration, number
@@ -35,6 +35,8 @@ def hold_cause(hold: HoldEntry) -> HoldCause:
         return hold.code, None, hold.cause
     if is_quota(hold.code, hold.subcode, hold.reason):
         return None, None, "quota"
+    if hold.code in (OUTPUT, INPUT):
+        return hold.code, hold.subcode, str(transfer_code(hold.code, hold.reason))
     return hold.code, hold.subcode, ""
 
 

@@ -48,6 +48,19 @@ def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
             "held by the job's policy: ImageSize > 9 (hold 3)",
         ),
         (12, 2, "failed to send file(s)", "output file missing (hold 12)"),
+        (
+            13,
+            2,
+            "Error from slot1@c1: STARTER at 10.0.0.2 failed to send file(s) to <10.0.0.1:9618>: "
+            "error reading from output: (errno 2); SHADOW failed to receive file(s)",
+            "output file missing (hold 13)",
+        ),
+        (
+            12,
+            2,
+            "Transfer input files failure at access point ap40. Details: (errno 2)",
+            "input file missing (hold 12)",
+        ),
         (12, 122, "failed to write", "disk quota at the access point (hold 12)"),
         (13, 99, "failed to send file(s)", "input transfer failed (hold 13)"),
         (
