@@ -149,6 +149,11 @@ EVERY_KIND: Final = (
         exits="failed all",
     ),
     Trouble(
+        *("dag-failed", "dag-failed", STOPPED, "run0 run1 run2", "DAGMan lost track of node"),
+        *(6, "resubmit"),
+        exits="failed all",
+    ),
+    Trouble(
         *(
             "black-hole",
             "black-hole",
