@@ -249,6 +249,8 @@ class MetlmonApp(FaultTolerantApp):
         """
         if self.options.open_dagdir is not None:
             self.show_ensemble(self.options.open_dagdir(dagdir))
+            if self.options.home is not None:
+                self.options.home.add_path(str(dagdir.absolute()))
 
     def show_ensemble(self, opened: FeedAndPool) -> None:
         """Show an ensemble that was opened, from its overview on, above Home if there is one."""

@@ -260,7 +260,7 @@ class HomeScreen(ListScreen):
             if path in listed:
                 self.show_message(f"{plain(path, 60)} is in your list")
             elif self._save([*listed, path]):
-                self.home.set_paths(dict.fromkeys((*self.home.request.paths, path)))
+                self.home.add_path(path)
                 self.show_message(f"added to your list: {plain(path, 60)}")
 
     def action_drop(self) -> None:

@@ -58,6 +58,10 @@ class HomeFeed:
         with self._lock:
             self._send(self.request)
 
+    def add_path(self, path: str) -> None:
+        """Also search below this absolute path."""
+        self.set_paths(dict.fromkeys((*self.request.paths, path)))
+
     def look_again(self, path: str) -> None:
         """Say that the user has looked at this ensemble, which is not new any more."""
         with self._lock:

@@ -171,6 +171,15 @@ async def test_f_shows_only_what_needs_a_person() -> None:
         assert "No ensemble needs a person." in seen.text
 
 
+async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
+    async with shown(home := FakeHome(*ENSEMBLES)) as seen:
+        seen.app.watch_dagdir(FIXTURES / "rescue")
+        await until(seen, lambda: "goodput" in seen.text)
+        assert home.request.paths == ("/data", str(FIXTURES / "rescue"))
+        await seen.press("q")
+        assert name_of_screen(seen.app.screen) == "home"
+
+
 async def test_the_palette_opens_an_ensemble() -> None:
     async with shown(FakeHome(summary(FIXTURES / "rescue"))) as seen:
         await seen.press("colon", *"rescue", "enter")
