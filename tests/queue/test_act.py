@@ -65,8 +65,7 @@ def test_targets_may_stand_behind_an_option(
     with pytest.raises(SystemExit) as ended:
         main(["act", "hold", str(dagdir.path), "all", "--yess"])
     assert ended.value.code == Exit.USAGE
-    with pytest.raises(SystemExit):
-        main(["jobs", str(dagdir.path), "another"])
+    assert main(["jobs", str(dagdir.path), "another"]) == Exit.USAGE
 
 
 def test_a_run_means_its_jobs_in_the_queue(
