@@ -450,9 +450,9 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 def _lost(row: RunRow, cells: int | None) -> Line:
     """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
     bad, ended = row.gpu_hours.bad, row.gpu_hours.bad + row.gpu_hours.good
-    share = formatting.share(bad, ended) if bad > 0 else ""
+    share = formatting.share(bad, ended)
     full = hours_cell(bad, BAD) + line((share.rjust(SHARE_CELLS), DIM))
-    short = line((share, BAD)) if share else hours_cell(0)
+    short = line((share, BAD if bad > 0 else DIM))
     return first_that_fits((full, short), LONGEST if cells is None else cells)
 
 
