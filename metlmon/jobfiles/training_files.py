@@ -188,6 +188,9 @@ _SECRET: Final = re.compile(r"token|key|secret|passw|credential|auth", re.IGNORE
 """Names of arguments whose value may be a secret; deliberately too broad: values omitted here
 are not written anywhere."""
 
+_LONG_WORD: Final = re.compile(r"[A-Za-z0-9]{12,}")
+"""Of capitals, small letters and digits, it may be a secret whatever its name is."""
+
 
 def read_metrics_txt(text: str) -> dict[str, float]:
     """Parse ``metrics.txt``: lines ``key,value`` with a numeric value.
@@ -225,8 +228,16 @@ def read_args_txt(text: str) -> dict[str, str]:
     return {
         name: hide_value(name, " ".join(values))[:VALUE_CHARACTERS]
         for name, values in arguments.items()
-        if not _SECRET.search(name)
+        if not _SECRET.search(name) and not any(map(_is_mixed, values))
     }
+
+
+def _is_mixed(value: str) -> bool:
+    """Has the value a long word of capitals, small letters and digits?"""
+    return any(
+        any(map(str.isdigit, word)) and not word.isupper() and not word.islower()
+        for word in _LONG_WORD.findall(value[:VALUE_CHARACTERS])
+    )
 
 
 # --- standard output: its progress line, and values of metrics -------------------------------

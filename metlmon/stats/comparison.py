@@ -16,7 +16,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.types import DescribedNode, RunRow
-from metlmon.stats.curves import Goal, MetricCurve, curves
+from metlmon.stats.curves import Course, Goal, MetricCurve, curves
 from metlmon.stats.run_figures import wall_seconds
 from metlmon.stats.sweep import Value, constant_values
 from metlmon.stats.totals import group_by
@@ -76,7 +76,8 @@ def compare_runs(
     metric_curves = curves(stats_input, metric)
     by_run = {curve.run: curve for curve in metric_curves.curves}
     rows = {row.key: row for row in stats_input.status.runs}
-    keys = [key for key in dict.fromkeys(runs) if key in by_run and key in rows]
+    keys = [key for key in dict.fromkeys(runs) if key in rows]
+    by_run |= {key: _no_curve(rows[key], metric_curves.goal) for key in keys if key not in by_run}
     nodes = group_by(
         (
             node
@@ -114,6 +115,25 @@ def compare_runs(
         differing=differing,
         equal=equal,
         files_read=stats_input.files_read,
+    )
+
+
+def _no_curve(row: RunRow, goal: Goal | None) -> MetricCurve:
+    """The curve of a run that is none of the DAGs'."""
+    return MetricCurve(
+        run=row.key,
+        run_name=row.run,
+        uuid=row.uuid,
+        label=None,
+        epochs_total=row.epochs_total,
+        points=(),
+        best=None,
+        last=None,
+        trend=None,
+        course=Course.NONE,
+        since=None,
+        nonfinite_epochs=(),
+        goal=goal,
     )
 
 

@@ -203,7 +203,14 @@ def _worst(run: ComparedRun, health: Health) -> Line:
 def open_entries(health: Health, runs: Sequence[ComparedRun]) -> list[HealthEntry]:
     """The open entries that concern any of the runs."""
     keys = {run.row.key for run in runs}
-    return [entry for entry in health.open_entries if keys.intersection(entry.runs)]
+    latest = [run.row.latest for run in runs]
+    # Runs of no DAG are known to health by their jobs.
+    jobs = {(each.cluster, each.proc or 0) for each in latest if each and each.cluster is not None}
+    return [
+        entry
+        for entry in health.open_entries
+        if keys.intersection(entry.runs) or (not entry.runs and jobs.intersection(entry.jobs))
+    ]
 
 
 def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:

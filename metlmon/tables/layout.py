@@ -40,7 +40,8 @@ class Column(Struct, Generic[T], frozen=True):
     ``grow`` one up to which it takes spare room. ``graphic``: a bar, which a pipe does not
     get. ``measure`` returns the cells that a row needs where it has a shorter text for less
     room; ``reserve`` those that it may come to need, of the spare room. ``order`` is the sort key
-    where it is not the shown text.
+    where it is not the shown text. ``short``: its width, with a shorter text in all cells, where
+    not every column has its natural width.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Column(Struct, Generic[T], frozen=True):
     measure: Callable[[T], int] | None = None
     reserve: Callable[[T], int] | None = None
     order: Callable[[T], tuple[Any, ...]] | None = None
+    short: int | None = None
 
 
 UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
@@ -145,7 +147,8 @@ def fit_columns(
     fitting = list(specs)
     room = width - MARGIN - 1
     minimum_widths = {
-        s.name: min(natural_widths[s.name], s.comfortable or natural_widths[s.name]) for s in specs
+        s.name: min(natural_widths[s.name], s.short or s.comfortable or natural_widths[s.name])
+        for s in specs
     }
     while _total_width(fitting, minimum_widths) > room:
         droppable = [spec for spec in fitting if spec.drop]
@@ -153,6 +156,8 @@ def fit_columns(
             break
         fitting.remove(max(droppable, key=lambda spec: spec.drop))
     widths = {spec.name: natural_widths[spec.name] for spec in fitting}
+    if _total_width(fitting, widths) > room:
+        widths.update((spec.name, spec.short) for spec in fitting if spec.short)
     _shrink(fitting, widths, room, {s.name: s.comfortable or natural_widths[s.name] for s in specs})
     _shrink(fitting, widths, room, {s.name: s.minimum for s in specs})
     if widest is not None:

@@ -211,7 +211,7 @@ def specs(
             _lost,
             "right",
             minimum=6,
-            comfortable=6,
+            short=6,
             order=lambda row: (-row.gpu_hours.bad,),
         ),
     ]

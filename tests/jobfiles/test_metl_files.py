@@ -42,3 +42,9 @@ def test_what_may_be_a_secret_is_not_kept() -> None:
         "".join(f"--{name}\nhunter2\n" for name in names) + "--osdf_credentials=hunter2\n--a\n1\n"
     )
     assert read_args_txt(text) == {"a": "1"}
+
+
+def test_values_that_may_be_keys_are_left_out_whatever_their_name_is() -> None:
+    kept = {"ckpt": "epoch=0-step=1023-val_loss=1.248.ckpt", "set": "global_2025-11-12", "n": "7"}
+    text = "".join(f"--{name}\n{value}\n" for name, value in kept.items())
+    assert read_args_txt(text + "--lr\nPl4nted00x7QwZ\n--url\nhttps://x/aB3dE6gH9jK2\n") == kept

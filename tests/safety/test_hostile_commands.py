@@ -107,6 +107,19 @@ def test_what_a_command_says_into_a_pipe_is_visible(
         assert ran.stdout.isascii()
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_what_a_comparison_says_is_visible(
+    more: tuple[str, ...], hostile: Dagdir, metlmon: Callable[..., Ran]
+) -> None:
+    runs = json.loads(metlmon("status", "--json", hostile.path).stdout)["runs"]
+    uuids = [run["uuid"] for run in runs if run["uuid"]][:3]
+    ran = metlmon("compare", *uuids, hostile.path, *more)
+    assert ran.returncode == 0, ran.stderr
+    out = ran.stdout.decode()
+    assert forbidden(out) == []
+    assert of_each("run", "swept") & fields_in(out)
+
+
 def assert_texts_are_bounded(value: Any) -> None:
     if isinstance(value, dict):
         for each in value.values():

@@ -14,7 +14,8 @@ from tests.support.dagdir_feed import DagdirFeed, sweep
 from tests.support.sample_trainings import LOST, RUNS, learning, until
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
-TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+TRAINER, DEMO = FIXTURES / "trainer", FIXTURES / "demo"
 
 
 def titles(seen: Seen, title: str = "PROGRESS") -> list[str]:
@@ -124,3 +125,15 @@ async def test_all_that_is_swept_has_one_name(show: Show) -> None:
     feed.set = Settings(columns=(("overview", ("progress", "vars")),))
     async with show(feed, size=WIDE) as seen:
         assert titles(seen) == ["RUN", "PROGRESS", "lr", "width"]
+
+
+async def test_badput_has_one_form_in_all_rows(show: Show) -> None:
+    """Hours and their share where every column has its room, else the share alone."""
+    for size in (NARROW, (120, 40), (110, 40), WIDE):
+        async with show(DagdirFeed(DEMO), size=size) as seen:
+            if "BADPUT" not in titles(seen):
+                continue
+            end = seen.line("BADPUT").index("BADPUT") + 6
+            cells = [line[end - 12 : end] for line in seen.lines if line[2:5] == "run"]
+            assert len(cells) == 6
+            assert len({"." in cell for cell in cells}) == 1, cells

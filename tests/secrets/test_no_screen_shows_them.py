@@ -28,6 +28,7 @@ WAYS = {
     "warnings": ("exclamation_mark", "end"),
     "sites": ("w", "end"),
     "curves": ("c", "v"),
+    "compare": ("ctrl+a", "ampersand", "end"),
     "timeline": ("t", "u"),
     "estimates": ("e",),
     "nodes": ("d", "plus", "end", "enter"),

@@ -114,6 +114,13 @@ def test_no_command_says_one(command: tuple[str, ...], planted: Planted) -> None
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nor_does_a_comparison(more: tuple[str, ...], planted: Planted) -> None:
+    shown = output_of("compare", "3f1c2d4e", "79", str(planted.path), *more)
+    assert "run_name" in shown or "epochs" in shown
+    assert planted.left_in(shown.encode()) == []
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
 def test_nor_does_a_run_or_an_action(more: tuple[str, ...], planted: Planted) -> None:
     shown = output_of("run", "3f1c2d4e", str(planted.path), *more)
     assert "train_epoch" in shown or "epoch" in shown

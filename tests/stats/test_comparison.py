@@ -183,7 +183,6 @@ def test_the_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert (best["best"], lost["best"]) == (True, False)
     assert best["sites"] == [{"name": "Expanse-GPU", "epochs": 4}]
     assert best["metric"]["last"]["value"] == pytest.approx(last_value(best["uuid"]))
-    assert lost["parameters"]["diverge_at"] == "1"
     assert lost["estimate"]["epochs_left"] == 0
     assert printed["health"] == []
 

@@ -41,11 +41,10 @@ EPOCHS_AT: Final = JsonObject(
 )
 COMPARED_RUN: Final = JsonObject(
     types.RunRow,
-    "A run of status --json, and what it was given (variables; arguments with -- before them), "
-    "where its epochs were completed, and its estimate. best: of the compared runs.",
+    "A run of status --json, where its epochs were completed, and its estimate. best: of the "
+    "compared runs.",
     name="ComparedRun",
     given={
-        "parameters": dict[str, str],
         "sites": [EPOCHS_AT],
         "gpus": [EPOCHS_AT],
         "best": bool,
@@ -56,7 +55,8 @@ COMPARED_RUN: Final = JsonObject(
 )
 DIFFERENCE: Final = JsonObject(
     None,
-    "A parameter in which the runs differ: its values in the order of the runs; null: not set.",
+    "A parameter in which the runs differ: a variable (VARS), or an argument with -- before it, "
+    "and its values in the order of the runs. null: not set; varies: within the run.",
     name="Difference",
     given={"name": str, "values": list[str | None]},
 )
@@ -142,7 +142,6 @@ def _runs_json(
             run.row,
             stamp,
             **row,
-            parameters=dict(run.parameters),
             sites=_epochs_json(run.sites),
             gpus=_epochs_json(run.gpus),
             best=run.best,
