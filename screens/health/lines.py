@@ -47,8 +47,10 @@ DOT: Final = line((" · ", DIM))
 
 def is_stopped(health: Health, status: Status) -> bool:
     """Whether nothing goes on: each run that is not done is stopped."""
-    states = {run.state for run in status.runs}
-    return bool(health.runs_stopped) and not health.jobs_queued and states <= TERMINAL
+    if not health.runs_stopped or health.jobs_queued:
+        return False
+    stopped = {run for e in health.open_entries if e.severity is Severity.STOPPED for run in e.runs}
+    return all(run.state in TERMINAL or run.key in stopped for run in status.runs)
 
 
 def header_lines(health: Health | None, status: Status, room: int, *, roomy: bool) -> list[Line]:

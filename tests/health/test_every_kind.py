@@ -444,6 +444,8 @@ def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: T
     head = "\n".join(lines)
     entry = first(row)
     assert (entry.heading or entry.text)[:40] in head
+    goes_on = health.jobs_queued or not health.runs_stopped
+    assert ("STOPPED" in lines[0]) is not bool(goes_on)
     assert entry.advice[:40] in head
     names = row.runs.split()
     if len(names) == 1:
