@@ -79,7 +79,7 @@ WAY = (
     (b"\x1b", "Execution time by epoch"),
     (b"\x1b", "PROGRESS"),
     (b"2", "WHAT"),
-    (b"\r", "TRIES  BADPUT"),
+    (b"\r", "Execution time by epoch"),
     (b"\x1b", "WHAT"),
     (b"\x1b", "PROGRESS"),
     (b"!", "Sources and warnings"),

@@ -272,7 +272,8 @@ KEYS = frozenset({"key", "uuid", "runs"})
 
 def harmed(thing: Any, field: str = "") -> Any:
     """The same record with the payload in front of every text in it."""
-    if isinstance(thing, Enum | datetime | bool | int | float) or thing is None:
+    if isinstance(thing, Enum | datetime | bool | int | float) or thing is None or field == "item":
+        # An item is a word of metlmon's own: an epoch, or a job.
         return thing
     if isinstance(thing, str):
         return f"{thing}{PAYLOAD}" if field in KEYS else f"{PAYLOAD}{thing}"
