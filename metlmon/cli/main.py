@@ -173,7 +173,12 @@ def _parse_and_run(arguments: list[str]) -> int:
     elif len(rest) == 1 and options.command == "new" and not options.dir and rest[0][:1] != "-":
         # DIR behind an option.
         options.dir = rest[0]
-    elif options.command in LOG_COMMANDS and _are_paths(rest) and os.path.exists(options.dir):
+    elif (
+        rest
+        and options.command in LOG_COMMANDS
+        and _are_paths(rest)
+        and os.path.exists(options.dir)
+    ):
         # Several logs, as the shell makes of *.log.
         options.more = rest
     elif rest:
