@@ -10,7 +10,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -46,7 +46,7 @@ from metlmon.live.file_access import (
 )
 from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
 from metlmon.live.gate_files import GateFiles
-from metlmon.live.log_reader import LogReader
+from metlmon.live.log_reader import LogReader, LogRotation
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.job_events import NO_DAG
@@ -125,6 +125,7 @@ class DagdirReader:
         self._dag_paths: list[Path] = []
         self._non_logs: dict[Path, tuple[int, int]] = {}
         self._next_non_log = 0
+        self._rotation, self._log_folders = LogRotation(), set[Path]()
         self._sniffed: Sniffed = {}
         self._dag_signature: dict[Path, tuple[int, int]] = {}
         self._next_dagman_files = 0
@@ -195,7 +196,7 @@ class DagdirReader:
             error = f"{problem.path}: {problem}{duration_suffix(problem.since)}"
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
-        for reader in self._logs.values():
+        for reader in self._rotation.choose(list(self._logs.values()), self._active_logs):
             size = reader.follower.size
             check = reader.check()
             if check.problem is None:
@@ -214,6 +215,11 @@ class DagdirReader:
             changed |= self._gates.check(self.ensemble)
         self._update_error(error)
         return changed
+
+    def _active_logs(self) -> set[str]:
+        """The names of the logs of jobs in the queue."""
+        jobs = filter(None, map(self.ensemble.jobs.get, self.aggregates.totals.queued))
+        return {log for job in jobs for log in job.user_logs}
 
     def _is_replaced(self) -> bool:
         """Whether another directory has replaced the one read before."""
@@ -311,6 +317,7 @@ class DagdirReader:
                 self.ensemble.log_stats.setdefault(log.name, LogStats(log.name, log.role))
             else:
                 reader.log = log
+        self._log_folders = {reader.log.path.parent for reader in self._logs.values()}
         self._sort_logs([log.name for log in discovery.logs])
 
     def _new_reader(self, log: LogFile) -> LogReader:
@@ -434,7 +441,7 @@ class DagdirReader:
 
     def watched_directories(self) -> list[Path]:
         """Return the directories to watch, without their subdirectories."""
-        folders = {self.dagdir, *(r.log.path.parent for r in self._logs.values())}
+        folders = {self.dagdir, *self._log_folders}
         folders.update(dag.workflow.path.parent for dag in self._dags())
         return sorted(f for f in folders if is_directory(f))
 
@@ -584,10 +591,9 @@ def _gc_paused() -> Iterator[None]:
 
 
 def _is_log_file(path: Path) -> bool:
-    try:
+    with suppress(OSError, FsTimeout):
         return is_event_log(path)
-    except (OSError, FsTimeout):
-        return False
+    return False
 
 
 def _notice(problem: Problem) -> Notice:

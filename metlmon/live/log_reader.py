@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
@@ -20,6 +21,39 @@ YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 UNWRITTEN_SECONDS: Final = 60.0
 """How long after a write zeros in a file may be data not yet visible: NFS clients hold back pages
 for up to 30 s."""
+
+
+LOGS_AT_ONCE: Final = 500
+"""Logs without a job in the queue that one check tests for growth: a few milliseconds."""
+
+
+class LogRotation:
+    """Chooses the logs that a check of the directory tests for growth.
+
+    Of up to ``LOGS_AT_ONCE`` logs all. Of more, those that were never read, DAGMan's own, and those
+    of jobs in the queue; and in turn some of the others, whose jobs have all ended.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(
+        self, readers: Sequence[LogReader], find_active: Callable[[], Container[str]]
+    ) -> Sequence[LogReader]:
+        """The logs to check now; ``find_active`` returns the names of those of queued jobs."""
+        if len(readers) <= LOGS_AT_ONCE:
+            return readers
+        active = find_active()
+        first = self._next if self._next < len(readers) else 0
+        self._next = first + LOGS_AT_ONCE
+        return [
+            reader
+            for index, reader in enumerate(readers)
+            if first <= index < self._next
+            or not reader.follower.was_readable
+            or reader.log.role is not LogRole.USER
+            or reader.log.name in active
+        ]
 
 
 class LogReader:

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import NO_LOGS_AT_ONCE, DagdirReader
-from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from metlmon.model.states import State
+from metlmon.snapshot.types import Status
+from tests.support.dagdir_builder import NODE, Dagdir, again, log_of
 from tests.support.event_logs import Log
 
 CALLS = ("stat", "lstat", "listdir", "scandir", "open", "readlink")
@@ -143,3 +146,26 @@ def test_a_deep_tree_is_not_walked(tmp_path: Path, counted: Counter[str]) -> Non
     (dagdir.path / "round").symlink_to(dagdir.path)
     (deep / "x.log").write_bytes(log_of(8))
     assert calls(counted, lambda: opened(dagdir)) == few
+
+
+def test_of_many_logs_those_of_queued_jobs_are_checked_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others in turn: a file of a job that has ended rarely grows."""
+    monkeypatch.setattr(log_reader, "LOGS_AT_ONCE", 3)
+    dagdir = Dagdir(tmp_path, "")
+    for cluster in range(10, 20):
+        log = Log().submit(cluster).execute(cluster)
+        dagdir.write(f"{cluster}.log", (log if cluster == 19 else log.terminate(cluster)).data)
+    reader = dagdir.reader(live=True)
+    dagdir.append("19.log", Log().terminate(19, 0, at="11:00:00").data)
+    assert states(again(reader)) == {State.COMPLETED: 10}, "the log of a running job"
+    dagdir.write("30.log", Log().submit(30, at="11:00:00").data)
+    assert states(again(reader)) == {State.COMPLETED: 10, State.IDLE: 1}, "a new log"
+    dagdir.append("17.log", Log().submit(40, at="11:00:00").data)
+    found = [states(again(reader)).get(State.IDLE) for _ in range(4)]
+    assert found[-1] == 2, "a log of a job that had ended, in its turn"
+
+
+def states(status: Status) -> dict[State, int]:
+    return {state: count for state, count in status.node_states.items() if count}
