@@ -57,7 +57,10 @@ def several_dagdirs(options: argparse.Namespace) -> list[Finding] | None:
     from metlmon.home.finder import find_all
 
     paths = options.dirs or ["."]
-    found = find_all(os.path.abspath(path) for path in paths)
+    try:
+        found = find_all(os.path.abspath(path) for path in paths)
+    except FileNotFoundError:  # The current directory is gone, as reading it tells.
+        return None
     return None if len(paths) == 1 and all(each.error for each in found) else found
 
 
