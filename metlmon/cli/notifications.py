@@ -17,7 +17,7 @@ from metlmon.errors import InputError
 if TYPE_CHECKING:
     from metlmon.live.dagdir_reader import DagdirReader
     from metlmon.notify.channels import Channel
-    from metlmon.notify.events import Event
+    from metlmon.notify.events import NotifyEvent
 
 LOCKED_SECONDS: Final = 10.0
 LOCK_SECONDS: Final = 0.1
@@ -90,7 +90,7 @@ def _write(text: str) -> bool:
     return True
 
 
-def current_events(reader: DagdirReader, settings: NotifySettings) -> tuple[Event, ...]:
+def current_events(reader: DagdirReader, settings: NotifySettings) -> tuple[NotifyEvent, ...]:
     """All events that hold now."""
     from metlmon.cli.reading import read_health
     from metlmon.notify.events import find_events

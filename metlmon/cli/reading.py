@@ -24,12 +24,12 @@ from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.time_arguments import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.notices import OF_A_MOMENT
 from metlmon.snapshot.row_text import format_run_list, matches_run
 from metlmon.snapshot.types import Progress, RunRow, Status
 from metlmon.text.formatting import plain
+from metlmon.text.time_arguments import parse_time_argument
 
 if TYPE_CHECKING:
     from metlmon.config.settings import Settings

@@ -17,7 +17,7 @@ from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
-    from metlmon.home.finder import Finding
+    from metlmon.home.finder import FoundDagdir
 
 
 def names_one(options: argparse.Namespace) -> bool:
@@ -46,7 +46,7 @@ def has_dagdirs_below(options: argparse.Namespace) -> bool:
     return any(each is not None and each.error is None and not each.more for each in found)
 
 
-def several_dagdirs(options: argparse.Namespace) -> list[Finding] | None:
+def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
     """What is found below ``options.dirs``; None if that is one dagdir or DAG file.
 
     ``options.dir`` is then that one. Also None if nothing is below the only path: reading it
@@ -72,7 +72,7 @@ def refuse_several(options: argparse.Namespace, *names: str) -> None:
 
 
 def read_each(
-    found: Iterable[Finding], options: argparse.Namespace, work: Callable[[DagdirReader], None]
+    found: Iterable[FoundDagdir], options: argparse.Namespace, work: Callable[[DagdirReader], None]
 ) -> Exit:
     """Read dagdirs one after another and do ``work`` with each; returns the exit status.
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.holds import Holds
 from metlmon.health.logs import (
     find_gaps,
@@ -32,7 +32,7 @@ RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 def make_health(stats_input: StatsInput) -> Health:
     """The health of the ensemble at as-of."""
-    facts = Facts(stats_input)
+    facts = HealthFacts(stats_input)
     ledger = facts.ledger
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
     order = {run: number for number, run in enumerate(facts.runs)}
@@ -53,7 +53,7 @@ def make_health(stats_input: StatsInput) -> Health:
     )
 
 
-def _entries(facts: Facts) -> Iterator[HealthEntry]:
+def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
     removals, failures = Removals(facts), Failures(facts)
     holds = Holds(facts, removals)
     # Each blocked epoch is counted once: what failed comes before what is held.

@@ -32,7 +32,7 @@ MOVING: Final = (ACTIVE | {State.PRE, State.POST, State.RETRYING}) - {State.HELD
 """States of a node that goes on by itself."""
 
 
-class Facts:
+class HealthFacts:
     """One snapshot, sorted for the rules.
 
     ``held``: the jobs on hold. ``held_before``: other jobs that were on hold. ``removed``: removed
@@ -128,7 +128,7 @@ class BlockedEpochs:
     done.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: HealthFacts) -> None:
         self._facts = facts
         self._left: dict[str, dict[NodeKey, EpochEntry]] = {}
         for epoch in facts.ledger.epochs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from metlmon.health.advice import hold_advice, is_quota
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, hold_cause, hold_text
 from metlmon.health.removals import Removals, last_hold
@@ -20,7 +20,7 @@ from metlmon.snapshot.ledger import HoldEntry, JobEntry
 class Holds:
     """The groups of held jobs, and of holds that are over."""
 
-    def __init__(self, facts: Facts, removals: Removals) -> None:
+    def __init__(self, facts: HealthFacts, removals: Removals) -> None:
         self._facts = facts
         self._clock = RemovalClock(facts)
         self._groups: dict[tuple[HoldCause, bool, bool], Group] = {}
@@ -106,7 +106,7 @@ class RemovalClock:
     removed jobs of this ensemble.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: HealthFacts) -> None:
         self._policies = facts.stats_input.removal_policies
         limits: dict[str, int] = {}
         for job in facts.removed:

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.kinds import KINDS
 from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
@@ -34,7 +34,7 @@ class LogGap(Struct, frozen=True):
     lost: list[ExecutionEntry]
 
 
-def find_gaps(facts: Facts) -> list[LogGap]:
+def find_gaps(facts: HealthFacts) -> list[LogGap]:
     """The gap before each group of missing ends, since the last logged time."""
     executions = facts.executions
     lost = [e for e in executions if e.uncertain and e.end is not None]
@@ -52,7 +52,7 @@ def find_gaps(facts: Facts) -> list[LogGap]:
     return gaps
 
 
-def log_gaps(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
+def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
     """Gaps in the log while jobs ran, and other damage."""
     glued = [notice for notice in facts.status.warnings if notice.kind == "glued-header"]
     where = ", ".join(f"{notice.file}:{notice.line}" for notice in glued[:3])
@@ -107,7 +107,7 @@ def log_gaps(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
         )
 
 
-def silent_logs(facts: Facts) -> Iterator[HealthEntry]:
+def silent_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
     """A live log that fell silent while jobs run."""
     status = facts.status
     logs = [
@@ -158,7 +158,7 @@ RUN_THE_REST: Final = (
 """A DAG that is done left no rescue file."""
 
 
-def missing_files(facts: Facts) -> Iterator[HealthEntry]:
+def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Rescue files that are not here, and DAG files that are not those that ran."""
     done = {row.file: row for row in facts.status.dags if row.state is DagState.DONE}
     for notice in facts.status.warnings:

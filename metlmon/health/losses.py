@@ -13,7 +13,7 @@ from statistics import median
 from typing import Final, TypeVar
 
 from metlmon.health.advice import KIND_ADVICE, QUOTA, QUOTA_REASON, VACATE_ADVICE
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, make_entry
 from metlmon.health.hold_text import shorten
 from metlmon.health.holds import Holds
@@ -44,7 +44,7 @@ EVICTION_OUTCOMES: Final = frozenset(
 
 
 def lost_executions(
-    facts: Facts,
+    facts: HealthFacts,
     holds: Holds,
     removals: Removals,
     failures: Failures,
@@ -139,7 +139,7 @@ def _split_full_disk(
 
 
 def _mass_evictions(
-    facts: Facts, ended: Sequence[ExecutionEntry]
+    facts: HealthFacts, ended: Sequence[ExecutionEntry]
 ) -> tuple[list[tuple[str | None, list[ExecutionEntry]]], list[ExecutionEntry]]:
     """Evictions of many runs together at one site, and the other executions."""
     evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
@@ -156,7 +156,9 @@ def _mass_evictions(
     return together, [e for e in ended if id(e) not in found]
 
 
-def _mass_eviction(facts: Facts, site: str | None, group: list[ExecutionEntry]) -> HealthEntry:
+def _mass_eviction(
+    facts: HealthFacts, site: str | None, group: list[ExecutionEntry]
+) -> HealthEntry:
     first, last = min(map(end_of, group)), max(map(end_of, group))
     lost = facts.hours(group)
     runs = len({e.run for e in group if e.run is not None})
@@ -182,7 +184,7 @@ def _mass_eviction(facts: Facts, site: str | None, group: list[ExecutionEntry]) 
 
 
 def _mass_evictions_of(
-    facts: Facts, site: str | None, groups: Sequence[list[ExecutionEntry]]
+    facts: HealthFacts, site: str | None, groups: Sequence[list[ExecutionEntry]]
 ) -> HealthEntry:
     """One entry on many mass evictions at one site."""
     evicted = [entry for group in groups for entry in group]
@@ -205,7 +207,7 @@ def _mass_evictions_of(
 # --- by cause ---------------------------------------------------------------------------------
 
 
-def _by_cause(facts: Facts, ended: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
+def _by_cause(facts: HealthFacts, ended: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
     """Lost executions that were run again, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
     strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from metlmon.health.advice import KIND_ADVICE, hold_advice
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, make_entry
 from metlmon.health.hold_text import hold_text, shorten
 from metlmon.health.removals import Removals, removal_of
@@ -31,7 +31,7 @@ PARTS: Final = {"pre": "script-failed", "post": "script-failed", "submit": "subm
 class Failures:
     """The groups of failed nodes."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: HealthFacts) -> None:
         self._facts = facts
         self._groups: dict[FailureCause, Group] = {}
         self.by_node: dict[NodeKey, Group] = {}
@@ -126,7 +126,7 @@ def _text(group: Group) -> str:
 # --- futile nodes ---------------------------------------------------------------------------
 
 
-def futile_nodes(facts: Facts) -> Iterator[HealthEntry]:
+def futile_nodes(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Futile nodes that no other entry explains."""
     group: Group | None = None
     for fault in facts.faults.values():
@@ -145,7 +145,9 @@ def futile_nodes(facts: Facts) -> Iterator[HealthEntry]:
 # --- DAGs -----------------------------------------------------------------------------------
 
 
-def dag_entries(facts: Facts, removals: Removals, faulty_dags: set[str]) -> Iterator[HealthEntry]:
+def dag_entries(
+    facts: HealthFacts, removals: Removals, faulty_dags: set[str]
+) -> Iterator[HealthEntry]:
     """DAGs that are held or halted, and those that ended without all nodes done.
 
     ``faulty_dags``: DAGs of which a node has an entry that explains the end. Epochs of runs that
@@ -166,7 +168,7 @@ def dag_entries(facts: Facts, removals: Removals, faulty_dags: set[str]) -> Iter
             yield from _ended_dag(facts, row, removals, explained=row.file in faulty_dags)
 
 
-def _held_dag(facts: Facts, row: DagRow) -> HealthEntry:
+def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
     hold = row.hold
     text, act_advice = "DAGMan is held", KIND_ADVICE["dag-held"][0]
     if hold is not None:
@@ -200,7 +202,7 @@ def _held_dag(facts: Facts, row: DagRow) -> HealthEntry:
 
 
 def _ended_dag(
-    facts: Facts, row: DagRow, removals: Removals, *, explained: bool
+    facts: HealthFacts, row: DagRow, removals: Removals, *, explained: bool
 ) -> Iterator[HealthEntry]:
     runs, blocked = facts.blocked.take_dag(row.file)
     if row.state is DagState.REMOVED:
@@ -242,7 +244,7 @@ def _ended_dag(
         )
 
 
-def _dagman_error(facts: Facts, file: str) -> str | None:
+def _dagman_error(facts: HealthFacts, file: str) -> str | None:
     """The newest error in the ``.dagman.out`` of a DAG."""
     name = f"{file}.dagman.out"
     errors = (n.text for n in facts.status.warnings if n.kind == "dagman-error" and n.file == name)
@@ -250,7 +252,7 @@ def _dagman_error(facts: Facts, file: str) -> str | None:
 
 
 def _dag_entry(
-    facts: Facts, row: DagRow, kind: str, text: str, *, blocked: int, **fields: Any
+    facts: HealthFacts, row: DagRow, kind: str, text: str, *, blocked: int, **fields: Any
 ) -> HealthEntry:
     advice, act = KIND_ADVICE[kind]
     values: dict[str, Any] = {"advice": advice, "since": row.ended}

@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from metlmon.health.advice import KIND_ADVICE, hold_advice
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, hold_cause, hold_text, shorten
 from metlmon.health.types import Severity
@@ -93,7 +93,7 @@ def last_hold(job: JobEntry) -> HoldEntry | None:
 class Removals:
     """The groups of removed jobs, open ones and those whose nodes went on."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: HealthFacts) -> None:
         self._facts = facts
         self._groups: dict[tuple[Removal, HoldCause | None, str, bool], Group] = {}
         self.by_job: dict[JobId, Group] = {}

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from metlmon.health.advice import QUOTA_REASON, is_quota
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
@@ -64,7 +64,7 @@ class _Tally:
         self.lost: list[ExecutionEntry] = []
 
 
-def black_holes(facts: Facts) -> Iterator[HealthEntry]:
+def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Sites, and hosts of other sites, that take executions and finish none."""
     sites: dict[str, _Tally] = {}
     hosts: dict[tuple[str | None, str], _Tally] = {}
@@ -129,7 +129,7 @@ def _is_black_hole(tally: _Tally, elsewhere: Iterable[_Tally], max_luck: float) 
 
 
 def _black_hole(
-    facts: Facts, name: str, site: str | None, tally: _Tally, total: float
+    facts: HealthFacts, name: str, site: str | None, tally: _Tally, total: float
 ) -> HealthEntry:
     lost, is_open = facts.hours(tally.lost), facts.blocked.any_left
     unit = facts.ledger.measure.short
@@ -162,7 +162,7 @@ def _usual_reason(lost: list[ExecutionEntry]) -> str | None:
 # --- targets --------------------------------------------------------------------------------
 
 
-def wrong_sites(facts: Facts) -> Iterator[HealthEntry]:
+def wrong_sites(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Targets that are missed repeatedly; those of several DAGs are unrelated."""
     served_targets = _served_targets(facts)
     if not served_targets:
@@ -199,7 +199,7 @@ def wrong_sites(facts: Facts) -> Iterator[HealthEntry]:
         )
 
 
-def unmatched_jobs(facts: Facts) -> Iterator[HealthEntry]:
+def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Targets without any execution, while others have some; ensembles where no job starts."""
     ledger = facts.ledger
     idle = [job for job in facts.idle if job.submitted]
@@ -245,7 +245,7 @@ def unmatched_jobs(facts: Facts) -> Iterator[HealthEntry]:
         )
 
 
-def _served_targets(facts: Facts) -> dict[tuple[str | None, str], list[ExecutionEntry]]:
+def _served_targets(facts: HealthFacts) -> dict[tuple[str | None, str], list[ExecutionEntry]]:
     """The executions of trainings by top-level DAG and requested target."""
     entries = (e for e in facts.executions if e.target and e.training)
     return group_by(entries, lambda e: (e.dag, e.target or ""))

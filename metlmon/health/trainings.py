@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.states import State
@@ -22,7 +22,7 @@ LOCATION_ARGUMENTS: Final = re.compile(
 ENDED_RUNS: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
 
 
-def diverged_runs(facts: Facts) -> Iterator[HealthEntry]:
+def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Runs whose primary metric diverged, by the definition of :mod:`metlmon.stats.curves`."""
     if not facts.stats_input.trainings:
         return
@@ -48,7 +48,7 @@ def diverged_runs(facts: Facts) -> Iterator[HealthEntry]:
         )
 
 
-def configuration_changes(facts: Facts) -> Iterator[HealthEntry]:
+def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Arguments that changed between the epochs of one run; runs with the same changes once."""
     groups: dict[tuple[bool, str], list[str]] = {}
     for key, training in facts.stats_input.trainings.items():

@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Final
 
-from metlmon.health.facts import Facts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.logs import SILENT_SECONDS, LogGap
 from metlmon.health.losses import group_by_time
@@ -29,7 +29,7 @@ MIN_TRANSFERS: Final = 3
 """Minimum transfers for a site's own median; with fewer, the median of all sites is used."""
 
 
-def stalled_transfers(facts: Facts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
+def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
     """Transfers that took much longer than the median of their site.
 
     Where none has succeeded yet, those of half an hour: see :data:`TRANSFER_LIMIT`.

@@ -33,7 +33,7 @@ MAX_DIRECTORIES: Final = 5000
 NOTHING_HERE: Final = "no DAG file here or below"
 
 
-class Finding(Struct, frozen=True):
+class FoundDagdir(Struct, frozen=True):
     """A dagdir or DAG file that was found, or a directory that ``error`` says is unreadable.
 
     ``more``: there are more directories below this path than are searched. ``modified``: when a
@@ -55,7 +55,7 @@ class _Listing(Struct):
     directories: list[tuple[str, bool]]
 
 
-def find_dagdirs(paths: Iterable[str]) -> Iterator[Finding | None]:
+def find_dagdirs(paths: Iterable[str]) -> Iterator[FoundDagdir | None]:
     """Yield the dagdirs below absolute ``paths``; None for every directory that is none.
 
     A path that is a DAG file is yielded as it is; one below which there is no dagdir, or that
@@ -71,14 +71,14 @@ def find_dagdirs(paths: Iterable[str]) -> Iterator[Finding | None]:
             files.close()
 
 
-def find_all(paths: Iterable[str]) -> list[Finding]:
+def find_all(paths: Iterable[str]) -> list[FoundDagdir]:
     """The findings of :func:`find_dagdirs` at once."""
     return [finding for finding in find_dagdirs(paths) if finding is not None]
 
 
 def _find_below(
     root: str, seen: set[tuple[int, int]], files: FsExecutor
-) -> Iterator[Finding | None]:
+) -> Iterator[FoundDagdir | None]:
     """As :func:`find_dagdirs`, below one path; ``seen``: directories visited before."""
     pending: deque[tuple[str, int, str | None]] = deque([(root, 0, None)])
     links: deque[tuple[str, int, str | None]] = deque()
@@ -88,7 +88,7 @@ def _find_below(
         path, depth, outer = pending.popleft() if pending else links.popleft()
         visited += 1
         if visited > MAX_DIRECTORIES:
-            yield Finding(root, more=True)
+            yield FoundDagdir(root, more=True)
             return
         try:
             with calls_through(files):
@@ -96,7 +96,7 @@ def _find_below(
                 listing = None if is_file else call_with_timeout(_list, Path(path))
         except FsTimeout as error:
             found = True
-            yield Finding(path, str(error))
+            yield FoundDagdir(path, str(error))
             continue
         except OSError as error:
             # A link to nowhere, or a directory that has just been removed, is no trouble below.
@@ -104,10 +104,10 @@ def _find_below(
                 found = True
                 known = unusable_path(error)
                 reason = known or f"{path}: {error.strerror or error}"
-                yield Finding(path, str(reason).removeprefix(f"{path}: "))
+                yield FoundDagdir(path, str(reason).removeprefix(f"{path}: "))
             continue
         if listing is None:
-            yield Finding(path)
+            yield FoundDagdir(path)
             return
         if listing.identity in seen:
             found |= depth == 0
@@ -120,7 +120,7 @@ def _find_below(
                     belongs[outer] = _referenced_directories(outer)
             here = os.path.realpath(path) not in belongs[outer]
         found |= here
-        yield Finding(path, modified=listing.modified) if here else None
+        yield FoundDagdir(path, modified=listing.modified) if here else None
         if here:
             depth = max(depth, MAX_DEPTH - INNER_DEPTH)
         if depth < MAX_DEPTH:
@@ -129,7 +129,7 @@ def _find_below(
                 (links if is_link else pending).append(entry)
     if not found:
         with calls_through(files):
-            yield Finding(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
+            yield FoundDagdir(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
 
 
 def _list(path: str | Path) -> _Listing:

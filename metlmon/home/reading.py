@@ -23,7 +23,7 @@ from metlmon.config.loader import load_settings
 from metlmon.config.user_state import state_path
 from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.health.last_seen import PURPOSE
-from metlmon.home.finder import NOTHING_HERE, Finding, find_dagdirs
+from metlmon.home.finder import NOTHING_HERE, FoundDagdir, find_dagdirs
 from metlmon.home.summary import HomeSummary, Phase, make_figures
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
@@ -147,7 +147,7 @@ class HomeReader:
         self._paths: tuple[str, ...] | None = None
         self._quiet: str | None = None
         self._entries: dict[str, _Entry] = {}
-        self._search: Iterator[Finding | None] | None = None
+        self._search: Iterator[FoundDagdir | None] | None = None
         self._search_cost = 0.0
         self._rest_until = float("-inf")
         self._next_search = float("inf")
@@ -233,7 +233,7 @@ class HomeReader:
 
     # --- the search -----------------------------------------------------------------------
 
-    def _search_some(self, search: Iterator[Finding | None]) -> None:
+    def _search_some(self, search: Iterator[FoundDagdir | None]) -> None:
         started = self._clock()
         while self._clock() - started < STEP_SECONDS:
             finding = next(search, self)
@@ -241,18 +241,18 @@ class HomeReader:
                 self._search_cost += self._clock() - started
                 self._end_search()
                 return
-            if isinstance(finding, Finding) and finding.more:
+            if isinstance(finding, FoundDagdir) and finding.more:
                 self._more = tuple(dict.fromkeys((*self._more, finding.path)))
                 self._state_changed = True
-            elif isinstance(finding, Finding) and not self._is_quiet(finding):
+            elif isinstance(finding, FoundDagdir) and not self._is_quiet(finding):
                 self._found.add(finding.path)
                 self._add(finding)
         self._search_cost += self._clock() - started
 
-    def _is_quiet(self, finding: Finding) -> bool:
+    def _is_quiet(self, finding: FoundDagdir) -> bool:
         return finding.path == self._quiet and finding.error == NOTHING_HERE
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: FoundDagdir) -> None:
         """Add or update the line of a finding."""
         entry = self._entries.get(finding.path)
         if entry is None:

@@ -18,7 +18,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
-from metlmon.notify.events import Event, find_events, is_complete
+from metlmon.notify.events import NotifyEvent, find_events, is_complete
 from metlmon.snapshot.row_text import counted_states
 from metlmon.snapshot.types import DagRow, GpuHours, Status
 from metlmon.stats.estimates import Interval, make_forecast
@@ -89,7 +89,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     remaining: Interval | None
     completed_at: datetime | None
     no_eta: str | None
-    events: tuple[Event, ...] = ()
+    events: tuple[NotifyEvent, ...] = ()
     complete: bool = True
 
 

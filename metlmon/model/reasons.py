@@ -144,7 +144,7 @@ def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
     return merged + list(pending.values())
 
 
-class Policy(Struct, frozen=True):
+class RemovalPolicy(Struct, frozen=True):
     """A policy that held or removed a job: its name, its expression as logged."""
 
     name: str
@@ -161,10 +161,10 @@ class Policy(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def find_policy(reason: str | None) -> Policy | None:
+def find_policy(reason: str | None) -> RemovalPolicy | None:
     """The policy that a reason names; None if it names none."""
     match = _POLICY.search(reason[:MAX_REMOVAL_REASON]) if reason else None
-    return None if match is None else Policy(match[1], match[2])
+    return None if match is None else RemovalPolicy(match[1], match[2])
 
 
 def _held_for(reason: str | None) -> int | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.config.user_state import read_state, state_lock, state_path, write_state
 from metlmon.notify.channels import Channel, SendError
-from metlmon.notify.events import Event, Message, make_message
+from metlmon.notify.events import Message, NotifyEvent, make_message
 from metlmon.text.formatting import age, count
 
 PURPOSE: Final = "notified"
@@ -43,7 +43,7 @@ class ChannelRecord(Struct):
     lost: int = 0
 
 
-class EventRecord(Struct):
+class SentEvent(Struct):
     """An event that holds.
 
     ``size``: of the event when it was last to be sent; ``unsent``: the names of the channels that
@@ -57,10 +57,10 @@ class EventRecord(Struct):
 class SentRecord(Struct):
     """The events that hold, by hash of their key, and the channels by name."""
 
-    events: dict[str, EventRecord] = {}
+    events: dict[str, SentEvent] = {}
     channels: dict[str, ChannelRecord] = {}
 
-    def unsent(self, event: Event) -> list[str]:
+    def unsent(self, event: NotifyEvent) -> list[str]:
         """The channels that are still to send an event of the record."""
         return self.events[_hash(event)].unsent
 
@@ -94,7 +94,7 @@ class Delivery:
 
     def deliver(
         self,
-        events: Sequence[Event],
+        events: Sequence[NotifyEvent],
         *,
         live: bool,
         now: float,
@@ -123,7 +123,7 @@ class Delivery:
     def _update(
         self,
         before: SentRecord | None,
-        events: Sequence[Event],
+        events: Sequence[NotifyEvent],
         *,
         live: bool,
         now: float,
@@ -170,11 +170,11 @@ class Delivery:
         self._unwritten = None if write_state(self._path, record) else record
 
 
-def _follow(event: Event, known: EventRecord | None, channels: Sequence[str]) -> EventRecord:
+def _follow(event: NotifyEvent, known: SentEvent | None, channels: Sequence[str]) -> SentEvent:
     """The record of an event that holds: ``channels`` send it if it is new, or twice as large."""
     if known is None or (event.size > 1 and event.size >= 2 * known.size):
-        return EventRecord(event.size, list(channels))
-    return EventRecord(known.size, list(known.unsent))
+        return SentEvent(event.size, list(channels))
+    return SentEvent(known.size, list(known.unsent))
 
 
 def _send(channel: Channel, message: Message, state: ChannelRecord, now: float) -> bool:
@@ -209,5 +209,5 @@ def _problem(channel: Channel, record: SentRecord, now: float) -> str | None:
     return "; ".join(parts)
 
 
-def _hash(event: Event) -> str:
+def _hash(event: NotifyEvent) -> str:
     return hashlib.sha256(event.key.encode(errors="replace")).hexdigest()[:16]

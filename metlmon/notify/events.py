@@ -37,7 +37,7 @@ MENTIONS: Final = re.compile(r"@(?=everyone\b|here\b|channel\b|all\b)|<(?=[!@#])
 """What a chat would take for a call to all its members."""
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class NotifyEvent(Struct, frozen=True, kw_only=True):
     """One thing to notify about; all texts are safe to show, and one line each.
 
     ``key``: as in :class:`HealthEntry`. ``name``: one of
@@ -67,7 +67,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     ensemble: str = "metlmon"
     dagdir: str = ""
-    events: tuple[Event, ...] = ()
+    events: tuple[NotifyEvent, ...] = ()
 
     @property
     def title(self) -> str:
@@ -120,7 +120,7 @@ class Message(Struct, frozen=True, kw_only=True):
         }
 
 
-def make_message(dagdir: str, events: Iterable[Event]) -> Message:
+def make_message(dagdir: str, events: Iterable[NotifyEvent]) -> Message:
     """One message about several events of an ensemble."""
     return Message(
         ensemble=plain(directory_name(dagdir), MAX_NAME),
@@ -129,7 +129,7 @@ def make_message(dagdir: str, events: Iterable[Event]) -> Message:
     )
 
 
-def find_events(health: Health, status: Status, about: Collection[str]) -> tuple[Event, ...]:
+def find_events(health: Health, status: Status, about: Collection[str]) -> tuple[NotifyEvent, ...]:
     """What holds now and is worth a notification, the most serious first.
 
     ``about``: the names of events that are wanted.
@@ -137,7 +137,7 @@ def find_events(health: Health, status: Status, about: Collection[str]) -> tuple
     found = [
         _from_entry(entry, name, health) for entry in health.open_entries if (name := _name(entry))
     ]
-    urgent: list[Event] = []
+    urgent: list[NotifyEvent] = []
     others = [*_finished(status)]
     for event in found:
         (urgent if event.severity in URGENT else others).append(event)
@@ -157,7 +157,7 @@ def _name(entry: HealthEntry) -> str | None:
     return KINDS[entry.kind].condition
 
 
-def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
+def _from_entry(entry: HealthEntry, name: str, health: Health) -> NotifyEvent:
     runs = entry.runs
     cause = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
     where = f" · {count(len(runs), 'run')}" if runs else ""
@@ -165,7 +165,7 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
         where = f" · {count(entry.nodes, 'node')}"
     if len(runs) == 1:
         where = f" · {plain(health.names.get(runs[0], runs[0]), MAX_NAME)}"
-    return Event(
+    return NotifyEvent(
         key=entry.key,
         name=name,
         text=f"{plain(cause, MAX_TEXT)}{where}",
@@ -177,12 +177,12 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> Event:
     )
 
 
-def _finished(status: Status) -> Sequence[Event]:
+def _finished(status: Status) -> Sequence[NotifyEvent]:
     """The DAGs that are done; without any, the runs if all of them are finished."""
     done = [dag for dag in status.dags if dag.state is DagState.DONE]
     if done:
         return [
-            Event(
+            NotifyEvent(
                 key=f"{DONE}:{dag.file}",
                 name=DONE,
                 text=f"{plain(dag.file, MAX_NAME)} is done: {_nodes(dag)}",
@@ -194,7 +194,7 @@ def _finished(status: Status) -> Sequence[Event]:
     if not runs or any(run.epochs_done + run.epochs_skipped < run.epochs_total for run in runs):
         return []
     text = f"all epochs of {count(len(runs), 'run')} are done"
-    return [Event(key=DONE, name=DONE, text=text, runs=len(runs))]
+    return [NotifyEvent(key=DONE, name=DONE, text=text, runs=len(runs))]
 
 
 def _nodes(dag: DagRow) -> str:

@@ -15,7 +15,7 @@ from metlmon.config.settings import NotifySettings
 from metlmon.errors import describe_error
 from metlmon.notify.channels import open_channels
 from metlmon.notify.delivery import Delivery
-from metlmon.notify.events import Event
+from metlmon.notify.events import NotifyEvent
 
 SLOWEST_READER: Final = timedelta(minutes=15)
 """The clock of the access point goes back by more than that at the end of summer time."""
@@ -28,7 +28,7 @@ class _Ensemble(Struct):
     """The newest events of one dagdir; ``due``: when they are to be looked at again."""
 
     dagdir: Path
-    events: Sequence[Event] = ()
+    events: Sequence[NotifyEvent] = ()
     live: bool = False
     as_of: datetime | None = None
     complete: bool = True
@@ -75,7 +75,7 @@ class Notifier:
     def update(
         self,
         dagdir: Path,
-        events: Sequence[Event],
+        events: Sequence[NotifyEvent],
         *,
         live: bool,
         as_of: datetime | None,

@@ -19,7 +19,6 @@ from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.time_arguments import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
@@ -37,6 +36,7 @@ from metlmon.stats.frame_columns import (
 )
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
 from metlmon.text.formatting import count, plain
+from metlmon.text.time_arguments import parse_time_argument
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from metlmon.errors import InputError
 from metlmon.model.states import State
-from metlmon.model.time_arguments import parse_time_argument
 from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,
@@ -29,6 +28,7 @@ from metlmon.snapshot.ledger import (
 )
 from metlmon.stats.totals import group_by, sum_executions
 from metlmon.text.formatting import DAY
+from metlmon.text.time_arguments import parse_time_argument
 
 T = TypeVar("T")
 

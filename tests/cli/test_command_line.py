@@ -10,7 +10,7 @@ import pytest
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.errors import InputError
-from metlmon.model.time_arguments import parse_time_argument
+from metlmon.text.time_arguments import parse_time_argument
 from tests.support.commands import Captured, json_output, run_command
 
 RESCUE = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"

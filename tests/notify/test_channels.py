@@ -18,10 +18,10 @@ from metlmon.notify.channels import (
     WebhookChannel,
     terminal_sequence,
 )
-from metlmon.notify.events import Event, Message
+from metlmon.notify.events import Message, NotifyEvent
 from tests.support.web_listener import WebListener
 
-HELD = Event(key="h", name="held", text="held; out of memory · 2 runs", runs=2)
+HELD = NotifyEvent(key="h", name="held", text="held; out of memory · 2 runs", runs=2)
 MESSAGE = Message(ensemble="l;r", dagdir="/home/ada/lr", events=(HELD,))
 SCRIPT = "import json, sys; json.dump([sys.argv[1:], json.load(sys.stdin)], open({!r}, 'w'))"
 
@@ -53,7 +53,9 @@ def test_a_terminal_that_cannot_be_written_to_has_not_been() -> None:
 
 def test_a_command_gets_arguments_and_json_and_no_shell(tmp_path: Path) -> None:
     file, victim = tmp_path / "got", tmp_path / "victim"
-    evil = Event(key="h", name="held", text=f"-x $(touch {victim}) ; `touch {victim}` {{title}}")
+    evil = NotifyEvent(
+        key="h", name="held", text=f"-x $(touch {victim}) ; `touch {victim}` {{title}}"
+    )
     message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
     program = [sys.executable, "-c", SCRIPT.format(str(file))]
     CommandChannel([*program, "{text}", "--about={event}", "{title}"]).send(message)

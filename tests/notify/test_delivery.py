@@ -10,7 +10,7 @@ import pytest
 from metlmon.config.user_state import state_lock, state_path
 from metlmon.notify.channels import SendError
 from metlmon.notify.delivery import PURPOSE, RETRY_AFTER, Delivery
-from metlmon.notify.events import Event, Message
+from metlmon.notify.events import Message, NotifyEvent
 
 INTERVAL = 60.0
 
@@ -45,8 +45,8 @@ class Process:
         return state.wait, state.problems
 
 
-def events(keys: Sequence[str]) -> list[Event]:
-    return [Event(key=key, name="held", text=f"{key} is held") for key in keys]
+def events(keys: Sequence[str]) -> list[NotifyEvent]:
+    return [NotifyEvent(key=key, name="held", text=f"{key} is held") for key in keys]
 
 
 @pytest.fixture(name="dagdir")
@@ -85,7 +85,7 @@ def test_what_concerns_twice_as_many_runs_is_sent_again(dagdir: Path) -> None:
     channel = RecordingChannel()
     sent = []
     for hour, runs in enumerate((1, 2, 3, 4, 7, 2, 8), start=1):
-        event = Event(key="held 34", name="held", text="held", runs=runs)
+        event = NotifyEvent(key="held 34", name="held", text="held", runs=runs)
         Process(dagdir, channel).delivery.deliver([event], live=True, now=3600 * hour)
         sent.append(len(channel.sent))
     assert sent == [1, 2, 2, 3, 3, 3, 4]

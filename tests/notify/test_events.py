@@ -8,7 +8,7 @@ from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import DagState, State
-from metlmon.notify.events import Event, Message, find_events, make_message
+from metlmon.notify.events import Message, NotifyEvent, find_events, make_message
 from metlmon.text.formatting import plain
 from tests.support.sample_snapshots import run, status
 
@@ -82,7 +82,7 @@ def test_foreign_text_cannot_act_on_a_terminal_or_a_chat() -> None:
 
 
 def test_several_events_are_one_line_and_the_first_five() -> None:
-    events = tuple(Event(key=str(n), name="held", text=f"event {n}") for n in range(7))
+    events = tuple(NotifyEvent(key=str(n), name="held", text=f"event {n}") for n in range(7))
     message = Message(ensemble="lr", dagdir="/lr", events=events)
     assert message.title == "lr: held"
     assert message.text == "event 0; and 6 more"

@@ -15,7 +15,7 @@ from metlmon.home.summary import make_figures
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
-from metlmon.notify.events import Event
+from metlmon.notify.events import NotifyEvent
 from metlmon.pool.client import FeedAndPool
 from screens.app import AppOptions
 from tests.support.fake_home import FakeHome, summary
@@ -23,8 +23,8 @@ from tests.support.recordings import FIXTURES
 from tests.support.screen_view import opened
 from tests.support.web_listener import WebListener
 
-HELD = Event(key="held 12", name="held", text="held (hold 12) · run7")
-DIVERGED = Event(key="diverged", name="diverged", text="diverged · run8")
+HELD = NotifyEvent(key="held 12", name="held", text="held (hold 12) · run7")
+DIVERGED = NotifyEvent(key="diverged", name="diverged", text="diverged · run8")
 LATER, EARLIER = datetime(2025, 11, 14, 8, 20), datetime(2025, 11, 14, 8, 19)
 
 

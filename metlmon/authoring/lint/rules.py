@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 
-class Severity(StrEnum):
+class LintSeverity(StrEnum):
     """The severity of a finding.
 
     ERROR: HTCondor refuses it, or a node cannot do its work. WARNING: it runs, but causes trouble
@@ -24,7 +24,7 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_E, _W, _N = LintSeverity.ERROR, LintSeverity.WARNING, LintSeverity.NOTE
 
 MOST_LISTED: Final = 20
 """Most findings of one kind and file that are listed; few are fixed at a time.
@@ -39,7 +39,7 @@ class Rule(Struct, frozen=True):
     ``remedy``: the remedy, one sentence. ``most_listed``: how many per file are listed.
     """
 
-    severity: Severity
+    severity: LintSeverity
     remedy: str
     most_listed: int = MOST_LISTED
 
@@ -230,7 +230,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     ),
 }
 
-ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+ORDER: Final = (LintSeverity.ERROR, LintSeverity.WARNING, LintSeverity.NOTE)
 
 NAMES_SHOWN: Final = 6
 """Most names that one message lists."""
@@ -248,7 +248,7 @@ class Finding(Struct, frozen=True):
     stands for; ``line`` is the first of them.
     """
 
-    severity: Severity
+    severity: LintSeverity
     kind: str
     file: str
     line: int | None
@@ -266,7 +266,7 @@ class LintResult(Struct, frozen=True):
     dags: tuple[str, ...]
     findings: tuple[Finding, ...]
 
-    def number(self, severity: Severity) -> int:
+    def number(self, severity: LintSeverity) -> int:
         """The number of findings of this severity."""
         return sum(finding.severity is severity for finding in self.findings)
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.lint import Finding, LintResult, Severity
+from metlmon.authoring.lint import Finding, LintResult, LintSeverity
 from metlmon.authoring.lint import check as lint
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
@@ -20,7 +20,7 @@ from metlmon.text.formatting import count, plain
 SENTENCE: Final = 400
 """Characters of a sentence, and of a file's name."""
 
-COLOURS: Final = {Severity.ERROR: "1;31", Severity.WARNING: "33", Severity.NOTE: "36"}
+COLOURS: Final = {LintSeverity.ERROR: "1;31", LintSeverity.WARNING: "33", LintSeverity.NOTE: "36"}
 """SGR parameters of the severities, as compilers colour them."""
 
 FINDING: Final = JsonObject(
@@ -56,17 +56,17 @@ def check(options: argparse.Namespace) -> int:
                 schema=SCHEMA,
                 dagdir=options.dir,
                 strict=options.strict,
-                errors=result.number(Severity.ERROR),
-                warnings=result.number(Severity.WARNING),
-                notes=result.number(Severity.NOTE),
+                errors=result.number(LintSeverity.ERROR),
+                warnings=result.number(LintSeverity.WARNING),
+                notes=result.number(LintSeverity.NOTE),
                 findings=[FINDING.write(each, what=_sentence(each)) for each in result.findings],
             )
         )
     else:
         _print(result)
-    failing = result.number(Severity.ERROR)
+    failing = result.number(LintSeverity.ERROR)
     if options.strict:
-        failing += result.number(Severity.WARNING)
+        failing += result.number(LintSeverity.WARNING)
     return Exit.FOUND if failing else Exit.OK
 
 
@@ -86,7 +86,7 @@ def _sentence(finding: Finding) -> str:
     return plain(redact_secrets(finding.message), SENTENCE)
 
 
-def _coloured(severity: Severity) -> str:
+def _coloured(severity: LintSeverity) -> str:
     return f"\x1b[{COLOURS[severity]}m{severity.value}\x1b[0m"
 
 
@@ -96,7 +96,7 @@ def _summary(result: LintResult) -> str:
         return f"{dags}: nothing found"
     counts = [
         count(number, severity.value, f"{severity.value}s")
-        for severity in Severity
+        for severity in LintSeverity
         if (number := result.number(severity))
     ]
     return f"{dags}: {', '.join(counts)}"

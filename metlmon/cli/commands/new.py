@@ -33,10 +33,10 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.write_files import is_same_file, path_exists
-from metlmon.cli.commands import new_output
-from metlmon.cli.commands.new_output import CHANGE, COST, plan_json, print_answer, say
+from metlmon.cli import new_output
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA
+from metlmon.cli.new_output import CHANGE, COST, plan_json, print_answer, say
 from metlmon.cli.output import print_json
 from metlmon.cli.request_options import (
     is_given,

@@ -37,7 +37,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 
 if TYPE_CHECKING:
     from metlmon.cli.session_setup import QueueReport
-    from metlmon.home.finder import Finding
+    from metlmon.home.finder import FoundDagdir
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -94,7 +94,7 @@ def _policies(queue: QueueReport | None) -> dict[str, Any]:
     return {} if queue is None else {"removal_policies": queue.snapshot.removal_policies()}
 
 
-def _status_of_each(found: Sequence[Finding], options: argparse.Namespace) -> Exit:
+def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -> Exit:
     """The status of several ensembles: one line, or one JSON object in a line, each."""
     from metlmon.cli.text_output import TextOutput
     from metlmon.home.summary import HomeSummary, Phase, make_figures

@@ -18,7 +18,9 @@ from metlmon.authoring.request import (
     RequestProblem,
     StopRules,
 )
-from metlmon.cli.commands.new_output import (
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.objects import SCHEMA
+from metlmon.cli.new_output import (
     TEMPLATES_OUTPUT,
     counts,
     plan_json,
@@ -26,9 +28,7 @@ from metlmon.cli.commands.new_output import (
     print_files,
     say,
 )
-from metlmon.cli.commands.new_output import submit as submit_dag
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA
+from metlmon.cli.new_output import submit as submit_dag
 from metlmon.cli.output import is_terminal, print_json
 from metlmon.cli.request_options import option_of, with_options
 from metlmon.config.loader import load_settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.lint import Finding, Severity
+from metlmon.authoring.lint import Finding, LintSeverity
 from tests.support.conformance import INDEX, cases
 from tests.support.lint_ensemble import findings
 
@@ -48,7 +48,7 @@ def found_in(file: str) -> tuple[Finding, ...]:
 @pytest.mark.parametrize("case", cases())
 def test_errors_are_those_of_the_official_checker(case: dict[str, Any]) -> None:
     path = INDEX.parent / case["file"]
-    found = [f for f in found_in(case["file"]) if f.severity is Severity.ERROR]
+    found = [f for f in found_in(case["file"]) if f.severity is LintSeverity.ERROR]
     official = case["oracle_check"]
     theirs = {(Path(e["SourceFile"]).name, e["SourceLine"]) for e in official.get("Errors", ())}
     ours = {(Path(f.file).name, f.line) for f in found if f.kind not in {*OF_JOBS, "cycle"}}
@@ -74,6 +74,6 @@ def test_few_warnings_on_other_peoples_dags() -> None:
     kinds: dict[str, int] = {}
     for case in json.loads(INDEX.read_text()):
         for each in found_in(case["file"]):
-            if each.severity is not Severity.ERROR:
+            if each.severity is not LintSeverity.ERROR:
                 kinds[each.kind] = kinds.get(each.kind, 0) + 1
     assert kinds == {"lone-node": 5, "nested-as-job": 1}
