@@ -37,7 +37,7 @@ pattern = 'epoch (?P<epoch>\\d+): rho=(?P<value>\\S+)'
 [notify]                          # the user's own file only
 terminal = ["bell", "osc9"]       # or "osc777"
 command = ["notify-send", "{title}", "{text}"]
-webhook = "https://hooks.example.org/services/…"
+webhook = "https://hooks.example.org/services/T0"
 about = ["held", "failed"]        # default: all
 interval = 60                     # minimum number of seconds between two
 ```

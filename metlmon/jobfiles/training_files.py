@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from metlmon.config.settings import Pattern
 from metlmon.jobfiles.records import NUMBER, VALUE, Streamed, number
-from metlmon.redact import hide_value
+from metlmon.redact import HIDDEN, hide_value
 
 EPOCH: Final = "epoch"
 
@@ -211,7 +211,7 @@ def read_args_txt(text: str) -> dict[str, str]:
 
     An argument's name is on a line of its own and its values on the lines below it;
     ``--name=value`` is accepted too. Several values are joined by blanks; an argument without
-    a value is a switch, "". Values that may be secrets are omitted with their names.
+    a value is a switch, "". Arguments named like a secret are omitted, values like one hidden.
     """
     arguments: dict[str, list[str]] = {}
     values: list[str] | None = None
@@ -226,9 +226,11 @@ def read_args_txt(text: str) -> dict[str, str]:
         elif word and values is not None:
             values.append(word)
     return {
-        name: hide_value(name, " ".join(values))[:VALUE_CHARACTERS]
+        name: HIDDEN
+        if any(map(_is_mixed, values))
+        else hide_value(name, " ".join(values))[:VALUE_CHARACTERS]
         for name, values in arguments.items()
-        if not _SECRET.search(name) and not any(map(_is_mixed, values))
+        if not _SECRET.search(name)
     }
 
 

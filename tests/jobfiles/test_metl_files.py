@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from metlmon.jobfiles.training_files import read_args_txt, read_metrics_txt
+from metlmon.redact import HIDDEN
 
 VERSION = (
     Path(__file__).resolve().parents[2]
@@ -44,7 +45,11 @@ def test_what_may_be_a_secret_is_not_kept() -> None:
     assert read_args_txt(text) == {"a": "1"}
 
 
-def test_values_that_may_be_keys_are_left_out_whatever_their_name_is() -> None:
+def test_values_that_may_be_keys_are_hidden_whatever_their_name_is() -> None:
     kept = {"ckpt": "epoch=0-step=1023-val_loss=1.248.ckpt", "set": "global_2025-11-12", "n": "7"}
     text = "".join(f"--{name}\n{value}\n" for name, value in kept.items())
-    assert read_args_txt(text + "--lr\nPl4nted00x7QwZ\n--url\nhttps://x/aB3dE6gH9jK2\n") == kept
+    assert read_args_txt(text + "--lr\nPl4nted00x7QwZ\n--url\nhttps://x/aB3dE6gH9jK2\n") == {
+        **kept,
+        "lr": HIDDEN,
+        "url": HIDDEN,
+    }

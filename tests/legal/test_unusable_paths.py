@@ -27,6 +27,7 @@ ON_A_DAGDIR = (
     *(["timeline", "{path}"], ["curves", "{path}"], ["grid", "{path}"], ["shards", "{path}"]),
     *(
         ["health", "{path}"],
+        ["compare", "run0", "run1", "{path}"],
         ["estimate", "{path}"],
         ["report", "{path}"],
         ["export", "{path}"],

@@ -154,7 +154,7 @@ def differing(pool: Pool, directory: Path) -> list[str]:
     ended = {(ad["ClusterId"], ad["ProcId"]): ad for ad in pool.history(ours)}
     for job in jobs:
         ad = ended.get((job["cluster"], job["proc"]))
-        if ad is None or truth._ended(ad) != job["state"]:
+        if ad is None or truth.state_at_end(ad) != job["state"]:
             found.append(f"{job['cluster']} is {job['state']}, the schedd has it otherwise: {ad}")
     if len(ended) != len(jobs):
         found.append(f"{len(jobs)} jobs, the schedd knew {len(ended)}")

@@ -118,7 +118,8 @@ def take_directory(options: argparse.Namespace) -> list[str]:
 
 
 def _is_dagdir(word: str) -> bool:
-    if os.path.isfile(word):
+    # A path that cannot be looked at is one, too: reading it says why.
+    if os.sep in word or os.path.isfile(word):
         return True
     return _has_dag(word) or (os.path.isdir(word) and not _has_dag("."))
 
