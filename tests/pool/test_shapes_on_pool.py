@@ -12,7 +12,7 @@ import pytest
 import recount
 import truth
 from pools import Pool, until
-from watching import Watched
+from watching import Watched, without_figures
 
 from tests.pool import new_ensemble
 from tests.pool.new_ensemble import Written
@@ -171,15 +171,6 @@ def test_its_hours_are_those_of_its_log(ran: Ran) -> None:
     jobs = truth.jobs_of(ran.written.pool, ran.written.directory)
     jobs = [job for job in jobs if job["cluster"] not in dagmans]
     assert recount.differences(ran.written.directory / "metl.log", status, jobs) == []
-
-
-FIGURES = ("metric", "swept", "wall_seconds")
-"""Fields of a run that the screens take from a statistic, not from the snapshot."""
-
-
-def without_figures(status: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs of a status as a snapshot has them."""
-    return [{k: v for k, v in run.items() if k not in FIGURES} for run in status["runs"]]
 
 
 def test_who_watched_it_saw_what_one_reads_afterwards(ran: Ran) -> None:

@@ -76,3 +76,12 @@ class Watched:
         assert latest is not None
         clock: Clock = self.reader.ensemble.clock
         return JsonWriter(clock.with_offset).status(latest.status)
+
+
+FIGURES = ("metric", "swept", "wall_seconds")
+"""Fields of a run that the screens take from a statistic, not from the snapshot."""
+
+
+def without_figures(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of a status as a snapshot has them."""
+    return [{k: v for k, v in run.items() if k not in FIGURES} for run in status["runs"]]
