@@ -66,8 +66,8 @@ def _words(hold: HoldEntry, advice: Advice) -> str:
     if policy is not None:
         return shorten(f"{advice.title}: {policy.expression}")
     if hold.code == 1:
-        user, said = _USER.search(reason), _USER.sub("", reason).strip()
-        more = "" if not said or said.startswith("via ") else f": {said}"
+        user, detail = _USER.search(reason), _USER.sub("", reason).strip()
+        more = "" if not detail or detail.startswith("via ") else f": {detail}"
         return shorten(f"held by {user[1] if user else 'a user'}{more}")
     if hold.code not in CODES_WITH_REASON:
         return advice.title

@@ -62,7 +62,7 @@ def _state(run: RunRow) -> tuple[str, datetime | None] | None:
     if run.epochs_total and run.epochs_done + run.epochs_skipped == run.epochs_total:
         return FINISHED, None
     word = TROUBLE.get(run.state)
-    # A run that was released and is held again is held anew.
+    # A run that was released and is held again is held again, as a new entry.
     since = run.latest.since if run.latest is not None and run.state is State.HELD else None
     return None if word is None else (word, since)
 

@@ -64,10 +64,10 @@ def removal_of(reason: str | None, dag_reason: str | None = None) -> Removal:
     if user is not None and not text.startswith(BY_DAGMAN):
         return Removal("removed-by-user", f"removed by {user[1]} (condor_rm)")
     if text.startswith(BY_DAGMAN):
-        said = _USER.sub("", text).strip()
-        if said.startswith(BY_DAGMAN[0]):
-            said = "another job of the node failed"
-        return Removal("run-removed", f"removed by DAGMan: {said}")
+        detail = _USER.sub("", text).strip()
+        if detail.startswith(BY_DAGMAN[0]):
+            detail = "another job of the node failed"
+        return Removal("run-removed", f"removed by DAGMan: {detail}")
     return Removal("run-removed", f"removed: {text}" if text else "removed, no reason logged")
 
 

@@ -46,7 +46,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     ``removal_times``: each of them.
     ``gpu_hours``: badput, in the ensemble's hour unit. ``heading``: what several entries have in
     common, under which a screen lists them (one policy that removed jobs held for different
-    reasons). Names and reasons are as logged: whoever shows them makes them safe.
+    reasons). Names and reasons are as logged: screens and commands make them safe.
     """
 
     key: str

@@ -317,7 +317,7 @@ class HomeReader:
     def _fail(self, entry: _Entry, error: str) -> None:
         entry.close()
         entry.signature, entry.due = (), self._clock() + RETRY_SECONDS
-        # What is said about the directory itself is not repeated in its line.
+        # What the line has of the directory itself is not repeated in its line.
         self._show(entry, Phase.UNREADABLE, error=error.removeprefix(f"{entry.path}: "))
 
     def _is_unchanged(self, entry: _Entry) -> bool:

@@ -14,7 +14,7 @@ from metlmon.live.session import Session
 
 CHECK_SECONDS: Final = 0.2
 PAUSE_SECONDS: Final = 15.0
-"""How long the end stays before the replay begins anew."""
+"""How long the end stays before the replay starts again."""
 
 
 class LoopingFeed:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from metlmon.live.file_access import as_displayed, open_output
 
 ROW_BYTES: Final = 4096
-"""A line is divided at the multiples of this that no line end precedes within so many bytes."""
+"""A line is divided at the multiples of this without a line end in as many bytes before."""
 
 SEARCH_BYTES: Final = 1 << 20
 """Bytes that are read at once by a search, and after which it can be cancelled."""

@@ -69,7 +69,7 @@ class DagStates:
                     table.pending.add(key[1])
 
     def remove_table(self, dag_key: str) -> None:
-        """Resolve a DAG anew, without the nodes that it has lost."""
+        """Resolve a DAG again, without the nodes that it has lost."""
         self._newest_tables.pop(dag_key, None)
         for alive in (False, True):
             self._tables.pop((dag_key, alive), None)

@@ -151,8 +151,8 @@ class CommandChannel:
             raise SendError(f"did not end within {COMMAND_SECONDS:.0f} s") from None
         if process.returncode:
             first = errors[:MAX_ANSWER].decode(errors="replace").strip().partition("\n")[0]
-            said = f": {plain(redact_secrets(first), 120)}" if first else ""
-            raise SendError(f"exit status {process.returncode}{said}")
+            detail = f": {plain(redact_secrets(first), 120)}" if first else ""
+            raise SendError(f"exit status {process.returncode}{detail}")
 
     def _arguments(self, message: Message) -> list[str]:
         program = os.path.expanduser(self._words[0])

@@ -187,8 +187,8 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         lost = f"{hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
         last = f"last {moment(entry.until, this_year)}" if entry.until is not None else ""
         title = entry.heading or KINDS[entry.kind].title
-        said = title in entry.text or entry.text.split(" ")[0] == title.split(" ")[0]
-        text = entry.text if said else f"{title}: {entry.text}"
+        named = title in entry.text or entry.text.split(" ")[0] == title.split(" ")[0]
+        text = entry.text if named else f"{title}: {entry.text}"
         facts = ", ".join(part for part in (_extent(entry), lost, last) if part)
         closing = f" ({facts})" if facts else ""
         yield from _wrapped(f"{SEVERITIES[entry.severity].glyph} {text}{closing}", cells, 1, DIM)

@@ -64,4 +64,4 @@ class ToolScreen(DocumentScreen):
         body: list[Line] = []
         for text in self._lines:
             body += wrap(plain(redact_secrets(text.expandtabs(8))), room, indent=1) or [()]
-        return body or [line(" ", ("it said nothing", DIM))]
+        return body or [line(" ", ("it printed nothing", DIM))]

@@ -1,4 +1,4 @@
-"""Each kind of trouble, recorded on a pool: what is wrong is said, and every place says the same.
+"""Each kind of trouble, recorded on a pool: all places name the same cause.
 
 The expectations are HTCondor's answers at the time (``htcondor.json``: condor_q, condor_history,
 DAGMan's metrics) and what was done to the ensemble; see fixtures/README.md.
@@ -195,8 +195,8 @@ every_kind = pytest.mark.parametrize("row", EVERY_KIND, ids=list(ROWS))
 
 
 @cache
-def said(directory: str) -> dict[str, Any]:
-    """What HTCondor said of a recording."""
+def answers_of(directory: str) -> dict[str, Any]:
+    """HTCondor's answers for a recording."""
     result: dict[str, Any] = json.loads((RECORDED / directory / "htcondor.json").read_text())
     return result
 
@@ -205,8 +205,8 @@ def look(directory: str) -> tuple[datetime, bool]:
     """The moment at which an ensemble is looked at, and whether its DAGMan is there then."""
     row = ROWS.get(directory)
     later = timedelta(hours=row.hours if row else 0)
-    recorded = datetime.fromisoformat(said(directory)["recorded"])
-    return recorded + later, any(job["in_queue"] for job in said(directory)["dagman"])
+    recorded = datetime.fromisoformat(answers_of(directory)["recorded"])
+    return recorded + later, any(job["in_queue"] for job in answers_of(directory)["dagman"])
 
 
 @cache
@@ -278,7 +278,7 @@ def done_nodes(directory: str) -> set[str]:
     (log,) = (RECORDED / directory).glob("*.jobstate.log")
     lines = [line.split() for line in log.read_text().splitlines()]
     failed = {words[1] for words in lines if words[2] == "POST_SCRIPT_FAILURE"}
-    ended = [job for job in said(directory)["jobs"] if job["JobStatus"] == COMPLETED]
+    ended = [job for job in answers_of(directory)["jobs"] if job["JobStatus"] == COMPLETED]
     return {job["node"] for job in ended if job["ExitCode"] == 0} - failed
 
 
@@ -288,7 +288,7 @@ def test_held_is_what_the_queue_holds(directory: str) -> None:
     health = health_of(directory)
     held = {
         (run_of(job["node"]), job["HoldReasonCode"], job["HoldReasonSubCode"])
-        for job in said(directory)["jobs"]
+        for job in answers_of(directory)["jobs"]
         if job["JobStatus"] == HELD
     }
     entries = [e for e in health.open_entries if e.kind in ("held", "quota")]
@@ -320,7 +320,7 @@ def test_removed_is_what_the_history_has_as_removed(directory: str) -> None:
 
     Of dag-failed the log does not say it, as the disk was full.
     """
-    removed = {job["job"] for job in said(directory)["jobs"] if job["JobStatus"] == REMOVED}
+    removed = {job["job"] for job in answers_of(directory)["jobs"] if job["JobStatus"] == REMOVED}
     kinds = ("removed-by-policy", "removed-by-user", "run-removed")
     entries = [e for e in health_of(directory).entries if e.kind in kinds]
     named = [f"{cluster}.{proc}" for entry in entries for cluster, proc in entry.jobs]
@@ -329,7 +329,7 @@ def test_removed_is_what_the_history_has_as_removed(directory: str) -> None:
 
 def test_the_policy_that_removed_one_job_tells_when_it_removes_the_next() -> None:
     """SYSTEM_PERIODIC_REMOVE after 30 s on hold, seen in the 009 of run0, counts for run1."""
-    (job,) = (job for job in said("removal-clock")["jobs"] if job["JobStatus"] == HELD)
+    (job,) = (job for job in answers_of("removal-clock")["jobs"] if job["JobStatus"] == HELD)
     (entry,) = (e for e in health_of("removal-clock").open_entries if e.kind == "held")
     held_since = datetime.utcfromtimestamp(job["EnteredCurrentStatus"])
     assert entry.removal_at == held_since + timedelta(seconds=30)
@@ -344,7 +344,7 @@ def test_a_deleted_rescue_file_is_missed() -> None:
 def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
     """What the log lacks is in no other file: three removals that the schedd's history has."""
     health = health_of("log-gap")
-    assert len([job for job in said("log-gap")["jobs"] if job["JobStatus"] == REMOVED]) == 3
+    assert len([job for job in answers_of("log-gap")["jobs"] if job["JobStatus"] == REMOVED]) == 3
     (entry,) = (e for e in health.entries if e.kind == "log-damage")
     assert (entry.severity, entry.open) == (NOTE, False)
     assert "cut in the middle of an event (metl.log:80)" in entry.text
@@ -371,7 +371,7 @@ def test_both_commands_have_the_entries_of_health(directory: str, capsys: Captur
     assert keys == [(e.key, e.kind, e.open, e.text, list(e.runs)) for e in health.entries]
     assert output["runs_stopped"] == health.runs_stopped
     assert output["epochs_left"] == health.epochs_left
-    assert output["jobs_queued"] == sum(job["in_queue"] for job in said(directory)["jobs"])
+    assert output["jobs_queued"] == sum(job["in_queue"] for job in answers_of(directory)["jobs"])
 
 
 @every_recording

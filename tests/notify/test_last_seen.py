@@ -32,7 +32,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def later(**states: tuple[int, State]) -> Status:
-    """The sample, in which the named runs have so many epochs and this state."""
+    """The sample, in which the named runs have this number of epochs and this state."""
     return status(
         tuple(
             replace(run, epochs_done=states[run.run][0], state=states[run.run][1])

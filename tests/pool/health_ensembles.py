@@ -76,7 +76,7 @@ class Ensemble:
         return [ad for ad in ads if ad["DAGNodeName"].startswith(node)]
 
     def until_jobs(self, status: int, count: int, node: str = "") -> list[str]:
-        """Wait for so many jobs with this JobStatus; their ids."""
+        """Wait for this number of jobs with a JobStatus; their ids."""
         until(
             lambda: len(self.jobs(status, node)) == count,
             lambda: f"{self.directory.name}: {count} jobs with JobStatus {status}",

@@ -41,7 +41,7 @@ JOB_ATTRIBUTES = (
 )
 
 
-def said_by_htcondor(made: Ensemble) -> dict[str, Any]:
+def ask_htcondor(made: Ensemble) -> dict[str, Any]:
     """What the schedd says of DAGMan and its jobs now, and DAGMan's metrics."""
     ours = made.dagmans
     both = " || ".join([made.of_dag, *(f"ClusterId == {each}" for each in ours)])
@@ -50,12 +50,12 @@ def said_by_htcondor(made: Ensemble) -> dict[str, Any]:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     result: dict[str, Any] = {"recorded": now, "dagman": [], "jobs": [], "metrics": None}
     for key, ad in sorted((ads | queued).items()):
-        said = {"job": f"{key[0]}.{key[1]}", "in_queue": key in queued}
-        said |= {name: ad[name] for name in JOB_ATTRIBUTES if name in ad}
+        answers = {"job": f"{key[0]}.{key[1]}", "in_queue": key in queued}
+        answers |= {name: ad[name] for name in JOB_ATTRIBUTES if name in ad}
         if key[0] in ours:
-            result["dagman"].append(said)
+            result["dagman"].append(answers)
         else:
-            result["jobs"].append({"node": ad["DAGNodeName"], **said})
+            result["jobs"].append({"node": ad["DAGNodeName"], **answers})
     metrics = made.directory / f"{made.dag}.metrics"
     if metrics.exists():
         wanted = ("jobs", "jobs_succeeded", "jobs_failed", "exitcode", "rescue_dag_number")
@@ -67,14 +67,16 @@ def said_by_htcondor(made: Ensemble) -> dict[str, Any]:
 def record(pool: Pool, name: str) -> None:
     """Play one kind and replace its recording."""
     made = PLAYS[name][0](pool)
-    said = said_by_htcondor(made)
+    answers = ask_htcondor(made)
     with tempfile.TemporaryDirectory() as temporary:
         new = Path(temporary) / name
         scrubbed(made.directory, new)
         for path in [*new.glob("run*"), *new.glob("*.bin")]:
             if path.suffix == ".bin" or not path.stat().st_size:
                 path.unlink()
-        text = json.dumps(said, indent=1).replace(str(made.directory), "/home/researcher/ensemble")
+        text = json.dumps(answers, indent=1).replace(
+            str(made.directory), "/home/researcher/ensemble"
+        )
         (new / "htcondor.json").write_text(text + "\n")
         shutil.rmtree(FIXTURES / name, ignore_errors=True)
         shutil.copytree(new, FIXTURES / name)
