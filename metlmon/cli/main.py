@@ -6,7 +6,6 @@ Only what ``--version`` needs is imported here; each command imports its own whe
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Final, NoReturn
 
 from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.memory import collect_garbage_less_often
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -41,11 +41,6 @@ MODULES: Final = {
     **{"completion": "help", "schema": "help"},
 }
 """The modules of commands that have none of their own."""
-
-COLLECT: Final = (5_000, 10, 10)
-"""Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic
-objects. With larger ones, garbage of the screens would stay for hours."""
-
 
 MESSAGE_LENGTH: Final = 1000
 """Characters of an error message: an argument may be a megabyte."""
@@ -156,7 +151,7 @@ def _parse_and_run(arguments: list[str]) -> int:
     alone = not arguments and _is_terminal()
     if alone or _begins_with_option_of_watch(arguments):
         arguments = ["watch", *arguments]
-    gc.set_threshold(*COLLECT)
+    collect_garbage_less_often()
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
         from metlmon.cli.command_line import unknown_command, with_command
 

@@ -104,11 +104,13 @@ def open_screens(
     status. ``caption``: the text that the demo shows. Returns the exit status.
     """
     from metlmon.cli import saved_files
+    from metlmon.cli.memory import share_one_arena
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
     from screens.base.context import SavedFiles, state_file
 
     stop_watchdog()
+    share_one_arena()
     watches = getattr(options, "command", "") in ("watch", "run")
     return run_app(
         feed_and_pool.feed,

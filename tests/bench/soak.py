@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import subprocess
@@ -36,7 +35,7 @@ from typing import Any, Final
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
-from metlmon.cli.main import COLLECT  # noqa: E402
+from metlmon.cli.memory import collect_garbage_less_often, share_one_arena  # noqa: E402
 from metlmon.live import session as sessions  # noqa: E402
 from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
@@ -161,6 +160,7 @@ async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: boo
     reader = DagdirReader(directory)
     reader.open()
     session = Session(reader)
+    share_one_arena()
 
     def append(look: int) -> None:
         if grow and look % 20 == 0:
@@ -176,6 +176,7 @@ async def screens(directory: Path, times: int) -> list[Sample]:
     write_ensemble(directory, 6, 10, datetime.now() - BEGUN)
     reader = DagdirReader(directory)
     reader.open()
+    share_one_arena()
     app = MetlmonApp(Session(reader))
     found = []
     async with app.run_test(size=(80, 24)) as pilot:
@@ -214,7 +215,7 @@ def main() -> None:
     options.add_argument("--child")
     given = options.parse_args()
     if given.child:
-        gc.set_threshold(*COLLECT)
+        collect_garbage_less_often()
         with tempfile.TemporaryDirectory() as directory:
             os.environ["XDG_CACHE_HOME"] = f"{directory}/cache"
             dagdir = Path(directory, "dagdir")
