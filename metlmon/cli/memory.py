@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-COLLECT: Final = (5_000, 10, 10)
+COLLECT: Final = (1_000, 10, 10)
 """Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic
-objects. With larger ones, garbage of the screens would stay for hours."""
+objects. With larger ones, garbage of the screens would stay for hours. Reading does without it."""
 
 M_ARENA_MAX: Final = -8
 """The parameter of mallopt(3) for the number of arenas (glibc's ``malloc.h``)."""
