@@ -65,7 +65,8 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     """The plan for all runs at ``as_of``.
 
     ``hours``: until the last run is done; ``gpu_hours``: that it takes. ``excluded``: pools that
-    get no epoch, with the reason. ``inferred``: made from logs alone.
+    get no epoch, with the reason. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs
+    for which annexes and balances do not suffice; the others are planned.
     """
 
     as_of: datetime | None
@@ -74,6 +75,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     runs: tuple[RunPlan, ...]
     excluded: tuple[tuple[ResourcePool, str], ...] = ()
     inferred: bool = True
+    epochs_unplaced: float = 0.0
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,222 @@
+"""The plan for chains: how many epochs of each run to do at each pool, by a linear program.
+
+Each epoch of a run needs the one before it. In hours, with x epochs of class c at pool p::
+
+    minimize T + EPSILON * sum(gpu_hours[p] * x[c, p])
+    sum over p of x[c, p]             = epochs left of the class
+    sum over p of hours[p] * x[c, p] <= runs * T - sum of ready_in      each class
+    sum over c of occupancy[p] * x   <= slots[p] * T                    each pool
+    sum over c of occupancy[p] * x   <= slots[p] * hours_left[p]        each annex
+    x[c, p]                          <= whole epochs before its end     each class and annex
+    sum of charge * gpu_hours * x    <= balance                         each allocation
+
+Runs that may go to the same pools are grouped by epochs left into classes; those with the most
+epochs left are a class without others, since their chains determine T. The mean of a class stands
+for its runs, so that T is never later than without classes. Where annexes and balances
+are too small for all epochs, as many as possible are placed: this is the first objective.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from math import floor
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.placement.plan_reasons import plan_reason, unused_reason
+from metlmon.placement.simplex import LinearRow, minimize
+from metlmon.placement.types import Allocation, PlacementPlan, PoolSupply, RunDemand, RunPlan
+
+EPSILON: Final = 1e-5
+"""Hours that a GPU-hour is worth: it decides between plans that end at the same time."""
+
+SHORTER_CLASSES: Final = 4
+"""Classes of the runs with fewer epochs left than the longest: T is 0.5 % too early in the mean."""
+
+FEW: Final = 1e-6
+"""Epochs of a run at a pool below it are rounding errors."""
+
+
+class RunClass(Struct, frozen=True):
+    """Runs that are planned together: ``epochs`` left in total, and the pools open to them."""
+
+    demands: tuple[RunDemand, ...]
+    supplies: tuple[PoolSupply, ...]
+
+    @property
+    def epochs(self) -> int:
+        return sum(demand.epochs_left for demand in self.demands)
+
+    @property
+    def ready_in(self) -> float:
+        """The hours until the next epochs are ready, summed over the runs."""
+        return sum(demand.ready_in for demand in self.demands)
+
+
+def solve_chains(
+    demands: Sequence[RunDemand],
+    supplies: Sequence[PoolSupply],
+    allocations: Sequence[Allocation] = (),
+    is_exact: bool = False,
+) -> PlacementPlan:
+    """The plan that ends first, and of these the one of the fewest GPU-hours.
+
+    ``is_exact``: each run is a class of its own; that takes some twenty times as long.
+    """
+    demands = [demand for demand in demands if demand.epochs_left > 0]
+    usable = [supply for supply in supplies if supply.slots > 0]
+    classes = _classes(demands, usable, is_exact)
+    hours, placed = _Program(classes, usable, allocations).solve()
+    return _plan(demands, supplies, classes, placed, hours)
+
+
+def _classes(
+    demands: Sequence[RunDemand], supplies: Sequence[PoolSupply], is_exact: bool
+) -> list[RunClass]:
+    """The runs by the pools open to them, then by epochs left."""
+    groups: dict[tuple[int, ...], list[RunDemand]] = defaultdict(list)
+    for demand in demands:
+        allowed = tuple(
+            index
+            for index, supply in enumerate(supplies)
+            if not demand.pools or supply.pool in demand.pools
+        )
+        groups[allowed].append(demand)
+    classes = []
+    for allowed, group in groups.items():
+        pools = tuple(supplies[index] for index in allowed)
+        split = [[demand] for demand in group] if is_exact else _by_epochs_left(group)
+        classes += [RunClass(tuple(members), pools) for members in split]
+    return classes
+
+
+def _by_epochs_left(demands: Sequence[RunDemand]) -> list[list[RunDemand]]:
+    """The runs with the most epochs left, and the others in classes of about equal size."""
+    most = max(demand.epochs_left for demand in demands)
+    longest = [demand for demand in demands if demand.epochs_left == most]
+    shorter = sorted(demand.epochs_left for demand in demands if demand.epochs_left < most)
+    classes: dict[int, list[RunDemand]] = defaultdict(list)
+    for demand in demands:
+        if demand.epochs_left < most:
+            # Runs with equal epochs left are in one class, so that their plans are equal.
+            rank = bisect_left(shorter, demand.epochs_left)
+            classes[rank * SHORTER_CLASSES // len(shorter)].append(demand)
+    return [longest, *classes.values()]
+
+
+class _Program:
+    """The linear program. Its first column is the hours saved of ``latest``, an end in any case.
+
+    With it in place of T all limits are positive: every epoch unplaced is a feasible start.
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[RunClass],
+        supplies: Sequence[PoolSupply],
+        allocations: Sequence[Allocation],
+    ) -> None:
+        self.classes = classes
+        slowest = max((max(s.hours, s.occupancy / s.slots) for s in supplies), default=0.0)
+        self.latest = slowest * sum(each.epochs for each in classes) + max(
+            (demand.ready_in for each in classes for demand in each.demands), default=0.0
+        )
+        self.cells = [(c, supply) for c, each in enumerate(classes) for supply in each.supplies]
+        self.rows: list[LinearRow] = []
+        for c, run_class in enumerate(classes):
+            self._add_class(c, run_class)
+        for supply in supplies:
+            self._add_pool(supply)
+        for allocation in allocations:
+            self._add_allocation(allocation)
+
+    def solve(self) -> tuple[float, list[tuple[int, PoolSupply, float]]]:
+        """The hours until the end, and (class, supply, epochs) of each place that is used."""
+        epochs = [0.0, *(-1.0 for _ in self.cells)]
+        end = [-1.0, *(EPSILON * supply.gpu_hours for _, supply in self.cells)]
+        optimum = minimize([epochs, end], self.rows, len(self.cells) + 1)
+        placed = [
+            (c, supply, value)
+            for (c, supply), value in zip(self.cells, optimum.values[1:], strict=True)
+            if value > FEW
+        ]
+        return self.latest - optimum.values[0], placed
+
+    def _add_class(self, c: int, run_class: RunClass) -> None:
+        columns = {i: s for i, (cell, s) in enumerate(self.cells, start=1) if cell == c}
+        runs = len(run_class.demands)
+        self.rows.append(LinearRow(dict.fromkeys(columns, 1.0), run_class.epochs))
+        chain = {0: float(runs)} | {column: supply.hours for column, supply in columns.items()}
+        self.rows.append(LinearRow(chain, runs * self.latest - run_class.ready_in))
+        for column, supply in columns.items():
+            if supply.hours_left is not None:
+                whole = sum(
+                    whole_epochs(supply.hours_left - demand.ready_in, supply.hours)
+                    for demand in run_class.demands
+                )
+                self.rows.append(LinearRow({column: 1.0}, whole))
+
+    def _add_pool(self, supply: PoolSupply) -> None:
+        occupancy = {
+            column: supply.occupancy
+            for column, (_, each) in enumerate(self.cells, start=1)
+            if each is supply
+        }
+        self.rows.append(LinearRow({0: supply.slots} | occupancy, supply.slots * self.latest))
+        if supply.hours_left is not None:
+            self.rows.append(LinearRow(occupancy, supply.slots * max(0.0, supply.hours_left)))
+
+    def _add_allocation(self, allocation: Allocation) -> None:
+        charges = {
+            column: allocation.charge * supply.gpu_hours
+            for column, (_, supply) in enumerate(self.cells, start=1)
+            if supply.pool.site in allocation.sites
+        }
+        self.rows.append(LinearRow(charges, max(0.0, allocation.balance)))
+
+
+def whole_epochs(hours_left: float, hours: float) -> int:
+    """How many epochs of ``hours`` each can be done one after the other."""
+    return max(0, floor(hours_left / hours + 1e-9)) if hours > 0 else 0
+
+
+def _plan(
+    demands: Sequence[RunDemand],
+    supplies: Sequence[PoolSupply],
+    classes: Sequence[RunClass],
+    placed: Sequence[tuple[int, PoolSupply, float]],
+    hours: float,
+) -> PlacementPlan:
+    shares: dict[str, list[tuple[PoolSupply, float]]] = defaultdict(list)
+    for c, supply, epochs in placed:
+        for demand in classes[c].demands:
+            shares[demand.run].append((supply, epochs * demand.epochs_left / classes[c].epochs))
+    epochs_left = {demand.run: demand.epochs_left for demand in demands}
+    runs = []
+    for demand in demands:
+        own = sorted(shares[demand.run], key=lambda share: share[0].hours)
+        runs.append(
+            RunPlan(
+                run=demand.run,
+                pools=tuple(supply.pool for supply, _ in own),
+                epochs=tuple(epochs for _, epochs in own),
+                reason=plan_reason(demand, supplies, shares, epochs_left),
+            )
+        )
+    used = {supply.pool for _, supply, _ in placed}
+    left = sum(demand.epochs_left for demand in demands)
+    return PlacementPlan(
+        as_of=None,
+        hours=hours,
+        gpu_hours=sum(supply.gpu_hours * epochs for _, supply, epochs in placed),
+        runs=tuple(runs),
+        excluded=tuple(
+            (supply.pool, unused_reason(supply, [each for _, each, _ in placed], hours))
+            for supply in supplies
+            if supply.pool not in used
+        ),
+        epochs_unplaced=max(0.0, left - sum(epochs for _, _, epochs in placed)),
+    )

@@ -1,0 +1,84 @@
+"""Reasons of a plan, one sentence each: why a run may go to its pools, and why a pool is unused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from metlmon.placement.pool_names import name_list, pool_names
+from metlmon.placement.types import PoolSupply, RunDemand
+from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.pool_profiles import ResourcePool
+from metlmon.text.formatting import duration, hours
+
+Shares = Mapping[str, Sequence[tuple[PoolSupply, float]]]
+"""Per run, the pools where the plan does epochs, with their number."""
+
+
+def plan_reason(
+    demand: RunDemand,
+    supplies: Sequence[PoolSupply],
+    shares: Shares,
+    epochs_left: Mapping[str, int],
+) -> str:
+    """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``."""
+    own = sorted((supply for supply, _ in shares[demand.run]), key=lambda supply: supply.hours)
+    if not own:
+        return _no_pool(demand, supplies)
+    names = pool_names(supply.pool for supply in supplies)
+    places = name_list([names[supply.pool] for supply in own])
+    times = [duration(supply.hours * HOUR) for supply in own]
+    # A longer list names not all pools, so their times do not correspond.
+    per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"
+    remarks = [f"{places}: {per_epoch} per epoch"]
+    if demand.pools:
+        remarks.append("its DAG allows no other" if len(demand.pools) == len(own) else "")
+    remarks += _left_to_others(demand, own, shares, epochs_left, names)
+    return "; ".join(filter(None, remarks))
+
+
+def _left_to_others(
+    demand: RunDemand,
+    own: Sequence[PoolSupply],
+    shares: Shares,
+    epochs_left: Mapping[str, int],
+    names: Mapping[ResourcePool, str],
+) -> list[str]:
+    """Pools open to the run that only runs with more, or fewer, epochs left use."""
+    users: dict[ResourcePool, list[int]] = {}
+    for run, share in shares.items():
+        for supply, _ in share:
+            users.setdefault(supply.pool, []).append(epochs_left[run])
+    mine = {supply.pool for supply in own}
+    remarks = []
+    for kind, sign in (("longer", 1), ("shorter", -1)):
+        others = sorted(
+            names[pool]
+            for pool, lengths in users.items()
+            if pool not in mine
+            and (not demand.pools or pool in demand.pools)
+            and all(sign * (length - demand.epochs_left) > 0 for length in lengths)
+        )
+        if others:
+            verb = "is" if len(others) == 1 else "are"
+            remarks.append(f"{name_list(others)} {verb} left to {kind} runs")
+    return remarks
+
+
+def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
+    if any(not demand.pools or supply.pool in demand.pools for supply in supplies):
+        return "no epoch of it fits into what the annexes and balances leave"
+    return "no slot is known where it may run"
+
+
+def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply], end: float) -> str:
+    """Why the plan does no epoch at a pool; ``used``: the pools with epochs, ``end`` in hours."""
+    per_epoch = f"{duration(supply.hours * HOUR)} per epoch"
+    if supply.slots <= 0:
+        return "no slot is known there"
+    if supply.hours_left is not None and supply.hours_left < supply.hours:
+        return f"ends in {duration(max(0.0, supply.hours_left) * HOUR)}, {per_epoch}"
+    if used and supply.hours > max(each.hours for each in used):
+        return f"{per_epoch}, slower than the pools used"
+    if used and supply.gpu_hours > min(each.gpu_hours for each in used):
+        return f"{hours(supply.gpu_hours)} GPU-h per epoch; the runs end as soon without it"
+    return "the runs end as soon without it" if used else "no run may go there"

@@ -1,0 +1,214 @@
+"""Plans for chains: against HiGHS run by run, and what a person would expect of small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import highspy
+import pytest
+
+from metlmon.placement.chains import EPSILON, solve_chains, whole_epochs
+from metlmon.placement.types import Allocation, PoolSupply, RunDemand, RunPlan
+from metlmon.stats.pool_profiles import ResourcePool
+
+DELTA, EXPANSE = ResourcePool("delta", "A100"), ResourcePool("expanse", "V100")
+ANNEX = ResourcePool("anvil", "A100", "spring")
+
+
+def supply(pool: ResourcePool, hours: float, slots: float, **values: float) -> PoolSupply:
+    figures = {"occupancy": hours, "gpu_hours": hours} | values
+    return PoolSupply(pool=pool, hours=hours, slots=slots, **figures)
+
+
+def runs(*epochs_left: int, **values: frozenset[ResourcePool]) -> list[RunDemand]:
+    return [
+        RunDemand(run=f"run{number}", epochs_left=left, **values)
+        for number, left in enumerate(epochs_left)
+    ]
+
+
+def random_instance(
+    random: Random, count: int = 20, pools: int = 8
+) -> tuple[list[RunDemand], list[PoolSupply], list[Allocation]]:
+    demands = [
+        RunDemand(
+            run=f"run{number}", epochs_left=random.randint(8, 30), ready_in=random.uniform(0, 3)
+        )
+        for number in range(count)
+    ]
+    supplies = []
+    for number in range(pools):
+        hours = random.uniform(1, 6)
+        end = random.uniform(2, 40) if number and random.random() < 0.3 else None
+        wait = random.uniform(0, 2)
+        supplies.append(
+            PoolSupply(
+                pool=ResourcePool(f"site{number}", "A100"),
+                hours=hours + wait,
+                occupancy=hours,
+                gpu_hours=hours * random.choice([1, 2]),
+                slots=random.randint(1, 5),
+                hours_left=end,
+            )
+        )
+    balance = random.uniform(50, 300)
+    return demands, supplies, [Allocation(name="x", balance=balance, sites=("site1", "site2"))]
+
+
+def highs_hours(
+    demands: Sequence[RunDemand],
+    supplies: Sequence[PoolSupply],
+    allocations: Sequence[Allocation],
+) -> float:
+    """T + EPSILON · GPU-hours of the program as the module states it, without classes."""
+    model = highspy.Highs()
+    model.setOptionValue("output_flag", False)
+    inf = highspy.kHighsInf
+    model.addCol(1.0, 0.0, inf, 0, [], [])
+    for demand in demands:
+        for each in supplies:
+            bound = inf
+            if each.hours_left is not None:
+                bound = whole_epochs(each.hours_left - demand.ready_in, each.hours)
+            model.addCol(EPSILON * each.gpu_hours, 0.0, bound, 0, [], [])
+    width = len(supplies)
+
+    def add(low: float, high: float, coefficients: dict[int, float]) -> None:
+        model.addRow(low, high, len(coefficients), list(coefficients), list(coefficients.values()))
+
+    for r, demand in enumerate(demands):
+        own = {1 + r * width + p: each for p, each in enumerate(supplies)}
+        add(demand.epochs_left, demand.epochs_left, dict.fromkeys(own, 1.0))
+        add(-inf, -demand.ready_in, {0: -1.0} | {c: each.hours for c, each in own.items()})
+    for p, each in enumerate(supplies):
+        column = {1 + r * width + p: each.occupancy for r in range(len(demands))}
+        add(-inf, 0.0, {0: -each.slots} | column)
+        if each.hours_left is not None:
+            add(-inf, each.slots * each.hours_left, column)
+    for allocation in allocations:
+        charged = {
+            1 + r * width + p: allocation.charge * each.gpu_hours
+            for r in range(len(demands))
+            for p, each in enumerate(supplies)
+            if each.pool.site in allocation.sites
+        }
+        add(-inf, allocation.balance, charged)
+    model.run()
+    assert model.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return float(model.getInfo().objective_function_value)
+
+
+def test_each_run_a_class_of_its_own_is_the_optimum_of_highs() -> None:
+    for seed in range(6):
+        instance = random_instance(Random(seed))
+        plan = solve_chains(*instance, is_exact=True)
+        assert plan.hours + EPSILON * plan.gpu_hours == pytest.approx(
+            highs_hours(*instance), rel=1e-6
+        )
+
+
+def test_classes_end_at_most_four_percent_early_and_half_a_percent_in_the_mean() -> None:
+    ratios = []
+    for seed in range(40):
+        instance = random_instance(Random(seed), count=30, pools=14)
+        plan = solve_chains(*instance)
+        ratios.append(plan.hours / (highs_hours(*instance) - EPSILON * plan.gpu_hours))
+    assert max(ratios) <= 1 + 1e-6
+    assert min(ratios) >= 0.96
+    assert sum(ratios) / len(ratios) >= 0.995
+
+
+def test_runs_of_equal_length_have_the_exact_plan() -> None:
+    _, supplies, allocations = random_instance(Random(5), pools=14)
+    demands = runs(*[30] * 30)
+    plan = solve_chains(demands, supplies, allocations)
+    expected = highs_hours(demands, supplies, allocations)
+    assert plan.hours + EPSILON * plan.gpu_hours == pytest.approx(expected, rel=3e-4)
+
+
+def test_every_constraint_holds_for_the_sum_over_runs() -> None:
+    for seed in range(20):
+        demands, supplies, allocations = random_instance(Random(seed))
+        plan = solve_chains(demands, supplies, allocations)
+        for demand, run in zip(demands, plan.runs, strict=True):
+            assert sum(run.epochs) == pytest.approx(demand.epochs_left)
+        for each in supplies:
+            epochs = sum(epochs_at(run, each.pool) for run in plan.runs)
+            until = min(plan.hours, plan.hours if each.hours_left is None else each.hours_left)
+            assert epochs * each.occupancy <= each.slots * until + 1e-6
+        charged = sum(
+            epochs_at(run, each.pool) * each.gpu_hours
+            for run in plan.runs
+            for each in supplies
+            if each.pool.site in allocations[0].sites
+        )
+        assert charged <= allocations[0].balance + 1e-6
+
+
+def epochs_at(run: RunPlan, pool: ResourcePool) -> float:
+    return dict(zip(run.pools, run.epochs, strict=True)).get(pool, 0.0)
+
+
+def test_the_longest_run_has_the_fast_pool_and_the_short_ones_the_rest() -> None:
+    demands = runs(20, 4, 4, 4)
+    plan = solve_chains(demands, [supply(DELTA, 2.0, 1), supply(EXPANSE, 5.0, 3)])
+    longest, *others = plan.runs
+    assert plan.hours == pytest.approx(40.0)
+    assert longest.pools == (DELTA,)
+    assert {run.pools for run in others} == {(EXPANSE,)}
+    assert longest.reason == "delta: 2h00m per epoch; expanse is left to shorter runs"
+    assert others[0].reason == "expanse: 5h00m per epoch; delta is left to longer runs"
+
+
+def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
+    free, bound = runs(3)[0], RunDemand(run="bound", epochs_left=3, pools=frozenset([EXPANSE]))
+    plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])
+    assert [run.pools for run in plan.runs] == [(DELTA,), (EXPANSE,)]
+    assert plan.runs[1].reason == "expanse: 4h00m per epoch; its DAG allows no other"
+
+
+def test_an_annex_does_no_more_epochs_in_a_row_than_fit_before_its_end() -> None:
+    annex = supply(ANNEX, 4.0, 10, hours_left=13.0)
+    plan = solve_chains(runs(10, 10), [annex, supply(EXPANSE, 8.0, 10)])
+    assert [epochs_at(run, ANNEX) for run in plan.runs] == pytest.approx([3.0, 3.0])
+    assert plan.hours == pytest.approx(3 * 4 + 7 * 8)
+
+
+def test_an_annex_that_ends_before_an_epoch_is_excluded() -> None:
+    annex = supply(ANNEX, 4.0, 10, hours_left=3.5)
+    plan = solve_chains(runs(10), [annex, supply(EXPANSE, 8.0, 10)])
+    assert plan.excluded == ((ANNEX, "ends in 3h30m, 4h00m per epoch"),)
+
+
+def test_a_balance_limits_the_epochs_at_its_sites() -> None:
+    allocation = Allocation(name="award", balance=24.0, charge=2.0, sites=("delta",))
+    plan = solve_chains(runs(10), [supply(DELTA, 2.0, 9), supply(EXPANSE, 5.0, 9)], [allocation])
+    assert epochs_at(plan.runs[0], DELTA) == pytest.approx(6.0)
+    assert plan.hours == pytest.approx(6 * 2 + 4 * 5)
+
+
+def test_epochs_beyond_all_annexes_and_balances_are_counted() -> None:
+    plan = solve_chains(runs(10), [supply(ANNEX, 4.0, 1, hours_left=13.0)])
+    assert plan.epochs_unplaced == pytest.approx(7.0)
+    nowhere = solve_chains(runs(10), [supply(ANNEX, 4.0, 1, hours_left=1.0)])
+    assert nowhere.runs[0].pools == ()
+    assert nowhere.runs[0].reason == "no epoch of it fits into what the annexes and balances leave"
+
+
+def test_no_run_or_no_pool() -> None:
+    assert solve_chains([], [supply(DELTA, 2.0, 1)]).hours == 0
+    assert solve_chains(runs(0), [supply(DELTA, 2.0, 1)]).runs == ()
+    plan = solve_chains(runs(3), [])
+    assert plan.epochs_unplaced == 3
+    assert plan.runs[0].reason == "no slot is known where it may run"
+    assert solve_chains(runs(3), [supply(DELTA, 2.0, 0)]).excluded == (
+        (DELTA, "no slot is known there"),
+    )
+
+
+def test_of_plans_that_end_together_the_one_of_fewer_gpu_hours_is_taken() -> None:
+    cheap, dear = supply(DELTA, 2.0, 4), supply(EXPANSE, 2.0, 4, gpu_hours=8.0)
+    plan = solve_chains(runs(3, 3), [dear, cheap])
+    assert plan.gpu_hours == pytest.approx(12.0)
+    assert plan.excluded == ((EXPANSE, "8.0 GPU-h per epoch; the runs end as soon without it"),)
