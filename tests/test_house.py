@@ -41,6 +41,7 @@ OFFICES: dict[str, set[str]] = {
     "metlmon.live": HEAVY | {"metlmon.cli"},
     "metlmon.jobfiles": HEAVY | {"metlmon.model", "metlmon.live"},
     "metlmon.stats": HEAVY | {"metlmon.cli", "metlmon.pool", "metlmon.report"},
+    "metlmon.placement": HEAVY | {"metlmon.cli", "metlmon.report", "scipy", "highspy"},
     # Rich measures the width of characters.
     "metlmon.tables": HEAVY - {"rich"} | {"metlmon.cli", "metlmon.pool", "metlmon.report"},
     "metlmon.report": HEAVY - {"rich"} | {"metlmon.cli", "metlmon.pool"},

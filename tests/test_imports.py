@@ -19,7 +19,7 @@ PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.exit_codes"}
+NAME = {f"metlmon.cli.{name}" for name in ("main", "arguments", "exit_codes", "memory")}
 
 READING = {
     f"metlmon.{name}"
