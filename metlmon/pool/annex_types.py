@@ -1,0 +1,150 @@
+"""What schedd and collectors report of HPC annexes.
+
+An annex's ``htcondor annex create`` submits a local-universe job that represents the request;
+the execute nodes advertise the annex's name to a collector. Attributes in brackets. Manual: "HPC
+annexes"; source: ``htcondor_cli/annex_create.py`` of HTCondor 23 and 25. Nothing here refers to
+tokens, passwords, or the setup archive.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class AnnexGeneration(StrEnum):
+    """Which ``htcondor annex create`` made a request.
+
+    OLD (HTCondor 23, or ANNEX_USE_OLD_CREATE) submits to the site's batch system itself and knows
+    nodes and lifetime; NEW only writes an archive for the user to copy there.
+    """
+
+    OLD = "old"
+    NEW = "new"
+
+
+class AnnexRequest(Struct, frozen=True, kw_only=True):
+    """An annex's job in the schedd: one request; several may have one ``name``.
+
+    ``request_id`` [hpc_annex_request_id]: that its nodes advertise, too. ``status`` [JobStatus]:
+    as in the queue. ``submitted_at``, ``started_at`` [QDate, hpc_annex_start_time]: seconds since
+    the epoch; the latter is when the job noticed the first node, which it looks for every five
+    minutes. ``collector``: an address. The rest is of the old generation, else None or empty:
+    ``lifetime`` in seconds from the start of the site's batch job; ``nodes``, ``cpus``,
+    ``memory`` (MB), ``queue``, ``allocation`` as requested; ``pid``, ``batch_job`` [hpc_annex_PID,
+    hpc_annex_JOB_ID]: of the site's script and batch job.
+    """
+
+    cluster: int
+    proc: int
+    name: str
+    request_id: str
+    status: int
+    generation: AnnexGeneration
+    owner: str = ""
+    collector: str = ""
+    submitted_at: float | None = None
+    started_at: float | None = None
+    lifetime: float | None = None
+    nodes: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    queue: str = ""
+    allocation: str = ""
+    pid: str = ""
+    batch_job: str = ""
+
+
+class AnnexSlotType(StrEnum):
+    """Types of slots [SlotType]; MASTER is the ad of a node's master."""
+
+    PARTITIONABLE = "Partitionable"
+    DYNAMIC = "Dynamic"
+    STATIC = "Static"
+    MASTER = "Master"
+
+
+class AnnexAd(Struct, frozen=True, kw_only=True):
+    """The ad of a slot, or of a node's master, that belongs to an annex.
+
+    ``annex`` [AnnexName]; ``request_id``: empty if it advertises none; ``node``: identifies its
+    execute node (a digest: the names of a site's hosts are nobody else's business).
+    ``started_at``, ``stops_at`` [DaemonStartTime, DaemonStopTime] and ``heard_at``
+    [LastHeardFrom]: seconds since the epoch. ``gpus``: of a partitionable slot all GPUs of the
+    node [TotalSlotGPUs], of others those of the slot itself; None if it advertises none. An
+    annex has as many GPUs as its partitionable and static slots together; busy are those of the
+    dynamic and static slots with ``busy``. ``gpu``: their model. ``site``
+    [GLIDEIN_ResourceName]; ``identity`` [AuthenticatedIdentity]: whose annex the collector holds
+    it to be.
+    """
+
+    annex: str
+    node: str
+    slot_type: AnnexSlotType
+    request_id: str = ""
+    started_at: float | None = None
+    stops_at: float | None = None
+    heard_at: float | None = None
+    state: str = ""
+    activity: str = ""
+    cpus: int | None = None
+    gpus: int | None = None
+    gpu: str = ""
+    site: str = ""
+    identity: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job runs in the slot."""
+        return self.state == "Claimed" and self.activity == "Busy"
+
+
+class AnnexJob(Struct, frozen=True):
+    """A queued job of ours that may run only in one annex [TargetAnnexName].
+
+    ``status`` [JobStatus]: 1 idle, 2 running, as in the queue.
+    """
+
+    cluster: int
+    proc: int
+    annex: str
+    status: int
+
+
+class AnnexCollector(Struct, frozen=True, kw_only=True):
+    """A collector that was asked for annexes.
+
+    ``answered_at``: when it last answered, seconds since the epoch, None if never. ``error``: why
+    the last query failed, one sentence, None if it did not.
+    """
+
+    address: str
+    answered_at: float | None = None
+    error: str | None = None
+
+
+class AnnexAnswer(Struct, frozen=True, kw_only=True):
+    """What schedd and collectors last answered about the annexes of an ensemble's user.
+
+    ``requests`` are the user's own, ``jobs`` the ensemble's; ``ads`` have the names of either.
+    ``queried_at``: when the schedd answered (seconds since the epoch), None if it never did;
+    ``error``: why it did not answer the last time, one sentence. ``generation``: what ``htcondor
+    annex create`` of this access point makes, None if unknown. ``is_pending``: nothing was asked
+    yet.
+    """
+
+    requests: tuple[AnnexRequest, ...] = ()
+    ads: tuple[AnnexAd, ...] = ()
+    jobs: tuple[AnnexJob, ...] = ()
+    collectors: tuple[AnnexCollector, ...] = ()
+    queried_at: float | None = None
+    error: str | None = None
+    generation: AnnexGeneration | None = None
+    is_pending: bool = False
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why something is missing: one sentence each, of the schedd first."""
+        found = [self.error, *(collector.error for collector in self.collectors)]
+        return tuple(error for error in found if error)
