@@ -40,13 +40,19 @@ command = ["notify-send", "{title}", "{text}"]
 webhook = "https://hooks.example.org/services/T0"
 about = ["held", "failed"]        # default: all
 interval = 60                     # minimum number of seconds between two
+
+[advisor.bio240012]               # an allocation: plans spend no more than its balance
+balance = 5000                    # in the facility's unit
+charge = 2.5                      # of it per GPU-hour; default: 1
+sites = ["delta"]                 # as Sites shows them
+as_of = 2026-05-01                # when it was so: what was used since is subtracted
 ```
 
 Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
 ``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
-of the dagdir are tried before the user's; aliases and ``[columns]`` are merged, with the dagdir's
-first; ``read_only`` is on if either file sets it; ``[keys]`` and ``[notify]`` are for the user's
-file alone. ``metlmon config`` shows the effective values and their origin.
+of the dagdir are tried before the user's; aliases, ``[columns]`` and ``[advisor]`` are merged, with
+the dagdir's first; ``read_only`` is on if either file sets it; ``[keys]`` and ``[notify]`` are for
+the user's file alone. ``metlmon config`` shows the effective values and their origin.
 
 The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
 and paths below the dagdir to read, but no command and no path to write; a pattern that takes too

@@ -21,8 +21,10 @@ from metlmon.config.readers import (
     Reader,
     choices,
     is_text,
+    read_amount,
     read_command,
     read_goal,
+    read_local_time,
     read_node_pattern,
     read_path,
     read_paths,
@@ -35,6 +37,7 @@ from metlmon.config.readers import (
 )
 from metlmon.config.settings import (
     EVENT_NAMES,
+    AllocationSettings,
     Label,
     MetricPattern,
     MetricSettings,
@@ -249,6 +252,7 @@ def _settings(entries: Iterable[SettingEntry]) -> Settings:
         notify=NotifySettings(
             **{name: values[f"notify.{name}"][0] for name in _table_keys("notify")}
         ),
+        advisor=tuple(values["advisor"]),
     )
 
 
@@ -264,6 +268,14 @@ class _Item(NamedTuple):
 
 _Items = list[tuple[str, _Item]]
 """Items with their origins, in order of precedence."""
+
+
+def _first_of_each(items: _Items, name: Callable[[Any], str]) -> _Items:
+    """The items, of several with the same name the first."""
+    first: dict[str, tuple[str, _Item]] = {}
+    for origin, item in items:
+        first.setdefault(name(item.value), (origin, item))
+    return list(first.values())
 
 
 class _Value(Struct):
@@ -313,10 +325,7 @@ class _Names(Struct):
         return []
 
     def merge(self, items: _Items) -> _Items:
-        first: dict[str, tuple[str, _Item]] = {}
-        for origin, item in items:
-            first.setdefault(item.value[0], (origin, item))
-        return list(first.values())
+        return _first_of_each(items, lambda value: value[0])
 
 
 class _Tables:
@@ -360,6 +369,48 @@ class _Tables:
 
     def merge(self, items: _Items) -> _Items:
         return [*items, *(("built-in", _Item(item)) for item in self._built_in)]
+
+
+class _NamedTables:
+    """A table of tables by name: all of both files, the dagdir's where both have a name.
+
+    ``make`` makes an item of the name and the fields; ``form``: an example, with the required ones.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        form: str,
+        required: Iterable[str],
+        **readers: Reader,
+    ) -> None:
+        self._make = make
+        self._form = form
+        self._required = frozenset(required)
+        self._readers = readers
+
+    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
+        if not isinstance(value, dict):
+            file.report_problem(where, self._form)
+            return []
+        if len(value) > MAX_ITEMS:
+            file.report_problem(where, f"[{dotted_key(where)}] has more than {MAX_ITEMS} names")
+            return []
+        items = []
+        for name, table in value.items():
+            path = (*where, name)
+            if not isinstance(table, dict) or not self._required <= table.keys() or not name:
+                file.report_problem(path, self._form)
+                continue
+            file.report_unknown_keys(path, table, self._readers)
+            readers = {key: reader for key, reader in self._readers.items() if key in table}
+            fields = _read_fields(file, path, table, readers)
+            if fields.keys() == readers.keys():
+                items.append(_Item(self._make(name=name, **fields), path))
+        return items
+
+    def merge(self, items: _Items) -> _Items:
+        return _first_of_each(items, lambda value: value.name)
 
 
 TABLES: Final = {"metrics": 'primary = "val_loss"', "notify": 'terminal = ["bell"]'}
@@ -419,7 +470,7 @@ def _read_zone(value: object) -> ZoneInfo:
         raise InvalidValue(f": {error}") from None
 
 
-SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
+SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
     "tz": _Value(_read_zone),
     "train_node": _Value(read_node_pattern, Settings().train_node),
     "side_node": _Value(read_node_pattern, Settings().side_node),
@@ -460,6 +511,15 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
     "notify.command": _Value(read_command, NotifySettings().command),
     "notify.webhook": _Value(read_webhook),
     "notify.interval": _Value(read_seconds, NotifySettings().interval),
+    "advisor": _NamedTables(
+        AllocationSettings,
+        'each allocation is a table: [advisor.NAME], then balance = 5000 and sites = ["delta"]',
+        ("balance", "sites"),
+        balance=read_amount,
+        sites=read_texts,
+        charge=read_amount,
+        as_of=read_local_time,
+    ),
 }
 """Every setting that there is, in the order of the documentation."""
 

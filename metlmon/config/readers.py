@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from datetime import date, datetime, time
 from itertools import pairwise
 from typing import Any, Final, Literal
 
@@ -186,3 +188,20 @@ def read_seconds(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MAX_INTERVAL:
         raise InvalidValue(f" is a whole number of seconds, at most {MAX_INTERVAL}")
     return value
+
+
+def read_amount(value: Any) -> float:
+    """A number that is not negative."""
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise InvalidValue(" is a number, 0 or more")
+    return float(value)
+
+
+def read_local_time(value: object) -> datetime:
+    """A date, or a date and time without a zone."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value
+    elif isinstance(value, date):
+        return datetime.combine(value, time())
+    raise InvalidValue(" is a date or a local time: 2026-05-01 or 2026-05-01T08:00:00")

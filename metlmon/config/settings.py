@@ -6,7 +6,7 @@ import math
 import re
 import time
 import warnings
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -184,6 +184,20 @@ class NotifySettings(Struct, frozen=True):
         return bool(self.terminal or self.command or self.webhook)
 
 
+class AllocationSettings(Struct, frozen=True):
+    """``[advisor.NAME]``: an allocation of compute time, which limits plans.
+
+    ``balance``: in the facility's unit, at local time ``as_of`` (None: now), of which each GPU-hour
+    at ``sites`` takes ``charge``.
+    """
+
+    name: str
+    balance: float
+    sites: tuple[str, ...]
+    charge: float = 1.0
+    as_of: datetime | None = None
+
+
 class Settings(Struct, frozen=True):
     """User settings for reading an ensemble.
 
@@ -191,7 +205,7 @@ class Settings(Struct, frozen=True):
     ``gpu_aliases``: (as logged, as shown and counted). ``checkpoint_codes``: return values that
     mean "checkpointed, to be run again". ``labels``: cohorts; the first match determines the
     label of a run. ``read_only``: no pool actions. ``keys``: (action, key caps) of the screens.
-    ``columns``: (screen, names of its columns in their order).
+    ``columns``: (screen, names of its columns in their order). ``advisor``: allocations.
     ``remarks``: notices about the settings: file, line and message.
     """
 
@@ -208,6 +222,7 @@ class Settings(Struct, frozen=True):
     keys: tuple[tuple[str, str], ...] = ()
     columns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     notify: NotifySettings = NotifySettings()
+    advisor: tuple[AllocationSettings, ...] = ()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
 
     def columns_of(self, screen: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.config.loader import load_settings
+from metlmon.config.settings import AllocationSettings
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.sites import BUILT_IN_SITES
 from tests.support.commands import Captured, run_command
@@ -121,7 +124,7 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     code, out, _ = spoken(capsys, "validate", own.parent)
     assert code == Exit.USAGE
     assert out.splitlines() == [
-        f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: "
+        f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: advisor, "
         "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, notify, read_only, "
         "side_node, site, site_aliases, train_node, tz (line 1)",
         f"{own}: tz is a text in quotes (line 1)",
@@ -289,3 +292,55 @@ def test_a_webhook_of_this_host_needs_no_https(own: Path, user: Path) -> None:
         webhook = load_settings(own.parent).notify.webhook
         assert webhook is not None
         assert webhook.url == f"http://{host}:8080/x"
+
+
+def test_allocations_are_merged_by_name(capsys: Captured, own: Path, user: Path) -> None:
+    user.write_text(
+        '[advisor."NSF 1"]\nbalance = 900\nsites = ["delta"]\n'
+        "[advisor.award]\nbalance = 1.5\nsites = []\n"
+    )
+    own.write_text(
+        '[advisor.award]\nbalance = 5000\ncharge = 2.5\nsites = ["delta", "expanse"]\n'
+        "as_of = 2026-05-01\n"
+    )
+    assert load_settings(own.parent).advisor == (
+        AllocationSettings("award", 5000.0, ("delta", "expanse"), 2.5, datetime(2026, 5, 1)),
+        AllocationSettings("NSF 1", 900.0, ("delta",)),
+    )
+    _, out, _ = spoken(capsys, "show", own.parent)
+    first, second = [line for line in out.splitlines() if line.startswith("[advisor]")]
+    assert "award: 5000, as of 2026-05-01T00:00:00, 2.5 per GPU-hour at delta, expanse" in first
+    assert f"{own}:1" in first
+    assert "NSF 1: 900, 1 per GPU-hour at delta" in second
+    assert f"{user}:1" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("advisor = 5", 1, "each allocation is a table: [advisor.NAME]"),
+        ("[advisor]\nbalance = 5000", 2, "each allocation is a table: [advisor.NAME]"),
+        ("[advisor.a]\nbalance = 1", 1, 'then balance = 5000 and sites = ["delta"]'),
+        ("[advisor.a]\nbalance = -1\nsites = []", 2, "advisor.a.balance is a number, 0 or more"),
+        ("[advisor.a]\nbalance = inf\nsites = []", 2, "is a number, 0 or more"),
+        ("[advisor.a]\nbalance = true\nsites = []", 2, "is a number, 0 or more"),
+        ('[advisor.a]\nsites = "b"\nbalance = 1', 2, "advisor.a.sites is a list of texts"),
+        ("[advisor.a]\nbalance=1\nsites=[]\nchrage = 2", 4, "did you mean 'charge'?"),
+        ("[advisor.a]\nbalance=1\nsites=[]\nas_of = '2026'", 4, "is a date or a local time"),
+        (
+            "[advisor.a]\nbalance=1\nsites=[]\nas_of = 2026-05-01T00:00:00Z",
+            4,
+            "is a date or a local time: 2026-05-01",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_allocation(
+    capsys: Captured, own: Path, text: str, line: int, message: str
+) -> None:
+    own.write_text(text)
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert code == Exit.USAGE
+    assert message in out
+    assert f"(line {line})" in out
+    with pytest.raises(InputError):
+        load_settings(own.parent)

@@ -27,6 +27,7 @@ JUDGED = {
     "keys": "refused but in the user's own file",
     "notify": "a command and a URL: refused but in the user's own file, owned by that user",
     "columns": "names of columns",
+    "advisor": "names and numbers: they limit plans, which are applied after a confirmation",
     "metric": "places below the dagdir, patterns with a time limit",
 }
 """Every key that a dagdir can set, and why that is no harm. None names a command, a template, a

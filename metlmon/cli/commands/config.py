@@ -160,7 +160,7 @@ def _setting_name(entry: SettingEntry) -> str:
     """The setting as its header in the file."""
     if entry.number is not None:
         return f"[[{entry.key}]]"
-    is_table = entry.key.endswith("_aliases") or entry.key in ("keys", "columns")
+    is_table = entry.key.endswith("_aliases") or entry.key in ("keys", "columns", "advisor")
     return f"[{entry.key}]" if is_table else entry.key
 
 
@@ -177,6 +177,9 @@ def _value_text(entry: SettingEntry) -> str:
             return f"{screen}: {', '.join(columns)}"
         case {"name": name, "runs": runs}:
             return f"{name}: {', '.join(runs) or 'no runs'}"
+        case {"name": name, "balance": balance, "charge": charge, "sites": sites, "as_of": as_of}:
+            since = f", as of {as_of}" if as_of else ""
+            return f"{name}: {balance:g}{since}, {charge:g} per GPU-hour at {', '.join(sites)}"
         case {"name": name, "file": file, "pattern": pattern}:
             return f"{name} in {file}: {pattern}"
         case None:
