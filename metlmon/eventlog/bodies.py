@@ -209,7 +209,7 @@ def _cluster_submit(text: str, body: str) -> ClusterSubmit:
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
 _SLOT: Final = "slotname:"
 _INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
-_STRINGS: Final = frozenset({"glidein_resourcename", "gpus_devicename"})
+_STRINGS: Final = frozenset({"annexname", "glidein_resourcename", "gpus_devicename"})
 _VOLATILE: Final = ("\tCondorScratchDir = ", "\tDisk = ", "\tAvailableGPUs = {")
 """Attributes that differ at each start of a job and are not used."""
 
@@ -259,6 +259,7 @@ def _execute(text: str, body: str) -> Execute:
         cpus=machine.get("cpus"),
         memory_mb=machine.get("memory"),
         has_properties=has_properties,
+        annex=machine.get("annexname") or None,
     )
 
 

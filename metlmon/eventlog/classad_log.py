@@ -456,8 +456,7 @@ def _execute(ad: _Attributes) -> Execute:
     sizes = [gpu.integer("GlobalMemoryMb") for gpu in gpus]
     host, alias = bodies.parse_host(ad["ExecuteHost"])
     return Execute(
-        host=host,
-        alias=alias,
+        *(host, alias),
         slot=ad["SlotName"] or None,
         site=machine["GLIDEIN_ResourceName"] or None,
         gpus=machine.integer("GPUs"),
@@ -466,6 +465,7 @@ def _execute(ad: _Attributes) -> Execute:
         cpus=machine.integer("Cpus"),
         memory_mb=machine.integer("Memory"),
         has_properties=bool(machine.ad or ad["SlotName"]),
+        annex=machine["AnnexName"] or None,
     )
 
 

@@ -98,7 +98,7 @@ class Execute(Struct, frozen=True, cache_hash=True):
     ``gpu`` is the DeviceName; several different names are sorted and joined by " + ".
     ``has_properties`` is False for old logs, whose 001 has no ClassAd lines at all.
     ``host`` is the sinful string; ``alias`` its ``alias=`` parameter;
-    ``slot`` the SlotName; ``site`` GLIDEIN_ResourceName.
+    ``slot`` the SlotName; ``site`` GLIDEIN_ResourceName; ``annex`` AnnexName.
     """
 
     host: str
@@ -111,6 +111,7 @@ class Execute(Struct, frozen=True, cache_hash=True):
     cpus: int | None
     memory_mb: int | None
     has_properties: bool
+    annex: str | None = None
 
 
 class Evicted(Struct, frozen=True):

@@ -180,6 +180,7 @@ class EntryFactory:
                 attempt=attempts[id(execution)],
                 site=site,
                 host=self._texts.setdefault(host, host),
+                annex=machine.annex if machine else None,
                 gpu=gpu,
                 gpus=gpus,
                 start=execution.start,

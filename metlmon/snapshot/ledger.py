@@ -122,6 +122,7 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
     attempt: int = 1
     site: str | None = None
     host: str | None = None
+    annex: str | None = None
     gpu: str | None = None
     gpus: int | None = None
     cpus: int | None = None

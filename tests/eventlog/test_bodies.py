@@ -112,6 +112,17 @@ def test_the_site_is_the_resource_name() -> None:
     detail = detail_of(1, HOST, '\tGLIDEIN_ResourceName = "SDSC \\"PRP\\""', '\tGLIDEIN_Site = "X"')
     assert isinstance(detail, Execute)
     assert detail.site == 'SDSC "PRP"'
+    assert detail.annex is None
+
+
+@pytest.mark.parametrize(
+    ("line", "annex"),
+    [(r'	AnnexName = "gpu-annex"', "gpu-annex"), ("\tAnnexName = undefined", None)],
+)
+def test_the_annex_of_an_execute(line: str, annex: str | None) -> None:
+    detail = detail_of(1, HOST, line)
+    assert isinstance(detail, Execute)
+    assert detail.annex == annex
 
 
 TABLE = [

@@ -114,6 +114,7 @@ class Log:
         site: str | None = None,
         alias: str | None = None,
         bare: bool = False,
+        annex: str | None = None,
     ) -> Log:
         """``gpus`` None: no ``GPUs`` line; ``bare``: an old log, with no line at all."""
         address = "<172.31.17.82:37055?addrs=172.31.17.82-37055"
@@ -132,6 +133,8 @@ class Log:
         lines.append("Memory = 160000")
         if site:
             lines.append(f'GLIDEIN_ResourceName = "{site}"')
+        if annex:
+            lines.append(f'AnnexName = "{annex}"')
         body = "" if bare else "".join(f"\t{line}\n" for line in lines)
         return self.raw(1, job, f"Job executing on host: {address}&noUDP>", body, at)
 
