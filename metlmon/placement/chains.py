@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from metlmon.placement.plan_reasons import plan_reason, unused_reason
 from metlmon.placement.simplex import LinearRow, minimize
-from metlmon.placement.types import Allocation, PlacementPlan, PoolSupply, RunDemand, RunPlan
+from metlmon.placement.types import Allocation, PlacementPlan, PoolSupply, RunDemand, RunPlacement
 
 EPSILON: Final = 1e-5
 """Hours that a GPU-hour is worth: it decides between plans that end at the same time."""
@@ -199,7 +199,7 @@ def _plan(
     for demand in demands:
         own = sorted(shares[demand.run], key=lambda share: share[0].hours)
         runs.append(
-            RunPlan(
+            RunPlacement(
                 run=demand.run,
                 pools=tuple(supply.pool for supply, _ in own),
                 epochs=tuple(epochs for _, epochs in own),

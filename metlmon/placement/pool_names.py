@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from metlmon.stats.pool_profiles import ResourcePool
-from metlmon.text.formatting import gpu_short
+from metlmon.text.formatting import gpu_short, plain
 
 
 def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
@@ -20,7 +20,7 @@ def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
     for pool in pools:
         gpu = f" {gpu_short(pool.gpu or None)}" if shared[pool.site, pool.annex] > 1 else ""
         annex = f" (annex {pool.annex})" if pool.annex else ""
-        names[pool] = f"{pool.site or 'unknown site'}{gpu}{annex}"
+        names[pool] = plain(f"{pool.site or 'unknown site'}{gpu}{annex}")
     return names
 
 

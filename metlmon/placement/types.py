@@ -48,7 +48,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
     sites: tuple[str, ...] = ()
 
 
-class RunPlan(Struct, frozen=True, kw_only=True):
+class RunPlacement(Struct, frozen=True, kw_only=True):
     """Where the next epochs of a run may go: a set, of which HTCondor matches what is free.
 
     ``epochs``: how many epochs the plan does at each pool, in the same order; ``reason``: one
@@ -72,7 +72,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     as_of: datetime | None
     hours: float
     gpu_hours: float
-    runs: tuple[RunPlan, ...]
+    runs: tuple[RunPlacement, ...]
     excluded: tuple[tuple[ResourcePool, str], ...] = ()
     inferred: bool = True
     epochs_unplaced: float = 0.0

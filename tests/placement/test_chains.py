@@ -9,7 +9,7 @@ import highspy
 import pytest
 
 from metlmon.placement.chains import EPSILON, solve_chains, whole_epochs
-from metlmon.placement.types import Allocation, PoolSupply, RunDemand, RunPlan
+from metlmon.placement.types import Allocation, PoolSupply, RunDemand, RunPlacement
 from metlmon.stats.pool_profiles import ResourcePool
 
 DELTA, EXPANSE = ResourcePool("delta", "A100"), ResourcePool("expanse", "V100")
@@ -146,7 +146,7 @@ def test_every_constraint_holds_for_the_sum_over_runs() -> None:
         assert charged <= allocations[0].balance + 1e-6
 
 
-def epochs_at(run: RunPlan, pool: ResourcePool) -> float:
+def epochs_at(run: RunPlacement, pool: ResourcePool) -> float:
     return dict(zip(run.pools, run.epochs, strict=True)).get(pool, 0.0)
 
 
