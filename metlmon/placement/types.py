@@ -66,7 +66,8 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
 
     ``hours``: until the last run is done; ``gpu_hours``: that it takes. ``excluded``: pools that
     get no epoch, with the reason. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs
-    for which annexes and balances do not suffice; the others are planned.
+    for which annexes and balances do not suffice; the others are planned. ``runs_excluded``: keys
+    of runs that have epochs left but do not continue, with the reason.
     """
 
     as_of: datetime | None
@@ -76,6 +77,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     excluded: tuple[tuple[ResourcePool, str], ...] = ()
     inferred: bool = True
     epochs_unplaced: float = 0.0
+    runs_excluded: tuple[tuple[str, str], ...] = ()
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

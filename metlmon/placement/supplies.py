@@ -1,0 +1,164 @@
+"""What each pool offers to one epoch: from its profile, its slots, and the end of its annex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.placement.types import Annex, AnnexState, PoolSupply
+from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
+from metlmon.text.formatting import plain
+
+MOST_LOSS: Final = 0.95
+"""Limit of the chance that an execution is lost: a pool never has more than 19 repeats."""
+
+USABLE: Final = (AnnexState.UP, AnnexState.EXPIRING)
+"""States of annexes that run jobs."""
+
+
+class Supplies(Struct, frozen=True, kw_only=True):
+    """The pools to plan with, and the others.
+
+    ``avoided``: pools that take jobs, but should have none by their profile; ``excluded``: these
+    and pools of annexes that run no jobs, with the reason; ``probes``: avoided pools of which one
+    epoch should find out whether they work again. ``profiles``: of all pools in ``usable`` and
+    ``avoided``. ``inferred``: slots and annexes are known from logs alone.
+    """
+
+    usable: tuple[PoolSupply, ...]
+    avoided: tuple[PoolSupply, ...]
+    excluded: tuple[tuple[ResourcePool, str], ...]
+    probes: frozenset[ResourcePool]
+    profiles: Mapping[ResourcePool, PoolProfile]
+    inferred: bool
+
+
+def find_supplies(
+    profiles: Mapping[ResourcePool, PoolProfile],
+    ledger: Ledger,
+    annexes: Sequence[Annex] = (),
+    slots: Mapping[ResourcePool, int] | None = None,
+) -> Supplies:
+    """The supplies at the ledger's as-of.
+
+    ``slots``: of the pools that a collector knows; of others the most that ran at once. An annex
+    that has run nothing yet has the profile of its site, of its GPU model elsewhere, or else of
+    the pool with the most epochs.
+    """
+    slots = slots or {}
+    usable, avoided, excluded, probes = [], [], [], set()
+    known = dict(profiles)
+    for annex in annexes:
+        if annex.state is not AnnexState.GONE and not _pools_of(annex, profiles):
+            if annex.state not in USABLE:
+                excluded.append((_own_pool(annex), f"the annex is {annex.state}"))
+            elif (profile := _borrowed(_own_pool(annex), profiles.values())) is not None:
+                known[profile.pool] = profile
+    for pool, profile in known.items():
+        owner = _annex_of(pool, annexes, profiles)
+        if owner is not None and owner.state not in USABLE:
+            excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
+            continue
+        supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
+        if not profile.excluded:
+            usable.append(supply)
+            continue
+        avoided.append(supply)
+        excluded.append((pool, profile.excluded))
+        if profile.probe_at is not None and _is_reached(profile.probe_at, ledger):
+            probes.add(pool)
+    return Supplies(
+        usable=tuple(usable),
+        avoided=tuple(avoided),
+        excluded=tuple(excluded),
+        probes=frozenset(probes),
+        profiles=known,
+        inferred=not slots and all(annex.inferred for annex in annexes),
+    )
+
+
+def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
+    """What an epoch takes at a pool in the mean, repeated until one execution completes it."""
+    loss = min(profile.loss.value, MOST_LOSS)
+    losses = loss / (1 - loss)
+    lost_hours = losses * profile.lost_hours
+    training = profile.hours.value + lost_hours
+    # The slot is claimed during the transfer already; GPU-hours are counted from the start.
+    transfers = (1 + losses) * profile.transfer.value
+    return PoolSupply(
+        pool=profile.pool,
+        hours=(1 + losses) * profile.wait.value + transfers + training,
+        occupancy=transfers + training,
+        gpu_hours=profile.gpus * training,
+        slots=slots,
+        hours_left=hours_left,
+    )
+
+
+def _own_pool(annex: Annex) -> ResourcePool:
+    return ResourcePool(annex.site, annex.gpu, annex.name)
+
+
+def _pools_of(annex: Annex, profiles: Iterable[ResourcePool]) -> list[ResourcePool]:
+    """The pools that are slots of an annex.
+
+    Logs rarely name annexes: where they name none at its site, all slots of its GPU model are.
+    """
+    at_site = [pool for pool in profiles if pool.site == annex.site]
+    named = [pool for pool in at_site if pool.annex]
+    if named:
+        return [pool for pool in named if pool.annex == annex.name]
+    return [pool for pool in at_site if not (pool.gpu and annex.gpu) or pool.gpu == annex.gpu]
+
+
+def _annex_of(
+    pool: ResourcePool, annexes: Iterable[Annex], profiles: Iterable[ResourcePool]
+) -> Annex | None:
+    """The annex of a pool; of several the one that runs jobs, and longest."""
+    found = [
+        annex for annex in annexes if pool == _own_pool(annex) or pool in _pools_of(annex, profiles)
+    ]
+    return max(
+        found,
+        key=lambda annex: (annex.state in USABLE, annex.alive_until or datetime.max),
+        default=None,
+    )
+
+
+def _borrowed(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfile | None:
+    """The profile of the pool most similar to one that has run nothing yet."""
+    candidates = [profile for profile in profiles if profile.epochs and not profile.excluded]
+    similar = max(
+        candidates,
+        key=lambda each: (
+            each.pool.gpu == pool.gpu or not pool.gpu,
+            each.pool.site == pool.site,
+            each.epochs,
+        ),
+        default=None,
+    )
+    return None if similar is None else replace(similar, pool=pool, starts=0, epochs=0, running=0)
+
+
+def _slots(profile: PoolProfile, annex: Annex | None, slots: Mapping[ResourcePool, int]) -> float:
+    """The slots for epochs: by a collector, by the annex's GPUs, or the most that ran at once."""
+    if profile.pool in slots:
+        return slots[profile.pool]
+    if annex is not None and annex.gpus is not None:
+        return annex.gpus // max(1.0, profile.gpus)
+    return profile.slots
+
+
+def _hours_left(annex: Annex | None, ledger: Ledger) -> float | None:
+    if annex is None or annex.alive_until is None or ledger.as_of is None:
+        return None
+    return ledger.seconds_between(ledger.as_of, annex.alive_until) / HOUR
+
+
+def _is_reached(moment: datetime, ledger: Ledger) -> bool:
+    return ledger.as_of is not None and moment <= ledger.as_of

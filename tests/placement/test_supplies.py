@@ -1,0 +1,109 @@
+"""What a pool offers: repeats after losses, slots, and annexes by name or by site."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.placement.supplies import find_supplies, pool_supply
+from metlmon.placement.types import Annex, AnnexState, PoolSupply
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
+from tests.support.pool_figures import A100, DELTA, EXPANSE, by_pool, profile
+from tests.support.run_histories import NOON
+
+NOW = Ledger("/ens", NOON, True)
+SPRING = Annex(
+    name="spring",
+    site="delta",
+    state=AnnexState.UP,
+    gpu=A100,
+    alive_until=NOON + timedelta(hours=9),
+)
+
+
+def test_an_epoch_is_repeated_until_one_execution_completes_it() -> None:
+    """The expected hours, against 20,000 epochs drawn one by one."""
+    figures = profile(DELTA, 4.0, wait=0.5, transfer=0.25, loss=0.4, lost_hours=1.5, gpus=2.0)
+    random, hours, occupancy, gpu_hours = Random(1), 0.0, 0.0, 0.0
+    epochs = 20_000
+    for _ in range(epochs):
+        is_done = False
+        while not is_done:
+            is_done = random.random() >= 0.4
+            training = 4.0 if is_done else 1.5
+            hours += 0.5 + 0.25 + training
+            occupancy += 0.25 + training
+            gpu_hours += 2 * training
+    supply = pool_supply(figures, 4)
+    assert supply.hours == pytest.approx(hours / epochs, rel=0.02)
+    assert supply.occupancy == pytest.approx(occupancy / epochs, rel=0.02)
+    assert supply.gpu_hours == pytest.approx(gpu_hours / epochs, rel=0.02)
+
+
+def one(profiles: PoolProfile, *annexes: Annex) -> PoolSupply:
+    (supply,) = find_supplies(by_pool([profiles]), NOW, annexes).usable
+    return supply
+
+
+def test_slots_are_those_of_the_collector_else_the_most_that_ran() -> None:
+    profiles = by_pool([profile(DELTA, 2.0, slots=3), profile(EXPANSE, 2.0, slots=5)])
+    supplies = find_supplies(profiles, NOW, slots={DELTA: 40})
+    assert [each.slots for each in supplies.usable] == [40, 5]
+    assert not supplies.inferred
+    assert find_supplies(profiles, NOW).inferred
+
+
+def test_a_pool_that_names_its_annex_ends_with_it() -> None:
+    pool = ResourcePool("delta", A100, "spring")
+    supply = one(profile(pool, 2.0, gpus=2.0), replace(SPRING, gpus=9))
+    assert supply.hours_left == pytest.approx(9)
+    assert supply.slots == 4
+
+
+def test_where_logs_name_no_annex_the_pool_of_its_site_ends_with_it() -> None:
+    assert one(profile(DELTA, 2.0), SPRING).hours_left == pytest.approx(9)
+    other = find_supplies(by_pool([profile(EXPANSE, 2.0)]), NOW, [SPRING])
+    assert [each.hours_left for each in other.usable] == [None, pytest.approx(9)]
+
+
+def test_of_two_annexes_of_one_name_the_later_end_counts() -> None:
+    later = replace(SPRING, alive_until=NOON + timedelta(hours=20))
+    assert one(profile(DELTA, 2.0), SPRING, later).hours_left == pytest.approx(20)
+    gone = replace(later, state=AnnexState.GONE)
+    assert one(profile(DELTA, 2.0), SPRING, gone).hours_left == pytest.approx(9)
+
+
+def test_a_pool_whose_annex_is_gone_is_excluded() -> None:
+    supplies = find_supplies(
+        by_pool([profile(DELTA, 2.0)]), NOW, [replace(SPRING, state=AnnexState.GONE)]
+    )
+    assert supplies.usable == ()
+    assert supplies.excluded == ((DELTA, "annex spring is gone"),)
+
+
+def test_an_annex_that_ran_nothing_has_the_profile_of_its_gpu_model() -> None:
+    profiles = by_pool([profile(DELTA, 2.0), profile(EXPANSE, 7.0)])
+    annex = Annex(name="new", site="anvil", state=AnnexState.UP, gpu=A100, gpus=16)
+    supply = find_supplies(profiles, NOW, [annex]).usable[-1]
+    assert supply.pool == ResourcePool("anvil", A100, "new")
+    assert (supply.hours, supply.slots) == (2.0, 16)
+    requested = find_supplies(profiles, NOW, [replace(annex, state=AnnexState.REQUESTED)])
+    assert requested.excluded == ((supply.pool, "the annex is requested"),)
+    nothing_known = find_supplies({}, NOW, [annex])
+    assert nothing_known.usable == ()
+
+
+def test_an_excluded_pool_is_avoided_and_tried_again_when_its_time_comes() -> None:
+    hole = profile(EXPANSE, 2.0, loss=0.9, excluded="none of 9 epochs completed")
+    soon = replace(hole, probe_at=NOON + timedelta(minutes=1))
+    due = replace(hole, probe_at=NOON)
+    for each, probes in ((hole, set()), (soon, set()), (due, {EXPANSE})):
+        supplies = find_supplies(by_pool([each]), NOW)
+        assert supplies.usable == ()
+        assert supplies.excluded == ((EXPANSE, "none of 9 epochs completed"),)
+        assert [supply.pool for supply in supplies.avoided] == [EXPANSE]
+        assert supplies.probes == probes

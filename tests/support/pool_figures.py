@@ -1,0 +1,48 @@
+"""Profiles of pools with given figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure, ResourcePool
+
+A100 = "NVIDIA A100-SXM4-40GB"
+DELTA = ResourcePool("delta", A100)
+EXPANSE = ResourcePool("expanse", "Tesla V100-SXM2-32GB")
+
+
+def figure(value: float) -> ProfileFigure:
+    return ProfileFigure(value, value * 0.9, value * 1.1, 20)
+
+
+def profile(
+    pool: ResourcePool,
+    hours: float,
+    *,
+    wait: float = 0.0,
+    transfer: float = 0.0,
+    loss: float = 0.0,
+    lost_hours: float = 0.0,
+    gpus: float = 1.0,
+    slots: int = 4,
+    excluded: str = "",
+) -> PoolProfile:
+    """The profile of a pool where 20 epochs took ``hours`` each."""
+    return PoolProfile(
+        pool=pool,
+        hours=figure(hours),
+        wait=figure(wait),
+        transfer=figure(transfer),
+        loss=figure(loss),
+        lost_hours=lost_hours,
+        gpus=gpus,
+        starts=25,
+        epochs=20,
+        running=0,
+        slots=slots,
+        excluded=excluded,
+    )
+
+
+def by_pool(profiles: Iterable[PoolProfile]) -> Mapping[ResourcePool, PoolProfile]:
+    return {each.pool: each for each in profiles}
