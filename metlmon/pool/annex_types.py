@@ -57,31 +57,31 @@ class AnnexRequest(Struct, frozen=True, kw_only=True):
 
 
 class AnnexSlotType(StrEnum):
-    """Types of slots [SlotType]; MASTER is the ad of a node's master."""
+    """Types of slots [SlotType]."""
 
     PARTITIONABLE = "Partitionable"
     DYNAMIC = "Dynamic"
     STATIC = "Static"
-    MASTER = "Master"
 
 
 class AnnexAd(Struct, frozen=True, kw_only=True):
-    """The ad of a slot, or of a node's master, that belongs to an annex.
+    """The ad of a slot that belongs to an annex.
 
-    ``annex`` [AnnexName]; ``request_id``: empty if it advertises none; ``node``: identifies its
-    execute node (a digest: the names of a site's hosts are nobody else's business).
+    ``annex`` [AnnexName]: names of annexes are compared without case. ``request_id``: empty if it
+    advertises none. ``node``: identifies its startd [Name, after "@"]; ``host`` [Machine].
     ``started_at``, ``stops_at`` [DaemonStartTime, DaemonStopTime] and ``heard_at``
-    [LastHeardFrom]: seconds since the epoch. ``gpus``: of a partitionable slot all GPUs of the
-    node [TotalSlotGPUs], of others those of the slot itself; None if it advertises none. An
+    [LastHeardFrom]: seconds since the epoch. ``cpus``, ``gpus``: of a partitionable slot all of
+    the node [TotalSlotGPUs], of others those of the slot itself; None if it advertises none. An
     annex has as many GPUs as its partitionable and static slots together; busy are those of the
     dynamic and static slots with ``busy``. ``gpu``: their model. ``site``
-    [GLIDEIN_ResourceName]; ``identity`` [AuthenticatedIdentity]: whose annex the collector holds
-    it to be.
+    [GLIDEIN_ResourceName]; ``identity`` [AuthenticatedIdentity]: the collector's word on who
+    sent it.
     """
 
     annex: str
     node: str
     slot_type: AnnexSlotType
+    host: str = ""
     request_id: str = ""
     started_at: float | None = None
     stops_at: float | None = None
@@ -124,10 +124,25 @@ class AnnexCollector(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class AnnexAnswer(Struct, frozen=True, kw_only=True):
-    """What schedd and collectors last answered about the annexes of an ensemble's user.
+class AnnexQueue(Struct, frozen=True, kw_only=True):
+    """What the schedd and the local configuration say about annexes.
 
-    ``requests`` are the user's own, ``jobs`` the ensemble's; ``ads`` have the names of either.
+    ``requests``: of all users. ``collector`` [ANNEX_COLLECTOR]: empty if it is not configured;
+    ``pool_collector``: the pool's own. ``generation``: what ``htcondor annex create`` of this
+    access point makes.
+    """
+
+    requests: tuple[AnnexRequest, ...] = ()
+    collector: str = ""
+    pool_collector: str = ""
+    generation: AnnexGeneration = AnnexGeneration.NEW
+
+
+class AnnexAnswer(Struct, frozen=True, kw_only=True):
+    """What schedd and collectors last answered about the annexes of an ensemble.
+
+    ``requests`` are our own, those of the owners of its jobs, and those that its ``jobs`` target;
+    ``ads`` have the names of either.
     ``queried_at``: when the schedd answered (seconds since the epoch), None if it never did;
     ``error``: why it did not answer the last time, one sentence. ``generation``: what ``htcondor
     annex create`` of this access point makes, None if unknown. ``is_pending``: nothing was asked

@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 JobAction = Literal["hold", "release", "remove", "vacate"]
+AnnexName = Annotated[str, Meta(min_length=1, max_length=200)]
+CollectorAddress = Annotated[str, Meta(min_length=1, max_length=400)]
 SubmitOptions = dict[str, bool | int | str]
 
 SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
@@ -36,9 +38,16 @@ OPERATIONS: Final[dict[str, Any]] = {
     "place": tuple[JobNumber, JobNumber, str],
     "exclude": tuple[JobNumber, JobNumber, str, bool],
     "sites": tuple[()],
+    "annex_queue": tuple[()],
+    "annex_ads": tuple[CollectorAddress, list[AnnexName]],
     "submit_dag": tuple[str, str, SubmitOptions],
 }
 """Methods of :class:`metlmon.pool.worker.Pool`, and the types of their arguments."""
+
+
+def encodable(text: str) -> str:
+    """The text without lone surrogates, which JSON in UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class WorkerRequest(Struct, frozen=True):
@@ -90,7 +99,7 @@ class QueueJob(Struct, frozen=True):
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
     Requirements refer to MetlSite. ``excluded``: the sites that metlmon excluded; ``by_list``:
     whether its Requirements refer to MetlExcluded, a list of these. ``removal_policy``
-    [PeriodicRemove].
+    [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it may run in.
     """
 
     cluster: int
@@ -118,6 +127,7 @@ class QueueJob(Struct, frozen=True):
     removal_policy: str | None = None
     excluded: tuple[str, ...] = ()
     by_list: bool = False
+    annex: str | None = None
 
 
 class ScheddInfo(Struct, frozen=True):

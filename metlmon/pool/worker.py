@@ -24,7 +24,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from metlmon.pool import exclusion
+from metlmon.pool import annex_ads, exclusion
+from metlmon.pool.annex_types import AnnexAd, AnnexQueue
 from metlmon.pool.protocol import (
     OPERATIONS,
     SCHEDULER_UNIVERSE,
@@ -37,6 +38,7 @@ from metlmon.pool.protocol import (
     Slot,
     SubmitOptions,
     WorkerRequest,
+    encodable,
 )
 from metlmon.redact import redact_secrets
 
@@ -56,6 +58,7 @@ JOB_TEXTS: Final = {
     "hold_reason": "HoldReason",
     "arguments": "Arguments",
     "site": "MetlSite",
+    "annex": "TargetAnnexName",
 }
 PROSE: Final = ("rejection", "hold_reason")
 """Attributes with free text, which may contain secrets."""
@@ -106,13 +109,8 @@ class WorkerFailure(Exception):
     """A failed operation, with its kind and HTCondor's message."""
 
     def __init__(self, kind: ErrorKind, text: str) -> None:
-        super().__init__(_encodable(redact_secrets(text[:LONGEST_TEXT])))
+        super().__init__(encodable(redact_secrets(text[:LONGEST_TEXT])))
         self.kind = kind
-
-
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which JSON in UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 # --- values -------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ def queue_job(ad: Any) -> QueueJob | None:
         value = ad.get(attribute)
         if isinstance(value, str):
             text = redact_secrets(value[: 2 * LONGEST_TEXT]) if name in PROSE else value
-            values[name] = _encodable(text[:LONGEST_TEXT])
+            values[name] = encodable(text[:LONGEST_TEXT])
     if not values.keys() >= {"cluster", "proc", "status"}:
         return None
     values["rejection"] = values.get("rejection", "").strip() or None
@@ -147,7 +145,7 @@ def queue_job(ad: Any) -> QueueJob | None:
     return QueueJob(
         **values,
         by_site=by_site,
-        excluded=tuple(_encodable(site) for site in _excluded_sites(ad)),
+        excluded=tuple(encodable(site) for site in _excluded_sites(ad)),
         by_list=exclusion.refers_to_list(requirements),
         removal_policy=_policy(ad.get(PERIODIC_REMOVE)),
     )
@@ -158,7 +156,7 @@ def _policy(expression: object) -> str | None:
     if expression is None or isinstance(expression, bool | int | float | str):
         return None
     text = str(expression)[:LONGEST_TEXT]
-    return None if text.lower() in ("true", "false", "undefined") else _encodable(text)
+    return None if text.lower() in ("true", "false", "undefined") else encodable(text)
 
 
 def _excluded_sites(ad: Any) -> tuple[str, ...]:
@@ -331,6 +329,29 @@ class Pool:
             )
         return [slot for slot in map(_slot, ads) if slot is not None]
 
+    def annex_queue(self) -> AnnexQueue:
+        """All requests for annexes in the queue, and what the configuration says about annexes."""
+        requests = map(annex_ads.annex_request, self._query(*annex_ads.REQUESTS))
+        param, version = self._api.param, str(self._location.get("CondorVersion") or "")
+        return AnnexQueue(
+            requests=tuple(request for request in requests if request is not None),
+            collector=str(param.get("ANNEX_COLLECTOR") or ""),
+            pool_collector=str(param.get("COLLECTOR_HOST") or ""),
+            generation=annex_ads.generation_here(version, bool(param.get("ANNEX_USE_OLD_CREATE"))),
+        )
+
+    def annex_ads(self, collector: str, names: list[str]) -> list[AnnexAd]:
+        """The slots of the annexes with these names, from this collector."""
+        from classad2 import quote
+
+        constraint = " || ".join(f"AnnexName == {quote(name)}" for name in names) or "false"
+        with self._translating_errors(ErrorKind.NO_COLLECTOR):
+            ads = self._api.Collector(collector).query(
+                self._api.AdType.Startd, constraint, annex_ads.SLOT_ATTRIBUTES
+            )
+        slots = map(annex_ads.annex_slot, ads)
+        return [slot for slot in slots if slot is not None]
+
     def submit_dag(self, directory: str, file: str, options: SubmitOptions) -> int:
         """Submit DAGMan for a file from a directory; returns its cluster."""
         if os.geteuid() == 0:
@@ -353,20 +374,8 @@ def _slot(ad: Any) -> Slot | None:
     name = ad.get("GLIDEIN_ResourceName")
     if not isinstance(name, str):
         return None
-    gpu = ad.get("GPUs_DeviceName")
-    if not isinstance(gpu, str):
-        # A partitionable slot describes each of its GPUs in a nested ad.
-        gpu = next(
-            (
-                value["DeviceName"]
-                for key, value in ad.items()
-                if str(key).startswith("GPUs_")
-                and hasattr(value, "get")
-                and isinstance(value.get("DeviceName"), str)
-            ),
-            None,
-        )
-    return Slot(_encodable(name[:LONGEST_TEXT]), _encodable(gpu[:LONGEST_TEXT]) if gpu else None)
+    gpu = annex_ads.gpu_model(ad)
+    return Slot(encodable(name[:LONGEST_TEXT]), encodable(gpu[:LONGEST_TEXT]) if gpu else None)
 
 
 # --- the process --------------------------------------------------------------------------
@@ -414,7 +423,7 @@ def serve(requests: IO[bytes], responses: IO[bytes], pool: Callable[[], Any] = P
         except WorkerFailure as failure:
             answer = Answer(error=failure.kind, text=str(failure))
         except Exception as error:  # The worker must survive: report the exception.
-            text = _encodable(f"{type(error).__name__}: {error}")
+            text = encodable(f"{type(error).__name__}: {error}")
             answer = Answer(error=ErrorKind.OTHER, text=text[:LONGEST_TEXT])
         responses.write(msgspec.json.encode(answer) + b"\n")
         responses.flush()

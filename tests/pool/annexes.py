@@ -1,0 +1,230 @@
+"""Simulated HPC annexes of the test pool: execute nodes that end at a set time.
+
+An annex is a second ``condor_master`` in the pool's chroot, with the configuration of HTCondor's
+pilot, and a request: the local-universe job that ``htcondor annex create`` submits, with the same
+attributes. No site, token or password is involved. Source: ``htcondor_cli/annex_create.py`` of
+HTCondor 23.9 (old generation) and 25.14 (new).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SLOT_SECONDS = 30.0
+END_SECONDS = 20.0
+IDLE_SECONDS = 300
+"""HTCondor's default: an annex ends after so long without a job."""
+
+DAY = 86400
+
+
+class AnnexTrouble(Exception):
+    """Why an annex could not be started: one sentence."""
+
+
+def request_text(name: str, collector: str, owner: str, lifetime: int | None, nodes: int) -> str:
+    """The submit file of an annex's request.
+
+    ``lifetime``: in seconds, for the old generation; None for the new one.
+    """
+    keep = f"{lifetime} + 3600" if lifetime is not None else f"14 * {DAY}"
+    attributes = {"name": name, "collector": collector, "owners": owner}
+    if lifetime is not None:
+        attributes |= {"queue_name": "gpu", "lifetime": str(lifetime), "nodes": str(nodes)}
+        attributes |= {"allocation": "abc123", "PID": "4711", "JOB_ID": "815"}
+    lines = [
+        "universe = local",
+        "requirements = hpc_annex_start_time =?= undefined",
+        "executable = /usr/libexec/condor/annex/annex-local-universe.py",
+        "cron_minute = */5",
+        "on_exit_remove = PeriodicRemove =?= true",
+        f"periodic_remove = hpc_annex_start_time + {keep} < time()",
+        f'+arguments = strcat("$(CLUSTER).0 hpc_annex_request_id ", GlobalJobID, " {collector}")',
+        f"batch_name = {name} [HPC Annex]",
+        "+hpc_annex_request_id = GlobalJobID",
+        *(f'+hpc_annex_{key} = "{value}"' for key, value in attributes.items()),
+        "queue",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAnnexes:
+    """The annexes of a pool: ``root`` is its chroot, ``collector`` an address.
+
+    ``common``: configuration that all its execute nodes share. ``site``: the resource name of an
+    execute daemon's site; ``inventory``: a script that prints so many GPUs of it. ``run_as``: the
+    command line of a user.
+    """
+
+    root: Path
+    collector: str
+    common: Sequence[str]
+    site: Callable[[str], str]
+    inventory: Callable[[str, int], str]
+    run_as: Callable[[str, Sequence[str]], list[str]]
+
+    @property
+    def base(self) -> Path:
+        return self.root / "var/lib/condor-annexes"
+
+    # --- requests ---
+
+    def request(self, name: str, user: str, lifetime: int | None = None, nodes: int = 1) -> int:
+        """Submit the request of an annex; returns its cluster."""
+        text = request_text(name, self.collector, user, lifetime, nodes)
+        ran = subprocess.run(
+            self.run_as(user, ["condor_submit", "-terse", "-"]),
+            input=text,
+            capture_output=True,
+            text=True,
+        )
+        if ran.returncode:
+            raise AnnexTrouble(f"the request was refused: {ran.stderr.strip()}")
+        return int(ran.stdout.split(".")[0])
+
+    # --- nodes ---
+
+    def start(
+        self, name: str, cluster: int, *, site: str, seconds: int, gpus: int, idle: int
+    ) -> None:
+        """Start the node of a request, which ends after so many seconds; wait for its slot.
+
+        ``idle``: it ends after so many seconds without a job, too.
+        """
+        request_id, old = self._ask(
+            ("condor_q", str(cluster), "-af", "GlobalJobId", "hpc_annex_lifetime")
+        ).split()
+        directory = self.base / f"{name}.{cluster}"
+        for part in ("log", "spool", "execute", "run", "lock"):
+            (directory / part).mkdir(parents=True)
+        inventory = directory / "gpus.sh"
+        inventory.write_text(self.inventory(site, gpus))
+        inventory.chmod(0o755)
+        stop = int(time.time()) + seconds
+        text = self._config(
+            directory.relative_to(self.root),
+            name=name,
+            site=self.site(site),
+            request_id=request_id,
+            stop=f"{stop}" if old == "undefined" else "",
+            expiry=f"time() > {stop}",
+            idle=idle,
+        )
+        config = directory / "condor_config"
+        config.write_text(text)
+        inside = Path("/") / directory.relative_to(self.root)
+        self._ask(("chown", "-R", "condor:condor", str(inside)))
+        # A host name of its own, so that no log says this machine's.
+        command = (
+            f"hostname localhost; exec chroot {self.root} /usr/bin/env "
+            f"CONDOR_CONFIG={inside}/condor_config /usr/sbin/condor_master -pidfile "
+            f"{inside}/master.pid"
+        )
+        subprocess.run(["unshare", "--uts", "sh", "-c", command], check=True)
+        deadline = time.monotonic() + SLOT_SECONDS
+        constraint = f'hpc_annex_request_id == "{request_id}"'
+        while not self._ask(("condor_status", "-constraint", constraint, "-af", "Name")):
+            if time.monotonic() > deadline or not self._is_alive(directory):
+                raise AnnexTrouble(f"no slot of {name} was seen; see {directory}/log")
+            time.sleep(0.3)
+
+    def _config(
+        self,
+        directory: Path,
+        *,
+        name: str,
+        site: str,
+        request_id: str,
+        stop: str,
+        expiry: str,
+        idle: int,
+    ) -> str:
+        """The node's whole configuration; ``stop`` is empty where the pilot does not say it."""
+        attributes = "AnnexName IsAnnex hpc_annex_request_id" + " DaemonStopTime" * bool(stop)
+        lines = [
+            f"LOCAL_DIR = /{directory}",
+            "RELEASE_DIR = /usr",
+            *(f"{part.upper()} = $(LOCAL_DIR)/{part}" for part in ("log", "spool", "execute")),
+            *(f"{part.upper()} = $(LOCAL_DIR)/{part}" for part in ("run", "lock")),
+            "BIN = /usr/bin",
+            "SBIN = /usr/sbin",
+            "LIB = /usr/lib/condor",
+            "LIBEXEC = /usr/libexec/condor",
+            "use security:recommended_v9_0",
+            *self.common,
+            # The pool's collector would refuse its ads: "invalid session family".
+            "SEC_USE_FAMILY_SESSION = False",
+            "USE_SHARED_PORT = False",
+            "DAEMON_LIST = MASTER, STARTD",
+            f"MASTER_NAME = annex-{directory.name}",
+            f"STARTD_NAME = annex-{directory.name}",
+            "NUM_CPUS = 8",
+            "MEMORY = 16384",
+            f"MACHINE_RESOURCE_INVENTORY_GPUs = /{directory}/gpus.sh",
+            f'GLIDEIN_ResourceName = "{site}"',
+            "IsAnnex = True",
+            f'AnnexName = "{name}"',
+            f'hpc_annex_request_id = "{request_id}"',
+            *([f"DaemonStopTime = {stop}"] if stop else []),
+            f"STARTD_ATTRS = $(STARTD_ATTRS) GLIDEIN_ResourceName {attributes}",
+            f"MASTER_ATTRS = $(MASTER_ATTRS) {attributes}",
+            "START = MY.AnnexName == TARGET.TargetAnnexName",
+            f"MASTER.DAEMON_SHUTDOWN_FAST = {expiry}",
+            # It looks at the expiry with each update, else every five minutes.
+            "MASTER_UPDATE_INTERVAL = 5",
+            f"STARTD_NOCLAIM_SHUTDOWN = {idle}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    # --- the end ---
+
+    def end(self, name: str | None = None) -> bool:
+        """End the annexes of this name, or all; remove their requests. Was there any?"""
+        directories = [
+            directory
+            for directory in (self.base.iterdir() if self.base.exists() else ())
+            if name is None or directory.name.rpartition(".")[0] == name
+        ]
+        constraint = "hpc_annex_name isnt undefined"
+        if name is not None:
+            constraint = f'hpc_annex_name == "{name}"'
+        selected = ("-constraint", constraint)
+        requests = self._ask(("condor_q", "-allusers", *selected, "-af", "ClusterId"))
+        if requests:
+            self._ask(("condor_rm", *selected))
+        for directory in directories:
+            if self._is_alive(directory):
+                os.kill(self._master(directory), signal.SIGQUIT)
+        deadline = time.monotonic() + END_SECONDS
+        for directory in directories:
+            while self._is_alive(directory) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            if self._is_alive(directory):
+                os.kill(self._master(directory), signal.SIGKILL)
+            shutil.rmtree(directory, ignore_errors=True)
+        return bool(directories or requests)
+
+    def _is_alive(self, directory: Path) -> bool:
+        try:
+            process = self._master(directory)
+            return os.readlink(f"/proc/{process}/root") == str(self.root) and (
+                Path(f"/proc/{process}/comm").read_text().strip() == "condor_master"
+            )
+        except (OSError, ValueError):
+            return False
+
+    def _master(self, directory: Path) -> int:
+        return int((directory / "master.pid").read_text())
+
+    def _ask(self, command: Sequence[str]) -> str:
+        """What a command inside prints, as root."""
+        ran = subprocess.run(["chroot", str(self.root), *command], capture_output=True, text=True)
+        return ran.stdout.strip()
