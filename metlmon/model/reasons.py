@@ -31,6 +31,10 @@ from metlmon.model.states import Outcome
 
 REASON: Final = "not logged (inferred: removed after it was held for {held})"
 
+ANNEX_EXPIRED: Final = "annex expired"
+ANNEX_EXPIRED_INFERRED: Final = "annex expired (inferred)"
+"""Causes of evictions at the end of an annex, the second from the logs alone."""
+
 MAX_REMOVAL_REASON: Final = 2000
 """Characters of a reason that are parsed: policies are far shorter."""
 
@@ -77,6 +81,11 @@ _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"-?\b\d+(?:[.,]\d+)*\b"), "N"),
     (re.compile(r"\s+"), " "),
 )
+
+
+def is_expiry(cause: str | None) -> bool:
+    """Whether a cause is the end of an annex."""
+    return cause in (ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED)
 
 
 @lru_cache(maxsize=4096)

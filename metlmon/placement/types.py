@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from metlmon.model.job_events import JobId
 from metlmon.stats.pool_profiles import ResourcePool
 
 
@@ -90,20 +91,49 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
 
 class AnnexState(StrEnum):
-    """States of an annex, in the order of its life."""
+    """States of an annex, in the order of its life.
+
+    ``EXPIRING``: the next epoch does not fit. ``UNKNOWN``: nothing answers, and no log shows it.
+    """
 
     REQUESTED = "requested"
     PENDING = "pending"
     UP = "up"
     EXPIRING = "expiring"
     GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class AnnexEpoch(Struct, frozen=True, kw_only=True):
+    """An epoch that runs in an annex.
+
+    ``seconds_left``: until it ends, the median of its estimate; ``fits``: whether that is before
+    the annex expires. Both None where it is not known.
+    """
+
+    run: str
+    run_name: str
+    epoch: int | None
+    job: JobId
+    gpus: int | None = None
+    seconds_left: float | None = None
+    fits: bool | None = None
 
 
 class Annex(Struct, frozen=True, kw_only=True):
     """One annex: what is known of it, from schedd, collector or logs.
 
-    ``alive_until``: local time of its end, None if unknown; ``inferred``: from logs alone.
-    ``gpu``: the model of its GPUs, empty if unknown.
+    ``alive_until``: local time at which its first node leaves, None if unknown; ``inferred``:
+    from logs alone. ``gpu``: the model of its GPUs, empty if unknown. ``request_id``: several
+    annexes may have one name. ``nodes``, ``gpus``, ``gpus_busy``, ``slots_busy``: now;
+    ``nodes_requested``: of its request. ``started``: of its first node. ``epochs``: those that run
+    there. ``epoch_seconds``: that the next one takes there, with its input transfer;
+    ``next_fits``: whether it would end in time if it started now. ``jobs_idle``: jobs that wait
+    for it alone; None without a queue. ``pressure``: (ready + expected before expiry) x GPU-hours
+    per epoch / GPU-hours left. ``balance``: what is left of its allocation. ``answered_at``: when
+    its collector last answered. ``first_start``, ``last_start``: of this ensemble's jobs there;
+    ``expiries``: times at which jobs there were evicted because it expired. ``warnings``: one
+    sentence each.
     """
 
     name: str
@@ -113,5 +143,63 @@ class Annex(Struct, frozen=True, kw_only=True):
     nodes: int | None = None
     gpus: int | None = None
     gpus_busy: int | None = None
+    slots_busy: int | None = None
     alive_until: datetime | None = None
     inferred: bool = False
+    request_id: str = ""
+    nodes_requested: int | None = None
+    started: datetime | None = None
+    seconds_left: float | None = None
+    epochs: tuple[AnnexEpoch, ...] = ()
+    epoch_seconds: float | None = None
+    next_fits: bool | None = None
+    jobs_idle: int | None = None
+    pressure: float | None = None
+    allocation: str = ""
+    balance: float | None = None
+    answered_at: datetime | None = None
+    first_start: datetime | None = None
+    last_start: datetime | None = None
+    expiries: tuple[datetime, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def epochs_fit(self) -> bool | None:
+        """Whether all epochs that run there end in time; None if that is not known of one."""
+        fits = [epoch.fits for epoch in self.epochs]
+        if False in fits:
+            return False
+        return None if None in fits or not fits else True
+
+
+class SiteLife(Struct, frozen=True, kw_only=True):
+    """When jobs ran at a site, or in an annex there, by the logs.
+
+    ``first_start``, ``last_start``, ``last_end``: of executions; ``running``: those that go on.
+    ``expiries``: likely ends of an annex, inferred from evictions.
+    """
+
+    site: str
+    annex: str
+    first_start: datetime
+    last_start: datetime
+    last_end: datetime | None
+    executions: int
+    running: int
+    expiries: tuple[datetime, ...]
+
+
+class AnnexReport(Struct, frozen=True, kw_only=True):
+    """All annexes, those with warnings first.
+
+    ``sites``: what the logs alone show. ``warnings``: of all annexes, and why something is
+    missing. ``asked``: whether schedd or collector answered; without, all is inferred.
+    ``generation``: of this access point's ``htcondor annex``, empty if unknown.
+    """
+
+    as_of: datetime | None
+    annexes: tuple[Annex, ...]
+    sites: tuple[SiteLife, ...]
+    warnings: tuple[str, ...]
+    asked: bool
+    generation: str = ""

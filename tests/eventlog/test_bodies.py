@@ -117,7 +117,7 @@ def test_the_site_is_the_resource_name() -> None:
 
 @pytest.mark.parametrize(
     ("line", "annex"),
-    [(r'	AnnexName = "gpu-annex"', "gpu-annex"), ("\tAnnexName = undefined", None)],
+    [('\tAnnexName = "gpu-annex"', "gpu-annex"), ("\tAnnexName = undefined", None)],
 )
 def test_the_annex_of_an_execute(line: str, annex: str | None) -> None:
     detail = detail_of(1, HOST, line)

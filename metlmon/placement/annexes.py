@@ -1,0 +1,387 @@
+"""Annexes as one table: from schedd and collectors, from the ledger, and their warnings.
+
+HTCondor manual, "HPC annexes". An annex is a request in the schedd, the ads of its nodes in a
+collector, or both; of an annex that neither shows, the ledger has the jobs that ran in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from metlmon.live.feed import StatsInput
+from metlmon.model.reasons import is_expiry
+from metlmon.model.states import Outcome
+from metlmon.placement.annex_epochs import AnnexEpochs
+from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
+from metlmon.pool.annex_types import (
+    AnnexAd,
+    AnnexAnswer,
+    AnnexRequest,
+    AnnexSlotType,
+)
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry, Ledger
+from metlmon.stats.totals import group_by
+from metlmon.text.formatting import count, duration, epoch_number, moment, plain, year_of
+
+EXPIRING_SECONDS: Final = 600.0
+"""Time left from which an annex is expiring where no epoch has a known duration."""
+
+GONE_SECONDS: Final = 60.0
+"""Time after its end from which an annex is gone, though its ads are still in the collector: they
+stay for 15 minutes where its nodes were killed, and a shutdown takes seconds."""
+
+IDLE_LIMIT: Final = 300.0
+"""Seconds after which a node without a claim leaves (STARTD_NOCLAIM_SHUTDOWN of annexes)."""
+
+EXPIRY_SPREAD: Final = timedelta(minutes=1)
+"""Evictions of one expiry come within this time."""
+
+JOB_IDLE: Final = 1
+JOB_RUNNING: Final = 2
+"""JobStatus of the queue."""
+
+NAME_LIMIT: Final = 40
+
+_WHOLE: Final = (AnnexSlotType.PARTITIONABLE, AnnexSlotType.STATIC)
+"""Slots that together have all GPUs of a node."""
+
+_UP: Final = (AnnexState.UP, AnnexState.EXPIRING)
+
+
+def make_annexes(
+    stats_input: StatsInput, answer: AnnexAnswer | None = None, now: float | None = None
+) -> AnnexReport:
+    """All annexes, with their warnings.
+
+    ``answer``: of schedd and collectors at ``now`` (seconds since the epoch); without one, what
+    the logs show.
+    """
+    ledger = stats_input.ledger
+    sites = site_lives(ledger)
+    asked = answer is not None and answer.queried_at is not None
+    rows: list[Annex] = []
+    errors: list[str] = []
+    if answer is not None and now is not None:
+        builder = _AnnexBuilder(stats_input, answer, now, sites)
+        rows = builder.rows()
+        errors = [*builder.general_warnings(rows)]
+    known = {row.name for row in rows}
+    rows += [_inferred(site, ledger) for site in sites if _may_be_annex(site, known)]
+    rows.sort(key=_rank)
+    return AnnexReport(
+        as_of=ledger.as_of,
+        annexes=tuple(rows),
+        sites=sites,
+        warnings=(*(text for row in rows for text in row.warnings), *errors),
+        asked=asked or bool(rows and not rows[0].inferred),
+        generation=answer.generation or "" if answer is not None else "",
+    )
+
+
+def _rank(row: Annex) -> tuple[object, ...]:
+    states = list(AnnexState)
+    end = row.alive_until or datetime.max
+    gone = row.state is AnnexState.GONE
+    return gone, not row.warnings, end, states.index(row.state), row.name, row.request_id, row.site
+
+
+def _is_busy(ad: AnnexAd) -> bool:
+    """Does the ad say that a job runs? A partitionable slot runs its jobs in dynamic ones."""
+    return ad.busy and ad.slot_type in (AnnexSlotType.DYNAMIC, AnnexSlotType.STATIC)
+
+
+def _request_id(ads: Iterable[AnnexAd]) -> str:
+    return next((ad.request_id for ad in ads if ad.request_id), "")
+
+
+# --- from logs ----------------------------------------------------------------------------------
+
+
+def site_lives(ledger: Ledger) -> tuple[SiteLife, ...]:
+    """Each site, and each annex there that the logs name: first and last start, and expiries."""
+    executions = [e for e in ledger.executions if not e.dagman and e.site is not None]
+    lives = []
+    for (site, annex), there in group_by(executions, lambda e: (e.site, e.annex)).items():
+        starts = [entry.start for entry in there]
+        lives.append(
+            SiteLife(
+                site=site or "",
+                annex=annex or "",
+                first_start=min(starts),
+                last_start=max(starts),
+                last_end=max((e.end for e in there if e.end is not None), default=None),
+                executions=len(there),
+                running=sum(entry.outcome is Outcome.IN_FLIGHT for entry in there),
+                expiries=tuple(_expiry_times(there)),
+            )
+        )
+    return tuple(sorted(lives, key=lambda life: (life.site, life.annex)))
+
+
+def _expiry_times(executions: Iterable[ExecutionEntry]) -> Iterator[datetime]:
+    """When annexes expired: the first eviction of each."""
+    ends = sorted(e.end for e in executions if e.end is not None and is_expiry(e.cause))
+    last: datetime | None = None
+    for end in ends:
+        if last is None or end - last > EXPIRY_SPREAD:
+            yield end
+        last = end
+
+
+def _may_be_annex(site: SiteLife, known: set[str]) -> bool:
+    if site.annex:
+        return site.annex not in known
+    return bool(site.expiries) and not known
+
+
+def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
+    """An annex that the logs alone show."""
+    expired = bool(site.expiries) and site.expiries[-1] >= site.last_start
+    state = AnnexState.UNKNOWN
+    if ledger.live and site.running:
+        state = AnnexState.UP
+    elif expired:
+        state = AnnexState.GONE
+    return Annex(
+        name=site.annex,
+        site=site.site,
+        state=state,
+        inferred=True,
+        first_start=site.first_start,
+        last_start=site.last_start,
+        expiries=site.expiries,
+    )
+
+
+# --- from schedd and collectors -----------------------------------------------------------------
+
+
+class _AnnexBuilder:
+    """Builds the annexes that schedd or collectors know."""
+
+    def __init__(
+        self, stats_input: StatsInput, answer: AnnexAnswer, now: float, sites: Sequence[SiteLife]
+    ) -> None:
+        self._answer, self._now = answer, now
+        self._settings, self._ledger = stats_input.settings, stats_input.ledger
+        self._epochs = AnnexEpochs(stats_input)
+        self._sites = sites
+        self._year = year_of(stats_input.ledger.as_of)
+        self._collector_times = {
+            collector.address: collector.answered_at for collector in answer.collectors
+        }
+        self._silent = {c.address for c in answer.collectors if c.error is not None}
+
+    def rows(self) -> list[Annex]:
+        """All annexes, by request; ads without a known request by the id that they advertise."""
+        ads = group_by(self._answer.ads, lambda ad: (ad.annex, ad.request_id))
+        requests = [*self._answer.requests]
+        rows = []
+        for request in requests:
+            own = ads.pop((request.name, request.request_id), [])
+            if not own and sum(other.name == request.name for other in requests) == 1:
+                # Nodes of the old generation may not advertise the id.
+                own = ads.pop((request.name, ""), [])
+            rows.append(self._row(request.name, request, own))
+        rows += [self._row(name, None, found) for (name, _), found in ads.items()]
+        targeted = dict.fromkeys(job.annex for job in self._answer.jobs)
+        names = {row.name for row in rows}
+        rows += [self._row(name, None, []) for name in targeted if name not in names]
+        return [replace(row, warnings=tuple(self._warnings(row))) for row in rows]
+
+    def general_warnings(self, rows: Sequence[Annex]) -> Iterator[str]:
+        """What concerns no single annex: several of one name, and who did not answer."""
+        present = [row for row in rows if row.state is not AnnexState.GONE]
+        for name, same in group_by(present, lambda row: row.name).items():
+            if len(same) > 1:
+                yield (
+                    f"{len(same)} annexes are called {plain(name, NAME_LIMIT)}: a job that targets "
+                    "the name may run in any of them; shut down those that are not needed"
+                )
+        names = {row.name for row in present}
+        for name, gone in group_by(rows, lambda row: row.name).items():
+            idle = gone[0].jobs_idle
+            if name not in names and idle:
+                jobs = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'}"
+                yield (
+                    f"{jobs} for {plain(name, NAME_LIMIT)}, which is gone: create it again, or "
+                    "send them elsewhere"
+                )
+        yield from self._answer.errors
+
+    def _row(self, name: str, request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> Annex:
+        lives = [site for site in self._sites if site.annex == name]
+        site = next((ad.site for ad in ads if ad.site), lives[-1].site if lives else "")
+        gpu = next((ad.gpu for ad in ads if ad.gpu), "")
+        started = self._started(request, ads)
+        end = self._end(request, ads, started)
+        left = None if end is None else max(0.0, end - self._now)
+        jobs = [job for job in self._answer.jobs if job.annex == name]
+        idle = [(job.cluster, job.proc) for job in jobs if job.status == JOB_IDLE]
+        running = [(job.cluster, job.proc) for job in jobs if job.status == JOB_RUNNING]
+        executions = self._epochs.running(name, running)
+        known = [ad.gpus for ad in ads if ad.slot_type in _WHOLE and ad.gpus is not None]
+        gpus = sum(known) if known else None
+        row = Annex(
+            name=name,
+            site=site,
+            state=self._state(request, ads, started, end),
+            gpu=gpu,
+            nodes=len({ad.node for ad in ads}) if ads or not self._is_silent(request) else None,
+            gpus=gpus,
+            gpus_busy=None if gpus is None else sum(ad.gpus or 0 for ad in ads if _is_busy(ad)),
+            slots_busy=sum(map(_is_busy, ads)) if ads else None,
+            alive_until=self._local(end),
+            request_id=request.request_id if request is not None else _request_id(ads),
+            nodes_requested=request.nodes if request is not None else None,
+            started=self._local(started),
+            seconds_left=left,
+            jobs_idle=len(idle),
+            answered_at=self._local(self._answered(request)),
+            first_start=min((life.first_start for life in lives), default=None),
+            last_start=max((life.last_start for life in lives), default=None),
+            expiries=tuple(sorted(time for life in lives for time in life.expiries)),
+        )
+        row = self._with_balance(row, request)
+        if row.state not in _UP:
+            return row
+        like = self._epochs.similar(name, site, gpu)
+        needs = self._epochs.next_seconds(like)
+        fits = None if needs is None or left is None else needs <= left
+        epochs = self._epochs.annex_epochs(executions, left)
+        pressure = None
+        if row.gpus and left is not None and needs:
+            pressure = self._epochs.pressure(
+                epochs, idle, gpus=row.gpus, seconds_left=left, epoch_seconds=needs
+            )
+        soon = left is not None and left < EXPIRING_SECONDS
+        expiring = soon if fits is None else not fits
+        return replace(
+            row,
+            state=AnnexState.EXPIRING if expiring else AnnexState.UP,
+            epochs=epochs,
+            epoch_seconds=needs,
+            next_fits=fits,
+            pressure=pressure,
+        )
+
+    @staticmethod
+    def _started(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:
+        """When the first node started; by the request, up to five minutes too late."""
+        starts = [ad.started_at for ad in ads if ad.started_at is not None]
+        if starts:
+            return min(starts)
+        return request.started_at if request is not None else None
+
+    @staticmethod
+    def _end(
+        request: AnnexRequest | None, ads: Sequence[AnnexAd], started: float | None
+    ) -> float | None:
+        """When the first node leaves: as its ad says, else the lifetime after the start."""
+        stops = [ad.stops_at for ad in ads if ad.stops_at is not None]
+        if stops:
+            return min(stops)
+        if request is None or request.lifetime is None or started is None:
+            return None
+        return started + request.lifetime
+
+    def _state(
+        self,
+        request: AnnexRequest | None,
+        ads: Sequence[AnnexAd],
+        started: float | None,
+        end: float | None,
+    ) -> AnnexState:
+        over = end is not None and end < self._now
+        if ads:
+            return AnnexState.GONE if over and self._is_long_over(end) else AnnexState.UP
+        if over:
+            return AnnexState.GONE
+        if self._is_silent(request):
+            return AnnexState.UNKNOWN
+        if request is None or started is not None:
+            return AnnexState.GONE
+        submitted = bool(request.pid or request.batch_job)
+        return AnnexState.PENDING if submitted else AnnexState.REQUESTED
+
+    def _is_long_over(self, end: float | None) -> bool:
+        return end is not None and end + GONE_SECONDS < self._now
+
+    def _is_silent(self, request: AnnexRequest | None) -> bool:
+        """Did the collector that would have its ads not answer?"""
+        if request is not None and request.collector in self._collector_times:
+            return request.collector in self._silent
+        return bool(self._silent) or not self._collector_times
+
+    def _answered(self, request: AnnexRequest | None) -> float | None:
+        if request is not None and request.collector in self._collector_times:
+            return self._collector_times[request.collector]
+        return max((t for t in self._collector_times.values() if t is not None), default=None)
+
+    def _with_balance(self, row: Annex, request: AnnexRequest | None) -> Annex:
+        """The row with what is left of the allocation that its site, or its request, names."""
+        name = request.allocation if request is not None else ""
+        for allocation in self._settings.advisor:
+            if allocation.name == name or row.site in allocation.sites:
+                spent = self._spent_since(allocation.as_of, allocation.sites) * allocation.charge
+                return replace(row, allocation=allocation.name, balance=allocation.balance - spent)
+        return replace(row, allocation=name)
+
+    def _spent_since(self, since: datetime | None, sites: Iterable[str]) -> float:
+        """GPU-hours of this ensemble at some sites since a time; None: nothing since now."""
+        if since is None:
+            return 0.0
+        names, total = frozenset(sites), 0.0
+        for entry in self._ledger.executions:
+            end = entry.end or self._ledger.as_of
+            if entry.site in names and end is not None and end > since:
+                seconds = self._ledger.seconds_between(max(entry.start, since), end)
+                total += seconds * (entry.gpus or 0) / HOUR
+        return total
+
+    def _local(self, seconds: float | None) -> datetime | None:
+        """A time since the epoch in the access point's local time, to the second."""
+        if seconds is None:
+            return None
+        try:
+            local = datetime.fromtimestamp(int(seconds), self._settings.zone)
+        except (OverflowError, OSError, ValueError):
+            return None
+        return local.replace(tzinfo=None)
+
+    # --- warnings -------------------------------------------------------------------------
+
+    def _warnings(self, row: Annex) -> Iterator[str]:
+        name = plain(row.name, NAME_LIMIT)
+        late = [epoch for epoch in row.epochs if epoch.fits is False]
+        if late:
+            first = late[0]
+            which = "" if first.epoch is None else f" epoch {epoch_number(first.epoch)}"
+            others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+            yield (
+                f"{name} expires in {duration(row.seconds_left)}, before"
+                f" {plain(first.run_name, NAME_LIMIT)}{which}{others} ends (in "
+                f"{duration(first.seconds_left)})"
+            )
+        if row.next_fits is False:
+            yield (
+                f"{name}: the next epoch will not fit; it takes {duration(row.epoch_seconds)}, "
+                f"{duration(row.seconds_left)} are left"
+            )
+        if row.state in _UP and row.slots_busy == 0 and not row.epochs and not row.jobs_idle:
+            yield self._idle_text(row, name)
+
+    def _idle_text(self, row: Annex, name: str) -> str:
+        ends = [site.last_end for site in self._sites if site.annex == row.name and site.last_end]
+        since = max((*ends, *([row.started] if row.started else [])), default=None)
+        now = self._local(self._now)
+        if since is None or now is None:
+            return f"{name} is idle: its nodes leave when they are idle for {duration(IDLE_LIMIT)}"
+        left = IDLE_LIMIT - self._ledger.seconds_between(since, now)
+        if left <= 0:
+            return f"{name} is idle since {moment(since, self._year)} and may leave at any moment"
+        return f"{name} is idle, leaves in {duration(left)}"

@@ -1,0 +1,318 @@
+"""Annexes by schedd, collector and ledger: states, ends, what fits, and warnings."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.config.settings import AllocationSettings, Settings
+from metlmon.live.feed import StatsInput
+from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
+from metlmon.model.states import Outcome
+from metlmon.placement.annexes import make_annexes
+from metlmon.placement.types import Annex, AnnexReport, AnnexState
+from metlmon.pool.annex_types import (
+    AnnexAd,
+    AnnexAnswer,
+    AnnexCollector,
+    AnnexGeneration,
+    AnnexJob,
+    AnnexRequest,
+    AnnexSlotType,
+)
+from tests.support.run_histories import A40, NOON, Past, basis
+
+NOW = NOON.timestamp()
+HOUR = 3600.0
+COLLECTOR = AnnexCollector(address="ap40:9618", answered_at=NOW)
+
+
+def request(name: str = "gpu-annex", number: int = 1, **more: Any) -> AnnexRequest:
+    fields = {
+        "request_id": f"{name}-{number}",
+        "status": 1,
+        "generation": AnnexGeneration.NEW,
+        "collector": COLLECTOR.address,
+    }
+    return AnnexRequest(cluster=number, proc=0, name=name, **(fields | more))
+
+
+def node(
+    name: str = "gpu-annex", number: int = 1, busy: int = 0, gpus: int = 4, **more: Any
+) -> list[AnnexAd]:
+    """A node's partitionable slot, and a dynamic one for each busy GPU."""
+    fields = {
+        "node": f"n{number}",
+        "request_id": f"{name}-1",
+        "started_at": NOW - HOUR,
+        "stops_at": NOW + HOUR,
+        "gpu": A40,
+        "site": "delta",
+    } | more
+    whole = AnnexAd(annex=name, slot_type=AnnexSlotType.PARTITIONABLE, gpus=gpus, **fields)
+    one = AnnexAd(
+        annex=name,
+        slot_type=AnnexSlotType.DYNAMIC,
+        gpus=1,
+        state="Claimed",
+        activity="Busy",
+        **fields,
+    )
+    return [whole, *[one] * busy]
+
+
+def answer(**more: Any) -> AnnexAnswer:
+    return AnnexAnswer(**({"queried_at": NOW, "collectors": (COLLECTOR,)} | more))
+
+
+def report(found: AnnexAnswer, stats: StatsInput | None = None) -> AnnexReport:
+    return make_annexes(stats or basis({}), found, NOW)
+
+
+def only(found: AnnexAnswer, stats: StatsInput | None = None) -> Annex:
+    (row,) = report(found, stats).annexes
+    return row
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requested", "ads", "state"),
+    [
+        (request(), [], AnnexState.REQUESTED),
+        (request(generation=AnnexGeneration.OLD, pid="17"), [], AnnexState.PENDING),
+        (request(batch_job="4711"), [], AnnexState.PENDING),
+        (request(), node(), AnnexState.UP),
+        (None, node(), AnnexState.UP),
+        (request(), node(stops_at=NOW + 300), AnnexState.EXPIRING),
+        (request(), node(stops_at=NOW - 5), AnnexState.EXPIRING),
+        (request(), node(stops_at=NOW - 90), AnnexState.GONE),
+        (request(started_at=NOW - HOUR), [], AnnexState.GONE),
+        (request(started_at=NOW - HOUR, lifetime=1800.0), [], AnnexState.GONE),
+    ],
+)
+def test_the_state_of_an_annex(
+    requested: AnnexRequest | None, ads: list[AnnexAd], state: AnnexState
+) -> None:
+    requests = () if requested is None else (requested,)
+    assert only(answer(requests=requests, ads=tuple(ads))).state is state
+
+
+def test_nodes_and_gpus_now() -> None:
+    ads = [*node(number=1, busy=3), *node(number=2)]
+    row = only(answer(requests=(request(nodes=2),), ads=tuple(ads)))
+    assert (row.nodes, row.nodes_requested) == (2, 2)
+    assert (row.gpus, row.gpus_busy, row.gpu, row.site) == (8, 3, A40, "delta")
+
+
+def test_nodes_without_gpus_have_an_unknown_number() -> None:
+    ads = [replace(ad, gpus=None) for ad in node(busy=1)]
+    row = only(answer(ads=tuple(ads)))
+    assert (row.gpus, row.gpus_busy, row.slots_busy) == (None, None, 1)
+
+
+def test_it_lives_until_its_first_node_stops() -> None:
+    ads = [*node(number=1, stops_at=NOW + 900), *node(number=2, stops_at=NOW + 1200)]
+    assert only(answer(ads=tuple(ads))).alive_until == NOON + timedelta(minutes=15)
+
+
+def test_the_old_generation_lives_for_its_lifetime() -> None:
+    ads = node(stops_at=None, started_at=NOW - 600)
+    # The request's job looks for nodes every five minutes only.
+    old = request(generation=AnnexGeneration.OLD, started_at=NOW - 400, lifetime=HOUR)
+    row = only(answer(requests=(old,), ads=tuple(ads)))
+    assert row.alive_until == NOON + timedelta(minutes=50)
+    gone_quiet = only(answer(requests=(old,)))
+    assert gone_quiet.alive_until == NOON + timedelta(seconds=3200)
+
+
+def test_without_an_end_nothing_is_late() -> None:
+    stats = basis({"run0": Past([HOUR] * 4, age=60)})
+    row = only(answer(ads=tuple(node(stops_at=None))), stats)
+    assert (row.alive_until, row.next_fits, row.state) == (None, None, AnnexState.UP)
+
+
+# --- epochs -------------------------------------------------------------------------------------
+
+RUNS = {
+    "run0": Past([HOUR] * 4, age=1800, wait=0),
+    "run1": Past([HOUR] * 4, age=3000, wait=0),
+}
+TARGETED = tuple(AnnexJob(1000 * number + 4, 0, "gpu-annex", 2) for number in (1, 2))
+
+
+def test_running_epochs_against_the_end() -> None:
+    ads = node(busy=2, stops_at=NOW + 1200)
+    row = only(answer(ads=tuple(ads), jobs=TARGETED), basis(RUNS))
+    assert {epoch.run: epoch.fits for epoch in row.epochs} == {"run0": False, "run1": True}
+    assert (row.next_fits, row.epochs_fit, row.state) == (False, False, AnnexState.EXPIRING)
+    late, no_next = row.warnings
+    assert late.startswith("gpu-annex expires in 20m00s, before run0 epoch 5 ends (in 30m")
+    assert no_next == ("gpu-annex: the next epoch will not fit; it takes 1h00m, 20m00s are left")
+
+
+def test_an_epoch_that_logs_its_annex_needs_no_target() -> None:
+    stats = basis(RUNS)
+    running = [e for e in stats.ledger.executions if e.outcome is Outcome.IN_FLIGHT]
+    named = tuple(
+        replace(e, annex="gpu-annex" if e.run == "run0" else "other") if e in running else e
+        for e in stats.ledger.executions
+    )
+    stats = replace(stats, ledger=replace(stats.ledger, executions=named))
+    row = report(answer(ads=tuple(node(busy=2)), jobs=TARGETED), stats).annexes[0]
+    assert (row.name, [epoch.run for epoch in row.epochs]) == ("gpu-annex", ["run0"])
+
+
+def test_pressure() -> None:
+    """One idle epoch of an hour, and one GPU for three hours of which half an hour is taken."""
+    stats = basis({"run0": RUNS["run0"], "run1": Past([HOUR] * 4, running=False, total=5, wait=0)})
+    idle = AnnexJob(2004, 0, "gpu-annex", 1)
+    ads = node(busy=1, gpus=1, stops_at=NOW + 3 * HOUR)
+    row = only(answer(ads=tuple(ads), jobs=(TARGETED[0], idle)), stats)
+    # Ready: run1's last. Expected after run0's epoch 5: at 0.5, 1.5 and 2.5 h.
+    assert row.jobs_idle == 1
+    assert row.pressure == pytest.approx(4 * 1.0 / 2.5, rel=0.02)
+
+
+def test_the_balance_of_its_allocation() -> None:
+    since = NOON - timedelta(hours=1)
+    settings = Settings(
+        advisor=(AllocationSettings("bio24", 100.0, ("delta",), charge=2.0, as_of=since),)
+    )
+    stats = replace(basis({"run0": Past(age=HOUR, wait=0)}), settings=settings)
+    row = only(answer(ads=tuple(node())), stats)
+    assert (row.allocation, row.balance) == ("bio24", pytest.approx(98.0))
+
+
+def _generated_case(rng: Random) -> tuple[StatsInput, AnnexAnswer, bool]:
+    """An annex with some history, and whether the next epoch would end in time.
+
+    Epochs of other runs ran at a slower site; times vary by 5 to 40 %.
+    """
+    mean, sigma = HOUR * 2 ** rng.uniform(-2, 3), rng.uniform(0.05, 0.4)
+
+    def seconds(factor: float = 1.0) -> float:
+        return mean * factor * rng.lognormvariate(0.0, sigma)
+
+    runs = {}
+    for number in range(rng.randint(1, 6)):
+        runs[f"run{number}"] = Past(
+            [seconds() for _ in range(rng.randint(2, 6))], running=False, wait=0
+        )
+    slow = rng.uniform(1.0, 2.5)
+    for number in range(rng.randint(0, 4)):
+        runs[f"slow{number}"] = Past(
+            [seconds(slow) for _ in range(rng.randint(1, 4))], running=False, wait=0, site="campus"
+        )
+    left = mean * 2 ** rng.uniform(-2, 2)
+    found = answer(ads=tuple(node(stops_at=NOW + left)), jobs=(AnnexJob(1000, 0, "gpu-annex", 1),))
+    return basis(runs), found, seconds() <= left
+
+
+def test_what_is_said_of_the_next_epoch_is_right() -> None:
+    """Of 200 generated cases, of those said not to fit, and of those that do not, 80 % each."""
+    rng = Random(18)
+    right = said = said_right = unfit = 0
+    for _ in range(200):
+        stats, found, fits = _generated_case(rng)
+        row = only(found, stats)
+        right += row.next_fits is fits
+        said += row.next_fits is False
+        unfit += not fits
+        said_right += row.next_fits is False and not fits
+        assert (row.next_fits is False) == any("will not fit" in text for text in row.warnings)
+    print(
+        f"right {right}/200, said and true {said_right}/{said}, said of unfit {said_right}/{unfit}"
+    )
+    assert right >= 160
+    assert said_right >= 0.8 * said
+    assert said_right >= 0.8 * unfit
+
+
+# --- warnings -----------------------------------------------------------------------------------
+
+
+def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
+    jobs = tuple(AnnexJob(number, 0, "old-annex", 1) for number in (1, 2))
+    found = report(answer(jobs=jobs))
+    assert [row.state for row in found.annexes] == [AnnexState.GONE]
+    assert found.warnings == (
+        "2 jobs wait for old-annex, which is gone: create it again, or send them elsewhere",
+    )
+
+
+def test_jobs_may_wait_for_an_annex_that_is_requested() -> None:
+    found = report(answer(requests=(request(),), jobs=(AnnexJob(1, 0, "gpu-annex", 1),)))
+    assert found.warnings == ()
+
+
+def test_an_idle_annex_leaves() -> None:
+    found = report(answer(ads=tuple(node(started_at=NOW - 60))))
+    assert found.warnings == ("gpu-annex is idle, leaves in 4m00s",)
+    later = report(answer(ads=tuple(node(started_at=NOW - 400))))
+    assert later.warnings == ("gpu-annex is idle since 2 Mar 11:53 and may leave at any moment",)
+
+
+def test_an_annex_for_which_jobs_wait_is_not_idle() -> None:
+    jobs = (AnnexJob(1, 0, "gpu-annex", 1),)
+    assert report(answer(ads=tuple(node()), jobs=jobs)).warnings == ()
+
+
+def test_two_annexes_of_one_name() -> None:
+    ads = [*node(busy=1), *node(number=2, busy=1, request_id="gpu-annex-2")]
+    found = report(answer(requests=(request(), request(number=2)), ads=tuple(ads)))
+    assert [(row.request_id, row.nodes) for row in found.annexes] == [
+        ("gpu-annex-1", 1),
+        ("gpu-annex-2", 1),
+    ]
+    (warning,) = found.warnings
+    assert warning.startswith("2 annexes are called gpu-annex: ")
+
+
+def test_a_silent_collector_does_not_make_an_annex_gone() -> None:
+    error = "ap40:9618 did not answer within 10s"
+    silent = replace(COLLECTOR, answered_at=NOW - 600, error=error)
+    found = report(answer(requests=(request(started_at=NOW - HOUR),), collectors=(silent,)))
+    (row,) = found.annexes
+    assert (row.state, row.nodes) == (AnnexState.UNKNOWN, None)
+    assert row.answered_at == NOON - timedelta(minutes=10)
+    assert found.warnings == (error,)
+
+
+def test_no_rights_is_one_warning() -> None:
+    found = report(AnnexAnswer(error="the schedd does not let you query it"))
+    assert (found.annexes, found.asked) == ((), False)
+    assert found.warnings == ("the schedd does not let you query it",)
+
+
+# --- from logs alone ----------------------------------------------------------------------------
+
+
+def test_sites_and_likely_expiries_from_logs_alone() -> None:
+    stats = basis({f"run{n}": Past([HOUR] * 2, running=False) for n in range(3)})
+    last = NOON - timedelta(minutes=30)
+    executions = tuple(
+        replace(e, end=last, outcome=Outcome.EVICTED, cause=ANNEX_EXPIRED_INFERRED, annex="a1")
+        if e.epoch == 1
+        else replace(e, annex="a1")
+        for e in stats.ledger.executions
+    )
+    stats = replace(stats, ledger=replace(stats.ledger, executions=executions))
+    found = make_annexes(stats)
+    (site,) = found.sites
+    assert (site.site, site.annex, site.executions) == ("delta", "a1", 6)
+    assert (site.first_start, site.expiries) == (min(e.start for e in executions), (last,))
+    (row,) = found.annexes
+    assert (row.name, row.inferred, row.state) == ("a1", True, AnnexState.GONE)
+    assert (row.nodes, row.gpus, row.alive_until, row.jobs_idle) == (None, None, None, None)
+
+
+def test_a_site_without_an_expiry_is_no_annex() -> None:
+    found = make_annexes(basis({"run0": Past([HOUR] * 2)}))
+    assert found.annexes == ()
+    assert [site.site for site in found.sites] == ["delta"]
