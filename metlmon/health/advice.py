@@ -15,6 +15,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.stats.causes import is_quota
+
 HOLD_SECTION: Final = "Job ClassAd Attributes: HoldReasonCode"
 VACATE_SECTION: Final = "Job ClassAd Attributes: VacateReasonCode"
 
@@ -234,12 +236,6 @@ KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
 )
 """The advice and the action for kinds whose cause has no code."""
 
-QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
-
-ERRNO_CODES: Final = frozenset({6, 7, 8, 9, 10, 12, 13, 14, 22})
-"""Hold codes whose subcode is an errno."""
-
-
 OUT_OF_RESOURCES: Final = 34
 
 RESOURCES: Final = {"memory limit": 102, "memory usage": 102, "disk usage": 104}
@@ -280,10 +276,3 @@ def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Ad
     if known is None and code is not None:
         known = HOLD_ADVICE.get((code, None))
     return known or UNKNOWN_HOLD
-
-
-def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
-    """Whether a hold or an end was caused by a full disk or a quota."""
-    if code in ERRNO_CODES and subcode in (ENOSPC, EDQUOT):
-        return True
-    return reason is not None and QUOTA_REASON.search(reason) is not None

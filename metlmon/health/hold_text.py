@@ -9,9 +9,10 @@ import re
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, is_quota, transfer_code
+from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, transfer_code
 from metlmon.model.reasons import find_policy
 from metlmon.snapshot.ledger import HoldEntry
+from metlmon.stats.causes import is_quota
 from metlmon.text.formatting import duration, number
 
 HoldCause: TypeAlias = tuple[int | None, int | None, str]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from metlmon.health.advice import hold_advice, is_quota
+from metlmon.health.advice import hold_advice
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, hold_cause, hold_text
@@ -15,6 +15,7 @@ from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import find_policy, removal_limit
 from metlmon.snapshot.ledger import HoldEntry, JobEntry
+from metlmon.stats.causes import is_quota
 
 
 class Holds:

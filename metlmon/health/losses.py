@@ -12,7 +12,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Final, TypeVar
 
-from metlmon.health.advice import KIND_ADVICE, QUOTA, QUOTA_REASON, VACATE_ADVICE
+from metlmon.health.advice import KIND_ADVICE, QUOTA, VACATE_ADVICE
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, make_entry
 from metlmon.health.hold_text import shorten
@@ -22,7 +22,7 @@ from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry
-from metlmon.stats.epoch_times import USER_VACATE_CODES
+from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours
 

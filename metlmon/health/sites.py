@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from math import log
 from statistics import median
 from typing import Final
 
-from metlmon.health.advice import QUOTA_REASON, is_quota
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry
-from metlmon.stats.epoch_times import USER_VACATE_CODES
+from metlmon.stats.black_holes import HOST_PRIOR, SITE_PRIOR, expected_loss, is_black_hole
+from metlmon.stats.causes import is_of_place
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours, number, share
 
@@ -31,20 +28,6 @@ times the median wait of the others."""
 
 NEVER_SERVED_SECONDS: Final = 86400.0
 """Idle time after which it is reported that no job of the ensemble has started."""
-
-MIN_STARTS: Final = 5
-"""Minimum executions of a black hole: fewer may be bad luck, whatever happens elsewhere."""
-
-MAX_LUCK: Final = 1e-3
-"""Largest probability of a black hole by bad luck: that as many executions in a row are lost, if
-they succeed as often as elsewhere. The hosts of a site are many, so theirs is smaller."""
-
-MAX_HOST_LUCK: Final = 1e-5
-
-USER_ACTION: Final = re.compile(
-    r"condor_(?:hold|rm|vacate)|\(by a user\)|OtherJobRemoveRe|MAX_TRANSFER_"
-)
-"""What a user or the access point did, wherever the job ran."""
 
 
 # --- black holes ------------------------------------------------------------------------------
@@ -70,7 +53,7 @@ def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
     hosts: dict[tuple[str | None, str], _Tally] = {}
     for entry in facts.executions:
         good, lost = entry.outcome is Outcome.GOOD, entry.cause is not None
-        evidence = lost and _is_evidence(entry)
+        evidence = lost and is_of_place(entry)
         tallies = []
         if entry.site is not None:
             tallies.append(sites.setdefault(entry.site, _Tally()))
@@ -86,7 +69,7 @@ def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
     found: set[str | None] = set()
     for name, tally in sites.items():
         elsewhere = [other for at, other in sites.items() if at != name]
-        if _is_black_hole(tally, elsewhere, MAX_LUCK):
+        if _is_hole(tally, elsewhere, SITE_PRIOR):
             found.add(name)
             yield _black_hole(facts, name, name, tally, total)
     by_site = group_by(hosts.items(), lambda item: item[0][0])
@@ -95,37 +78,16 @@ def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
             continue
         for (_, host), tally in items:
             elsewhere = [other for (_, at), other in items if at != host]
-            if _is_black_hole(tally, elsewhere, MAX_HOST_LUCK):
+            if _is_hole(tally, elsewhere, HOST_PRIOR):
                 yield _black_hole(facts, host, site, tally, total)
 
 
-def _is_evidence(entry: ExecutionEntry) -> bool:
-    """Whether the place may be the reason why an execution was lost."""
-    if entry.outcome is Outcome.REMOVED or entry.uncertain:
+def _is_hole(tally: _Tally, elsewhere: Iterable[_Tally], prior: float) -> bool:
+    if tally.good:
         return False
-    if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, None):
-        return False
-    return not _is_elsewhere(entry.cause or "")
-
-
-@lru_cache(maxsize=4096)
-def _is_elsewhere(cause: str) -> bool:
-    """Whether a folded reason names the access point or a user, not the place."""
-    return USER_ACTION.search(cause) is not None or QUOTA_REASON.search(cause) is not None
-
-
-def _is_black_hole(tally: _Tally, elsewhere: Iterable[_Tally], max_luck: float) -> bool:
-    if tally.good or tally.evidence < MIN_STARTS:
-        return False
-    good = lost = 0
-    for other in elsewhere:
-        good += other.good
-        lost += other.evidence
-    if not good:
-        return False
-    # Without a failure elsewhere the rate is estimated as if there were half of one.
-    failure_rate = max(lost, 0.5) / (good + lost)
-    return tally.evidence * log(failure_rate) < log(max_luck)
+    others = list(elsewhere)
+    good, lost = sum(other.good for other in others), sum(other.evidence for other in others)
+    return is_black_hole(tally.evidence, expected_loss(good, lost), prior)
 
 
 def _black_hole(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from errno import EDQUOT, ENOSPC
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +16,19 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
 from metlmon.stats.totals import group_by
+
+QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
+
+ERRNO_CODES: Final = frozenset({6, 7, 8, 9, 10, 12, 13, 14, 22})
+"""Hold codes whose subcode is an errno."""
+
+USER_VACATE_CODES: Final = frozenset({1004, 1023})
+"""Vacate codes of user actions: vacated, removed (``condor_holdcodes.h``)."""
+
+USER_ACTION: Final = re.compile(
+    r"condor_(?:hold|rm|vacate)|\(by a user\)|OtherJobRemoveRe|MAX_TRANSFER_"
+)
+"""What a user or the access point did, wherever the job ran."""
 
 END_UNKNOWN: Final = "end not logged"
 """Part of the key of a cause whose executions have no end event."""
@@ -161,3 +177,32 @@ def match_holds(
 
 def _end(execution: ExecutionEntry) -> datetime:
     return execution.end or execution.start
+
+
+# --- what a place may have caused -------------------------------------------------------------
+
+
+def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
+    """Whether a hold or an end was caused by a full disk or a quota."""
+    if code in ERRNO_CODES and subcode in (ENOSPC, EDQUOT):
+        return True
+    return reason is not None and QUOTA_REASON.search(reason) is not None
+
+
+def is_of_place(entry: ExecutionEntry) -> bool:
+    """Whether the site or host may be the reason why an execution was lost.
+
+    It is not where a user ended it, where the access point's disk was full, or where its end was
+    not logged.
+    """
+    if entry.cause is None or entry.outcome is Outcome.REMOVED or entry.uncertain:
+        return False
+    if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, None):
+        return False
+    return not _is_elsewhere(entry.cause)
+
+
+@lru_cache(maxsize=4096)
+def _is_elsewhere(cause: str) -> bool:
+    """Whether a folded reason names the access point or a user, not the place."""
+    return USER_ACTION.search(cause) is not None or QUOTA_REASON.search(cause) is not None

@@ -24,6 +24,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import DONE, TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import DagRow
+from metlmon.stats.causes import USER_VACATE_CODES
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.stats.totals import group_by
 
@@ -33,9 +34,6 @@ HALF_LIFE: Final = 3.0
 """Half-life of a cycle's weight in rounds (a round: one epoch of every run), since queues and
 sites change within weeks. Chosen on generated ensembles, where weeks differ; values from 2 to 6
 hardly differ (``tests/bench/backtest.py``)."""
-
-USER_VACATE_CODES: Final = frozenset({1004, 1023})
-"""Vacate codes of user actions: vacated, removed (``condor_holdcodes.h``)."""
 
 EXECUTION_HALF_LIFE: Final = 2.0
 """As :data:`HALF_LIFE`, for single executions, whose duration depends on code and data."""
