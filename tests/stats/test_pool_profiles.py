@@ -1,0 +1,352 @@
+"""Profiles of pools, against what was generated and what executions of recorded ensembles say."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from functools import cache
+from math import exp, lgamma
+from pathlib import Path
+from random import Random
+from statistics import mean, pstdev
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.black_holes import beta_cdf, beta_quantile
+from metlmon.stats.pool_profiles import (
+    Observation,
+    PoolProfile,
+    ResourcePool,
+    learn_profiles,
+    observations_of,
+)
+from tests.conftest import shared_path
+from tests.support.event_logs import Log, read_ensemble
+from tests.support.records import read_dagdir
+
+ROOT = Path(__file__).resolve().parents[2]
+START = datetime(2026, 1, 1)
+DAG = "JOB run0-train_epoch0 a.sub\nJOB run0-train_epoch1 a.sub\n"
+DAG += "PARENT run0-train_epoch0 CHILD run0-train_epoch1\n"
+DELTA = ResourcePool("delta", "A40")
+ANVIL = ResourcePool("anvil", "A100")
+
+
+def at(hours: float) -> datetime:
+    return START + timedelta(hours=hours)
+
+
+def executions(
+    pool: ResourcePool, *hours: float, finished: bool | None = True, first: float = 0.0
+) -> list[Observation]:
+    """Executions one after the other, ``first`` hours after the start."""
+    observations = []
+    for each in hours:
+        first += each
+        observations.append(
+            Observation(pool=pool, run="r", seen=at(first), hours=each, finished=finished, wait=1.0)
+        )
+    return observations
+
+
+def learned(*parts: list[Observation], as_of: float = 1000.0) -> dict[ResourcePool, PoolProfile]:
+    return dict(learn_profiles([each for part in parts for each in part], at(as_of)))
+
+
+def hours_of(profile: PoolProfile) -> tuple[float, float, float]:
+    assert profile.hours is not None
+    return profile.hours.value, profile.hours.low, profile.hours.high
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def test_the_mean_of_the_only_pool_is_its_own() -> None:
+    profile = learned(executions(DELTA, 2.0, 3.0, 4.0))[DELTA]
+    value, low, high = hours_of(profile)
+    assert value == pytest.approx(3.0)
+    assert low < 3.0 < high
+    assert profile.hours is not None
+    assert (profile.hours.samples, profile.hours.borrowed) == (3, "")
+    assert (profile.starts, profile.epochs, profile.slots, profile.running) == (3, 3, 1, 0)
+
+
+def test_a_pool_without_an_epoch_borrows_from_its_gpu_model() -> None:
+    here, there = ResourcePool("new", "A40"), executions(DELTA, *[9.0] * 20)
+    new = executions(here, 0.5, finished=None)
+    hours = learned(there, executions(ANVIL, *[3.0] * 20), new)[here].hours
+    assert hours is not None
+    assert hours.borrowed == "A40 elsewhere"
+    assert hours.samples == 0
+    assert hours.censored == 1
+    assert 7.0 < hours.value < 9.5
+    assert hours.low < 9.0 < hours.high
+
+
+def test_nothing_is_known_of_hours_before_an_epoch_ends_anywhere() -> None:
+    profile = learned(executions(DELTA, 2.0, finished=None))[DELTA]
+    assert profile.hours is None
+    assert profile.wait is not None
+    assert profile.running == 1
+
+
+def test_hours_of_unfinished_epochs_lengthen_the_mean() -> None:
+    done = executions(DELTA, 2.0, 3.0, 4.0)
+    longer = executions(DELTA, 8.0, finished=None, first=20.0)
+    shorter = executions(DELTA, 1.0, finished=None, first=20.0)
+    assert hours_of(learned(done, longer)[DELTA])[0] > 3.5
+    assert hours_of(learned(done, shorter)[DELTA])[0] == pytest.approx(3.0)
+
+
+def test_waits_that_go_on_count_at_their_pool() -> None:
+    done = executions(DELTA, *[2.0] * 4)
+    waiting = Observation(pool=DELTA, run="r", seen=at(100), wait=12.0, started=False)
+    wait = learned(done, [waiting])[DELTA].wait
+    assert wait is not None
+    # Sixteen hours waited for four starts.
+    assert (wait.value, wait.samples, wait.censored) == (pytest.approx(4.0), 4, 1)
+
+
+def test_intervals_hold_the_mean_of_four_pools_in_five_and_shrinking_helps() -> None:
+    random, held, errors, own_errors = Random("pools"), [], [], []
+    for _ in range(60):
+        truth, observations = {}, []
+        for gpu in ("A", "B", "C"):
+            model = 6 * exp(random.gauss(0, 0.5))
+            for site in range(4):
+                pool = ResourcePool(f"{gpu}{site}", gpu)
+                truth[pool] = model * exp(random.gauss(0, 0.2))
+                samples = [
+                    truth[pool] * random.gammavariate(16, 1 / 16)
+                    for _ in range(random.choice((1, 2, 5, 20)))
+                ]
+                observations.append(executions(pool, *samples))
+        for pool, profile in learned(*observations).items():
+            value, low, high = hours_of(profile)
+            held.append(low <= truth[pool] <= high)
+            own = mean(o.hours for part in observations for o in part if o.pool == pool)
+            errors.append((value / truth[pool] - 1) ** 2)
+            own_errors.append((own / truth[pool] - 1) ** 2)
+    assert 0.74 <= mean(held) <= 0.86
+    assert mean(errors) < 0.85 * mean(own_errors)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.4, 3.6), (1.0, 1.0), (3.2, 8.0), (20.0, 4.0)])
+def test_beta_quantiles_by_numerical_integration(a: float, b: float) -> None:
+    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b))
+    steps = 20_000
+    for share in (0.1, 0.5, 0.9):
+        x = beta_quantile(share, a, b)
+        assert beta_cdf(x, a, b) == pytest.approx(share, abs=1e-5)
+        # With x = u^(1/a) the integrand has no pole at 0.
+        below = sum((1 - ((i + 0.5) / steps * x**a) ** (1 / a)) ** (b - 1) for i in range(steps))
+        assert front * x**a / a * below / steps == pytest.approx(share, abs=3e-4)
+
+
+# --- black holes ------------------------------------------------------------------------------
+
+GOOD_ELSEWHERE = executions(ANVIL, *[3.0] * 20)
+
+
+def test_a_pool_that_loses_all_is_excluded_and_tried_again_later() -> None:
+    lost = executions(DELTA, *[1.0] * 5, finished=False)
+    profiles = learned(GOOD_ELSEWHERE, lost)
+    assert profiles[DELTA].excluded == "its last 5 executions were lost, 0 % elsewhere"
+    assert not profiles[ANVIL].excluded
+    assert profiles[ANVIL].probe_at is None
+    first_probe = profiles[DELTA].probe_at
+    assert first_probe is not None
+    assert at(5.0) < first_probe < at(24.0)
+    later = learned(GOOD_ELSEWHERE, executions(DELTA, *[1.0] * 7, finished=False))
+    assert later[DELTA].probe_at is not None
+    assert later[DELTA].probe_at > first_probe
+    probing = executions(DELTA, 0.5, finished=None, first=30.0)
+    assert learned(GOOD_ELSEWHERE, lost, probing)[DELTA].probe_at is None
+    again = executions(DELTA, 3.0, first=30.0)
+    assert not learned(GOOD_ELSEWHERE, lost, again)[DELTA].excluded
+
+
+def test_four_losses_are_no_black_hole_nor_are_five_where_half_of_all_are_lost() -> None:
+    four = executions(DELTA, *[1.0] * 4, finished=False)
+    assert not learned(GOOD_ELSEWHERE, four)[DELTA].excluded
+    lossy = executions(ANVIL, *[1.0] * 20, finished=False, first=60.0)
+    back = executions(ANVIL, 3.0, first=90.0)
+    five = executions(DELTA, *[1.0] * 5, finished=False)
+    assert not learned(GOOD_ELSEWHERE, lossy, back, five)[DELTA].excluded
+
+
+def test_what_users_remove_says_nothing_of_the_pool() -> None:
+    removed = executions(DELTA, *[1.0] * 9, finished=None)
+    profile = learned(GOOD_ELSEWHERE, removed)[DELTA]
+    assert not profile.excluded
+    assert profile.loss.samples == 0
+
+
+def test_evictions_of_executions_that_ran_together_are_one_event() -> None:
+    together = [
+        Observation(
+            pool=DELTA, run=f"r{n}", seen=at(9 + n / 600), hours=6.0, finished=False, evicted=True
+        )
+        for n in range(12)
+    ]
+    profile = learned(GOOD_ELSEWHERE, together)[DELTA]
+    assert not profile.excluded
+    assert (profile.loss.samples, profile.slots) == (12, 12)
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+
+def test_what_logs_say_of_each_execution() -> None:
+    log = Log()
+    log.submit(1, "run0-train_epoch0", at="08:00:00").execute(1, site="delta", at="09:00:00")
+    log.terminate(1, at="11:00:00")
+    log.submit(2, "run0-train_epoch1", at="11:00:00").execute(2, site="delta", at="11:30:00")
+    log.evict(2, code=None, at="12:00:00")
+    log.execute(2, site="anvil", annex="a1", at="13:00:00")
+    log.remove(2, "via condor_rm (by user anna)", at="14:00:00")
+    ledger = read_ensemble(DAG, log).painter().ledger()
+    done, evicted, removed = observations_of(ledger)
+    assert (done.pool.site, done.wait, done.hours, done.finished) == ("delta", 1.0, 2.0, True)
+    assert (evicted.wait, evicted.hours, evicted.finished) == (0.5, 0.5, False)
+    assert evicted.evicted
+    assert (removed.pool, removed.wait) == (ResourcePool("anvil", "NVIDIA L40S", "a1"), 1.0)
+    assert removed.finished is None
+    assert removed.stopped
+
+
+RECORDED = ("fixtures/first-round", "examples/metl-aws")
+
+
+@pytest.fixture(name="ledger", params=RECORDED)
+def _ledger(request: pytest.FixtureRequest) -> Ledger:
+    return recorded(request.param)
+
+
+@cache
+def recorded(name: str) -> Ledger:
+    is_fixture = name.startswith("fixtures/")
+    return read_dagdir(ROOT / name if is_fixture else shared_path(name)).ledger()
+
+
+def test_counts_of_recorded_ensembles_are_those_of_their_epochs(ledger: Ledger) -> None:
+    assert ledger.as_of is not None
+    profiles = learn_profiles(observations_of(ledger), ledger.as_of)
+    epochs = Counter((e.site, e.gpu) for e in ledger.epochs if e.seconds is not None)
+    assert {(pool.site, pool.gpu): p.epochs for pool, p in profiles.items()} == epochs
+    for pool, profile in profiles.items():
+        there = [
+            e for e in ledger.executions if e.training and (e.site, e.gpu) == (pool.site, pool.gpu)
+        ]
+        assert profile.starts == len(there)
+        assert profile.running == sum(e.outcome is Outcome.IN_FLIGHT for e in there)
+        assert profile.gpus == pytest.approx(mean(e.gpus or 0 for e in there))
+        ends = [(e.start, e.end or ledger.as_of) for e in there]
+        assert profile.slots == max(sum(s <= each < end for s, end in ends) for each, _ in ends)
+
+
+def test_hours_of_recorded_ensembles_by_the_product_limit(ledger: Ledger) -> None:
+    """The mean by Kaplan and Meier's definition, and within it what shrinking may change."""
+    assert ledger.as_of is not None
+    profiles = learn_profiles(observations_of(ledger), ledger.as_of)
+    hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+    for pool, profile in profiles.items():
+        there = [
+            (e.seconds / 3600, e.final)
+            for e in ledger.executions
+            if e.training and (e.site, e.gpu) == (pool.site, pool.gpu) and e.job not in hidden
+        ]
+        ended = sorted({hours for hours, final in there if final})
+        survival, expected, before = 1.0, 0.0, 0.0
+        for each in ended:
+            expected += survival * (each - before)
+            at_risk = sum(hours >= each for hours, _ in there)
+            survival *= 1 - sum(hours == each and final for hours, final in there) / at_risk
+            before = each
+        longest = max(hours for hours, _ in there)
+        expected += survival * (longest - before)
+        value, low, high = hours_of(profile)
+        # What is longer than all that ended goes on for a standard deviation.
+        expected += survival * pstdev([hours for hours, final in there if final])
+        assert value == pytest.approx(expected, rel=0.06)
+        assert low < expected < high
+
+
+def test_waits_and_losses_of_recorded_ensembles(ledger: Ledger) -> None:
+    assert ledger.as_of is not None
+    idle = defaultdict(float)
+    observations = observations_of(ledger)
+    for each in observations:
+        if not each.started:
+            idle[each.pool] += each.wait or 0.0
+    for pool, profile in learn_profiles(observations, ledger.as_of).items():
+        there = [
+            e for e in ledger.executions if e.training and (e.site, e.gpu) == (pool.site, pool.gpu)
+        ]
+        waits = [e.wait / 3600 for e in there if e.wait is not None]
+        assert profile.wait is not None
+        assert profile.wait.samples == len(waits)
+        assert profile.wait.value == pytest.approx((sum(waits) + idle[pool]) / len(waits), rel=0.15)
+        lost = sum(
+            e.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT, Outcome.REMOVED) for e in there
+        )
+        assert profile.epochs <= profile.loss.samples <= profile.epochs + lost
+        share = 1 - profile.epochs / profile.loss.samples
+        assert profile.loss.low < share < profile.loss.high
+        assert profile.loss.value == pytest.approx(share, abs=0.1)
+
+
+# --- no future --------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Observation]:
+    """Executions and waits at a few pools within 100 hours."""
+    pools = (DELTA, ANVIL, ResourcePool("anvil", "A40"))
+    return [
+        Observation(
+            pool=draw(st.sampled_from(pools)),
+            run="r",
+            seen=at(draw(st.integers(1, 100))),
+            hours=draw(st.integers(1, 40)) / 2,
+            wait=draw(st.integers(0, 20)) / 2,
+            finished=draw(st.sampled_from((True, False, None))),
+            started=draw(st.booleans()),
+            evicted=draw(st.booleans()),
+        )
+        for _ in range(draw(st.integers(0, 25)))
+    ]
+
+
+@settings(max_examples=60)
+@given(histories(), histories(), st.integers(1, 100))
+def test_what_is_seen_later_changes_no_profile(
+    past: list[Observation], future: list[Observation], hour: int
+) -> None:
+    past = [each for each in past if each.seen <= at(hour)]
+    later = [
+        replace(each, seen=each.seen + timedelta(hours=hour + each.hours + 20)) for each in future
+    ]
+    assert learn_profiles(past + later, at(hour)) == learn_profiles(past, at(hour))
+
+
+@settings(max_examples=60)
+@given(histories(), st.integers(1, 100))
+def test_how_an_execution_ends_later_changes_no_profile(
+    observations: list[Observation], hour: int
+) -> None:
+    def altered(each: Observation) -> Observation:
+        if each.seen <= at(hour):
+            return each
+        longer = timedelta(hours=3)
+        hours = each.hours + 3 if each.started else each.hours
+        wait = each.wait if each.started else (each.wait or 0.0) + 3
+        return replace(each, seen=each.seen + longer, hours=hours, wait=wait, finished=False)
+
+    changed = [altered(each) for each in observations]
+    assert learn_profiles(changed, at(hour)) == learn_profiles(observations, at(hour))
