@@ -64,6 +64,9 @@ def find_supplies(
         if owner is not None and owner.state not in USABLE:
             excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
             continue
+        if profile.hours is None:
+            excluded.append((pool, "no epoch has completed anywhere yet"))
+            continue
         supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
         if not profile.excluded:
             usable.append(supply)
@@ -83,16 +86,20 @@ def find_supplies(
 
 
 def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
-    """What an epoch takes at a pool in the mean, repeated until one execution completes it."""
+    """What an epoch takes at a pool in the mean, repeated until one execution completes it.
+
+    Of a pool whose hours per epoch are known; waits and transfers that are not count as none.
+    """
     loss = min(profile.loss.value, MOST_LOSS)
     losses = loss / (1 - loss)
     lost_hours = losses * profile.lost_hours
-    training = profile.hours.value + lost_hours
+    training = (profile.hours.value if profile.hours else 0.0) + lost_hours
     # The slot is claimed during the transfer already; GPU-hours are counted from the start.
-    transfers = (1 + losses) * profile.transfer.value
+    transfers = (1 + losses) * (profile.transfer.value if profile.transfer else 0.0)
+    waits = (1 + losses) * (profile.wait.value if profile.wait else 0.0)
     return PoolSupply(
         pool=profile.pool,
-        hours=(1 + losses) * profile.wait.value + transfers + training,
+        hours=waits + transfers + training,
         occupancy=transfers + training,
         gpu_hours=profile.gpus * training,
         slots=slots,

@@ -163,8 +163,9 @@ def test_a_pool_that_loses_all_is_excluded_and_tried_again_later() -> None:
     assert first_probe is not None
     assert at(5.0) < first_probe < at(24.0)
     later = learned(GOOD_ELSEWHERE, executions(DELTA, *[1.0] * 7, finished=False))
-    assert later[DELTA].probe_at is not None
-    assert later[DELTA].probe_at > first_probe
+    later_probe = later[DELTA].probe_at
+    assert later_probe is not None
+    assert later_probe > first_probe
     probing = executions(DELTA, 0.5, finished=None, first=30.0)
     assert learned(GOOD_ELSEWHERE, lost, probing)[DELTA].probe_at is None
     again = executions(DELTA, 3.0, first=30.0)
@@ -279,7 +280,7 @@ def test_hours_of_recorded_ensembles_by_the_product_limit(ledger: Ledger) -> Non
 
 def test_waits_and_losses_of_recorded_ensembles(ledger: Ledger) -> None:
     assert ledger.as_of is not None
-    idle = defaultdict(float)
+    idle: defaultdict[ResourcePool, float] = defaultdict(float)
     observations = observations_of(ledger)
     for each in observations:
         if not each.started:
