@@ -58,7 +58,12 @@ OURS: dict[str, set[str]] = {
         *("metlmon.cli.commands.config", "metlmon.cli.output"),
         "metlmon.cli.json_output.objects",
         *("metlmon.config.settings", "metlmon.model.sites", "metlmon.model.states"),
-        *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
+        *(
+            "metlmon.text.formatting",
+            "metlmon.text.site_lists",
+            "metlmon.eventlog",
+            "metlmon.config.loader",
+        ),
         *(
             "metlmon.errors",
             "metlmon.config.readers",

@@ -234,13 +234,14 @@ def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
     """The expression that keeps a job at its target, for ``requirements =``.
 
     It is the same for all nodes: the target comes from the node's VARS, or, if ``gated``, from the
-    job's MetlSite, which can be edited while the job is idle. Sites in MetlExcluded, likewise, are
-    excluded; a job whose target is one of them may run anywhere else.
+    job's MetlSite, a list of sites that can be edited while the job is idle. Sites in MetlExcluded,
+    likewise, are excluded; a job whose only target is one of them may run anywhere else.
     """
     target = "MY.MetlSite" if gated else f'"$({SITE_VARIABLE})"'
     at_target = f"TARGET.GLIDEIN_ResourceName =?= {target}"
     anywhere = f'{target} == "{ANYWHERE}"'
     if gated:
+        at_target = f'stringListIMember(TARGET.GLIDEIN_ResourceName, {target}, "|")'
         anywhere = f'({anywhere} || stringListIMember({target}, MY.MetlExcluded, "|"))'
     if sites:
         site_list = " || ".join(f'TARGET.GLIDEIN_ResourceName =?= "{site}"' for site in sites)

@@ -507,7 +507,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             option("--value", "priority: the new one", type=int, metavar="N"),
             option(
                 "--to",
-                "send, retarget: where to (send: or dag, as the DAG file says)",
+                "send, retarget: a site, or any of A|B (send: or dag, as the DAG file says)",
                 metavar="SITE",
             ),
             repeated(

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from metlmon.config.settings import Settings
 from metlmon.eventlog import Execute
+from metlmon.text.site_lists import site_list
 
 SiteAndGpu: TypeAlias = tuple[str | None, str | None]
 """Site and GPU model."""
@@ -145,18 +146,24 @@ def normalize_name(name: str) -> str:
 def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool:
     """Does the site's name contain that of another of the normalized ``targets``?"""
     actual = normalize_name(site or "")
-    others = targets - ANY_SITE_TARGETS - POOL_TARGETS - {normalize_name(target)}
+    others = targets - ANY_SITE_TARGETS - POOL_TARGETS - set(_wanted(target))
     return any(name in actual for name in others)
 
 
 def misses_target(target: str, site: str | None, targets: Set[str]) -> bool:
     """Does the target of a job exclude the site where it ran?
 
-    A pool-wide target only excludes the sites of the DAG's other ``targets`` (normalized).
+    A target may list several sites. A pool-wide one only excludes the sites of the DAG's other
+    ``targets`` (normalized).
     """
     if not site:
         return False
-    wanted, actual = normalize_name(target), normalize_name(site)
-    if wanted in ANY_SITE_TARGETS or wanted in actual or actual in wanted:
+    wanted, actual = _wanted(target), normalize_name(site)
+    if any(name in ANY_SITE_TARGETS or name in actual or actual in name for name in wanted):
         return False
-    return wanted not in POOL_TARGETS or names_other_target(target, site, targets)
+    return POOL_TARGETS.isdisjoint(wanted) or names_other_target(target, site, targets)
+
+
+def _wanted(target: str) -> list[str]:
+    """The normalized sites that a target lists."""
+    return [normalize_name(name) for name in site_list(target)]

@@ -63,6 +63,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import DagRow, JobRow, Status
 from metlmon.text.formatting import plain
+from metlmon.text.site_lists import site_list
 
 WORKER_ACTIONS: Final = {
     PoolAction.HOLD: "hold",
@@ -345,7 +346,7 @@ class PoolClient:
             name, attribute, value = "priority", "priority", request.value
             edit = self._connection.priority
         else:
-            if (refusal := _retarget_refusal(job)) is not None:
+            if (refusal := _retarget_refusal(job, request.site or "")) is not None:
                 return result(ResultCode.BAD_STATE, refusal)
             name, attribute, value = "MetlSite", "site", (request.site or "").strip()
             edit = self._connection.place
@@ -486,12 +487,14 @@ def _owner_text(job: QueueJob, user: str) -> str:
     return f"the job belongs to {job.owner}, you are {user}"
 
 
-def _retarget_refusal(job: QueueJob) -> str | None:
-    """Why the job cannot be sent to another site."""
+def _retarget_refusal(job: QueueJob, site: str) -> str | None:
+    """Why the job cannot be sent to another site, or to the sites of a list."""
     if job.status != IDLE:
         return f"it is {STATUS_NAMES.get(job.status, 'not idle')} in the queue: only idle jobs go"
     if job.site is None or not job.by_site:
         return "its requirements do not look at MetlSite: it would not go there"
+    if len(site_list(site)) > 1 and not job.by_site_list:
+        return "its requirements compare MetlSite with one site, not with a list"
     return None
 
 

@@ -1,9 +1,10 @@
-"""How a job's ClassAd excludes sites: a clause of its Requirements, or its MetlExcluded.
+"""How a job's ClassAd names sites: those of MetlSite, and those that it excludes.
 
-metlmon's own submit files let Requirements refer to the attribute MetlExcluded, a string list. In
-other jobs a clause is appended to Requirements, which is recognised, and removed again, by its
-form. Pure; imported by :mod:`metlmon.pool.worker`. Manual: "ClassAd Mechanism > Built-in
-Functions" (stringListIMember), "Matchmaking with ClassAds".
+metlmon's own submit files let Requirements refer to the attributes MetlSite and MetlExcluded,
+string lists (in older submit files MetlSite is one site). In other jobs a clause is appended to
+Requirements, which is recognised, and removed again, by its form. Pure; imported by
+:mod:`metlmon.pool.worker`. Manual: "ClassAd Mechanism > Built-in Functions" (stringListIMember),
+"Matchmaking with ClassAds".
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from metlmon.pool.protocol import SITE
+from metlmon.text.site_lists import SEPARATOR, joined, site_list
 
 ATTRIBUTE: Final = "MetlExcluded"
 """The job's attribute with the excluded sites."""
 
-SEPARATOR: Final = "|"
-"""Between the sites of a list; names may contain commas and blanks."""
+_SITE_LIST: Final = re.compile(
+    r"stringListIMember\(\s*TARGET\.GLIDEIN_ResourceName\s*,\s*MY\.MetlSite\s*,", re.IGNORECASE
+)
 
 _REFERENCE: Final = re.compile(r"\bMetlExcluded\b", re.IGNORECASE)
 
@@ -33,16 +36,6 @@ _CLAUSE: Final = re.compile(
 def can_exclude(site: str) -> bool:
     """Whether the name can be quoted in a ClassAd, and listed in a submit file."""
     return bool(SITE.fullmatch(site)) and site.isprintable() and SEPARATOR not in site
-
-
-def site_list(text: str) -> tuple[str, ...]:
-    """The sites of a list, as in MetlExcluded."""
-    return tuple(filter(None, (name.strip() for name in text.split(SEPARATOR))))
-
-
-def joined(sites: Iterable[str]) -> str:
-    """The sites as a list."""
-    return SEPARATOR.join(sites)
 
 
 def refers_to_list(requirements: str) -> bool:
@@ -65,6 +58,14 @@ def with_clause(requirements: str, sites: Iterable[str]) -> str:
         return before
     member = f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{names}", "{SEPARATOR}")'
     return f"({before}) && ({member} =!= true)"
+
+
+def matches_site_list(requirements: str) -> bool:
+    """Whether the requirements, of a job or in a submit file, accept any site listed in MetlSite.
+
+    Those of submit files that an earlier metlmon wrote compare MetlSite with one site.
+    """
+    return _SITE_LIST.search(requirements) is not None
 
 
 def submit_line(site: str) -> str:

@@ -22,7 +22,7 @@ from typing import Final
 from metlmon.jobfiles.gate_files import LONGEST, read_stopped
 from metlmon.live.feed import Feed
 from metlmon.live.file_access import draft_name, remove_stale_drafts
-from metlmon.pool.exclusion import can_exclude, joined, site_list
+from metlmon.pool.exclusion import can_exclude, matches_site_list
 from metlmon.pool.protocol import SITE
 from metlmon.pool.queue_checks import NO_GATE, NO_RETRY
 from metlmon.pool.types import (
@@ -37,11 +37,16 @@ from metlmon.pool.types import (
 )
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import plain
+from metlmon.text.site_lists import joined, site_list
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Uuids and node names that can be part of a file name."""
 
 STOP_TAKEN: Final = "the gate has met it: metlmon continue resumes from the checkpoint"
+
+ONE_SITE: Final = (
+    "its submit file takes one site: an earlier metlmon wrote it, or its requirements were changed"
+)
 
 NO_SITE: Final = "a site's name is one line without quotes, $ and backslash"
 
@@ -304,6 +309,9 @@ def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> Actio
         text = redact_secrets("it was stopped before" + (f": {reason}" if reason else ""))
         is_stop = request.act in (PoolAction.STOP, PoolAction.STOP_NOW)
         return ActionResult(run.id, ResultCode.ALREADY if is_stop else ResultCode.BAD_STATE, text)
+    sites = site_list(request.site or "")
+    if len(sites) > 1 and not takes_site_lists(feed, run.uuid):
+        return ActionResult(run.id, ResultCode.BAD_STATE, ONE_SITE)
     if request.act is PoolAction.STOP_NOW and run.jobs and _has_no_retry(feed, run):
         return ActionResult(run.id, ResultCode.BAD_STATE, NO_RETRY)
     if request.dry:
@@ -314,6 +322,23 @@ def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> Actio
     if request.act is PoolAction.SEND and request.site == AS_THE_DAG_SAYS:
         return _delete(directory, run, file)
     return _write(directory, request, run, file)
+
+
+def takes_site_lists(feed: Feed, run: str) -> bool:
+    """Whether the submit file of the run's next epochs accepts any site of a list.
+
+    ``run``: its key. Reads the file: not for the UI thread.
+    """
+    view = feed.run_view(run)
+    epochs = view.epochs if view is not None else ()
+    node = feed.node_row((epochs[-1].in_dag, epochs[-1].node)) if epochs else None
+    if node is None or node.submit is None:
+        return False
+    try:
+        content = read_file((feed.dagdir / node.dag).parent, node.submit)
+    except OSError:
+        return False
+    return matches_site_list((content or b"").decode("utf-8", "replace"))
 
 
 def _check_files(directory: Path, run: RunTarget) -> ActionResult:

@@ -97,9 +97,10 @@ class QueueJob(Struct, frozen=True):
     from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
     [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
-    Requirements refer to MetlSite. ``excluded``: the sites that metlmon excluded; ``by_list``:
-    whether its Requirements refer to MetlExcluded, a list of these. ``removal_policy``
-    [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it may run in.
+    Requirements refer to MetlSite, ``by_site_list``: as a list of sites. ``excluded``: the sites
+    that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a list of
+    these. ``removal_policy`` [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it
+    may run in.
     """
 
     cluster: int
@@ -124,6 +125,7 @@ class QueueJob(Struct, frozen=True):
     arguments: str | None = None
     site: str | None = None
     by_site: bool = False
+    by_site_list: bool = False
     removal_policy: str | None = None
     excluded: tuple[str, ...] = ()
     by_list: bool = False

@@ -42,6 +42,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import DagRow, RunRow
 from metlmon.text.formatting import plain
+from metlmon.text.site_lists import site_list
 
 LAST: Final = "its last epoch is under way: nothing comes after it"
 NOT_ASKED: Final = "nothing is asked of it that could be taken back"
@@ -153,13 +154,15 @@ def with_site(preview: ActionPreview, site: str) -> ActionPreview:
 def unknown_site(site: str, sites: Iterable[SiteInfo], named: Iterable[str]) -> str | None:
     """The message that the collector does not know the site, with similar names.
 
-    None if it knows the site, if it knows no site at all, and for a site that is ``named`` in the
-    DAG or by past jobs. Case is ignored, as in ClassAd comparisons.
+    None if it knows the site, or each of a list, if it knows no site at all, and for a site that is
+    ``named`` in the DAG or by past jobs. Case is ignored, as in ClassAd comparisons.
     """
     names = [info.name for info in sites]
     known = {name.casefold() for name in (*names, *named)}
-    if not names or site in (ANYWHERE, AS_THE_DAG_SAYS) or site.casefold() in known:
+    unknown = [name for name in site_list(site) if name.casefold() not in known]
+    if not names or site in (ANYWHERE, AS_THE_DAG_SAYS) or not unknown:
         return None
+    site = unknown[0]
     suggestions = get_close_matches(site, names, MAX_NAMES, SIMILARITY) or names[:MAX_NAMES]
     listed = ", ".join(plain(name, 60) for name in suggestions)
     return f"the collector knows no site {plain(site, 60)}; it knows {listed}" + (

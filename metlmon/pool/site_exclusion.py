@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metlmon.model.states import ALIVE, State
-from metlmon.pool.exclusion import SEPARATOR, can_exclude, submit_line
+from metlmon.pool.exclusion import can_exclude, submit_line
 from metlmon.pool.gate_requests import NO_SITE, exclusion_file
 from metlmon.pool.queue_checks import jobs_missing, missing_queue_reason, owner_mismatch, target
 from metlmon.pool.types import (
@@ -23,6 +23,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import JobRow, Status
 from metlmon.text.formatting import count, plain
+from metlmon.text.site_lists import SEPARATOR
 
 NOTHING: Final = "no site is selected"
 NO_NAME: Final = f"{NO_SITE}, and without {SEPARATOR}"

@@ -41,6 +41,7 @@ from metlmon.pool.protocol import (
     encodable,
 )
 from metlmon.redact import redact_secrets
+from metlmon.text.site_lists import joined, site_list
 
 LONGEST_TEXT: Final = 4096
 """Characters used of a text attribute; jobs can set texts of megabytes."""
@@ -145,6 +146,7 @@ def queue_job(ad: Any) -> QueueJob | None:
     return QueueJob(
         **values,
         by_site=by_site,
+        by_site_list=by_site and exclusion.matches_site_list(requirements),
         excluded=tuple(encodable(site) for site in _excluded_sites(ad)),
         by_list=exclusion.refers_to_list(requirements),
         removal_policy=_policy(ad.get(PERIODIC_REMOVE)),
@@ -164,7 +166,7 @@ def _excluded_sites(ad: Any) -> tuple[str, ...]:
     requirements = str(ad.get(REQUIREMENTS))
     if exclusion.refers_to_list(requirements):
         sites = ad.get(exclusion.ATTRIBUTE)
-        return exclusion.site_list(sites) if isinstance(sites, str) else ()
+        return site_list(sites) if isinstance(sites, str) else ()
     return exclusion.sites_of_clause(requirements)
 
 
@@ -311,7 +313,7 @@ class Pool:
             sites = [name for name in _excluded_sites(ad) if name.lower() != site.lower()]
             sites += [site] * excluded
             if exclusion.refers_to_list(requirements):
-                self._edit(cluster, proc, exclusion.ATTRIBUTE, f'"{exclusion.joined(sites)}"')
+                self._edit(cluster, proc, exclusion.ATTRIBUTE, f'"{joined(sites)}"')
             else:
                 self._edit(cluster, proc, REQUIREMENTS, exclusion.with_clause(requirements, sites))
 

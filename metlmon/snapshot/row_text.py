@@ -27,6 +27,7 @@ from metlmon.text.formatting import (
     ordinal,
     plain,
 )
+from metlmon.text.site_lists import site_list
 
 MAX_NAME: Final = 60
 MAX_REASON: Final = 400
@@ -287,7 +288,9 @@ def gate_sentences(row: RunRow) -> list[str]:
     elif gate.pause_requested is not None:
         sentences.append(_request_text("pauses", row))
     if gate.target is not None:
-        sentences.append(f"sends its next epochs to {plain(gate.target, MAX_SITE)}")
+        sentences.append(
+            f"sends its next epochs to {plain(' or '.join(site_list(gate.target)), MAX_SITE)}"
+        )
     return sentences
 
 

@@ -204,7 +204,7 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
         '\nrequirements = ((((MY.MetlSite == "any" || '
         'stringListIMember(MY.MetlSite, MY.MetlExcluded, "|")) && '
         '(TARGET.GLIDEIN_ResourceName =?= "A" || TARGET.GLIDEIN_ResourceName =?= "B")) || '
-        "TARGET.GLIDEIN_ResourceName =?= MY.MetlSite) && "
+        'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlSite, "|")) && '
         'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlExcluded, "|") =!= true)\n'
     ) in text
     listed = "\ninclude command : grep -shm1 ^metlmon_excluded placement/$(metlmon_dag).excluded\n"

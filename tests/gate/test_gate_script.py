@@ -133,6 +133,15 @@ def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path) -> 
     assert os.listdir(placed.parent) == [placed.name], "what is there stays, and nothing new comes"
 
 
+def test_the_next_epochs_are_sent_to_any_of_several_sites(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("target", "Delta-GPU|SDSC PRP\n")
+    assert dagdir.asks(2) == GO
+    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
+    assert placed.read_text() == "ResourceName = Delta-GPU|SDSC PRP\n"
+    assert dagdir.log == []
+
+
 def test_a_retry_does_not_go_where_its_run_is_no_longer_sent(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")

@@ -131,6 +131,8 @@ def test_two_models_in_one_job_are_reported_together() -> None:
         ("ospool", "Expanse-GPU", True),
         ("bridges2", "Bridges-2-GPU", False),
         ("", "Delta-GPU", False),
+        ("Bridges2-GPU|Delta-GPU", "Delta-GPU", False),
+        ("Bridges2-GPU|Expanse-GPU", "Delta-GPU", True),
     ],
 )
 def test_off_target(target: str, where: str, off: bool) -> None:

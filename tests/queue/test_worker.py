@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from metlmon.authoring.runs import requirements
 from metlmon.pool import exclusion
 from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.worker import (
@@ -174,6 +175,24 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
     without = queue_job({**AD, "Requirements": requirements})
     assert without is not None
     assert (without.site, without.by_site) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("requirements", "by_site_list"),
+    [
+        (requirements((), gated=True), True),
+        ('stringlistimember(TARGET.GLIDEIN_ResourceName,MY.MetlSite,"|")', True),
+        # As metlmon wrote them before sites could be listed.
+        ('(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)', False),
+        ('stringListIMember(MY.MetlSite, MY.MetlExcluded, "|")', False),
+    ],
+)
+def test_a_job_goes_by_a_list_of_sites_where_its_requirements_match_one(
+    requirements: str, by_site_list: bool
+) -> None:
+    job = queue_job({**AD, "Requirements": requirements, "MetlSite": "delta"})
+    assert job is not None
+    assert (job.by_site, job.by_site_list) == (True, by_site_list)
 
 
 class Expression:
