@@ -25,6 +25,7 @@ from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
+from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
@@ -57,7 +58,9 @@ def with_queue(reader: DagdirReader) -> tuple[Feed, PoolClient]:
     session = Session(reader)
     connection = PoolConnection()
     queue = QueuePoller(session, connection)
-    return cast(Feed, QueueFeed(session, queue)), PoolClient(session, connection, queue)
+    annexes = AnnexPoller(lambda: queue.snapshot, connection)
+    feed = cast(Feed, QueueFeed(session, queue, annexes))
+    return feed, PoolClient(session, connection, queue, annexes=annexes)
 
 
 def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:

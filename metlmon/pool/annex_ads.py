@@ -1,12 +1,13 @@
 """Ads of annexes as records: the requests of the schedd, and the slots of a collector.
 
-Runs in the worker process (:mod:`metlmon.pool.worker`). Pure. Attributes of a request are what
+Runs in the worker process (:mod:`metlmon.pool.worker`). Attributes of a request are what
 ``htcondor_cli/annex_create.py`` submits; most of its numbers are strings.
 """
 
 from __future__ import annotations
 
 import re
+import socket
 from typing import Any, Final
 
 from metlmon.pool.annex_types import AnnexAd, AnnexGeneration, AnnexRequest, AnnexSlotType
@@ -16,6 +17,9 @@ NEW_SINCE: Final = (25, 14)
 """The first version whose ``htcondor annex create`` is of the new generation."""
 
 LONGEST_NAME: Final = 200
+
+COLLECTOR_PORT: Final = 9618
+CONNECTION_SECONDS: Final = 3.0
 
 REQUESTS: Final = (
     "hpc_annex_name isnt undefined",
@@ -76,17 +80,19 @@ def annex_request(ad: Any) -> AnnexRequest | None:
 
 def annex_slot(ad: Any) -> AnnexAd | None:
     """A slot's ad as a record, or None if it lacks the annex's name or a type."""
-    annex, name = _text(ad, "AnnexName"), _text(ad, "Name")
+    annex = _text(ad, "AnnexName")
+    slot, _, node = _text(ad, "Name").partition("@")
     try:
         slot_type = AnnexSlotType(_text(ad, "SlotType"))
     except ValueError:
         return None
-    if not annex or not name:
+    if not annex or not slot:
         return None
     total = "TotalSlot" if slot_type is AnnexSlotType.PARTITIONABLE else ""
     return AnnexAd(
         annex=annex,
-        node=name.partition("@")[2] or name,
+        slot=slot,
+        node=node,
         slot_type=slot_type,
         host=_text(ad, "Machine"),
         request_id=_text(ad, "hpc_annex_request_id"),
@@ -101,6 +107,20 @@ def annex_slot(ad: Any) -> AnnexAd | None:
         site=_text(ad, "GLIDEIN_ResourceName"),
         identity=_text(ad, "AuthenticatedIdentity"),
     )
+
+
+def connection_error(collector: str) -> str | None:
+    """Why no connection to a collector is possible, None if it accepts one."""
+    found = re.match(r"<?([^:?<>]+)(?::(\d{1,5}))?", collector)
+    if found is None:
+        return "no address"
+    try:
+        socket.create_connection(
+            (found[1], int(found[2] or COLLECTOR_PORT)), CONNECTION_SECONDS
+        ).close()
+    except (OSError, OverflowError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return None
 
 
 def gpu_model(ad: Any) -> str | None:

@@ -68,7 +68,8 @@ class AnnexAd(Struct, frozen=True, kw_only=True):
     """The ad of a slot that belongs to an annex.
 
     ``annex`` [AnnexName]: names of annexes are compared without case. ``request_id``: empty if it
-    advertises none. ``node``: identifies its startd [Name, after "@"]; ``host`` [Machine].
+    advertises none. ``slot``, ``node`` [Name, before and after "@"]: the latter identifies its
+    startd; ``host`` [Machine].
     ``started_at``, ``stops_at`` [DaemonStartTime, DaemonStopTime] and ``heard_at``
     [LastHeardFrom]: seconds since the epoch. ``cpus``, ``gpus``: of a partitionable slot all of
     the node [TotalSlotGPUs], of others those of the slot itself; None if it advertises none. An
@@ -79,6 +80,7 @@ class AnnexAd(Struct, frozen=True, kw_only=True):
     """
 
     annex: str
+    slot: str
     node: str
     slot_type: AnnexSlotType
     host: str = ""

@@ -20,6 +20,8 @@ from msgspec.structs import replace
 from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
 from metlmon.pool import gate_requests, submission
+from metlmon.pool.annex_poller import AnnexPoller
+from metlmon.pool.annex_types import AnnexAnswer
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
@@ -96,7 +98,8 @@ class FeedAndPool(Struct, frozen=True):
 class PoolClient:
     """Actions on the jobs, DAGs and runs of one dagdir.
 
-    ``queue_snapshot`` and ``previews`` use known data only, and may be called from the event loop.
+    ``queue_snapshot``, ``annex_answer`` and ``previews`` use known data only, and may be called
+    from the event loop.
     The other methods wait for the schedd: they must be called in a thread, and raise PoolError.
 
     ``feed`` None: there is no dagdir yet; only ``where``, ``sites`` and ``submit_dag`` work.
@@ -110,6 +113,7 @@ class PoolClient:
         connection: PoolConnection | None = None,
         queue: QueuePoller | None = None,
         *,
+        annexes: AnnexPoller | None = None,
         refusal: str | None = None,
     ) -> None:
         self._feed = feed
@@ -118,7 +122,18 @@ class PoolClient:
             queue = QueuePoller(feed, self._connection)
         self.queue = queue
         """To be passed to :class:`metlmon.pool.poller.QueueFeed`, which starts and stops it."""
+        self._annexes = annexes
         self._refusal = refusal
+
+    @property
+    def annex_answer(self) -> AnnexAnswer:
+        """What schedd and collectors last answered about annexes."""
+        return self._annexes.answer if self._annexes is not None else AnnexAnswer(is_pending=True)
+
+    def query_annexes_soon(self) -> None:
+        """Ask about annexes now, in the poller's thread: somebody looks at them."""
+        if self._annexes is not None:
+            self._annexes.query_soon()
 
     @property
     def queue_snapshot(self) -> QueueSnapshot:
@@ -200,6 +215,8 @@ class PoolClient:
     def close(self) -> None:
         """End threads and processes; returns when they have ended."""
         self._connection.close()
+        if self._annexes is not None:
+            self._annexes.stop()
         if self.queue is not None:
             self.queue.stop()
 

@@ -21,16 +21,20 @@ from typing import IO, Any, Final
 import msgspec
 from msgspec import UNSET
 
+from metlmon.pool.annex_types import AnnexAd, AnnexQueue
 from metlmon.pool.protocol import Answer, QueueJob, ScheddInfo, Slot, SubmitOptions
 from metlmon.pool.types import PoolError, SiteInfo
 
-ANSWER_SECONDS: Final = {"submit_dag": 120.0, "where": 30.0}
+ANSWER_SECONDS: Final = {"submit_dag": 120.0, "where": 30.0, "annex_ads": 10.0}
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations.
 
 HTCondor's own time-outs are 20 s per step; a DAG of a hundred thousand nodes takes a while to
 check before it is submitted.
 """
+
+COLLECTOR_OPERATIONS: Final = {"sites": "the collector", "annex_ads": "the annex collector"}
+"""Operations that wait for a collector, and its name in messages."""
 
 CHANGING: Final = frozenset({"act", "priority", "place", "exclude", "submit_dag"})
 """Operations that change something in the pool."""
@@ -59,6 +63,9 @@ HINTS: Final = {
     "(CONDOR_CONFIG names the configuration)",
     "no-answer": "the schedd does not answer: is it running, and may this machine reach it?",
     "no-collector": "the collector does not answer: does CONDOR_HOST name it?",
+    "no-annex-collector": "the annex collector does not answer: does ANNEX_COLLECTOR name it?",
+    "annex-collector-refused": "the annex collector does not let you read: its administrator can "
+    "grant READ access, or a token",
     "refused": "the schedd refused: it may not have authenticated you "
     "(SEC_CLIENT_AUTHENTICATION_METHODS in the configuration says how it can)",
     "root": "root may not submit: HTCondor runs no job as root, so become the user whose DAG it is",
@@ -163,6 +170,15 @@ class PoolConnection:
             for name, gpus in sorted(slots.items())
         )
 
+    def annex_queue(self) -> AnnexQueue:
+        """All requests for annexes in the queue, and what the configuration says about annexes."""
+        queue: AnnexQueue = self._call(AnnexQueue, "annex_queue")
+        return queue
+
+    def annex_ads(self, collector: str, names: Sequence[str]) -> tuple[AnnexAd, ...]:
+        """The slots of the annexes with these names, from the collector at this address."""
+        return tuple(self._call(list[AnnexAd], "annex_ads", collector, names))
+
     def submit_dag(self, directory: Path, file: str, options: SubmitOptions) -> int:
         """Submit a DAG; returns DAGMan's cluster.
 
@@ -230,7 +246,8 @@ class PoolConnection:
         if line is None:
             self._stop_worker(graceful=False)
             doubt = "; whether it was done will show in the log" * (operation in CHANGING)
-            raise PoolUnreachable(f"the schedd gave no answer in {seconds:.0f} s{doubt}")
+            daemon = COLLECTOR_OPERATIONS.get(operation, "the schedd")
+            raise PoolUnreachable(f"{daemon} gave no answer in {seconds:.0f} s{doubt}")
         try:
             return msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:

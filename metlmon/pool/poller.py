@@ -15,6 +15,7 @@ from metlmon.errors import describe_error
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
+from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.queue_checks import (
@@ -27,14 +28,15 @@ from metlmon.pool.queue_checks import (
     differences,
     is_dagman_of,
 )
-from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
+from metlmon.pool.types import (
+    LONGEST_PAUSE,
+    QUERY_SECONDS,
+    PoolError,
+    QueueJob,
+    QueueSnapshot,
+    ScheddInfo,
+)
 from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow
-
-QUERY_SECONDS: Final = 30.0
-"""Shortest interval: each query makes the shared schedd scan its whole queue."""
-
-LONGEST_PAUSE: Final = 600.0
-"""Limit of the doubling pause after errors, or if the schedd has none of the jobs."""
 
 SOON_SECONDS: Final = 2.0
 """Pause after an action: the schedd takes about that long to show its effect."""
@@ -328,9 +330,10 @@ class QueueFeed:
     has no queue data: the queue has no history.
     """
 
-    def __init__(self, feed: Feed, poller: QueuePoller) -> None:
+    def __init__(self, feed: Feed, poller: QueuePoller, annexes: AnnexPoller | None = None) -> None:
         self._feed = feed
         self._poller = poller
+        self._annexes = annexes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._feed, name)
@@ -343,23 +346,35 @@ class QueueFeed:
     def start(self, notify: Callable[[Snapshot], None]) -> None:
         """Start reading and polling.
 
-        ``notify`` is also called in the poller's thread, when a query changed the warnings.
+        ``notify`` is also called in the pollers' threads, when a query changed the warnings, or
+        after an answer about annexes.
         """
         shown: tuple[object, ...] = ((), None)
 
         def on_query() -> None:
             nonlocal shown
+            if self._annexes is not None:
+                self._annexes.follow_queue()
             current = notices(self._poller.lasting_discrepancies), self._poller.silence_warning
             latest = self.latest
             if latest is not None and current != shown:
                 shown = current
                 notify(replace(latest, changed=frozenset()))
 
+        def on_answer() -> None:
+            latest = self.latest
+            if latest is not None:
+                notify(replace(latest, changed=frozenset()))
+
         self._feed.start(lambda snapshot: notify(self._with_warnings(snapshot)))
+        if self._annexes is not None:
+            self._annexes.start(on_answer)
         self._poller.start(on_query)
 
     def stop(self) -> None:
         """Stop reading and polling."""
+        if self._annexes is not None:
+            self._annexes.stop()
         self._poller.stop()
         self._feed.stop()
 

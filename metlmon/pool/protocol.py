@@ -64,6 +64,8 @@ class ErrorKind(StrEnum):
     NO_SCHEDD = "no-schedd"
     NO_ANSWER = "no-answer"
     NO_COLLECTOR = "no-collector"
+    NO_ANNEX_COLLECTOR = "no-annex-collector"
+    ANNEX_COLLECTOR_REFUSED = "annex-collector-refused"
     REFUSED = "refused"
     ROOT = "root"
     REQUEST = "request"

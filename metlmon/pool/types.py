@@ -18,6 +18,12 @@ from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.types import JobRow, RunRow
 
+QUERY_SECONDS: Final = 30.0
+"""Shortest interval: each query makes the shared schedd scan its whole queue."""
+
+LONGEST_PAUSE: Final = 600.0
+"""Limit of the doubling pause after errors, or if the schedd has none of the jobs."""
+
 
 class PoolError(Exception):
     """A pool operation failed.

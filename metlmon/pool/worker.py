@@ -347,10 +347,17 @@ class Pool:
         from classad2 import quote
 
         constraint = " || ".join(f"AnnexName == {quote(name)}" for name in names) or "false"
-        with self._translating_errors(ErrorKind.NO_COLLECTOR):
+        try:
             ads = self._api.Collector(collector).query(
                 self._api.AdType.Startd, constraint, annex_ads.SLOT_ATTRIBUTES
             )
+        except self._api.HTCondorException:
+            # The exception is the same if nobody listens and if we may not read.
+            error = annex_ads.connection_error(collector)
+            if error is None:
+                raise WorkerFailure(ErrorKind.ANNEX_COLLECTOR_REFUSED, collector) from None
+            text = f"{collector}: {error}"
+            raise WorkerFailure(ErrorKind.NO_ANNEX_COLLECTOR, text) from None
         slots = map(annex_ads.annex_slot, ads)
         return [slot for slot in slots if slot is not None]
 

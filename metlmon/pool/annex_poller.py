@@ -1,0 +1,212 @@
+"""Asks the schedd for requests for annexes, and their collectors for slots.
+
+Follows the queue's polling, and never asks more often. A collector has a worker process of its
+own, so that one that does not answer delays neither the queue nor the actions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from metlmon.errors import describe_error
+from metlmon.pool.annex_types import (
+    AnnexAd,
+    AnnexAnswer,
+    AnnexCollector,
+    AnnexJob,
+    AnnexQueue,
+    AnnexRequest,
+)
+from metlmon.pool.connection import PoolConnection, PoolUnreachable
+from metlmon.pool.queue_checks import user_name
+from metlmon.pool.types import LONGEST_PAUSE, QUERY_SECONDS, PoolError, QueueSnapshot
+
+MOST_COLLECTORS: Final = 4
+MOST_NAMES: Final = 200
+
+
+class AnnexPoller:
+    """The annexes of the ensemble whose jobs are in the queue snapshots of ``queue``.
+
+    Asks in a thread between :meth:`start` and :meth:`stop`, when :meth:`follow_queue` or
+    :meth:`query_soon` were called, and in the caller's thread in :meth:`query`, which blocks.
+    ``connection``: for the schedd, shared with the queue's poller; ``collectors``: for collectors
+    only, closed by :meth:`stop`.
+    """
+
+    def __init__(
+        self,
+        queue: Callable[[], QueueSnapshot],
+        connection: PoolConnection,
+        collectors: PoolConnection | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._queue = queue
+        self._connection = connection
+        self._collectors = collectors or PoolConnection()
+        self._now = now
+        self._answer = AnnexAnswer(is_pending=True)
+        self._ads: dict[str, tuple[AnnexAd, ...]] = {}
+        self._configured = AnnexQueue()
+        self._next_query = 0.0
+        self._query_lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def answer(self) -> AnnexAnswer:
+        """The latest answer."""
+        return self._answer
+
+    # --- the thread ---------------------------------------------------------------------
+
+    def start(self, on_answer: Callable[[], None]) -> None:
+        """Start the thread, which calls ``on_answer`` after every query."""
+        self._thread = threading.Thread(
+            target=self._run, args=(on_answer,), name="metlmon-annexes", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, also while it waits for a collector."""
+        self._stop.set()
+        self._wake.set()
+        self._collectors.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+
+    def follow_queue(self) -> None:
+        """After a query of the queue: ask for annexes, too, if it is time."""
+        if self.is_due():
+            self._wake.set()
+
+    def query_soon(self) -> None:
+        """Ask now, in the thread: somebody looks at the annexes."""
+        self._next_query = 0.0
+        self._wake.set()
+
+    def is_due(self) -> bool:
+        """Whether to ask again.
+
+        As often as the queue while there are annexes; else every ten minutes, or when a job
+        targets one.
+        """
+        is_first_target = not self._answer.collectors and any(_annex_jobs(self._queue()))
+        return self._now() >= self._next_query or is_first_target
+
+    def _run(self, on_answer: Callable[[], None]) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._stop.is_set():
+                return
+            try:
+                self.query()
+            except Exception as error:  # An uncaught one would be printed on the screen.
+                self._answer = replace(
+                    self._answer, error=describe_error("asking failed", error), is_pending=False
+                )
+            if not self._stop.is_set():
+                on_answer()
+
+    # --- queries ------------------------------------------------------------------------
+
+    def query(self) -> AnnexAnswer:
+        """Ask now and wait for the answer, which may have errors."""
+        with self._query_lock:
+            queue = self._queue()
+            jobs = _annex_jobs(queue)
+            answer = self._answer
+            try:
+                if queue.error is not None:
+                    # Do not wait a second time for a schedd that does not answer.
+                    raise PoolError(queue.error)
+                self._configured = self._connection.annex_queue()
+                answer = replace(answer, queried_at=self._now(), error=None)
+            except PoolError as error:
+                answer = replace(answer, error=str(error))
+            configured = self._configured
+            answer = replace(
+                answer,
+                requests=_requests_of(configured.requests, queue, jobs),
+                jobs=jobs,
+                generation=configured.generation if answer.queried_at is not None else None,
+                is_pending=False,
+            )
+            names = _names(answer.requests, jobs)
+            addresses = _addresses(configured, answer.requests, user_name(queue.user or ""))
+            known = {collector.address: collector for collector in answer.collectors}
+            asked = tuple(
+                self._ask(known.get(address) or AnnexCollector(address=address), names)
+                for address in (addresses if names else ())
+            )
+            answer = replace(answer, collectors=asked, ads=self._all_ads(asked))
+            pause = QUERY_SECONDS if names else LONGEST_PAUSE
+            self._next_query = self._now() + pause
+            self._answer = answer
+            return answer
+
+    def _ask(self, collector: AnnexCollector, names: Sequence[str]) -> AnnexCollector:
+        """Ask a collector; its earlier slots stay if it does not answer."""
+        try:
+            self._ads[collector.address] = self._collectors.annex_ads(collector.address, names)
+        except PoolUnreachable as error:
+            return replace(collector, error=f"{error} ({collector.address})")
+        except PoolError as error:
+            return replace(collector, error=str(error))
+        return replace(collector, answered_at=self._now(), error=None)
+
+    def _all_ads(self, collectors: Iterable[AnnexCollector]) -> tuple[AnnexAd, ...]:
+        """The slots of all collectors; each once, although two may be addresses of one."""
+        slots = {
+            (ad.annex, ad.node, ad.slot): ad
+            for collector in collectors
+            for ad in self._ads.get(collector.address, ())
+        }
+        return tuple(slots[key] for key in sorted(slots))
+
+
+def _annex_jobs(queue: QueueSnapshot) -> tuple[AnnexJob, ...]:
+    """The jobs of a queue snapshot that target an annex."""
+    return tuple(
+        AnnexJob(job.cluster, job.proc, job.annex, job.status) for job in queue.jobs if job.annex
+    )
+
+
+def _requests_of(
+    requests: Iterable[AnnexRequest], queue: QueueSnapshot, jobs: Iterable[AnnexJob]
+) -> tuple[AnnexRequest, ...]:
+    """The requests that concern an ensemble, in the order of the queue."""
+    owners = {job.owner for job in (*queue.jobs, *queue.dagmans)} | {user_name(queue.user or "")}
+    targets = {job.annex.casefold() for job in jobs}
+    found = (
+        request
+        for request in requests
+        if request.owner in owners - {""} or request.name.casefold() in targets
+    )
+    return tuple(sorted(found, key=lambda request: (request.cluster, request.proc)))
+
+
+def _names(requests: Iterable[AnnexRequest], jobs: Iterable[AnnexJob]) -> list[str]:
+    """The names of annexes to ask for, without regard to case."""
+    names = {name.casefold(): name for name in (job.annex for job in jobs)}
+    names.update({request.name.casefold(): request.name for request in requests})
+    return sorted(names.values())[:MOST_NAMES]
+
+
+def _addresses(queue: AnnexQueue, requests: Iterable[AnnexRequest], user: str) -> list[str]:
+    """The collectors to ask: that of ANNEX_COLLECTOR and of our own requests, else the pool's.
+
+    A request of somebody else must not decide which hosts this process connects to.
+    """
+    addresses = dict.fromkeys(
+        [queue.collector, *(request.collector for request in requests if request.owner == user)]
+    )
+    found = [address for address in addresses if address]
+    return (found or [queue.pool_collector] * bool(queue.pool_collector))[:MOST_COLLECTORS]

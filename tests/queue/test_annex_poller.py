@@ -1,0 +1,242 @@
+"""When schedd and collectors are asked about annexes, and what is made of their answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from metlmon.pool.annex_poller import AnnexPoller
+from metlmon.pool.annex_types import (
+    AnnexAd,
+    AnnexGeneration,
+    AnnexJob,
+    AnnexQueue,
+    AnnexRequest,
+    AnnexSlotType,
+)
+from metlmon.pool.connection import PoolUnreachable
+from metlmon.pool.poller import LONGEST_PAUSE, QUERY_SECONDS, QueueFeed, QueuePoller
+from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
+from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
+
+CONFIGURED, OURS, THEIRS, POOL = "cm.annex", "cm.ours", "cm.theirs", "cm.pool"
+
+
+def request(cluster: int, name: str, owner: str = "anna", collector: str = "") -> AnnexRequest:
+    return AnnexRequest(
+        cluster=cluster,
+        proc=0,
+        name=name,
+        request_id=f"ap#{cluster}.0#1",
+        status=2,
+        generation=AnnexGeneration.NEW,
+        owner=owner,
+        collector=collector,
+    )
+
+
+def slot(annex: str, node: str = "gpua001") -> AnnexAd:
+    return AnnexAd(annex=annex, slot="slot1", node=node, slot_type=AnnexSlotType.PARTITIONABLE)
+
+
+@dataclass
+class Annexes:
+    """A poller between a queue, a schedd and collectors that answer what a test says."""
+
+    queue: AnnexQueue = field(default_factory=AnnexQueue)
+    jobs: tuple[QueueJob, ...] = ()
+    slots: dict[str, list[AnnexAd] | PoolError] = field(default_factory=dict)
+    user: str | None = "anna@ap.example.org"
+    queue_error: str | None = None
+    schedd_error: str | None = None
+    now: float = 1000.0
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    schedd_queries: int = 0
+
+    def __post_init__(self) -> None:
+        snapshot: Callable[[], QueueSnapshot] = lambda: QueueSnapshot(  # noqa: E731
+            user=self.user, jobs=self.jobs, error=self.queue_error
+        )
+        self.poller = AnnexPoller(snapshot, self, self, lambda: self.now)  # type: ignore[arg-type]
+
+    def annex_queue(self) -> AnnexQueue:
+        self.schedd_queries += 1
+        if self.schedd_error is not None:
+            raise PoolError(self.schedd_error)
+        return self.queue
+
+    def annex_ads(self, collector: str, names: Sequence[str]) -> tuple[AnnexAd, ...]:
+        self.asked.append((collector, tuple(names)))
+        found = self.slots.get(collector, [])
+        if isinstance(found, PoolError):
+            raise found
+        return tuple(found)
+
+    def close(self) -> None:
+        pass
+
+
+def annex_job(cluster: int, annex: str, **more: Any) -> QueueJob:
+    return job(cluster, annex=annex, **more)
+
+
+# --- whose annexes ------------------------------------------------------------------------
+
+
+def test_requests_are_ours_those_of_the_jobs_owner_and_those_that_jobs_target() -> None:
+    requests = (
+        request(1, "ours"),
+        request(2, "of-the-owner", owner="bert"),
+        request(3, "Targeted", owner="carl"),
+        request(4, "elsewhere", owner="carl"),
+    )
+    jobs = (annex_job(9, "targeted", owner="bert"),)
+    answer = Annexes(AnnexQueue(requests=requests), jobs).poller.query()
+    assert [each.name for each in answer.requests] == ["ours", "of-the-owner", "Targeted"]
+    assert answer.jobs == (AnnexJob(9, 0, "targeted", 1),)
+
+
+def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:
+    there = Annexes(AnnexQueue(requests=(request(1, "x", owner=""),)), user=None)
+    assert there.poller.query().requests == ()
+
+
+# --- which collectors ---------------------------------------------------------------------
+
+
+def test_the_configured_collector_and_those_of_our_own_requests_are_asked() -> None:
+    requests = (
+        request(1, "delta", collector=OURS),
+        request(2, "spark", owner="carl", collector=THEIRS),
+    )
+    queue = AnnexQueue(requests=requests, collector=CONFIGURED, pool_collector=POOL)
+    there = Annexes(queue, (annex_job(9, "spark"),))
+    there.poller.query()
+    names = ("delta", "spark")
+    assert there.asked == [(CONFIGURED, names), (OURS, names)]
+
+
+def test_the_pools_collector_is_asked_where_no_other_is_known() -> None:
+    there = Annexes(AnnexQueue(pool_collector=POOL), (annex_job(9, "delta"),))
+    there.poller.query()
+    assert there.asked == [(POOL, ("delta",))]
+
+
+def test_without_requests_and_targets_no_collector_is_asked() -> None:
+    there = Annexes(AnnexQueue(collector=CONFIGURED, pool_collector=POOL), (job(9),))
+    answer = there.poller.query()
+    assert (there.asked, answer.collectors, answer.errors) == ([], (), ())
+
+
+def test_a_slot_counts_once_although_two_addresses_name_its_collector() -> None:
+    queue = AnnexQueue(requests=(request(1, "delta", collector=OURS),), collector=CONFIGURED)
+    there = Annexes(queue, slots={OURS: [slot("delta")], CONFIGURED: [slot("delta")]})
+    assert there.poller.query().ads == (slot("delta"),)
+
+
+# --- what does not answer -----------------------------------------------------------------
+
+
+def test_a_silent_collector_keeps_its_slots_and_says_so_in_one_sentence() -> None:
+    there = Annexes(
+        AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED),
+        slots={CONFIGURED: [slot("delta")]},
+    )
+    there.poller.query()
+    there.now += 60
+    there.slots[CONFIGURED] = PoolUnreachable("the annex collector gave no answer in 10 s")
+    answer = there.poller.query()
+    assert answer.ads == (slot("delta"),)
+    assert answer.errors == (f"the annex collector gave no answer in 10 s ({CONFIGURED})",)
+    (collector,) = answer.collectors
+    assert (collector.answered_at, answer.queried_at) == (1000.0, 1060.0)
+
+
+def test_what_the_collector_answered_replaces_its_earlier_slots() -> None:
+    there = Annexes(
+        AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED),
+        slots={CONFIGURED: [slot("delta")]},
+    )
+    there.poller.query()
+    there.slots[CONFIGURED] = []
+    assert there.poller.query().ads == ()
+
+
+def test_a_silent_schedd_leaves_its_requests_and_the_collectors_are_still_asked() -> None:
+    there = Annexes(AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED))
+    there.poller.query()
+    there.schedd_error = "the schedd does not answer"
+    answer = there.poller.query()
+    assert [each.name for each in answer.requests] == ["delta"]
+    assert answer.errors == ("the schedd does not answer",)
+    assert len(there.asked) == 2
+
+
+def test_a_schedd_that_did_not_answer_the_queue_is_not_asked_a_second_time() -> None:
+    there = Annexes(queue_error="the schedd gave no answer in 40 s")
+    answer = there.poller.query()
+    assert there.schedd_queries == 0
+    assert answer.error == "the schedd gave no answer in 40 s"
+    assert answer.generation is None
+
+
+# --- when ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requests", "pause"), [((request(1, "delta"),), QUERY_SECONDS), ((), LONGEST_PAUSE)]
+)
+def test_the_rhythm_is_the_queues_with_annexes_and_slow_without(
+    requests: tuple[AnnexRequest, ...], pause: float
+) -> None:
+    there = Annexes(AnnexQueue(requests=requests))
+    assert there.poller.is_due()
+    there.poller.query()
+    there.now += pause - 0.1
+    assert not there.poller.is_due()
+    there.now += 0.2
+    assert there.poller.is_due()
+
+
+def test_the_first_job_that_targets_an_annex_is_reason_to_ask() -> None:
+    there = Annexes(AnnexQueue(pool_collector=POOL))
+    there.poller.query()
+    assert not there.poller.is_due()
+    there.jobs = (annex_job(9, "delta"),)
+    assert there.poller.is_due()
+    there.poller.query()
+    assert not there.poller.is_due()
+
+
+def test_a_collector_that_says_nothing_delays_neither_the_queue_nor_the_end() -> None:
+    entered, closed = threading.Event(), threading.Event()
+
+    class SilentCollector:
+        def annex_ads(self, collector: str, names: Sequence[str]) -> tuple[AnnexAd, ...]:
+            entered.set()
+            assert closed.wait(20)
+            raise PoolError("the connection to the pool is closed")
+
+        def close(self) -> None:
+            closed.set()
+
+    class WithAnnexes(Schedd):
+        def annex_queue(self) -> AnnexQueue:
+            return AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED)
+
+    logs, schedd = Logs(row(1), dags=[dag()]), WithAnnexes(job(1), dagman())
+    queue = QueuePoller(logs, schedd)  # type: ignore[arg-type]
+    annexes = AnnexPoller(lambda: queue.snapshot, schedd, SilentCollector())  # type: ignore[arg-type]
+    feed = QueueFeed(logs, queue, annexes)
+    feed.start(lambda snapshot: None)
+    try:
+        assert entered.wait(20), "the queue's first answer is followed by the annexes"
+        assert queue.query().error is None
+    finally:
+        feed.stop()
+    assert closed.is_set()
+    assert not [each for each in threading.enumerate() if each.name == "metlmon-annexes"]
