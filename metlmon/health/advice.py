@@ -231,6 +231,11 @@ KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
         ),
         "futile": ("See why the node before them failed; then submit the DAG again", "resubmit"),
         "job-failed": ("Nothing to do: DAGMan submitted it again", None),
+        "annex-expired": (
+            "HTCondor queues the jobs again; metlmon annexes says before an epoch starts whether "
+            "it fits: request a longer lifetime",
+            None,
+        ),
         "evicted": (_ONE_OFF, None),
     }
 )

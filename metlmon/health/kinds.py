@@ -51,6 +51,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "unmatched": Kind("unmatched", _COSTLY, "stalled"),
         "diverged": Kind("diverged", _COSTLY, "diverged"),
         "configuration": Kind("arguments changed", _COSTLY),
+        "annex-expired": Kind("annex expired", _COSTLY),
         "evictions": Kind("mass eviction", _COSTLY),
         "evicted": Kind("evicted", _COSTLY),
         "rescue-missing": Kind("rescue file missing", _COSTLY),

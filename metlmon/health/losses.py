@@ -1,7 +1,7 @@
-"""Executions that were lost: to full disks, in mass evictions, and by cause.
+"""Executions that were lost: to full disks, in annexes that expired, in mass evictions, by cause.
 
 Each lost execution is counted in one entry: that of its hold, its removal or its node's failure,
-of a black hole, of a full disk, of a mass eviction, else that of its cause.
+of a black hole, of a full disk, of an annex, of a mass eviction, else that of its cause.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
 from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
+from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
@@ -72,6 +73,8 @@ def lost_executions(
             group.add_execution(entry, facts.seconds_of(entry))
         if past is None:
             yield group.entry()
+    yield from _expiries(facts, [entry for entry in rest if is_expiry(entry.cause)])
+    rest = [entry for entry in rest if not is_expiry(entry.cause)]
     together, rest = _mass_evictions(facts, rest)
     for site, pairs in group_by(together, lambda pair: pair[0]).items():
         if len(pairs) > MAX_EVICTIONS:
@@ -133,6 +136,48 @@ def _split_full_disk(
     ]
     found = {id(e) for e in affected}
     return [e for e in ended if id(e) not in found], affected
+
+
+# --- annexes that expired -----------------------------------------------------------------------
+
+
+def _expiries(facts: HealthFacts, evicted: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
+    """One entry for each annex that expired; for more than a few at one place, one for all."""
+    for place, lost in group_by(evicted, lambda e: (e.site, e.annex)).items():
+        groups = group_by_time(lost, end_of, TOGETHER_SECONDS)
+        for group in [lost] if len(groups) > MAX_EVICTIONS else groups:
+            yield _expiry(facts, place, group, len(groups) if group is lost else 1)
+
+
+def _expiry(
+    facts: HealthFacts,
+    place: tuple[str | None, str | None],
+    evicted: Sequence[ExecutionEntry],
+    times: int,
+) -> HealthEntry:
+    site, annex = place
+    what = f"annex {annex}" if annex else "annex"
+    where = "" if site is None else f" at {site}"
+    inferred = "" if any(e.cause == ANNEX_EXPIRED for e in evicted) else " (inferred)"
+    often = "" if times == 1 else f" {times} times"
+    runs = len({e.run for e in evicted if e.run is not None})
+    first, last = min(map(end_of, evicted)), max(map(end_of, evicted))
+    lost = facts.hours(evicted)
+    return make_entry(
+        kind="annex-expired",
+        text=shorten(
+            f"{what}{where} expired{inferred}{often}: {count(len(evicted), 'job')} of "
+            f"{count(runs, 'run')} evicted, {hours(lost)} {facts.ledger.measure.short} badput"
+        ),
+        advice=KIND_ADVICE["annex-expired"][0],
+        is_open=False,
+        entries=evicted,
+        key=f"{first} {site} {annex}",
+        since=first,
+        until=last,
+        gpu_hours=lost,
+        reason=next((e.reason for e in evicted if e.reason), None),
+    )
 
 
 # --- mass evictions ---------------------------------------------------------------------------

@@ -167,9 +167,8 @@ class Aggregates:
         ``live``: an ensemble is running here. Returns False while some are left.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        steps = chain(
-            self._job_steps(), self._node_steps(live, None if seconds is None else NODES_PER_STEP)
-        )
+        nodes = None if seconds is None else NODES_PER_STEP
+        steps = chain(self._job_steps(), self._node_steps(live, nodes))
         return all(deadline is None or time.monotonic() < deadline for _ in steps)
 
     def post_jobs(self, seconds: float | None = None) -> bool:
@@ -271,13 +270,15 @@ class Aggregates:
     # --- jobs ---------------------------------------------------------------------------
 
     def set_as_of(self, as_of: datetime | None) -> None:
-        """Count what has not ended up to ``as_of``."""
-        if as_of == self._factory.as_of:
-            return
+        """Count what has not ended up to ``as_of``, and find the annexes that have expired."""
+        if as_of != self._factory.as_of:
+            self._count_up_to(as_of)
+        self.entries.update_expiries(as_of)
+
+    def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
         for key in list(self.totals.open):
-            entries = self.entries.get(key)
-            if entries is None:
+            if (entries := self.entries.get(key)) is None:
                 continue
             if any(state is State.SUSPENDED for _, state in entries.job.states):
                 self._factory.stale.add(entries.job.key or key)
@@ -330,8 +331,7 @@ class Aggregates:
         for key in nodes:
             self._owners.pop(key, None)
             self._factory.stale.add(key)
-            run = self.runs.by_node.get(key)
-            if run is not None and run.key in self.run_states:
+            if (run := self.runs.by_node.get(key)) is not None and run.key in self.run_states:
                 self._unresolved_runs.add(run.key)
 
     def _targets_by_dag(self) -> dict[str, frozenset[str]]:

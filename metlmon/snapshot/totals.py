@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
 from metlmon.model.states import Outcome, State
+from metlmon.snapshot.expiries import ExpiryIndex
 from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, JobEntry, TransferEntry, hour_unit_of
 from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 
@@ -325,6 +326,7 @@ class EntryStore:
         self._totals = totals
         self._entries: dict[int, dict[JobKey, JobEntries]] = {}
         self._blocks: dict[int, Block] = {}
+        self.expiries = ExpiryIndex()
 
     def get(self, key: JobKey) -> JobEntries | None:
         """The entries of a job; None for a job of another directory's DAG."""
@@ -334,12 +336,29 @@ class EntryStore:
         """Replace the entries of a job; None: it has none."""
         number = key[0] // CLUSTERS_PER_BLOCK
         block = self._entries.setdefault(number, {})
-        self._totals.post(key, block.get(key), entries)
+        before = block.get(key)
         if entries is None:
+            self.expiries.discard(key)
             block.pop(key, None)
         else:
+            known = None if before is None else before.executions
+            executions = self.expiries.add(key, entries.executions, known)
+            if executions is not entries.executions:
+                entries = entries._replace(executions=executions)
             block[key] = entries
+        self._totals.post(key, before, entries)
         self._blocks.pop(number, None)
+
+    def update_expiries(self, as_of: datetime | None) -> None:
+        """Give evictions at the end of an annex that cause."""
+
+        def executions() -> Iterator[ExecutionEntry]:
+            return (entry for block in self.blocks() for entry in block.executions)
+
+        for key in self.expiries.update(executions, as_of):
+            entries = self.get(key)
+            if entries is not None:
+                self.put(key, entries)
 
     def blocks(self) -> list[Block]:
         """All entries, in order."""

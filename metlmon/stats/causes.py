@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.model.job import SAME_MOMENT
+from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
 from metlmon.stats.totals import group_by
@@ -82,8 +83,11 @@ def cause_key(code: int | None, subcode: int | None, text: str) -> str:
 def cause_of_execution(entry: ExecutionEntry) -> str:
     """The cause key of a bad execution.
 
-    Executions without a logged end have their own key, since their cost is a guess.
+    Executions without a logged end have their own key, since their cost is a guess; so have those
+    in an annex that expired, whatever their code.
     """
+    if is_expiry(entry.cause):
+        return entry.cause or ""
     if entry.uncertain:
         return f"{entry.outcome.value}, {END_UNKNOWN}"
     return cause_key(entry.code, entry.subcode, entry.cause or entry.outcome.value)
@@ -192,14 +196,14 @@ def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
 def is_of_place(entry: ExecutionEntry) -> bool:
     """Whether the site or host may be the reason why an execution was lost.
 
-    It is not where a user ended it, where the access point's disk was full, or where its end was
-    not logged.
+    It is not where a user ended it, where the access point's disk was full, where its annex
+    expired, or where its end was not logged.
     """
     if entry.cause is None or entry.outcome is Outcome.REMOVED or entry.uncertain:
         return False
     if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, None):
         return False
-    return not _is_elsewhere(entry.cause)
+    return not (is_expiry(entry.cause) or _is_elsewhere(entry.cause))
 
 
 @lru_cache(maxsize=4096)

@@ -45,7 +45,7 @@ MOST_JOBS: Final = 200
 """Maximum jobs listed of one entry, latest first: each fetches its view."""
 
 SITE_KINDS: Final = frozenset(
-    {"black-hole", "evictions", "transfer-stalled", "unmatched", "wrong-site"}
+    {"annex-expired", "black-hole", "evictions", "transfer-stalled", "unmatched", "wrong-site"}
 )
 """Kinds whose row opens the executions of the site."""
 

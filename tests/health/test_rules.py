@@ -18,6 +18,7 @@ from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
+from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import JobEntry, NodeFault, TransferEntry
 from metlmon.snapshot.types import LogRow
@@ -123,9 +124,12 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     assert set(full.jobs) == {(12713934, 0), (12713939, 0), (12713942, 0)}
     stalled = only(made, "transfer-stalled")
     assert set(stalled.jobs) == {(12713645, 0), (12713647, 0)}
-    evicted = only(made, "evictions")
-    assert evicted.since == datetime(2025, 11, 5, 21, 2, 13)
-    assert len(evicted.runs) == 4
+    expired = only(made, "annex-expired")
+    assert expired.since == datetime(2025, 11, 5, 21, 2, 13)
+    assert len(expired.runs) == 4
+    assert expired.text == (
+        "annex at aws expired (inferred): 4 jobs of 4 runs evicted, 44.5 GPU-h badput"
+    )
     removed = [each for each in entries(made) if each.kind == "removed-by-user"]
     days = [each.since.day for each in removed if each.since is not None]
     assert sorted(days) == [4, 5, 11, 12, 13]
@@ -159,6 +163,27 @@ def test_many_evictions_at_once_at_one_site() -> None:
     assert each.site == "delta"
     assert "4 jobs of 4 runs evicted at delta within 1m, 4.0 GPU-h badput" in each.text
     assert not each.open
+
+
+def test_an_annex_that_expired() -> None:
+    at_once = [
+        replace(lost(f"run{n}", ago(2), job=(9000 + n, 0)), cause=cause, annex="gpu-annex")
+        for n, cause in enumerate((ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED))
+    ]
+    each = only(with_executions(basis(CALM), *at_once), "annex-expired")
+    assert each.text == (
+        "annex gpu-annex at delta expired: 2 jobs of 2 runs evicted, 2.0 GPU-h badput"
+    )
+    assert (each.site, each.open) == ("delta", False)
+
+
+def test_an_annex_that_expires_each_day_is_one_entry() -> None:
+    evicted = [
+        replace(lost("run0", ago(24 * n), job=(9000 + n, 0)), cause=ANNEX_EXPIRED_INFERRED)
+        for n in range(1, 6)
+    ]
+    each = only(with_executions(basis(CALM), *evicted), "annex-expired")
+    assert each.text.startswith("annex at delta expired (inferred) 5 times: 5 jobs of 1 run ")
 
 
 def test_evictions_at_several_sites_are_no_mass() -> None:

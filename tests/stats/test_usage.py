@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.settings import Settings
+from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
@@ -60,7 +61,8 @@ def ledger_of(path: Path) -> Ledger:
 BAD_HOURS = {
     "1023/0": 222.69,
     "exited with return value 1": 78.80,
-    "1005/0": 48.58,
+    ANNEX_EXPIRED_INFERRED: 44.51,
+    "1005/0": 4.07,
     "removed, end not logged": 25.00,
     "1007/0": 14.28,
     "12/122": 11.68,
@@ -94,6 +96,8 @@ def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path])
             key = (
                 f"{e.code}/{e.subcode}" if e.code else f"exited with return value {e.return_value}"
             )
+            if e.cause == ANNEX_EXPIRED_INFERRED:
+                key = e.cause
             hours["removed, end not logged" if e.uncertain else key] += e.gpu_hours or 0.0
     assert {key: round(value, 2) for key, value in hours.items()} == BAD_HOURS
 

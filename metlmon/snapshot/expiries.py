@@ -1,0 +1,204 @@
+"""Executions that ended because their annex expired, found among the evictions.
+
+Certain where the log has AnnexName and the end of that annex is known. Else inferred, by a rule
+strict enough for any site: all jobs that ran there were evicted within seconds, several of them,
+as by a startd that shuts down; none elsewhere; and nothing started there for a while.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from metlmon.model.job_events import JobId, JobKey
+from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED, is_expiry
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import ExecutionEntry
+
+# Module constants, since Python 3.11 looks up each Enum member through a function.
+_EVICTED: Final = Outcome.EVICTED
+_RECONNECT_FAILED: Final = Outcome.RECONNECT_FAILED
+
+TOGETHER: Final = timedelta(seconds=30)
+"""Evictions of one expiry come within this time: a fast shutdown takes 2 to 6 seconds."""
+
+QUIET: Final = timedelta(minutes=10)
+"""Nothing starts in an expired annex afterwards; jobs that a site evicts start again there."""
+
+LATE: Final = timedelta(minutes=2)
+"""Maximum time from the end of an annex, as it is known, to an eviction."""
+
+MIN_AT_SITE: Final = 3
+MIN_IN_ANNEX: Final = 2
+"""Minimum evictions, of a site without AnnexName and of an annex: fewer may be a coincidence."""
+
+SHUTDOWN_CODES: Final = frozenset({1005, 1013})
+"""Vacate codes of a startd that shuts down: JobShouldRequeue, StartdShutdown."""
+
+Place: TypeAlias = tuple[str | None, str | None]
+"""Site and annex."""
+
+ExecutionId: TypeAlias = tuple[JobId, datetime]
+"""A job, and the start of one of its executions."""
+
+Executions: TypeAlias = tuple[ExecutionEntry, ...]
+
+
+def execution_id(entry: ExecutionEntry) -> ExecutionId:
+    """What identifies an execution while its entry changes."""
+    return entry.job, entry.start
+
+
+def place_of(entry: ExecutionEntry) -> Place:
+    """The annex of an execution, or else its site."""
+    return entry.site, entry.annex
+
+
+def may_be_expiry(entry: ExecutionEntry) -> bool:
+    """Whether an execution ended as those in an annex that expires."""
+    if entry.held_cause is not None or entry.uncertain or entry.dagman:
+        return False
+    if entry.outcome is _RECONNECT_FAILED:
+        return True
+    if entry.outcome is not _EVICTED:
+        return False
+    return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
+
+
+def find_expiries(
+    evicted: Iterable[ExecutionEntry],
+    executions_at: Callable[[Place], Iterable[ExecutionEntry]],
+    as_of: datetime | None,
+    ends: Mapping[str, Sequence[datetime]],
+) -> dict[ExecutionId, str]:
+    """The causes of the executions that ended because their annex expired.
+
+    ``evicted``: all for which :func:`may_be_expiry`. ``ends``: known ends of annexes, by name.
+    """
+    by_place: defaultdict[Place, list[ExecutionEntry]] = defaultdict(list)
+    for entry in evicted:
+        by_place[place_of(entry)].append(entry)
+    found: dict[ExecutionId, str] = {}
+    moments = sorted(_end(entry) for entries in by_place.values() for entry in entries)
+    for place, entries in by_place.items():
+        _, annex = place
+        certain = [entry for entry in entries if _is_at(entry, ends.get(annex or "", ()))]
+        found.update(dict.fromkeys(map(execution_id, certain), ANNEX_EXPIRED))
+        minimum = MIN_IN_ANNEX if annex is not None else MIN_AT_SITE
+        groups = [group for group in _groups(entries) if len(group) >= minimum]
+        there = list(executions_at(place)) if groups and place != (None, None) else []
+        for group in groups if there else ():
+            first, last = _end(group[0]), _end(group[-1])
+            if annex is None:
+                elsewhere = sum(first - TOGETHER <= end <= last + TOGETHER for end in moments)
+                undecided = as_of is None or as_of < last + QUIET
+                if elsewhere > len(group) or undecided:
+                    continue
+            if not any(_goes_on(entry, first, last) for entry in there):
+                for entry in group:
+                    found.setdefault(execution_id(entry), ANNEX_EXPIRED_INFERRED)
+    return found
+
+
+def _end(entry: ExecutionEntry) -> datetime:
+    return entry.end or entry.start
+
+
+def _is_at(entry: ExecutionEntry, ends: Iterable[datetime]) -> bool:
+    """Did it end when its annex did?"""
+    return any(-TOGETHER <= _end(entry) - end <= LATE for end in ends)
+
+
+def _groups(entries: Iterable[ExecutionEntry]) -> Iterator[list[ExecutionEntry]]:
+    """Evictions in order of time, those within TOGETHER of the first in one group."""
+    group: list[ExecutionEntry] = []
+    for entry in sorted(entries, key=_end):
+        if group and _end(entry) - _end(group[0]) > TOGETHER:
+            yield group
+            group = []
+        group.append(entry)
+    if group:
+        yield group
+
+
+def _goes_on(entry: ExecutionEntry, first: datetime, last: datetime) -> bool:
+    """Did an execution survive the evictions, or start soon after them?"""
+    if entry.start > first:
+        return entry.start <= last + QUIET
+    return entry.end is None or entry.end > last
+
+
+class ExpiryIndex:
+    """The evictions of an ensemble, and which of them are expiries; kept up with its entries.
+
+    ``ends``: known ends of annexes, by name.
+    """
+
+    def __init__(self) -> None:
+        self.ends: Mapping[str, Sequence[datetime]] = {}
+        self._evicted: dict[JobKey, dict[ExecutionId, ExecutionEntry]] = {}
+        self._found: dict[ExecutionId, str] = {}
+        self._outdated = False
+        self._decided_at: datetime | None = None
+
+    def add(
+        self, key: JobKey, executions: Executions, before: Executions | None
+    ) -> tuple[ExecutionEntry, ...]:
+        """The executions of a job, with the causes of expiries found so far.
+
+        ``before``: those that it had.
+        """
+        if before is None or [e.end for e in before] != [e.end for e in executions]:
+            self._outdated = True
+        if not any(map(may_be_expiry, executions)):
+            self._evicted.pop(key, None)
+            return executions
+        known = self._evicted.get(key, {})
+        evicted = self._evicted[key] = {
+            execution_id(e): known.get(execution_id(e), e) if is_expiry(e.cause) else e
+            for e in executions
+            if may_be_expiry(e)
+        }
+        return tuple(
+            [
+                replace(e, cause=self._found.get(name, evicted[name].cause))
+                if (name := execution_id(e)) in evicted
+                else e
+                for e in executions
+            ]
+        )
+
+    def discard(self, key: JobKey) -> None:
+        """Forget a job that has no entries any more."""
+        self._outdated = True
+        self._evicted.pop(key, None)
+
+    def update(
+        self, executions: Callable[[], Iterable[ExecutionEntry]], as_of: datetime | None
+    ) -> list[JobKey]:
+        """Look for expiries among all ``executions``; the jobs of those whose cause changes."""
+        waits = self._decided_at is not None and as_of is not None and as_of >= self._decided_at
+        if not (self._outdated or waits):
+            return []
+        self._outdated = False
+        evicted = [entry for entries in self._evicted.values() for entry in entries.values()]
+        newest = max(map(_end, evicted), default=None)
+        undecided = newest is not None and as_of is not None and as_of < newest + QUIET
+        self._decided_at = newest + QUIET if newest is not None and undecided else None
+
+        def executions_at(place: Place) -> Iterator[ExecutionEntry]:
+            return (e for e in executions() if place_of(e) == place and not e.dagman)
+
+        found = find_expiries(evicted, executions_at, as_of, self.ends)
+        before, self._found = self._found, found
+        if before == found:
+            return []
+        return [
+            key
+            for key, entries in self._evicted.items()
+            if any(before.get(name) != found.get(name) for name in entries)
+        ]

@@ -1,0 +1,103 @@
+"""Evictions at the end of an annex: a cause of their own, and only where they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
+from metlmon.stats.causes import causes_of
+from tests.support.event_logs import Log, moment, read_ensemble
+
+SHUTDOWN = "Unspecified job interruption"
+DAG = "".join(f"JOB run{n}-train_epoch0 t.sub\n" for n in range(4))
+
+
+def started(annex: str | None = None, site: str = "Delta-GPU", jobs: int = 3) -> Log:
+    log = Log()
+    for n in range(jobs):
+        log.submit(77 + n, f"run{n}-train_epoch0", at=f"10:00:0{n}")
+        log.execute(77 + n, at=f"10:10:0{n}", site=site, annex=annex)
+    return log
+
+
+def evicted(log: Log, *jobs: int, code: int | None = 1005, at: str = "12:00:0") -> Log:
+    for n, job in enumerate(jobs):
+        log.evict(job, code, SHUTDOWN if code else None, at=f"{at}{n}")
+    return log
+
+
+def later(log: Log) -> Log:
+    """Another event, at another site, after the time in which jobs may start again."""
+    return log.submit(99, "run3-train_epoch0", at="12:20:00")
+
+
+def causes(log: Log, ends: dict[str, str] | None = None) -> list[str]:
+    reading = read_ensemble(DAG, log)
+    store = reading.aggregates.entries
+    store.expiries.ends = {name: (moment(at),) for name, at in (ends or {}).items()}
+    ledger = reading.painter().ledger()
+    return [e.cause for e in ledger.executions if e.cause is not None]
+
+
+def test_all_jobs_of_a_site_within_seconds() -> None:
+    assert causes(later(evicted(started(), 77, 78, 79))) == [ANNEX_EXPIRED_INFERRED] * 3
+
+
+@pytest.mark.parametrize("code", [1005, 1013, None])
+def test_codes_of_a_startd_that_shuts_down(code: int | None) -> None:
+    assert causes(later(evicted(started(), 77, 78, 79, code=code))) == [ANNEX_EXPIRED_INFERRED] * 3
+
+
+def test_two_are_too_few_at_a_site_but_not_in_an_annex() -> None:
+    assert ANNEX_EXPIRED_INFERRED not in causes(later(evicted(started(jobs=2), 77, 78)))
+    assert causes(evicted(started("a1", jobs=2), 77, 78)) == [ANNEX_EXPIRED_INFERRED] * 2
+
+
+def test_a_mass_eviction_by_a_user_is_no_expiry() -> None:
+    for code in (1004, 1023, 1014):
+        found = causes(later(evicted(started(), 77, 78, 79, code=code)))
+        assert found == [SHUTDOWN] * 3
+
+
+def test_a_job_that_goes_on_refutes_an_expiry() -> None:
+    assert causes(later(evicted(started(jobs=4), 77, 78, 79))) == [SHUTDOWN] * 3
+
+
+def test_a_job_that_starts_soon_refutes_an_expiry() -> None:
+    log = evicted(started(), 77, 78, 79).execute(77, at="12:05:00", site="Delta-GPU")
+    assert causes(later(log)) == [SHUTDOWN] * 3
+
+
+def test_a_job_that_starts_elsewhere_or_much_later_does_not() -> None:
+    log = evicted(started(), 77, 78, 79).execute(77, at="12:05:00", site="Expanse-GPU")
+    log.execute(78, at="12:30:00", site="Delta-GPU")
+    assert causes(log) == [ANNEX_EXPIRED_INFERRED] * 3
+
+
+def test_evictions_at_two_sites_at_once_are_no_expiry() -> None:
+    log = started()
+    log.submit(80, "run3-train_epoch0", at="10:00:04").execute(80, at="10:10:09", site="Expanse")
+    assert causes(later(evicted(log, 77, 78, 79, 80))) == [SHUTDOWN] * 4
+
+
+def test_a_site_is_quiet_before_an_expiry_is_inferred() -> None:
+    assert causes(evicted(started(), 77, 78, 79)) == [SHUTDOWN] * 3
+
+
+def test_a_known_end_makes_it_certain_for_a_single_job() -> None:
+    log = evicted(started("a1", jobs=1), 77)
+    assert causes(log, {"a1": "11:59:57"}) == [ANNEX_EXPIRED]
+    assert causes(log, {"a1": "11:50:00"}) == [SHUTDOWN]
+    assert causes(log, {"other": "11:59:57"}) == [SHUTDOWN]
+
+
+def test_causes_of_status_and_ledger_agree() -> None:
+    reading = read_ensemble(DAG, later(evicted(started(), 77, 78, 79)))
+    (row,) = reading.painter().status().causes
+    (cause,) = causes_of(reading.painter().ledger().executions)
+    assert (row.cause, row.executions) == (ANNEX_EXPIRED_INFERRED, 3)
+    assert (cause.key, cause.text, cause.executions) == (
+        ANNEX_EXPIRED_INFERRED,
+        ANNEX_EXPIRED_INFERRED,
+        3,
+    )
