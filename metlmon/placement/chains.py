@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import floor
 from typing import Final
 
@@ -28,7 +28,15 @@ from msgspec import Struct
 
 from metlmon.placement.plan_reasons import plan_reason, unused_reason
 from metlmon.placement.simplex import LinearRow, minimize
-from metlmon.placement.types import Allocation, PlacementPlan, PoolSupply, RunDemand, RunPlacement
+from metlmon.placement.types import (
+    Allocation,
+    PlacementPlan,
+    PoolShare,
+    PoolSupply,
+    RunDemand,
+    RunPlacement,
+)
+from metlmon.stats.pool_profiles import ResourcePool
 
 EPSILON: Final = 1e-5
 """Hours that a GPU-hour is worth: it decides between plans that end at the same time."""
@@ -37,7 +45,17 @@ SHORTER_CLASSES: Final = 5
 """Classes of the runs with fewer epochs left than the longest: T is 0.4 % too early in the mean."""
 
 FEW: Final = 1e-6
-"""Epochs of a run at a pool below it are rounding errors."""
+"""Fewer epochs of a class at a pool are rounding errors."""
+
+FULL: Final = 1 - 1e-8
+"""Share of a pool's slots that can be used: where a run's chain needs exactly all of them, the
+slots are scarce, and no other run is free to go there."""
+
+ROOM: Final = 2.0
+"""Free slots in the mean at which runs do not wait for a slot of a pool."""
+
+NO_DELAY: Final = 1e-3
+"""Share of an epoch's hours: an epoch that delays the end by less is free to go there."""
 
 
 class RunClass(Struct, frozen=True):
@@ -71,8 +89,8 @@ def solve_chains(
     demands = [demand for demand in demands if demand.epochs_left > 0]
     usable = [supply for supply in supplies if supply.slots > 0]
     classes = _classes(demands, usable, is_exact)
-    hours, placed = _Program(classes, usable, allocations).solve()
-    return _plan(demands, supplies, classes, placed, max(hours, busy_for))
+    hours, shares = _Program(classes, usable, allocations).solve()
+    return _plan(demands, supplies, classes, shares, max(hours, busy_for))
 
 
 def _classes(
@@ -135,17 +153,16 @@ class _Program:
         for allocation in allocations:
             self._add_allocation(allocation)
 
-    def solve(self) -> tuple[float, list[tuple[int, PoolSupply, float]]]:
-        """The hours until the end, and (class, supply, epochs) of each place that is used."""
+    def solve(self) -> tuple[float, list[list[PoolShare]]]:
+        """The hours until the end, and the shares of each class."""
         epochs = [0.0, *(-1.0 for _ in self.cells)]
         end = [-1.0, *(EPSILON * supply.gpu_hours for _, supply in self.cells)]
         optimum = minimize([epochs, end], self.rows, len(self.cells) + 1)
-        placed = [
-            (c, supply, value)
-            for (c, supply), value in zip(self.cells, optimum.values[1:], strict=True)
-            if value > FEW
-        ]
-        return self.latest - optimum.values[0], placed
+        shares: list[list[PoolShare]] = [[] for _ in self.classes]
+        columns = zip(self.cells, optimum.values[1:], optimum.reduced_costs[1:], strict=True)
+        for (c, supply), value, delay in columns:
+            shares[c].append(PoolShare(supply, value if value > FEW else 0.0, delay))
+        return self.latest - optimum.values[0], shares
 
     def _add_class(self, c: int, run_class: RunClass) -> None:
         columns = {i: s for i, (cell, s) in enumerate(self.cells, start=1) if cell == c}
@@ -167,7 +184,8 @@ class _Program:
             for column, (_, each) in enumerate(self.cells, start=1)
             if each is supply
         }
-        self.rows.append(LinearRow({0: supply.slots} | occupancy, supply.slots * self.latest))
+        slots = FULL * supply.slots
+        self.rows.append(LinearRow({0: slots} | occupancy, slots * self.latest))
         if supply.hours_left is not None:
             self.rows.append(LinearRow(occupancy, supply.slots * max(0.0, supply.hours_left)))
 
@@ -185,40 +203,85 @@ def whole_epochs(hours_left: float, hours: float) -> int:
     return max(0, floor(hours_left / hours + 1e-9)) if hours > 0 else 0
 
 
+def _open_shares(
+    demand: RunDemand,
+    shares: Sequence[PoolShare],
+    end: float,
+    free_slots: Mapping[ResourcePool, float],
+) -> list[PoolShare]:
+    """The pools where the next epoch of a run may go: where the plan does epochs, and, if it may
+    have to wait for a slot there, any other that delays nothing.
+
+    The end stays if the epoch takes no slot that another run needs (``delay``), and the epochs
+    after it, at the pools of the plan, end in time.
+    """
+    planned = [share for share in shares if share.epochs]
+    if not planned or any(free_slots[share.supply.pool] >= ROOM for share in planned):
+        return planned
+    mean = sum(share.epochs * share.supply.hours for share in planned) / sum(
+        share.epochs for share in planned
+    )
+    later = (demand.epochs_left - 1) * mean
+    return [
+        share
+        for share in shares
+        if share.epochs
+        or (
+            share.delay <= NO_DELAY * share.supply.hours
+            and demand.ready_in + share.supply.hours + later <= end
+            and _fits(demand, share.supply)
+        )
+    ]
+
+
+def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
+    return supply.hours_left is None or demand.ready_in + supply.hours <= supply.hours_left
+
+
 def _plan(
     demands: Sequence[RunDemand],
     supplies: Sequence[PoolSupply],
     classes: Sequence[RunClass],
-    placed: Sequence[tuple[int, PoolSupply, float]],
-    hours: float,
+    shares: Sequence[Sequence[PoolShare]],
+    end: float,
 ) -> PlacementPlan:
-    shares: dict[str, list[tuple[PoolSupply, float]]] = defaultdict(list)
-    for c, supply, epochs in placed:
-        for demand in classes[c].demands:
-            shares[demand.run].append((supply, epochs * demand.epochs_left / classes[c].epochs))
-    epochs_left = {demand.run: demand.epochs_left for demand in demands}
-    runs = []
+    class_of = {demand.run: c for c, each in enumerate(classes) for demand in each.demands}
+    free_slots = {supply.pool: supply.slots for supply in supplies}
+    for own in shares:
+        for share in own:
+            if share.epochs:
+                free_slots[share.supply.pool] -= share.epochs * share.supply.occupancy / end
+    placements: dict[str, list[PoolShare]] = {}
     for demand in demands:
-        own = sorted(shares[demand.run], key=lambda share: share[0].hours)
-        runs.append(
-            RunPlacement(
-                run=demand.run,
-                pools=tuple(supply.pool for supply, _ in own),
-                epochs=tuple(epochs for _, epochs in own),
-                reason=plan_reason(demand, supplies, shares, epochs_left),
-            )
+        c = class_of[demand.run]
+        part = demand.epochs_left / classes[c].epochs
+        placements[demand.run] = sorted(
+            (
+                PoolShare(share.supply, share.epochs * part, share.delay)
+                for share in _open_shares(demand, shares[c], end, free_slots)
+            ),
+            key=lambda share: (not share.epochs, share.supply.hours),
         )
-    used = {supply.pool for _, supply, _ in placed}
-    left = sum(demand.epochs_left for demand in demands)
+    epochs_left = {demand.run: demand.epochs_left for demand in demands}
+    allowed = {share.supply.pool for own in placements.values() for share in own}
+    used = [share for own in shares for share in own if share.epochs]
     return PlacementPlan(
         as_of=None,
-        hours=hours,
-        gpu_hours=sum(supply.gpu_hours * epochs for _, supply, epochs in placed),
-        runs=tuple(runs),
-        excluded=tuple(
-            (supply.pool, unused_reason(supply, [each for _, each, _ in placed], hours))
-            for supply in supplies
-            if supply.pool not in used
+        hours=end,
+        gpu_hours=sum(share.supply.gpu_hours * share.epochs for share in used),
+        runs=tuple(
+            RunPlacement(
+                run=demand.run,
+                pools=tuple(share.supply.pool for share in placements[demand.run]),
+                epochs=tuple(share.epochs for share in placements[demand.run]),
+                reason=plan_reason(demand, supplies, placements, epochs_left),
+            )
+            for demand in demands
         ),
-        epochs_unplaced=max(0.0, left - sum(epochs for _, _, epochs in placed)),
+        excluded=tuple(
+            (supply.pool, unused_reason(supply, [share.supply for share in used]))
+            for supply in supplies
+            if supply.pool not in allowed
+        ),
+        epochs_unplaced=max(0.0, sum(epochs_left.values()) - sum(share.epochs for share in used)),
     )

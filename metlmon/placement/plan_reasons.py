@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from metlmon.placement.pool_names import name_list, pool_names
-from metlmon.placement.types import PoolSupply, RunDemand
+from metlmon.placement.types import PoolShare, PoolSupply, RunDemand
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.text.formatting import duration, hours
 
-Shares = Mapping[str, Sequence[tuple[PoolSupply, float]]]
-"""Per run, the pools where the plan does epochs, with their number."""
+Shares = Mapping[str, Sequence[PoolShare]]
+"""Per run, the pools where its next epochs may go."""
 
 
 def plan_reason(
@@ -21,40 +21,44 @@ def plan_reason(
     epochs_left: Mapping[str, int],
 ) -> str:
     """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``."""
-    own = sorted((supply for supply, _ in shares[demand.run]), key=lambda supply: supply.hours)
-    if not own:
+    own = shares[demand.run]
+    planned = sorted(
+        (share.supply for share in own if share.epochs), key=lambda supply: supply.hours
+    )
+    if not planned:
         return _no_pool(demand, supplies)
     names = pool_names(supply.pool for supply in supplies)
-    places = name_list([names[supply.pool] for supply in own])
-    times = [duration(supply.hours * HOUR) for supply in own]
+    times = [duration(supply.hours * HOUR) for supply in planned]
     # A longer list names not all pools, so their times do not correspond.
     per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"
-    remarks = [f"{places}: {per_epoch} per epoch"]
+    remarks = [f"{name_list([names[each.pool] for each in planned])}: {per_epoch} per epoch"]
+    if free := [names[share.supply.pool] for share in own if not share.epochs]:
+        remarks.append(f"{name_list(sorted(free))} would delay nothing")
     if demand.pools:
         remarks.append("its DAG allows no other" if len(demand.pools) == len(own) else "")
-    remarks += _left_to_others(demand, own, shares, epochs_left, names)
+    remarks += _left_to_others(demand, shares, epochs_left, names)
     return "; ".join(filter(None, remarks))
 
 
 def _left_to_others(
     demand: RunDemand,
-    own: Sequence[PoolSupply],
     shares: Shares,
     epochs_left: Mapping[str, int],
     names: Mapping[ResourcePool, str],
 ) -> list[str]:
-    """Pools open to the run that only runs with more, or fewer, epochs left use."""
+    """Pools not open to the run, whose planned epochs are of longer, or shorter, runs only."""
     users: dict[ResourcePool, list[int]] = {}
-    for run, share in shares.items():
-        for supply, _ in share:
-            users.setdefault(supply.pool, []).append(epochs_left[run])
-    mine = {supply.pool for supply in own}
+    for run, share_of_run in shares.items():
+        for share in share_of_run:
+            if share.epochs:
+                users.setdefault(share.supply.pool, []).append(epochs_left[run])
+    own = {share.supply.pool for share in shares[demand.run]}
     remarks = []
     for kind, sign in (("longer", 1), ("shorter", -1)):
         others = sorted(
             names[pool]
             for pool, lengths in users.items()
-            if pool not in mine
+            if pool not in own
             and (not demand.pools or pool in demand.pools)
             and all(sign * (length - demand.epochs_left) > 0 for length in lengths)
         )
@@ -70,8 +74,8 @@ def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
     return "no slot is known where it may run"
 
 
-def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply], end: float) -> str:
-    """Why the plan does no epoch at a pool; ``used``: the pools with epochs, ``end`` in hours."""
+def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply]) -> str:
+    """Why no run may go to a pool; ``used``: the pools where the plan does epochs."""
     per_epoch = f"{duration(supply.hours * HOUR)} per epoch"
     if supply.slots <= 0:
         return "no slot is known there"

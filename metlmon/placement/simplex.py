@@ -10,6 +10,7 @@ cannot cycle.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -36,7 +37,7 @@ class Optimum(Struct, frozen=True):
     """An optimal vertex.
 
     ``values``: of the columns; ``reduced_costs``: what the last objective loses per unit of each
-    column, never negative.
+    column, never negative; infinite where an earlier objective would lose.
     """
 
     values: tuple[float, ...]
@@ -60,6 +61,7 @@ def minimize(
     """
     tableau = _Tableau(objectives, rows, columns)
     for number in range(len(objectives) + 1):
+        free = set(tableau.allowed)
         tableau.minimize(number)
         if number == 0:
             tableau.remove_artificials()
@@ -69,7 +71,10 @@ def minimize(
     scale = tableau.scales[-1]
     return Optimum(
         tuple(values[:columns]),
-        tuple(max(0.0, cost) * scale for cost in tableau.costs[-1][:columns]),
+        tuple(
+            max(0.0, cost) * scale if column in free else inf
+            for column, cost in enumerate(tableau.costs[-1][:columns])
+        ),
     )
 
 

@@ -49,11 +49,22 @@ class Allocation(Struct, frozen=True, kw_only=True):
     sites: tuple[str, ...] = ()
 
 
+class PoolShare(Struct, frozen=True):
+    """What a plan does at one pool: ``epochs``, of a run or a class of runs.
+
+    ``delay``: hours by which each further epoch there would delay the end.
+    """
+
+    supply: PoolSupply
+    epochs: float
+    delay: float
+
+
 class RunPlacement(Struct, frozen=True, kw_only=True):
     """Where the next epochs of a run may go: a set, of which HTCondor matches what is free.
 
-    ``epochs``: how many epochs the plan does at each pool, in the same order; ``reason``: one
-    sentence.
+    ``epochs``: how many epochs the plan does at each pool, in the same order; 0 where it needs
+    none, but the next epoch may go there without delaying the end. ``reason``: one sentence.
     """
 
     run: str

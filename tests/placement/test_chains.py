@@ -161,6 +161,34 @@ def test_the_longest_run_has_the_fast_pool_and_the_short_ones_the_rest() -> None
     assert others[0].reason == "expanse: 5h00m per epoch; delta is left to longer runs"
 
 
+def test_runs_that_would_wait_may_go_wherever_the_end_stays() -> None:
+    """Six equal runs and six equal slots: the pool of a run is full, and any other as good."""
+    other = ResourcePool("anvil", "A100")
+    slow = ResourcePool("slow", "A40")
+    pools = [supply(DELTA, 2.0, 3), supply(other, 2.0, 3), supply(slow, 9.0, 3)]
+    plan = solve_chains(runs(*[10] * 6), pools)
+    assert plan.hours == pytest.approx(20.0)
+    for run in plan.runs:
+        assert set(run.pools) == {DELTA, other}
+        assert sum(run.epochs) == pytest.approx(10.0)
+    assert plan.excluded == ((slow, "9h00m per epoch, slower than the pools used"),)
+
+
+def test_a_pool_that_would_delay_nothing_is_named_as_such() -> None:
+    """The short runs fill expanse; anvil is slower, and in time while the long run goes on."""
+    anvil = ResourcePool("anvil", "A100")
+    pools = [supply(DELTA, 2.0, 1), supply(EXPANSE, 5.0, 1), supply(anvil, 6.0, 2)]
+    plan = solve_chains(runs(20, 4, 4), pools)
+    assert plan.hours == pytest.approx(40.0)
+    short = plan.runs[1]
+    assert dict(zip(short.pools, short.epochs, strict=True)) == pytest.approx(
+        {EXPANSE: 4.0, anvil: 0.0}
+    )
+    assert short.reason == (
+        "expanse: 5h00m per epoch; anvil would delay nothing; delta is left to longer runs"
+    )
+
+
 def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
     free, bound = runs(3)[0], RunDemand(run="bound", epochs_left=3, pools=frozenset([EXPANSE]))
     plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])
@@ -208,7 +236,7 @@ def test_no_run_or_no_pool() -> None:
 
 
 def test_of_plans_that_end_together_the_one_of_fewer_gpu_hours_is_taken() -> None:
-    cheap, dear = supply(DELTA, 2.0, 4), supply(EXPANSE, 2.0, 4, gpu_hours=8.0)
+    cheap, dear = supply(DELTA, 2.0, 5), supply(EXPANSE, 2.0, 4, gpu_hours=8.0)
     plan = solve_chains(runs(3, 3), [dear, cheap])
     assert plan.gpu_hours == pytest.approx(12.0)
     assert plan.excluded == ((EXPANSE, "8.0 GPU-h per epoch; the runs end as soon without it"),)
