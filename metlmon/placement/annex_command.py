@@ -16,7 +16,13 @@ from msgspec import Struct
 from metlmon.pool.annex_types import AnnexGeneration, AnnexRequest
 
 SYSTEMS: Final = (
-    *("anvil", "bridges2", "delta", "expanse", "path-facility", "perlmutter", "spark"),
+    "anvil",
+    "bridges2",
+    "delta",
+    "expanse",
+    "path-facility",
+    "perlmutter",
+    "spark",
 )
 """The systems that ``htcondor annex systems`` lists."""
 

@@ -11,18 +11,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SLOT_SECONDS = 30.0
+READY_SECONDS = 30.0
 END_SECONDS = 20.0
 IDLE_SECONDS = 300
 """HTCondor's default: an annex ends after so long without a job."""
 
 DAY = 86400
+PARTS = ("log", "spool", "execute", "run", "lock")
 
 
 class AnnexTrouble(Exception):
@@ -102,58 +104,75 @@ class SimulatedAnnexes:
         request_id, old = self._ask(
             ("condor_q", str(cluster), "-af", "GlobalJobId", "hpc_annex_lifetime")
         ).split()
-        directory = self.base / f"{name}.{cluster}"
-        for part in ("log", "spool", "execute", "run", "lock"):
-            (directory / part).mkdir(parents=True)
+        stop = int(time.time()) + seconds
+        directory = self._new_directory(f"{name}.{cluster}")
         inventory = directory / "gpus.sh"
         inventory.write_text(self.inventory(site, gpus))
         inventory.chmod(0o755)
-        stop = int(time.time()) + seconds
-        text = self._config(
-            directory.relative_to(self.root),
-            name=name,
-            site=self.site(site),
-            request_id=request_id,
-            stop=f"{stop}" if old == "undefined" else "",
-            expiry=f"time() > {stop}",
-            idle=idle,
-        )
-        config = directory / "condor_config"
-        config.write_text(text)
-        inside = Path("/") / directory.relative_to(self.root)
-        self._ask(("chown", "-R", "condor:condor", str(inside)))
-        # A host name of its own, so that no log says this machine's.
-        command = (
-            f"hostname localhost; exec chroot {self.root} /usr/bin/env "
-            f"CONDOR_CONFIG={inside}/condor_config /usr/sbin/condor_master -pidfile "
-            f"{inside}/master.pid"
-        )
-        subprocess.run(["unshare", "--uts", "sh", "-c", command], check=True)
-        deadline = time.monotonic() + SLOT_SECONDS
-        constraint = f'hpc_annex_request_id == "{request_id}"'
-        while not self._ask(("condor_status", "-constraint", constraint, "-af", "Name")):
-            if time.monotonic() > deadline or not self._is_alive(directory):
-                raise AnnexTrouble(f"no slot of {name} was seen; see {directory}/log")
-            time.sleep(0.3)
-
-    def _config(
-        self,
-        directory: Path,
-        *,
-        name: str,
-        site: str,
-        request_id: str,
-        stop: str,
-        expiry: str,
-        idle: int,
-    ) -> str:
-        """The node's whole configuration; ``stop`` is empty where the pilot does not say it."""
-        attributes = "AnnexName IsAnnex hpc_annex_request_id" + " DaemonStopTime" * bool(stop)
+        attributes = "AnnexName IsAnnex hpc_annex_request_id"
         lines = [
-            f"LOCAL_DIR = /{directory}",
+            "DAEMON_LIST = MASTER, STARTD",
+            f"MASTER_NAME = annex-{directory.name}",
+            f"STARTD_NAME = annex-{directory.name}",
+            "NUM_CPUS = 8",
+            "MEMORY = 16384",
+            "MACHINE_RESOURCE_INVENTORY_GPUs = $(LOCAL_DIR)/gpus.sh",
+            f'GLIDEIN_ResourceName = "{self.site(site)}"',
+            "IsAnnex = True",
+            f'AnnexName = "{name}"',
+            f'hpc_annex_request_id = "{request_id}"',
+            "START = MY.AnnexName == TARGET.TargetAnnexName",
+            f"MASTER.DAEMON_SHUTDOWN_FAST = time() > {stop}",
+            # It looks at the expiry with each update, else every five minutes.
+            "MASTER_UPDATE_INTERVAL = 5",
+            f"STARTD_NOCLAIM_SHUTDOWN = {idle}",
+        ]
+        if old == "undefined":
+            # The pilot of the old generation does not advertise its end.
+            attributes += " DaemonStopTime"
+            lines.append(f"DaemonStopTime = {stop}")
+        lines += [
+            f"STARTD_ATTRS = $(STARTD_ATTRS) GLIDEIN_ResourceName {attributes}",
+            f"MASTER_ATTRS = $(MASTER_ATTRS) {attributes}",
+        ]
+        self._start_master(directory, lines)
+        seen = ("-constraint", f'hpc_annex_request_id == "{request_id}"')
+        self._wait(directory, lambda: self._ask(("condor_status", *seen, "-af", "Name")))
+        # The request's job does so, too, but looks for a node every five minutes only.
+        started = f"{int(time.time())}"
+        self._ask(("condor_qedit", str(cluster), "hpc_annex_start_time", started))
+
+    def refusing_collector(self, name: str, port: int) -> None:
+        """Start a collector that lets nobody read; :meth:`end` ends it."""
+        directory = self._new_directory(f"{name}.collector")
+        address = f"127.0.0.1:{port}"
+        lines = [
+            "DAEMON_LIST = MASTER, COLLECTOR",
+            f"COLLECTOR_HOST = {address}",
+            "ALLOW_READ =",
+            "DENY_READ = *",
+        ]
+        self._start_master(directory, lines)
+        self._wait(directory, lambda: _accepts(port))
+
+    # --- daemons ---
+
+    def _new_directory(self, name: str) -> Path:
+        directory = self.base / name
+        for part in PARTS:
+            (directory / part).mkdir(parents=True)
+        return directory
+
+    def _inside(self, directory: Path, file: str = "") -> str:
+        """The path in the chroot."""
+        return str(Path("/") / directory.relative_to(self.root) / file)
+
+    def _start_master(self, directory: Path, lines: Sequence[str]) -> None:
+        """Start a ``condor_master`` with the common configuration and these lines."""
+        common = [
+            f"LOCAL_DIR = {self._inside(directory)}",
             "RELEASE_DIR = /usr",
-            *(f"{part.upper()} = $(LOCAL_DIR)/{part}" for part in ("log", "spool", "execute")),
-            *(f"{part.upper()} = $(LOCAL_DIR)/{part}" for part in ("run", "lock")),
+            *(f"{part.upper()} = $(LOCAL_DIR)/{part}" for part in PARTS),
             "BIN = /usr/bin",
             "SBIN = /usr/sbin",
             "LIB = /usr/lib/condor",
@@ -163,26 +182,23 @@ class SimulatedAnnexes:
             # The pool's collector would refuse its ads: "invalid session family".
             "SEC_USE_FAMILY_SESSION = False",
             "USE_SHARED_PORT = False",
-            "DAEMON_LIST = MASTER, STARTD",
-            f"MASTER_NAME = annex-{directory.name}",
-            f"STARTD_NAME = annex-{directory.name}",
-            "NUM_CPUS = 8",
-            "MEMORY = 16384",
-            f"MACHINE_RESOURCE_INVENTORY_GPUs = /{directory}/gpus.sh",
-            f'GLIDEIN_ResourceName = "{site}"',
-            "IsAnnex = True",
-            f'AnnexName = "{name}"',
-            f'hpc_annex_request_id = "{request_id}"',
-            *([f"DaemonStopTime = {stop}"] if stop else []),
-            f"STARTD_ATTRS = $(STARTD_ATTRS) GLIDEIN_ResourceName {attributes}",
-            f"MASTER_ATTRS = $(MASTER_ATTRS) {attributes}",
-            "START = MY.AnnexName == TARGET.TargetAnnexName",
-            f"MASTER.DAEMON_SHUTDOWN_FAST = {expiry}",
-            # It looks at the expiry with each update, else every five minutes.
-            "MASTER_UPDATE_INTERVAL = 5",
-            f"STARTD_NOCLAIM_SHUTDOWN = {idle}",
         ]
-        return "\n".join(lines) + "\n"
+        (directory / "condor_config").write_text("\n".join([*common, *lines, ""]))
+        self._ask(("chown", "-R", "condor:condor", self._inside(directory)))
+        # A host name of its own, so that no log says this machine's.
+        command = (
+            f"hostname localhost; exec chroot {self.root} /usr/bin/env "
+            f"CONDOR_CONFIG={self._inside(directory, 'condor_config')} /usr/sbin/condor_master "
+            f"-pidfile {self._inside(directory, 'master.pid')}"
+        )
+        subprocess.run(["unshare", "--uts", "sh", "-c", command], check=True)
+
+    def _wait(self, directory: Path, is_ready: Callable[[], object]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not is_ready():
+            if time.monotonic() > deadline or not self._is_alive(directory):
+                raise AnnexTrouble(f"{directory.name} did not get ready; see {directory}/log")
+            time.sleep(0.3)
 
     # --- the end ---
 
@@ -228,3 +244,12 @@ class SimulatedAnnexes:
         """What a command inside prints, as root."""
         ran = subprocess.run(["chroot", str(self.root), *command], capture_output=True, text=True)
         return ran.stdout.strip()
+
+
+def _accepts(port: int) -> bool:
+    """Does anything accept connections at a port of this machine?"""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
