@@ -52,7 +52,7 @@ FULL: Final = 1 - 1e-8
 slots are scarce, and no other run is free to go there."""
 
 ROOM: Final = 2.0
-"""Free slots in the mean at which runs do not wait for a slot of a pool."""
+"""Free slots of a pool, were an epoch of each run under way, from which on runs do not wait."""
 
 NO_DELAY: Final = 1e-3
 """Share of an epoch's hours: an epoch that delays the end by less is free to go there."""
@@ -145,7 +145,7 @@ class _Program:
             (demand.ready_in for each in classes for demand in each.demands), default=0.0
         )
         self.cells = [(c, supply) for c, each in enumerate(classes) for supply in each.supplies]
-        self.rows: list[LinearRow] = []
+        self.rows = [LinearRow({0: 1.0}, self.latest)]
         for c, run_class in enumerate(classes):
             self._add_class(c, run_class)
         for supply in supplies:
@@ -247,10 +247,11 @@ def _plan(
 ) -> PlacementPlan:
     class_of = {demand.run: c for c, each in enumerate(classes) for demand in each.demands}
     free_slots = {supply.pool: supply.slots for supply in supplies}
-    for own in shares:
+    for run_class, own in zip(classes, shares, strict=True):
+        planned = sum(share.epochs for share in own)
         for share in own:
             if share.epochs:
-                free_slots[share.supply.pool] -= share.epochs * share.supply.occupancy / end
+                free_slots[share.supply.pool] -= len(run_class.demands) * share.epochs / planned
     placements: dict[str, list[PoolShare]] = {}
     for demand in demands:
         c = class_of[demand.run]

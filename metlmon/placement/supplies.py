@@ -104,6 +104,7 @@ def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = N
         gpu_hours=profile.gpus * training,
         slots=slots,
         hours_left=hours_left,
+        loss=loss,
     )
 
 

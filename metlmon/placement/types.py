@@ -29,7 +29,7 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
 
     ``hours``: from ready to done, with wait, transfers and repeats after losses; ``occupancy``:
     slot-hours that it takes; ``gpu_hours``: GPU-hours. ``slots``: at once. ``hours_left``: until
-    the annex expires, None without an end.
+    the annex expires, None without an end. ``loss``: probability that an execution is lost.
     """
 
     pool: ResourcePool
@@ -38,6 +38,7 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
     gpu_hours: float
     slots: float
     hours_left: float | None = None
+    loss: float = 0.0
 
 
 class Allocation(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,185 @@
+"""The plan of an ensemble: demand from its estimates, supply from the profiles of its pools.
+
+Epochs left and the end of the running epoch are those of the estimates
+(:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
+(:mod:`metlmon.stats.pool_profiles`), balances those of ``[advisor]`` less what the ledger shows
+was used since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.config.settings import AllocationSettings
+from metlmon.live.feed import StatsInput
+from metlmon.model.states import Outcome
+from metlmon.placement.chains import solve_chains
+from metlmon.placement.pool_names import pool_names
+from metlmon.placement.supplies import Supplies, find_supplies
+from metlmon.placement.types import Allocation, Annex, PlacementPlan, RunDemand
+from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
+from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
+
+GPU_VARIABLE: Final = "gpumodel"
+"""The VAR, in lower case, that keeps a run on one GPU model (policy ``gpu-pin``)."""
+
+
+class PlanInput(Struct, frozen=True, kw_only=True):
+    """All that a plan depends on, at ``as_of``.
+
+    ``runs_excluded``: keys of runs that have epochs left but do not continue, with the reason.
+    """
+
+    as_of: datetime | None
+    demands: tuple[RunDemand, ...]
+    supplies: Supplies
+    allocations: tuple[Allocation, ...]
+    runs_excluded: tuple[tuple[str, str], ...]
+
+
+def plan_input(
+    stats_input: StatsInput,
+    annexes: Sequence[Annex] = (),
+    slots: Mapping[ResourcePool, int] | None = None,
+    forecast: Forecast | None = None,
+) -> PlanInput:
+    """What a plan depends on; ``slots`` as in ``find_supplies``, ``forecast`` if it is at hand.
+
+    Loads the description of the DAG files: not for the UI thread.
+    """
+    ledger = stats_input.ledger
+    profiles: Mapping[ResourcePool, PoolProfile] = {}
+    if ledger.as_of is not None:
+        profiles = learn_profiles(observations_of(ledger), ledger.as_of)
+    supplies = find_supplies(profiles, ledger, annexes, slots)
+    forecast = forecast or make_forecast(stats_input)
+    continuing = [run for run in forecast.runs if run.remaining is not None]
+    executing = {
+        entry.run
+        for entry in ledger.executions
+        if entry.training and entry.outcome is Outcome.IN_FLIGHT
+    }
+    models = _pinned_models(stats_input)
+    return PlanInput(
+        as_of=ledger.as_of,
+        demands=tuple(
+            _demand(run, run.run in executing, models.get(run.run), supplies.profiles)
+            for run in continuing
+        ),
+        supplies=supplies,
+        allocations=tuple(
+            balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
+        ),
+        runs_excluded=tuple(
+            (run.run, run.missing_reason) for run in forecast.runs if run.missing_reason is not None
+        ),
+    )
+
+
+def make_plan(
+    stats_input: StatsInput,
+    annexes: Sequence[Annex] = (),
+    slots: Mapping[ResourcePool, int] | None = None,
+    forecast: Forecast | None = None,
+) -> PlacementPlan:
+    """The plan for all runs that continue; arguments as of :func:`plan_input`."""
+    return plan_of(plan_input(stats_input, annexes, slots, forecast))
+
+
+def plan_of(values: PlanInput) -> PlacementPlan:
+    """The plan for these values."""
+    supplies = values.supplies
+    plan = solve_chains(values.demands, supplies.usable, values.allocations)
+    plan = replace(
+        plan,
+        as_of=values.as_of,
+        inferred=supplies.inferred,
+        excluded=(*plan.excluded, *supplies.excluded),
+        runs_excluded=values.runs_excluded,
+    )
+    return _with_probes(plan, values)
+
+
+def balance_left(allocation: AllocationSettings, ledger: Ledger) -> Allocation:
+    """The balance at as-of: less what the executions at its sites have taken since its date."""
+    used = 0.0
+    if allocation.as_of is not None:
+        used = allocation.charge * sum(_gpu_hours_since(ledger, allocation.as_of, allocation.sites))
+    return Allocation(
+        name=allocation.name,
+        balance=max(0.0, allocation.balance - used),
+        charge=allocation.charge,
+        sites=allocation.sites,
+    )
+
+
+def _gpu_hours_since(ledger: Ledger, since: datetime, sites: Sequence[str]) -> Iterable[float]:
+    for entry in ledger.executions:
+        end = entry.end or ledger.as_of
+        if entry.site in sites and entry.gpus and end is not None and end > since:
+            yield entry.gpus * ledger.seconds_between(max(entry.start, since), end) / HOUR
+
+
+def _demand(
+    run: RunForecast,
+    is_executing: bool,
+    model: str | None,
+    pools: Iterable[ResourcePool],
+) -> RunDemand:
+    """The epochs that can still be sent somewhere: not the one that executes."""
+    ready_in = 0.0
+    if is_executing and run.epoch_remaining is not None:
+        ready_in = run.epoch_remaining.median / HOUR
+    allowed: frozenset[ResourcePool] = frozenset()
+    if model is not None:
+        allowed = frozenset(pool for pool in pools if pool.gpu.lower() == model.lower())
+        # An empty set would allow any pool.
+        allowed = allowed or frozenset([ResourcePool("", model)])
+    return RunDemand(
+        run=run.run,
+        epochs_left=run.epochs_left - is_executing,
+        ready_in=ready_in,
+        pools=allowed,
+    )
+
+
+def _pinned_models(stats_input: StatsInput) -> dict[str, str]:
+    """The GPU models, as counted, of runs that their DAG keeps on one."""
+    aliases = dict(stats_input.settings.gpu_aliases)
+    return {
+        node.run: aliases.get(value, value)
+        for node in stats_input.load_description().nodes.all
+        if node.run is not None and node.training
+        for name, value in node.node.vars.items()
+        if name.lower() == GPU_VARIABLE
+    }
+
+
+def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
+    """The plan, with each pool to be tried again among the pools of one run.
+
+    It is the run with the fewest epochs left that may go there: a lost epoch delays it least.
+    """
+    probes = sorted(values.supplies.probes)
+    candidates = sorted(values.demands, key=lambda demand: demand.epochs_left)
+    names = pool_names(values.supplies.profiles)
+    runs = {run.run: run for run in plan.runs}
+    for pool in probes:
+        for demand in candidates:
+            run = runs.get(demand.run)
+            if run is not None and (not demand.pools or pool in demand.pools):
+                runs[demand.run] = replace(
+                    run,
+                    pools=(*run.pools, pool),
+                    epochs=(*run.epochs, 0.0),
+                    reason=f"{run.reason}; one epoch may try {names[pool]} again",
+                )
+                candidates.remove(demand)
+                break
+    return replace(plan, runs=tuple(runs[run.run] for run in plan.runs))

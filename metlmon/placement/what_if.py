@@ -1,0 +1,126 @@
+"""The what-if table: a pool less, two slots more, a longer annex, and no plan at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, inf
+from typing import Final
+
+from msgspec.structs import replace
+
+from metlmon.placement.chains import FEW, solve_chains
+from metlmon.placement.planner import PlanInput
+from metlmon.placement.pool_names import pool_names
+from metlmon.placement.types import PlacementPlan, PoolSupply, RunDemand, WhatIf
+
+MORE_SLOTS: Final = 2
+MORE_HOURS: Final = 12.0
+"""Changes that are tried: slots at a pool, hours of an annex."""
+
+NOTABLE: Final = 0.005
+"""Smaller changes of the end, as a share of it, are left out."""
+
+NO_SLOT: Final = "no slot is left before all epochs are done"
+
+
+def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
+    """The rows for a plan, made of ``values``: without plan first, then the largest changes.
+
+    ``hours`` and ``gpu_hours`` are those of the changed plan; None, with a remark, where epochs
+    have no place then.
+    """
+    if not any(demand.epochs_left for demand in values.demands):
+        return ()
+    rows = [
+        row
+        for row in _changes(values, plan)
+        if row.hours is None or abs(row.hours - plan.hours) >= NOTABLE * plan.hours
+    ]
+    rows.sort(key=lambda row: abs((inf if row.hours is None else row.hours) - plan.hours))
+    return (untargeted(values), *reversed(rows))
+
+
+def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
+    """All rows that may differ from the plan: pools that it does not use cannot change it."""
+    used = {pool for run in plan.runs for pool in run.pools}
+    supplies = values.supplies.usable
+    names = pool_names(values.supplies.profiles)
+    for supply in supplies:
+        name = names[supply.pool]
+        if supply.pool in used:
+            others = tuple(each for each in supplies if each is not supply)
+            yield _row(f"without {name}", values, others)
+            more = replace(supply, slots=supply.slots + MORE_SLOTS)
+            yield _row(f"{MORE_SLOTS} more slots at {name}", values, (*others, more))
+        if supply.hours_left is not None:
+            longer = replace(supply, hours_left=supply.hours_left + MORE_HOURS)
+            others = tuple(each for each in supplies if each is not supply)
+            yield _row(f"{name} {MORE_HOURS:g} h longer", values, (*others, longer))
+
+
+def _row(question: str, values: PlanInput, supplies: Sequence[PoolSupply]) -> WhatIf:
+    plan = solve_chains(values.demands, supplies, values.allocations)
+    unplaced = round(plan.epochs_unplaced)
+    if not unplaced:
+        return WhatIf(question=question, hours=plan.hours, gpu_hours=plan.gpu_hours)
+    epochs = "1 epoch has" if unplaced == 1 else f"{unplaced} epochs have"
+    return WhatIf(question=question, hours=None, gpu_hours=None, remark=f"{epochs} no place")
+
+
+def untargeted(values: PlanInput) -> WhatIf:
+    """The end if each epoch may go anywhere, and HTCondor matches any free slot.
+
+    A lower bound, as the plan's end is. Between two ends of annexes all runs progress at one rate.
+    """
+    question = "untargeted: each epoch anywhere"
+    ends = {
+        each: inf if each.hours_left is None else each.hours_left
+        for each in (*values.supplies.usable, *values.supplies.avoided)
+        if each.slots > 0
+    }
+    demands = [demand for demand in values.demands if demand.epochs_left]
+    left, now, gpu_hours = 1.0, 0.0, 0.0
+    for end in sorted({end for end in ends.values() if end > 0}):
+        hours, all_gpu_hours = _anywhere(demands, [each for each in ends if ends[each] >= end])
+        part = min(left, (end - now) / hours)
+        left, now, gpu_hours = left - part, now + part * hours, gpu_hours + part * all_gpu_hours
+        if left <= FEW:
+            return WhatIf(question=question, hours=now, gpu_hours=gpu_hours)
+    return WhatIf(question=question, hours=None, gpu_hours=None, remark=NO_SLOT)
+
+
+def _anywhere(demands: Sequence[RunDemand], supplies: Sequence[PoolSupply]) -> tuple[float, float]:
+    """Hours and GPU-hours for all epochs, if all of these pools stay."""
+    hours = gpu_hours = completed = 0.0
+    for each, starts in zip(supplies, _starts(len(demands), supplies), strict=True):
+        completions = starts * (1 - each.loss)
+        completed += completions
+        hours += completions * each.hours
+        gpu_hours += completions * each.gpu_hours
+    epochs = sum(demand.epochs_left for demand in demands)
+    chain = max(demand.epochs_left * hours / completed + demand.ready_in for demand in demands)
+    return max(chain, epochs / completed), epochs * gpu_hours / completed
+
+
+def _starts(runs: int, supplies: Sequence[PoolSupply]) -> list[float]:
+    """Executions per hour that start at each pool, in proportion to its free slots.
+
+    A lost one is repeated anywhere. The proportion is such that all runs are always under way; if
+    there are more runs than slots, no slot is free.
+    """
+    attempts = [
+        (each.slots, each.hours * (1 - each.loss), each.occupancy * (1 - each.loss))
+        for each in supplies
+    ]
+
+    def at(rate: float) -> list[float]:
+        return [rate * slots / (1 + rate * occupancy) for slots, _, occupancy in attempts]
+
+    low, high = -20.0, 20.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        under_way = sum(
+            starts * hours for starts, (_, hours, _) in zip(at(exp(middle)), attempts, strict=True)
+        )
+        low, high = (middle, high) if under_way < runs else (low, middle)
+    return at(exp(low))

@@ -1,0 +1,244 @@
+"""Plans of ensembles: demand as in the estimates, balances, pins, probes; and the what-if table."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from datetime import timedelta
+from random import Random
+from statistics import mean
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.config.settings import AllocationSettings, Settings
+from metlmon.dagman.records import Node, NodeKind
+from metlmon.live.feed import StatsInput
+from metlmon.model.states import State
+from metlmon.placement.chains import solve_chains
+from metlmon.placement.planner import PlanInput, balance_left, make_plan, plan_input, plan_of
+from metlmon.placement.supplies import find_supplies
+from metlmon.placement.types import Allocation, RunDemand
+from metlmon.placement.what_if import untargeted, what_if_table
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import DagDescription, DescribedNode, Nodes
+from metlmon.stats.estimates import make_forecast
+from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
+from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
+from tests.support.run_histories import NOON, Past, basis
+
+NOW = Ledger("/ens", NOON, True)
+
+
+def values_of(
+    profiles: list[PoolProfile],
+    epochs_left: list[int],
+    allocations: tuple[Allocation, ...] = (),
+    hours_left: float | None = None,
+) -> PlanInput:
+    supplies = find_supplies(by_pool(profiles), NOW)
+    if hours_left is not None:
+        first, *others = supplies.usable
+        supplies = replace(supplies, usable=(replace(first, hours_left=hours_left), *others))
+    return PlanInput(
+        as_of=NOON,
+        demands=tuple(
+            RunDemand(run=f"run{number}", epochs_left=left)
+            for number, left in enumerate(epochs_left)
+        ),
+        supplies=supplies,
+        allocations=allocations,
+        runs_excluded=(),
+    )
+
+
+# --- demand ------------------------------------------------------------------------------------
+
+
+def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> None:
+    ensemble = basis(
+        {
+            "running": Past([7200.0] * 4, age=3600.0, total=10),
+            "idle": Past([7200.0] * 6, age=600.0, total=10, running=False),
+            "last": Past([7200.0] * 9, age=3600.0, total=10),
+            "done": Past([7200.0] * 10, total=10),
+        }
+    )
+    forecast = {run.run: run for run in make_forecast(ensemble).runs}
+    demands = {each.run: each for each in plan_input(ensemble).demands}
+    assert {run: each.epochs_left for run, each in demands.items()} == {
+        "running": forecast["running"].epochs_left - 1,
+        "idle": forecast["idle"].epochs_left,
+        "last": 0,
+    }
+    assert demands["idle"].ready_in == 0
+    left = forecast["running"].epoch_remaining
+    assert left is not None
+    assert demands["running"].ready_in == pytest.approx(left.median / 3600)
+    plan = plan_of(plan_input(ensemble))
+    assert [run.run for run in plan.runs] == ["running", "idle"]
+    assert plan.hours >= demands["last"].ready_in
+
+
+def test_runs_that_do_not_continue_are_excluded_with_the_reason() -> None:
+    ensemble = basis({"runs": Past([7200.0] * 4), "held": Past([7200.0] * 2, state=State.HELD)})
+    plan = make_plan(ensemble)
+    assert [run.run for run in plan.runs] == ["runs"]
+    assert plan.runs_excluded == (("held", "stopped: held"),)
+
+
+def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
+    plan = make_plan(basis({"run0": Past([])}))
+    assert plan.runs == ()
+    assert plan.runs_excluded == (("run0", "unknown: no epoch has ended yet"),)
+    nothing = make_plan(StatsInput(basis({}).status, Ledger("/ens", None, False)))
+    assert (nothing.as_of, nothing.runs, nothing.hours) == (None, (), 0.0)
+
+
+def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
+    variables = {"run0": {"GpuModel": "nvidia a40"}, "run1": {"GpuModel": "NVIDIA H100"}}
+    ensemble = basis({name: Past([7200.0] * 3) for name in ("run0", "run1", "run2")})
+    nodes = Nodes(
+        tuple(
+            DescribedNode(
+                key=("ens.dag", f"{run}-train_epoch0"),
+                dag="ens.dag",
+                node=Node(f"{run}-train_epoch0", NodeKind.JOB, "ens.dag", 1, vars=values),
+                run=run,
+                run_name=run,
+                uuid=None,
+                training=True,
+            )
+            for run, values in variables.items()
+        )
+    )
+    ensemble = replace(ensemble, load_description=lambda: DagDescription(nodes))
+    plan = make_plan(ensemble)
+    pools = {run.run: [pool.gpu for pool in run.pools] for run in plan.runs}
+    assert pools == {"run0": ["NVIDIA A40"], "run1": [], "run2": ["NVIDIA A40"]}
+    assert plan.runs[1].reason == "no slot is known where it may run"
+
+
+# --- supply and balances -----------------------------------------------------------------------
+
+
+def test_a_balance_is_what_was_not_used_since_its_date() -> None:
+    """Four epochs of two hours and one that has run for one: those of the last five hours count."""
+    ensemble = basis({"run0": Past([7200.0] * 4, age=3660.0, wait=0.0)})
+    since = NOON - timedelta(hours=5)
+    award = AllocationSettings("award", 100.0, ("delta", "other"), 2.0, since)
+    by_hand = sum(
+        (entry.gpus or 0)
+        * max(0.0, ((entry.end or NOON) - max(entry.start, since)).total_seconds())
+        for entry in ensemble.ledger.executions
+    )
+    assert by_hand == pytest.approx(5 * 3600)
+    left = balance_left(award, ensemble.ledger)
+    assert left.balance == pytest.approx(100 - 2 * 5)
+    assert balance_left(replace(award, as_of=None), ensemble.ledger).balance == 100
+    assert balance_left(replace(award, sites=("other",)), ensemble.ledger).balance == 100
+    assert balance_left(replace(award, balance=3.0), ensemble.ledger).balance == 0
+
+
+def test_settings_limit_the_plan() -> None:
+    ensemble = basis({"run0": Past([7200.0] * 4)})
+    free = make_plan(ensemble)
+    settings = Settings(advisor=(AllocationSettings("award", 2.0, ("delta",)),))
+    limited = make_plan(replace(ensemble, settings=settings))
+    assert free.epochs_unplaced == 0
+    assert limited.epochs_unplaced > 3
+
+
+def test_a_pool_to_be_tried_again_is_open_to_the_shortest_run() -> None:
+    hole = replace(profile(EXPANSE, 2.0, excluded="its last 9 executions were lost"), probe_at=NOON)
+    values = values_of([profile(DELTA, 2.0), hole], [9, 3, 5])
+    plan = plan_of(values)
+    assert plan.excluded == ((EXPANSE, "its last 9 executions were lost"),)
+    assert [EXPANSE in run.pools for run in plan.runs] == [False, True, False]
+    assert plan.runs[1].reason.endswith("; one epoch may try expanse again")
+    assert sum(plan.runs[1].epochs) == pytest.approx(3)
+
+
+# --- what if -----------------------------------------------------------------------------------
+
+
+def test_what_if_rows_are_plans_of_changed_supplies() -> None:
+    anvil = ResourcePool("anvil", DELTA.gpu, "spring")
+    profiles = [profile(anvil, 2.0, slots=2), profile(DELTA, 3.0, slots=2), profile(EXPANSE, 6.0)]
+    values = values_of(profiles, [12] * 6, hours_left=10.0)
+    plan = plan_of(values)
+    rows = {row.question: row for row in what_if_table(values, plan)}
+    usable = values.supplies.usable
+    without = solve_chains(values.demands, usable[:1] + usable[2:])
+    assert rows["without delta"].hours == pytest.approx(without.hours)
+    assert rows["without delta"].gpu_hours == pytest.approx(without.gpu_hours)
+    longer = solve_chains(values.demands, (replace(usable[0], hours_left=22.0), *usable[1:]))
+    assert rows["anvil (annex spring) 12 h longer"].hours == pytest.approx(longer.hours)
+    more = solve_chains(values.demands, (usable[0], replace(usable[1], slots=4), usable[2]))
+    assert rows["2 more slots at delta"].hours == pytest.approx(more.hours)
+    assert plan.hours > longer.hours
+    hours = [row.hours for row in rows.values()][1:]
+    changes = [abs(each - plan.hours) for each in hours if each is not None]
+    assert changes == sorted(changes, reverse=True)
+
+
+def test_a_change_without_effect_has_no_row_and_an_impossible_one_says_so() -> None:
+    values = values_of([profile(DELTA, 2.0, slots=9)], [5, 5])
+    rows = what_if_table(values, plan_of(values))
+    assert [(row.question, row.hours, row.remark) for row in rows] == [
+        ("untargeted: each epoch anywhere", pytest.approx(10.0), ""),
+        ("without delta", None, "10 epochs have no place"),
+    ]
+    assert what_if_table(values_of([], []), plan_of(values_of([], []))) == ()
+
+
+@pytest.mark.parametrize("runs", [6, 14, 40])
+def test_untargeted_is_what_a_simulation_of_any_free_slot_takes(runs: int) -> None:
+    """The mean rate in the middle of long chains, where no end and no chance matters."""
+    profiles = [
+        profile(DELTA, 2.0, wait=0.2, slots=5),
+        profile(EXPANSE, 5.0, transfer=0.5, slots=5),
+        profile(ResourcePool("bad", "A40"), 3.0, loss=0.5, lost_hours=0.3, slots=4),
+    ]
+    values = values_of(profiles, [60] * runs)
+    row = untargeted(values)
+    hours = simulated_hours(profiles, [60] * runs)
+    assert row.hours == pytest.approx(hours, rel=0.12)
+    assert row.hours <= hours * 1.02
+
+
+def simulated_hours(profiles: Sequence[PoolProfile], epochs_left: Sequence[int]) -> float:
+    """When the mean run has done its epochs, if each job takes any free slot."""
+    random, free = Random(3), [each.slots for each in profiles]
+    left = dict(enumerate(epochs_left))
+    idle, events, ends = list(left), [(0.0, -1, -1, False)], []
+    while events:
+        now, run, number, is_done = heapq.heappop(events)
+        if run >= 0:
+            free[number] += 1
+            left[run] -= is_done
+            idle.append(run) if left[run] else ends.append(now)
+        while idle and any(free):
+            run = idle.pop(0)
+            number = random.choices(range(len(free)), weights=free)[0]
+            free[number] -= 1
+            pool = profiles[number]
+            is_done = random.random() >= pool.loss.value
+            hours = pool.hours.value if is_done else pool.lost_hours
+            heapq.heappush(
+                events, (now + pool.wait.value + pool.transfer.value + hours, run, number, is_done)
+            )
+    return mean(ends)
+
+
+def test_untargeted_ends_no_annex_twice() -> None:
+    """Two equal pools, one of which ends half way: the rest takes twice as long."""
+    spring = ResourcePool("anvil", DELTA.gpu, "spring")
+    values = values_of([profile(spring, 1.0, slots=2), profile(DELTA, 1.0, slots=2)], [10] * 8)
+    assert untargeted(values).hours == pytest.approx(20)
+    ending = values_of(
+        [profile(spring, 1.0, slots=2), profile(DELTA, 1.0, slots=2)], [10] * 8, hours_left=10.0
+    )
+    assert untargeted(ending).hours == pytest.approx(10 + 20)
+    alone = values_of([profile(spring, 1.0, slots=2)], [10] * 8, hours_left=10.0)
+    assert untargeted(alone).remark == "no slot is left before all epochs are done"
