@@ -46,7 +46,7 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
 
 
 LOG_COMMANDS: Final = frozenset(
-    ("jobs", "nodes", "sites", "timeline", "curves", "estimate", "report", "export")
+    ("jobs", "nodes", "sites", "annexes", "timeline", "curves", "estimate", "report", "export")
 )
 """Commands that take several event logs instead of a directory."""
 
@@ -199,6 +199,7 @@ OUTPUTS: Final = {
     "nodes": ("json_output.jobs", "NODES_OUTPUT"),
     "estimate": ("json_output.training", "ESTIMATE_OUTPUT"),
     "sites": ("json_output.usage", "SITES_OUTPUT"),
+    "annexes": ("json_output.annexes", "ANNEXES_OUTPUT"),
     "timeline": ("json_output.usage", "TIMELINE_OUTPUT"),
     "curves": ("json_output.training", "CURVES_OUTPUT"),
     "compare": ("commands.compare", "COMPARE_OUTPUT"),
@@ -271,6 +272,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sites": Command(
         "where the hours went: sites, GPU models, causes",
         (*COMMON, *WINDOW),
+    ),
+    "annexes": Command(
+        "nodes borrowed for some hours: until when, and which epochs fit",
+        COMMON,
+        description="HPC annexes: state, GPUs, until when each is alive, whether its running "
+        "epochs and the next one end before that, and the jobs that wait for it. Asks the schedd "
+        "and the annexes' collectors; with --as-of, or without a schedd, it shows what the logs "
+        "alone have, marked as inferred.",
     ),
     "timeline": Command("when what ran where, and how many at a time", (*COMMON, *WINDOW)),
     "curves": Command(

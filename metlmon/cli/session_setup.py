@@ -26,6 +26,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
 from metlmon.pool.annex_poller import AnnexPoller
+from metlmon.pool.annex_types import AnnexAnswer
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
@@ -182,6 +183,20 @@ def query_queue(reader: DagdirReader) -> QueueReport:
     try:
         return QueueReport(queue.query(), queue.discrepancies)
     finally:
+        connection.close()
+
+
+def query_annexes(reader: DagdirReader) -> AnnexAnswer:
+    """One answer of the schedd and of the annexes' collectors."""
+    session, connection = Session(reader), PoolConnection()
+    session.take()
+    queue = QueuePoller(session, connection)
+    annexes = AnnexPoller(lambda: queue.snapshot, connection)
+    try:
+        queue.query()
+        return annexes.query()
+    finally:
+        annexes.stop()
         connection.close()
 
 

@@ -44,13 +44,13 @@ class AnnexEpochs:
             entry
             for entry in self._trainings
             if entry.outcome is Outcome.IN_FLIGHT
-            and (entry.annex == annex or (entry.annex is None and entry.job in targeted))
+            and (_is_in(entry, annex) or (entry.annex is None and entry.job in targeted))
         ]
 
     def similar(self, annex: str, site: str, gpu: str) -> ExecutionEntry | None:
         """The newest execution in the annex; else at its site, else on its GPU model."""
         newest = sorted(self._trainings, key=lambda entry: entry.start, reverse=True)
-        own = (e for e in newest if e.annex == annex)
+        own = (e for e in newest if _is_in(e, annex))
         at_site = (e for e in newest if site and e.site == site and gpu in ("", e.gpu))
         of_model = (e for e in newest if gpu and e.gpu == gpu)
         return next(chain(own, at_site, of_model), None)
@@ -153,3 +153,8 @@ class AnnexEpochs:
         counts = [epoch.gpus for epoch in epochs if epoch.gpus]
         counts = counts or [entry.gpus for entry in self._trainings if entry.gpus]
         return float(median(counts)) if counts else 1.0
+
+
+def _is_in(entry: ExecutionEntry, annex: str) -> bool:
+    """Does an execution name an annex? HTCondor compares names without regard to case."""
+    return entry.annex is not None and entry.annex.casefold() == annex.casefold()

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome
+from metlmon.placement.annex_command import AnnexShape, annex_command, shape_of
 from metlmon.placement.annex_epochs import AnnexEpochs
 from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
 from metlmon.pool.annex_types import (
@@ -69,7 +70,7 @@ def make_annexes(
         builder = _AnnexBuilder(stats_input, answer, now, sites)
         rows = builder.rows()
         errors = [*builder.general_warnings(rows)]
-    known = {row.name for row in rows}
+    known = {row.name.casefold() for row in rows}
     rows += [_inferred(site, ledger) for site in sites if _may_be_annex(site, known)]
     rows.sort(key=_rank)
     return AnnexReport(
@@ -79,7 +80,21 @@ def make_annexes(
         warnings=(*(text for row in rows for text in row.warnings), *errors),
         asked=asked or bool(rows and not rows[0].inferred),
         generation=answer.generation or "" if answer is not None else "",
+        command=_first_command(rows, answer),
     )
+
+
+def _first_command(rows: Sequence[Annex], answer: AnnexAnswer | None) -> str:
+    """The command for an annex as that of the last request; empty if nothing was asked."""
+    if answer is None or answer.generation is None:
+        return ""
+    last = max(answer.requests, key=lambda r: (r.submitted_at or 0.0, r.cluster), default=None)
+    if last is not None:
+        found = next((r.command for r in rows if r.request_id == last.request_id and r.command), "")
+        if found:
+            return found
+    found = next((row.command for row in rows if row.command), "")
+    return found or annex_command(AnnexShape(name="NAME"), answer.generation) or ""
 
 
 def _rank(row: Annex) -> tuple[object, ...]:
@@ -87,6 +102,11 @@ def _rank(row: Annex) -> tuple[object, ...]:
     end = row.alive_until or datetime.max
     gone = row.state is AnnexState.GONE
     return gone, not row.warnings, end, states.index(row.state), row.name, row.request_id, row.site
+
+
+def _is_same(name: str, other: str) -> bool:
+    """Do two texts name one annex? HTCondor compares them without regard to case."""
+    return name.casefold() == other.casefold()
 
 
 def _is_busy(ad: AnnexAd) -> bool:
@@ -134,7 +154,7 @@ def _expiry_times(executions: Iterable[ExecutionEntry]) -> Iterator[datetime]:
 
 def _may_be_annex(site: SiteLife, known: set[str]) -> bool:
     if site.annex:
-        return site.annex not in known
+        return site.annex.casefold() not in known
     return bool(site.expiries) and not known
 
 
@@ -178,49 +198,49 @@ class _AnnexBuilder:
 
     def rows(self) -> list[Annex]:
         """All annexes, by request; ads without a known request by the id that they advertise."""
-        ads = group_by(self._answer.ads, lambda ad: (ad.annex, ad.request_id))
+        ads = group_by(self._answer.ads, lambda ad: (ad.annex.casefold(), ad.request_id))
         requests = [*self._answer.requests]
         rows = []
         for request in requests:
-            own = ads.pop((request.name, request.request_id), [])
-            if not own and sum(other.name == request.name for other in requests) == 1:
+            name = request.name.casefold()
+            own = ads.pop((name, request.request_id), [])
+            if not own and sum(other.name.casefold() == name for other in requests) == 1:
                 # Nodes of the old generation may not advertise the id.
-                own = ads.pop((request.name, ""), [])
+                own = ads.pop((name, ""), [])
             rows.append(self._row(request.name, request, own))
-        rows += [self._row(name, None, found) for (name, _), found in ads.items()]
-        targeted = dict.fromkeys(job.annex for job in self._answer.jobs)
-        names = {row.name for row in rows}
-        rows += [self._row(name, None, []) for name in targeted if name not in names]
+        rows += [self._row(found[0].annex, None, found) for found in ads.values()]
+        names = {row.name.casefold() for row in rows}
+        targeted = {job.annex.casefold(): job.annex for job in self._answer.jobs}
+        rows += [self._row(targeted[name], None, []) for name in targeted if name not in names]
         return [replace(row, warnings=tuple(self._warnings(row))) for row in rows]
 
     def general_warnings(self, rows: Sequence[Annex]) -> Iterator[str]:
         """What concerns no single annex: several of one name, and who did not answer."""
         present = [row for row in rows if row.state is not AnnexState.GONE]
-        for name, same in group_by(present, lambda row: row.name).items():
+        for same in group_by(present, lambda row: row.name.casefold()).values():
             if len(same) > 1:
+                name = plain(same[0].name, NAME_LIMIT)
                 yield (
-                    f"{len(same)} annexes are called {plain(name, NAME_LIMIT)}: a job that targets "
-                    "the name may run in any of them; shut down those that are not needed"
+                    f"{len(same)} annexes are called {name}: a job that targets the name may run "
+                    "in any of them; shut down those that are not needed"
                 )
-        names = {row.name for row in present}
-        for name, gone in group_by(rows, lambda row: row.name).items():
+        names = {row.name.casefold() for row in present}
+        for key, gone in group_by(rows, lambda row: row.name.casefold()).items():
             idle = gone[0].jobs_idle
-            if name not in names and idle:
+            if key not in names and idle:
                 jobs = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'}"
-                yield (
-                    f"{jobs} for {plain(name, NAME_LIMIT)}, which is gone: create it again, or "
-                    "send them elsewhere"
-                )
+                name = plain(gone[0].name, NAME_LIMIT)
+                yield (f"{jobs} for {name}, which is gone: create it again, or send them elsewhere")
         yield from self._answer.errors
 
     def _row(self, name: str, request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> Annex:
-        lives = [site for site in self._sites if site.annex == name]
+        lives = [site for site in self._sites if _is_same(site.annex, name)]
         site = next((ad.site for ad in ads if ad.site), lives[-1].site if lives else "")
         gpu = next((ad.gpu for ad in ads if ad.gpu), "")
         started = self._started(request, ads)
         end = self._end(request, ads, started)
         left = None if end is None else max(0.0, end - self._now)
-        jobs = [job for job in self._answer.jobs if job.annex == name]
+        jobs = [job for job in self._answer.jobs if _is_same(job.annex, name)]
         idle = [(job.cluster, job.proc) for job in jobs if job.status == JOB_IDLE]
         running = [(job.cluster, job.proc) for job in jobs if job.status == JOB_RUNNING]
         executions = self._epochs.running(name, running)
@@ -242,6 +262,7 @@ class _AnnexBuilder:
             seconds_left=left,
             jobs_idle=len(idle),
             answered_at=self._local(self._answered(request)),
+            command=self._command(name, request, site, ads, gpus),
             first_start=min((life.first_start for life in lives), default=None),
             last_start=max((life.last_start for life in lives), default=None),
             expiries=tuple(sorted(time for life in lives for time in life.expiries)),
@@ -268,6 +289,25 @@ class _AnnexBuilder:
             next_fits=fits,
             pressure=pressure,
         )
+
+    def _command(
+        self,
+        name: str,
+        request: AnnexRequest | None,
+        site: str,
+        ads: Sequence[AnnexAd],
+        gpus: int | None,
+    ) -> str:
+        """The command for another annex like this one."""
+        if self._answer.generation is None:
+            return ""
+        nodes = len({ad.node for ad in ads}) or None
+        per_node = None if gpus is None or nodes is None else gpus // nodes
+        shape = AnnexShape(name=name, site=site, nodes=nodes, gpus=per_node)
+        if request is not None:
+            shape = shape_of(request, site, per_node)
+        names = [each.name for each in self._answer.requests]
+        return annex_command(shape, self._answer.generation, names) or ""
 
     @staticmethod
     def _started(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:
@@ -376,8 +416,8 @@ class _AnnexBuilder:
             yield self._idle_text(row, name)
 
     def _idle_text(self, row: Annex, name: str) -> str:
-        ends = [site.last_end for site in self._sites if site.annex == row.name and site.last_end]
-        since = max((*ends, *([row.started] if row.started else [])), default=None)
+        known = [site.last_end for site in self._sites if _is_same(site.annex, row.name)]
+        since = max((time for time in (*known, row.started) if time is not None), default=None)
         now = self._local(self._now)
         if since is None or now is None:
             return f"{name} is idle: its nodes leave when they are idle for {duration(IDLE_LIMIT)}"

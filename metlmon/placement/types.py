@@ -145,7 +145,7 @@ class Annex(Struct, frozen=True, kw_only=True):
     per epoch / GPU-hours left. ``balance``: what is left of its allocation. ``answered_at``: when
     its collector last answered. ``first_start``, ``last_start``: of this ensemble's jobs there;
     ``expiries``: times at which jobs there were evicted because it expired. ``warnings``: one
-    sentence each.
+    sentence each. ``command``: requests another one like it, quoted for a shell.
     """
 
     name: str
@@ -174,6 +174,7 @@ class Annex(Struct, frozen=True, kw_only=True):
     last_start: datetime | None = None
     expiries: tuple[datetime, ...] = ()
     warnings: tuple[str, ...] = ()
+    command: str = ""
 
     @property
     def epochs_fit(self) -> bool | None:
@@ -206,7 +207,8 @@ class AnnexReport(Struct, frozen=True, kw_only=True):
 
     ``sites``: what the logs alone show. ``warnings``: of all annexes, and why something is
     missing. ``asked``: whether schedd or collector answered; without, all is inferred.
-    ``generation``: of this access point's ``htcondor annex``, empty if unknown.
+    ``generation``: of this access point's ``htcondor annex``, empty if unknown. ``command``:
+    requests an annex like the last one; empty if nothing was asked.
     """
 
     as_of: datetime | None
@@ -215,3 +217,4 @@ class AnnexReport(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     asked: bool
     generation: str = ""
+    command: str = ""

@@ -77,7 +77,8 @@ def find_expiries(
 ) -> dict[ExecutionId, str]:
     """The causes of the executions that ended because their annex expired.
 
-    ``evicted``: all for which :func:`may_be_expiry`. ``ends``: known ends of annexes, by name.
+    ``evicted``: all for which :func:`may_be_expiry`. ``ends``: known ends of annexes, by name in
+    lower case.
     """
     by_place: defaultdict[Place, list[ExecutionEntry]] = defaultdict(list)
     for entry in evicted:
@@ -86,7 +87,9 @@ def find_expiries(
     moments = sorted(_end(entry) for entries in by_place.values() for entry in entries)
     for place, entries in by_place.items():
         _, annex = place
-        certain = [entry for entry in entries if _is_at(entry, ends.get(annex or "", ()))]
+        certain = [
+            entry for entry in entries if _is_at(entry, ends.get((annex or "").casefold(), ()))
+        ]
         found.update(dict.fromkeys(map(execution_id, certain), ANNEX_EXPIRED))
         minimum = MIN_IN_ANNEX if annex is not None else MIN_AT_SITE
         groups = [group for group in _groups(entries) if len(group) >= minimum]
@@ -135,7 +138,7 @@ def _goes_on(entry: ExecutionEntry, first: datetime, last: datetime) -> bool:
 class ExpiryIndex:
     """The evictions of an ensemble, and which of them are expiries; kept up with its entries.
 
-    ``ends``: known ends of annexes, by name.
+    ``ends``: known ends of annexes, by name in lower case.
     """
 
     def __init__(self) -> None:

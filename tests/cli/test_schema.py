@@ -46,6 +46,10 @@ def test_outputs_of_a_fixture_have_their_types(directory: Path) -> None:
         ("config", ["config", "path", str(ROOT / "fixtures" / "demo"), "--json"]),
         ("config", ["config", "validate", str(ROOT / "fixtures" / "demo"), "--json"]),
         ("estimate", ["estimate", str(ROOT / "fixtures" / "demo"), "--backtest", "--json"]),
+        (
+            "annexes",
+            ["annexes", str(ROOT / "fixtures" / "demo"), "--as-of", "2026-11-21T09:45", "--json"],
+        ),
         ("submit-list-templates", ["submit", "--list-templates", "--json"]),
         ("submit", ["submit", "NEW", "--dry-run", "--json"]),
         ("new", ["new", "NEW", "--shape", "bag", "--shards", "3", "--dry-run", "--json"]),

@@ -53,9 +53,12 @@ def node(
         "gpu": A40,
         "site": "delta",
     } | more
-    whole = AnnexAd(annex=name, slot_type=AnnexSlotType.PARTITIONABLE, gpus=gpus, **fields)
+    whole = AnnexAd(
+        annex=name, slot="slot1", slot_type=AnnexSlotType.PARTITIONABLE, gpus=gpus, **fields
+    )
     one = AnnexAd(
         annex=name,
+        slot="slot1_1",
         slot_type=AnnexSlotType.DYNAMIC,
         gpus=1,
         state="Claimed",

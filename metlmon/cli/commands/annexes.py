@@ -1,0 +1,46 @@
+"""``metlmon annexes``: nodes borrowed for some hours, and what fits before they leave."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.annexes import ANNEXES_OUTPUT
+from metlmon.cli.output import print_output
+from metlmon.cli.reading import input_with_trainings, open_reader
+from metlmon.cli.session_setup import query_annexes
+from metlmon.cli.text_output import TextOutput
+from metlmon.placement.annexes import make_annexes
+from metlmon.placement.types import AnnexReport
+from metlmon.tables.annexes import WHAT_IT_IS, columns, command_line, head_lines, site_columns
+from metlmon.text.formatting import year_of
+
+
+def annexes(options: argparse.Namespace) -> int:
+    """Print all annexes as tables or as JSON; those of the past from the logs alone."""
+    reader = open_reader(options)
+    answer = query_annexes(reader) if reader.as_of is None else None
+    report = make_annexes(input_with_trainings(reader), answer, time.time())
+    if options.json:
+        print_output(ANNEXES_OUTPUT, reader.snapshot_builder(), report)
+    else:
+        print_annexes(report)
+    return Exit.OK
+
+
+def print_annexes(report: AnnexReport) -> None:
+    """The annexes, their warnings first; then the sites by the logs."""
+    out, year = TextOutput(), year_of(report.as_of)
+    out.print(*head_lines(report))
+    if report.annexes:
+        out.print()
+        out.table(columns(report.annexes, year), report.annexes)
+    else:
+        for paragraph in WHAT_IT_IS:
+            out.print("", paragraph)
+    if report.command:
+        out.print("", command_line(report.command))
+    if report.sites:
+        out.print("", "By the logs, jobs ran at:")
+        out.table(site_columns(year), report.sites)

@@ -1,0 +1,45 @@
+"""The JSON of ``annexes``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metlmon.cli.json_output.jobs import WARNING
+from metlmon.cli.json_output.objects import HEAD, JsonObject
+from metlmon.placement.types import Annex, AnnexEpoch, AnnexReport, SiteLife
+
+ANNEX_EPOCH: Final = JsonObject(
+    AnnexEpoch,
+    "An epoch that runs in the annex; fits: it ends before the annex expires.",
+    "key=run run=run_name epoch gpus fits",
+    seconds="seconds_left",
+    computed={"job": (str, lambda epoch: f"{epoch.job[0]}.{epoch.job[1]}")},
+)
+ANNEX: Final = JsonObject(
+    Annex,
+    "One annex. state: requested, pending, up, expiring, gone or unknown. alive_until: its first "
+    "node leaves then. inferred: from logs alone. epoch_seconds: of the next epoch, with its input "
+    "transfer; next_fits: it would end in time. jobs_idle: they target it. pressure: (ready + "
+    "expected before expiry) x GPU-hours per epoch / GPU-hours left. balance: of its allocation. "
+    "expiries: when jobs were evicted because it expired.",
+    "name request_id site state inferred gpu nodes nodes_requested gpus gpus_busy slots_busy "
+    "started alive_until epochs epochs_fit next_fits jobs_idle allocation balance "
+    "answered_at first_start last_start expiries warnings command",
+    seconds="seconds_left epoch_seconds",
+    exact="pressure",
+)
+SITE_LIFE: Final = JsonObject(
+    SiteLife,
+    "When jobs ran at a site, or in an annex there, by the logs; expiries: likely ends of annexes.",
+    "site annex first_start last_start last_end executions running expiries",
+)
+ANNEXES_OUTPUT: Final = JsonObject(
+    AnnexReport,
+    "metlmon annexes --json: annexes with a warning first. asked: schedd or collector answered; "
+    "else all is inferred from the logs. generation: old or new, of this access point's htcondor "
+    "annex. annex_warnings: one sentence each.",
+    "annexes sites asked generation command annex_warnings=warnings",
+    name="AnnexesOutput",
+    given={**HEAD, "warnings": [WARNING]},
+    main=False,
+)
