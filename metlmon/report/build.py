@@ -44,6 +44,7 @@ from metlmon.report.usage_tables import (
     gpu_table,
     label_table,
     period_table,
+    profile_table,
     ratio,
     run_table,
     site_gpu_table,
@@ -236,6 +237,9 @@ def _sections(
         present_blocks("epochs", "hours", "per_period", "contributions", period_table(usage)),
     )
     yield Section("Time of an epoch", present_blocks("times", time_table(usage)))
+    profiles = profile_table(usage)
+    if profiles is not None:
+        yield Section("Profiles of pools", (profiles,))
     yield Section("Causes of badput", present_blocks("causes", cause_table(usage)))
     yield Section("Transfers", (bytes_table(usage), transfer_table(usage)))
     yield Section("Runs", present_blocks(label_table(usage), run_table(usage)))

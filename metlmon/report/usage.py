@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger
 from metlmon.stats.causes import causes_of
+from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.totals import group_by, sum_by
 from metlmon.stats.usage import GroupEntries, GroupUsage, UsageGroups, distribution
 from metlmon.stats.windows import (
@@ -142,6 +143,7 @@ class ReportUsage:
             for run in groups.clipped.runs
         ]
         self.labels = _used(groups.by_label())
+        self.profiles = profiles_in_window(ledger, window)
         self.period = _unit(span, days=10, weeks=60)
         self.periods = tuple(
             (part, UsageGroups(ledger, part).total())

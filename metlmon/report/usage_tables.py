@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from types import SimpleNamespace as Row
@@ -11,9 +11,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
-from metlmon.report.usage import ReportUsage
+from metlmon.report.usage import ReportUsage, gpu_model
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
+from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals, group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
@@ -360,6 +361,44 @@ def time_table(usage: ReportUsage) -> ReportTable:
         [Row(name=n, kind=kind, box=plot) for kind, plots in boxes for n, plot in plots.items()],
         empty_text="No epoch was completed by an execution in the logs.",
     )
+
+
+def profile_table(usage: ReportUsage) -> ReportTable | None:
+    """What to expect of an epoch at each pool; None if nothing ran."""
+    profiles = [profile for profile in usage.profiles if profile.starts]
+    if not profiles:
+        return None
+
+    def seconds(name: str) -> Callable[[PoolProfile], Raw]:
+        read = attrgetter(name)
+
+        def value(row: PoolProfile) -> Raw:
+            figure, _, _ = name.partition(".")
+            return read(row) * HOUR if getattr(row, figure) is not None else None
+
+        return value
+
+    is_annex = any(profile.pool.annex for profile in profiles)
+    annex = ReportColumn("annex", "Annex", lambda row: row.pool.annex or None)
+    columns = (
+        ReportColumn("site", "Resource", lambda row: row.pool.site or None),
+        ReportColumn("gpu", "GPU model", lambda row: gpu_model(row.pool.gpu)),
+        *((annex,) if is_annex else ()),
+        ReportColumn("epochs", "Epochs", "epochs", COUNT, footnote="profile"),
+        ReportColumn("hours", "mean", seconds("hours.value"), SECONDS, group="Epoch"),
+        ReportColumn("hours_low", "from", seconds("hours.low"), SECONDS, drop=3, group="Epoch"),
+        ReportColumn("hours_high", "to", seconds("hours.high"), SECONDS, drop=4, group="Epoch"),
+        ReportColumn("wait", "Wait", seconds("wait.value"), SECONDS, drop=2),
+        ReportColumn("transfer", "Input", seconds("transfer.value"), SECONDS, drop=5),
+        ReportColumn("loss", "Loss", "loss.value", SHARE, footnote="profile_loss"),
+        ReportColumn("borrowed", "Borrowed from", _borrowed_from, drop=6),
+    )
+    return _table("profiles", "What to expect of an epoch, by pool", columns, profiles)
+
+
+def _borrowed_from(profile: PoolProfile) -> str:
+    figures = (profile.hours, profile.wait, profile.transfer, profile.loss)
+    return ", ".join(dict.fromkeys(each.borrowed for each in figures if each and each.borrowed))
 
 
 # --- causes, transfers, runs --------------------------------------------------------------------

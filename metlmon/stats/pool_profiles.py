@@ -33,6 +33,7 @@ from metlmon.stats.black_holes import (
 )
 from metlmon.stats.causes import is_of_place
 from metlmon.stats.simulation import KaplanMeier, Lifetime, gamma_quantile
+from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import count, share
 
 
@@ -171,21 +172,24 @@ def learn_profiles(
     hours = _shrink({pool: each.hours for pool, each in histories.items()}, HOURS_PRIOR)
     wait = _shrink({pool: each.wait for pool, each in histories.items()}, WAIT_PRIOR)
     transfer = _shrink({pool: each.transfer for pool, each in histories.items()}, TRANSFER_PRIOR)
-    lost = sum(each.lost for each in histories.values())
-    lost_mean = sum(each.lost_hours for each in histories.values()) / lost if lost else None
     exclusions = _Exclusions(histories)
+    found = {pool: exclusions.of(pool, hours[pool]) for pool in histories}
+    # Black holes are no example of what others lose.
+    examples = {pool: each for pool, each in histories.items() if not found[pool][0]}
+    lost = sum(each.lost for each in examples.values())
+    lost_mean = sum(each.lost_hours for each in examples.values()) / lost if lost else None
     profiles = {}
     for pool, history in histories.items():
         own_hours = hours[pool]
         prior = own_hours.value / 2 if own_hours is not None else 0.0
         prior = prior if lost_mean is None else lost_mean
-        excluded, probe_at = exclusions.of(pool, own_hours)
+        excluded, probe_at = found[pool]
         profiles[pool] = PoolProfile(
             pool=pool,
             hours=own_hours,
             wait=wait[pool],
             transfer=transfer[pool],
-            loss=_loss(pool, histories),
+            loss=_loss(pool, history, examples),
             lost_hours=(history.lost_hours + LOST_HOURS_SAMPLES * prior)
             / (history.lost + LOST_HOURS_SAMPLES),
             gpus=history.gpus,
@@ -366,11 +370,12 @@ def _figure(estimate: _Estimate, prior: _Prior | None, noise: float) -> ProfileF
 # --- losses -----------------------------------------------------------------------------------
 
 
-def _loss(pool: ResourcePool, histories: Mapping[ResourcePool, _PoolHistory]) -> ProfileFigure:
+def _loss(
+    pool: ResourcePool, own: _PoolHistory, examples: Mapping[ResourcePool, _PoolHistory]
+) -> ProfileFigure:
     """The Beta posterior of a loss: prior by the site's other pools, theirs by other sites."""
-    own = histories[pool]
     related_good = related_lost = others_good = others_lost = 0
-    for other, history in histories.items():
+    for other, history in examples.items():
         if other == pool:
             continue
         if other.site == pool.site:
@@ -478,6 +483,19 @@ class _Exclusions:
             f"its last {count(row.events, 'execution')} were lost, "
             f"{share(lost, good + lost)} elsewhere"
         )
+
+
+def profiles_in_window(ledger: Ledger, window: TimeWindow = ALL) -> tuple[PoolProfile, ...]:
+    """The profiles by what was seen in a window, the pools with the most epochs first."""
+    if ledger.as_of is None:
+        return ()
+    seen = (
+        each
+        for each in observations_of(ledger)
+        if window.since is None or each.seen >= window.since
+    )
+    profiles = learn_profiles(seen, min(ledger.as_of, window.until or ledger.as_of))
+    return tuple(sorted(profiles.values(), key=lambda each: (-each.epochs, each.pool)))
 
 
 # --- observations -----------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from metlmon.snapshot.ledger import (
 )
 from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
+from metlmon.stats.pool_profiles import PoolProfile, profiles_in_window
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 
@@ -177,7 +178,8 @@ class Usage(Struct, frozen=True):
     """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
     ``hidden``: completed epochs whose successful execution was shorter than half of their longest
-    one. ``executions``: the executions that all totals are computed from.
+    one. ``executions``: the executions that all totals are computed from. ``profiles``: what to
+    expect of an epoch at each pool, the pools with the most epochs first.
     """
 
     as_of: datetime | None
@@ -190,6 +192,7 @@ class Usage(Struct, frozen=True):
     waiting: tuple[TargetWaits, ...]
     hidden: tuple[EpochEntry, ...]
     executions: tuple[ExecutionEntry, ...]
+    profiles: tuple[PoolProfile, ...] = ()
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     item: str = "epoch"
@@ -241,6 +244,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         waiting=tuple(_target_waits(ledger, window)),
         hidden=tuple(groups.epoch_of[e.job] for e in finals if groups.is_hidden(e)),
         executions=groups.executions,
+        profiles=profiles_in_window(ledger, window),
         nodes_unlogged=ledger.nodes_unlogged,
         measure=ledger.measure,
         item=ledger.item,

@@ -1,4 +1,4 @@
-"""Rows, columns and cursor details of the four views of the Sites screen.
+"""Rows, columns and cursor details of the views of the Sites screen.
 
 Pure functions.
 """
@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from metlmon.model.reasons import code_text
 from metlmon.snapshot.ledger import HOUR, EpochEntry, HourUnit
 from metlmon.stats.causes import Cause
+from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter
 from metlmon.tables.layout import Column, text_column
+from metlmon.tables.profiles import profile_columns, profile_text
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
 from metlmon.text.spans import (
@@ -57,7 +59,7 @@ NAME_LIMIT: Final = 40
 LONG_NAME_LIMIT: Final = 60
 GAP: Final = line("   ")
 
-Row = GroupUsage | SiteGpuUsage | Cause
+Row = GroupUsage | SiteGpuUsage | Cause | PoolProfile
 
 
 class View(Struct, frozen=True):
@@ -73,9 +75,10 @@ VIEWS: Final = (
     View("GPU models", "GPU model", lambda found: found.gpus),
     View("site by GPU", "pair", lambda found: found.site_gpus),
     View("causes", "cause", lambda found: found.causes),
+    View("profiles", "pool", lambda found: found.profiles),
 )
 
-OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES = range(len(VIEWS))
+OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES, OF_PROFILES = range(len(VIEWS))
 
 
 # --- attributes common to all rows ------------------------------------------------------------
@@ -85,6 +88,8 @@ def key_of(row: Row) -> str:
     """Return the key of a row; stable between snapshots."""
     if isinstance(row, SiteGpuUsage):
         return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
+    if isinstance(row, PoolProfile):
+        return "\n".join((row.pool.site, row.pool.gpu, row.pool.annex))
     return row.key if isinstance(row, Cause) else f"{row.name}"
 
 
@@ -94,21 +99,29 @@ def filter_of(row: Row, view: int) -> UsageFilter:
         return UsageFilter(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,))
     if isinstance(row, Cause):
         return UsageFilter(cause=row.key)
+    if isinstance(row, PoolProfile):
+        return UsageFilter(site=(row.pool.site or None,), gpu=(row.pool.gpu or None,))
     return UsageFilter(gpu=(row.name,)) if view == OF_GPUS else UsageFilter(site=(row.name,))
 
 
 def lost_of(row: Row) -> float:
-    """Return the GPU-seconds lost."""
+    """Return the GPU-seconds lost; of a pool, the chance of a loss."""
+    if isinstance(row, PoolProfile):
+        return row.loss.value
     return row.bad if isinstance(row, Cause) else row.totals.bad
 
 
 def times_of(row: Row) -> int:
     """Return the epochs completed, or the occurrences of a cause."""
+    if isinstance(row, PoolProfile):
+        return row.epochs
     return row.occurrences if isinstance(row, Cause) else row.totals.completed
 
 
 def median_of(row: Row) -> float:
-    """Return the median epoch duration; -1 if there is none, for sorting."""
+    """Return the median or mean epoch duration; -1 if there is none, for sorting."""
+    if isinstance(row, PoolProfile):
+        return row.hours.value * HOUR if row.hours is not None else -1.0
     median = None if isinstance(row, Cause) else row.epoch.median
     return -1.0 if median is None else median
 
@@ -116,6 +129,8 @@ def median_of(row: Row) -> float:
 def name_of(row: Row) -> str:
     if isinstance(row, Cause):
         return row.text.lower()
+    if isinstance(row, PoolProfile):
+        return profile_text(row)
     parts = (row.site, row.gpu) if isinstance(row, SiteGpuUsage) else (row.name,)
     return " ".join(part or "" for part in parts).lower()
 
@@ -127,6 +142,8 @@ def filter_text(row: Row) -> str:
         return "\n".join([row.key, *(item.text for item in row.reasons), *outcomes]).lower()
     if isinstance(row, SiteGpuUsage):
         return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
+    if isinstance(row, PoolProfile):
+        return profile_text(row)
     machines = [f"{gpu} x{number}" for gpu, number in row.machines]
     causes = [cause.text for cause in row.causes]
     sites = [site or "unknown" for site in row.sites]
@@ -249,6 +266,9 @@ def specs(
         return _cause_specs([row for row in rows if isinstance(row, Cause)], usage)
     if view == OF_CELLS:
         columns = _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
+    elif view == OF_PROFILES:
+        pools = [row.pool for row in rows if isinstance(row, PoolProfile)]
+        columns = profile_columns(models(pool.gpu or None for pool in pools))
     else:
         places = [row for row in rows if isinstance(row, GroupUsage)]
         columns = _place_specs(places, view, measure)

@@ -10,6 +10,7 @@ import msgspec
 from metlmon.model.reasons import code_text
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, HourUnit
 from metlmon.stats.causes import Cause
+from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
     Distribution,
@@ -21,6 +22,7 @@ from metlmon.stats.usage import (
     select_executions,
 )
 from metlmon.tables.layout import Column, text_column
+from metlmon.tables.profiles import profile_details
 from metlmon.tables.runs import hours_cell
 from metlmon.tables.usage import (
     GAP,
@@ -65,6 +67,8 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
         lines_shown = _cause_details(row, usage, room, lines)
     elif isinstance(row, SiteGpuUsage):
         lines_shown = _cell_details(row, usage, room)
+    elif isinstance(row, PoolProfile):
+        lines_shown = profile_details(row, room, usage.item)
     else:
         lines_shown = _place_details(row, usage, room, lines)
     return [crop(detail_line, room) for detail_line in lines_shown[:lines]]

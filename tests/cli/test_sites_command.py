@@ -81,6 +81,28 @@ def test_json(capsys: Captured, dagdir: Path) -> None:
     assert (hidden["longest_site"], hidden["longest_seconds"]) == ("far", 3600)
 
 
+def test_profiles(capsys: Captured, dagdir: Path) -> None:
+    read = report_of(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
+    near, far = read["profiles"]
+    assert (near["site"], near["gpu"], near["annex"]) == ("near", "NVIDIA L40S", None)
+    assert (near["epochs"], near["executions"], near["excluded"]) == (1, 1, None)
+    # Its one epoch was shorter than half of the evicted execution: it may have trained nothing.
+    assert near["hours_per_epoch"] is None, "what is not known is null"
+    assert far["wait_hours"]["samples"] == 1
+    assert far["wait_hours"]["value"] == pytest.approx(0.5, rel=0.1)
+    assert far["wait_hours"]["borrowed"] == "all pools"
+    assert far["lost_hours"] == pytest.approx(1.0)
+    assert (far["loss"]["samples"], far["epochs"]) == (1, 0)
+    assert far["loss"]["low"] < far["loss"]["value"] < far["loss"]["high"]
+    before = report_of(capsys, str(dagdir), "--until", "2026-05-04T11:00")
+    (running,) = before["profiles"]
+    assert (running["site"], running["running"], running["loss"]["samples"]) == ("far", 1, 0)
+    heading, *rows = spoken(capsys, str(dagdir)).split("POOL")[-1].splitlines()
+    assert "80 % INTERVAL" in heading
+    assert [row.split()[0] for row in rows[:2]] == ["near", "far"]
+    assert all("all pools" in row for row in rows[:2])
+
+
 def test_a_window(capsys: Captured, dagdir: Path) -> None:
     read = report_of(
         capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05"

@@ -32,11 +32,14 @@ from tests.support.records import read_dagdir
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
 WAYS = {
     "sites": ("w",),
     "gpus": ("w", "tab"),
     "cells": ("w", "tab", "tab", "down"),
     "causes": ("w", "tab", "tab", "tab"),
+    "profiles": ("w", *["tab"] * 4, "end"),
     "executions": ("w", "down", "enter", "down"),
 }
 
@@ -118,7 +121,9 @@ async def test_views_filter_and_order(show: Show) -> None:
         assert rows()[0] == "aws"
         await seen.press("S")
         assert rows()[-1] == "aws"
-        for title in ("[sites", "[GPU models", "[site by GPU", "[causes", "[sites"):
+        for title in (
+            *("[sites", "[GPU models", "[site by GPU", "[causes", "[profiles", "[sites"),
+        ):
             assert title in seen.text
             if title == "[site by GPU":
                 slow, fastest = seen.line("1.79× slow"), seen.line("fastest")
@@ -128,7 +133,7 @@ async def test_views_filter_and_order(show: Show) -> None:
                 assert "▒" not in fastest
             await seen.press("tab")
         await seen.press("shift+tab", "shift+tab")
-        assert "[causes" in seen.text
+        assert "[profiles" in seen.text
 
 
 async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
@@ -137,7 +142,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
         before = seen.under_cursor
         await seen.press("tab", "down")
         model = seen.under_cursor
-        await seen.press("tab", "tab", "tab")
+        await seen.press("tab", "tab", "tab", "tab")
         assert seen.under_cursor == before
         await seen.press("tab")
         assert seen.under_cursor == model
@@ -293,6 +298,31 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
             behind = listed_executions(found, usage_table.filter_of(row, at))
             total = row.bad if isinstance(row, Cause) else row.totals.total
             assert sum(d.entry.gpu_seconds or 0 for d in behind) == total
+
+
+# --- profiles ---------------------------------------------------------------------------------
+
+
+async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
+    async with show(PlacedFeed(), size=NARROW) as seen:
+        await seen.press("w", *["tab"] * 4)
+        for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
+            assert title in seen.line("POOL")
+        assert "4h16m" in seen.line("A100-80"), "the mean of its eight epochs"
+        assert "8 epochs of" in seen.text
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, ExecutionsScreen)
+        assert "CHTC-Spark-CE1: 8 goodput, 3 badput" in seen.text
+
+
+def test_a_black_hole_is_excluded_with_its_reason() -> None:
+    found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
+    row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
+    columns = {column.name: column for column in usage_table.specs(4, found.profiles)}
+    assert spans.text(columns["hours"].cell(row, None)) == "excluded"
+    text = "\n".join(map(spans.text, details(row, found, 200, 6)))
+    assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text
+    assert not any(each.excluded for each in found.profiles if each != row)
 
 
 # --- a run's epochs ---------------------------------------------------------------------------

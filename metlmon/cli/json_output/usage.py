@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from metlmon.cli.json_output.jobs import WARNING
-from metlmon.cli.json_output.objects import HEAD, JsonObject, Time
+from metlmon.cli.json_output.objects import HEAD, JsonObject, Kind, Time
 from metlmon.cli.json_output.status import HOURS
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
 from metlmon.stats.causes import Cause, CauseReason
+from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
 from metlmon.stats.timeline import CountStep, ExecutionGap, Lane, Timeline, TimelineSpan
 from metlmon.stats.usage import (
     Distribution,
@@ -131,11 +134,44 @@ HIDDEN_EPOCH: Final = JsonObject(
     name="HiddenEpoch",
     seconds="seconds longest_seconds",
 )
+PROFILE_FIGURE: Final = JsonObject(
+    ProfileFigure,
+    "An expected value with its 80 % interval. samples: observations there; censored: those that "
+    "give a lower bound alone; borrowed: whose values have a part in it.",
+    "samples censored",
+    exact="value low high",
+    computed={"borrowed": (str | None, lambda figure: figure.borrowed or None)},
+)
+
+
+def _profile_figure(name: str) -> tuple[Kind, Callable[[PoolProfile], ProfileFigure | None]]:
+    return (PROFILE_FIGURE, None), attrgetter(name)
+
+
+PROFILE: Final = JsonObject(
+    PoolProfile,
+    "What to expect of an epoch at a pool. lost_hours: of an execution that does not complete; "
+    "slots: the most at a time; excluded: why no epoch should go there, until one tries at "
+    "probe_at (null while one does).",
+    "executions=starts epochs running slots probe_at",
+    exact="lost_hours gpus",
+    computed={
+        "site": (str | None, lambda profile: profile.pool.site or None),
+        "gpu": (str | None, lambda profile: profile.pool.gpu or None),
+        "annex": (str | None, lambda profile: profile.pool.annex or None),
+        "hours_per_epoch": _profile_figure("hours"),
+        "wait_hours": _profile_figure("wait"),
+        "transfer_hours": _profile_figure("transfer"),
+        "loss": (PROFILE_FIGURE, attrgetter("loss")),
+        "excluded": (str | None, lambda profile: profile.excluded or None),
+    },
+)
 SITES_OUTPUT: Final = JsonObject(
     Usage,
     "metlmon sites --json: places of each kind sum to total. nodes_unlogged: nodes that ran, but "
     "have no execution in the logs: hours lack theirs.",
-    "window nodes_unlogged total sites gpus site_gpu=site_gpus causes waiting hidden_epochs=hidden",
+    "window nodes_unlogged total sites gpus site_gpu=site_gpus causes waiting hidden_epochs=hidden "
+    "profiles",
     name="SitesOutput",
     kinds={"sites": [SITE_GROUP], "gpus": [GPU_GROUP]},
     given={**_HEAD, "hours": HOURS},
