@@ -54,7 +54,7 @@ slots are scarce, and no other run is free to go there."""
 ROOM: Final = 2.0
 """Free slots of a pool, were an epoch of each run under way, from which on runs do not wait."""
 
-NO_DELAY: Final = 1e-3
+NO_DELAY: Final = 1e-4
 """Share of an epoch's hours: an epoch that delays the end by less is free to go there."""
 
 
@@ -146,6 +146,7 @@ class _Program:
         )
         self.cells = [(c, supply) for c, each in enumerate(classes) for supply in each.supplies]
         self.rows = [LinearRow({0: 1.0}, self.latest)]
+        self.chain_rows: list[int] = []
         for c, run_class in enumerate(classes):
             self._add_class(c, run_class)
         for supply in supplies:
@@ -161,7 +162,8 @@ class _Program:
         shares: list[list[PoolShare]] = [[] for _ in self.classes]
         columns = zip(self.cells, optimum.values[1:], optimum.reduced_costs[1:], strict=True)
         for (c, supply), value, delay in columns:
-            shares[c].append(PoolShare(supply, value if value > FEW else 0.0, delay))
+            saved = optimum.duals[self.chain_rows[c]] * supply.wait
+            shares[c].append(PoolShare(supply, value if value > FEW else 0.0, delay - saved))
         return self.latest - optimum.values[0], shares
 
     def _add_class(self, c: int, run_class: RunClass) -> None:
@@ -169,6 +171,7 @@ class _Program:
         runs = len(run_class.demands)
         self.rows.append(LinearRow(dict.fromkeys(columns, 1.0), run_class.epochs))
         chain = {0: float(runs)} | {column: supply.hours for column, supply in columns.items()}
+        self.chain_rows.append(len(self.rows))
         self.rows.append(LinearRow(chain, runs * self.latest - run_class.ready_in))
         for column, supply in columns.items():
             if supply.hours_left is not None:
@@ -210,32 +213,35 @@ def _open_shares(
     free_slots: Mapping[ResourcePool, float],
 ) -> list[PoolShare]:
     """The pools where the next epoch of a run may go: where the plan does epochs, and, if it may
-    have to wait for a slot there, any other that delays nothing.
+    have to wait there, any other where a start at once delays nothing.
 
     The end stays if the epoch takes no slot that another run needs (``delay``), and the epochs
     after it, at the pools of the plan, end in time.
     """
     planned = [share for share in shares if share.epochs]
-    if not planned or any(free_slots[share.supply.pool] >= ROOM for share in planned):
+    if not planned or any(
+        free_slots[share.supply.pool] >= ROOM and not share.supply.wait for share in planned
+    ):
         return planned
     mean = sum(share.epochs * share.supply.hours for share in planned) / sum(
         share.epochs for share in planned
     )
-    later = (demand.epochs_left - 1) * mean
+    latest_end = end - (demand.epochs_left - 1) * mean
     return [
         share
         for share in shares
         if share.epochs
         or (
             share.delay <= NO_DELAY * share.supply.hours
-            and demand.ready_in + share.supply.hours + later <= end
+            and demand.ready_in + share.supply.hours - share.supply.wait <= latest_end
             and _fits(demand, share.supply)
         )
     ]
 
 
 def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
-    return supply.hours_left is None or demand.ready_in + supply.hours <= supply.hours_left
+    hours = demand.ready_in + supply.hours - supply.wait
+    return supply.hours_left is None or hours <= supply.hours_left
 
 
 def _plan(
@@ -282,7 +288,7 @@ def _plan(
         excluded=tuple(
             (supply.pool, unused_reason(supply, [share.supply for share in used]))
             for supply in supplies
-            if supply.pool not in allowed
+            if demands and supply.pool not in allowed
         ),
         epochs_unplaced=max(0.0, sum(epochs_left.values()) - sum(share.epochs for share in used)),
     )

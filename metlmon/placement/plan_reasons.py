@@ -33,7 +33,9 @@ def plan_reason(
     per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"
     remarks = [f"{name_list([names[each.pool] for each in planned])}: {per_epoch} per epoch"]
     if free := [names[share.supply.pool] for share in own if not share.epochs]:
-        remarks.append(f"{name_list(sorted(free))} would delay nothing")
+        is_all = len(own) == sum(_is_open(demand, supply) for supply in supplies)
+        others = "any other" if is_all else name_list(sorted(free))
+        remarks.append(f"{others} would delay nothing")
     if demand.pools:
         remarks.append("its DAG allows no other" if len(demand.pools) == len(own) else "")
     remarks += _left_to_others(demand, shares, epochs_left, names)
@@ -68,8 +70,12 @@ def _left_to_others(
     return remarks
 
 
+def _is_open(demand: RunDemand, supply: PoolSupply) -> bool:
+    return supply.slots > 0 and (not demand.pools or supply.pool in demand.pools)
+
+
 def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
-    if any(not demand.pools or supply.pool in demand.pools for supply in supplies):
+    if any(_is_open(demand, supply) for supply in supplies):
         return "no epoch of it fits into what the annexes and balances leave"
     return "no slot is known where it may run"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from operator import truediv
 from typing import Final
 
 from msgspec import Struct
@@ -37,11 +38,13 @@ class Optimum(Struct, frozen=True):
     """An optimal vertex.
 
     ``values``: of the columns; ``reduced_costs``: what the last objective loses per unit of each
-    column, never negative; infinite where an earlier objective would lose.
+    column, never negative; infinite where an earlier objective would lose. ``duals``: what it gains
+    per unit of each row's limit, 0 of equations.
     """
 
     values: tuple[float, ...]
     reduced_costs: tuple[float, ...]
+    duals: tuple[float, ...]
 
 
 class Infeasible(Exception):
@@ -69,12 +72,13 @@ def minimize(
     for column, row in zip(tableau.basis, tableau.rows, strict=True):
         values[column] = max(0.0, row[-1])
     scale = tableau.scales[-1]
+    costs = [max(0.0, cost) * scale for cost in tableau.costs[-1]]
+    slacks = iter(zip(costs[columns:-1], tableau.slack_scales, strict=True))
+    duals = [0.0 if row.is_equal else truediv(*next(slacks)) for row in rows]
     return Optimum(
         tuple(values[:columns]),
-        tuple(
-            max(0.0, cost) * scale if column in free else inf
-            for column, cost in enumerate(tableau.costs[-1][:columns])
-        ),
+        tuple(costs[column] if column in free else inf for column in range(columns)),
+        tuple(duals),
     )
 
 
@@ -91,6 +95,7 @@ class _Tableau:
         self.width = columns + sum(not row.is_equal for row in rows)
         self.rows: list[list[float]] = []
         self.basis: list[int] = []
+        self.slack_scales: list[float] = []
         infeasibility = [0.0] * (self.width + 1)
         slack = columns
         for row in rows:
@@ -98,6 +103,7 @@ class _Tableau:
             scale = max(map(abs, dense)) or 1.0
             if not row.is_equal:
                 dense[slack] = scale
+                self.slack_scales.append(scale)
             dense[-1] = row.limit
             sign = -1.0 if row.limit < 0 else 1.0
             dense = [sign * value / scale for value in dense]

@@ -96,15 +96,16 @@ def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = N
     training = (profile.hours.value if profile.hours else 0.0) + lost_hours
     # The slot is claimed during the transfer already; GPU-hours are counted from the start.
     transfers = (1 + losses) * (profile.transfer.value if profile.transfer else 0.0)
-    waits = (1 + losses) * (profile.wait.value if profile.wait else 0.0)
+    wait = profile.wait.value if profile.wait else 0.0
     return PoolSupply(
         pool=profile.pool,
-        hours=waits + transfers + training,
+        hours=(1 + losses) * wait + transfers + training,
         occupancy=transfers + training,
         gpu_hours=profile.gpus * training,
         slots=slots,
         hours_left=hours_left,
         loss=loss,
+        wait=wait,
     )
 
 

@@ -30,6 +30,7 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
     ``hours``: from ready to done, with wait, transfers and repeats after losses; ``occupancy``:
     slot-hours that it takes; ``gpu_hours``: GPU-hours. ``slots``: at once. ``hours_left``: until
     the annex expires, None without an end. ``loss``: probability that an execution is lost.
+    ``wait``: the hours of ``hours`` that a job is idle before its first start.
     """
 
     pool: ResourcePool
@@ -39,6 +40,7 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
     slots: float
     hours_left: float | None = None
     loss: float = 0.0
+    wait: float = 0.0
 
 
 class Allocation(Struct, frozen=True, kw_only=True):
@@ -53,7 +55,8 @@ class Allocation(Struct, frozen=True, kw_only=True):
 class PoolShare(Struct, frozen=True):
     """What a plan does at one pool: ``epochs``, of a run or a class of runs.
 
-    ``delay``: hours by which each further epoch there would delay the end.
+    ``delay``: hours by which each further epoch that starts there at once would delay the end;
+    negative where that is better than to wait.
     """
 
     supply: PoolSupply

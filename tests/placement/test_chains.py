@@ -189,6 +189,19 @@ def test_a_pool_that_would_delay_nothing_is_named_as_such() -> None:
     )
 
 
+def test_a_start_at_once_may_be_better_than_a_wait_for_the_planned_pool() -> None:
+    """Waits of 20 h: five hours more of training are less. Thirty are not."""
+    anvil = ResourcePool("anvil", "A100")
+    pools = [
+        supply(DELTA, 25.0, 4, wait=20.0, occupancy=5.0),
+        supply(EXPANSE, 30.0, 4, wait=20.0, occupancy=10.0),
+        supply(anvil, 30.0, 4),
+    ]
+    (run,) = solve_chains(runs(8), pools).runs
+    assert dict(zip(run.pools, run.epochs, strict=True)) == pytest.approx({DELTA: 8.0, EXPANSE: 0})
+    assert run.reason == "delta: 1d01h per epoch; expanse would delay nothing"
+
+
 def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
     free, bound = runs(3)[0], RunDemand(run="bound", epochs_left=3, pools=frozenset([EXPANSE]))
     plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])

@@ -114,6 +114,22 @@ def test_programs_on_which_the_largest_coefficient_cycles() -> None:
     assert simplex_minimum([-10.0, 57.0, 9.0, 24.0], chvatal) == pytest.approx(-1.0)
 
 
+def test_duals_are_what_a_larger_limit_gains() -> None:
+    rows = [
+        LinearRow({0: 1.0, 1: 1.0}, 4.0),
+        LinearRow({0: 10.0, 1: 30.0}, 60.0),
+        LinearRow({0: 1.0}, 9.0),
+    ]
+    costs = [-3.0, -5.0]
+    optimum = minimize([costs], rows, 2)
+    least = simplex_minimum(costs, rows)
+    for number, dual in enumerate(optimum.duals):
+        row = rows[number]
+        more = [*rows[:number], LinearRow(row.coefficients, row.limit + 0.1), *rows[number + 1 :]]
+        assert dual * 0.1 == pytest.approx(least - simplex_minimum(costs, more), abs=1e-9)
+    assert optimum.duals == pytest.approx((2.0, 0.1, 0.0))
+
+
 def test_later_objectives_choose_among_the_optima_of_earlier_ones() -> None:
     rows = [LinearRow({0: 1.0, 1: 1.0, 2: 2.0}, 4.0, True)]
     optimum = minimize([[1.0, 1.0, 3.0], [2.0, 1.0, -9.0]], rows, 3)
