@@ -27,6 +27,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.placement.plan_reasons import plan_reason, unused_reason
+from metlmon.placement.pool_names import pool_names
 from metlmon.placement.simplex import LinearRow, minimize
 from metlmon.placement.types import (
     Allocation,
@@ -79,18 +80,27 @@ def solve_chains(
     supplies: Sequence[PoolSupply],
     allocations: Sequence[Allocation] = (),
     is_exact: bool = False,
+    names: Mapping[ResourcePool, str] | None = None,
 ) -> PlacementPlan:
     """The plan that ends first, and of these the one of the fewest GPU-hours.
 
-    A run whose last epoch is running, with none left, delays the end alone.
-    ``is_exact``: each run is a class of its own; that takes some twenty times as long.
+    A run whose last epoch is running, with none left, delays the end alone. ``is_exact``: each run
+    is a class of its own; that takes some twenty times as long. ``names``: of pools in the reasons,
+    by default as short as these pools allow.
     """
     busy_for = max((demand.ready_in for demand in demands), default=0.0)
     demands = [demand for demand in demands if demand.epochs_left > 0]
     usable = [supply for supply in supplies if supply.slots > 0]
     classes = _classes(demands, usable, is_exact)
     hours, shares = _Program(classes, usable, allocations).solve()
-    return _plan(demands, supplies, classes, shares, max(hours, busy_for))
+    return _plan(
+        demands=demands,
+        supplies=supplies,
+        classes=classes,
+        shares=shares,
+        end=max(hours, busy_for),
+        names=names or pool_names(supply.pool for supply in supplies),
+    )
 
 
 def _classes(
@@ -245,11 +255,13 @@ def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
 
 
 def _plan(
+    *,
     demands: Sequence[RunDemand],
     supplies: Sequence[PoolSupply],
     classes: Sequence[RunClass],
     shares: Sequence[Sequence[PoolShare]],
     end: float,
+    names: Mapping[ResourcePool, str],
 ) -> PlacementPlan:
     class_of = {demand.run: c for c, each in enumerate(classes) for demand in each.demands}
     free_slots = {supply.pool: supply.slots for supply in supplies}
@@ -281,7 +293,13 @@ def _plan(
                 run=demand.run,
                 pools=tuple(share.supply.pool for share in placements[demand.run]),
                 epochs=tuple(share.epochs for share in placements[demand.run]),
-                reason=plan_reason(demand, supplies, placements, epochs_left),
+                reason=plan_reason(
+                    demand,
+                    supplies=supplies,
+                    shares=placements,
+                    epochs_left=epochs_left,
+                    names=names,
+                ),
             )
             for demand in demands
         ),

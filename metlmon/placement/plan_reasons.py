@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from metlmon.placement.pool_names import name_list, pool_names
+from metlmon.placement.pool_names import name_list
 from metlmon.placement.types import PoolShare, PoolSupply, RunDemand
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
@@ -16,9 +16,11 @@ Shares = Mapping[str, Sequence[PoolShare]]
 
 def plan_reason(
     demand: RunDemand,
+    *,
     supplies: Sequence[PoolSupply],
     shares: Shares,
     epochs_left: Mapping[str, int],
+    names: Mapping[ResourcePool, str],
 ) -> str:
     """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``."""
     own = shares[demand.run]
@@ -27,7 +29,6 @@ def plan_reason(
     )
     if not planned:
         return _no_pool(demand, supplies)
-    names = pool_names(supply.pool for supply in supplies)
     times = [duration(supply.hours * HOUR) for supply in planned]
     # A longer list names not all pools, so their times do not correspond.
     per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"

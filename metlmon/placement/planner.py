@@ -42,6 +42,12 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     allocations: tuple[Allocation, ...]
     runs_excluded: tuple[tuple[str, str], ...]
 
+    def names(self) -> Mapping[ResourcePool, str]:
+        """The names of all pools, as short as tells them apart."""
+        return pool_names(
+            {*self.supplies.profiles, *(supply.pool for supply in self.supplies.usable)}
+        )
+
 
 def plan_input(
     stats_input: StatsInput,
@@ -95,7 +101,7 @@ def make_plan(
 def plan_of(values: PlanInput) -> PlacementPlan:
     """The plan for these values."""
     supplies = values.supplies
-    plan = solve_chains(values.demands, supplies.usable, values.allocations)
+    plan = solve_chains(values.demands, supplies.usable, values.allocations, names=values.names())
     plan = replace(
         plan,
         as_of=values.as_of,
@@ -168,7 +174,7 @@ def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
     """
     probes = sorted(values.supplies.probes)
     candidates = sorted(values.demands, key=lambda demand: demand.epochs_left)
-    names = pool_names(values.supplies.profiles)
+    names = values.names()
     runs = {run.run: run for run in plan.runs}
     for pool in probes:
         for demand in candidates:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from metlmon.placement.chains import FEW, solve_chains
 from metlmon.placement.planner import PlanInput
-from metlmon.placement.pool_names import pool_names
 from metlmon.placement.types import PlacementPlan, PoolSupply, RunDemand, WhatIf
 
 MORE_SLOTS: Final = 2
@@ -44,7 +43,7 @@ def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
     """All rows that may differ from the plan: pools that it does not use cannot change it."""
     used = {pool for run in plan.runs for pool in run.pools}
     supplies = values.supplies.usable
-    names = pool_names(values.supplies.profiles)
+    names = values.names()
     for supply in supplies:
         name = names[supply.pool]
         if supply.pool in used:
