@@ -19,13 +19,10 @@ of your own: METLMON_POOL and METLMON_POOL_PORT (see ``tests/pool/pool``). No te
 from __future__ import annotations
 
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -33,7 +30,7 @@ sys.path[:0] = [str(HERE.parent / "pool"), str(HERE.parents[1])]
 
 from pools import Pool, pool_in_use  # noqa: E402
 
-from tests.pool import new_ensemble, site_ensemble  # noqa: E402
+from tests.pool import site_ensemble  # noqa: E402
 from tests.pool.site_ensemble import Outcome, Sites  # noqa: E402
 
 TIMES = 3
@@ -45,22 +42,7 @@ MOST_SUBMISSIONS = 10
 END_SECONDS = 1200.0
 
 KINDS = ("untargeted", "advised")
-
-
-@contextmanager
-def advice(ensemble: new_ensemble.Written) -> Iterator[None]:
-    """``metlmon advise`` beside the ensemble, as in a second terminal."""
-    words = ["metlmon", "advise", ".", "--apply", "send", "--yes", "--every", EVERY]
-    command = ensemble.pool.command(words, ensemble.directory)
-    with (ensemble.directory.parent / f"{ensemble.name}-advice.txt").open("ab") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
+WIDTHS = (10, 10, 14, 14, 14, 14, 8, 9, 20, 21, 4)
 
 
 def measure(pool: Pool, kind: str, number: int) -> Outcome:
@@ -79,7 +61,7 @@ def measure(pool: Pool, kind: str, number: int) -> Outcome:
     for _ in range(MOST_SUBMISSIONS):
         ensemble.submit()
         if kind == "advised":
-            with advice(ensemble):
+            with site_ensemble.advice(ensemble, EVERY):
                 site_ensemble.has_left(ensemble, END_SECONDS)
         else:
             site_ensemble.has_left(ensemble, END_SECONDS)
@@ -90,13 +72,17 @@ def measure(pool: Pool, kind: str, number: int) -> Outcome:
 
 
 def line(kind: str, found: Outcome, sites: Sites) -> str:
-    """One row of the table."""
+    """The row of one measurement."""
     cells = [kind, f"{found.makespan:.0f}", *(f"{found.done.get(site, 0)}" for site in sites.all)]
     cells += [str(found.failures), str(found.submissions)]
     for site in (sites.failing, sites.slow):
         cells.append(" ".join(str(epoch or "—") for epoch in found.last_at[site].values()))
-    load = f"{os.getloadavg()[1]:.1f}"
-    return "  ".join(f"{cell:>10}" for cell in [*cells, load])
+    return row([*cells, f"{os.getloadavg()[1]:.1f}"])
+
+
+def row(cells: Sequence[str]) -> str:
+    """The cells of a row, aligned."""
+    return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
 
 
 def main(words: Sequence[str]) -> int:
@@ -109,7 +95,7 @@ def main(words: Sequence[str]) -> int:
         head += [f"last at {sites.failing}", f"last at {sites.slow}", "load"]
         print(time.strftime("%F %T"), f"{RUNS} runs × {EPOCHS} epochs of {SECONDS} s,", end=" ")
         print(f"{SLOW_SECONDS} s at {sites.slow}; all fail at {sites.failing}")
-        print("  ".join(f"{cell:>10}" for cell in head), flush=True)
+        print(row(head), flush=True)
         makespans: dict[str, list[float]] = {kind: [] for kind in kinds}
         for number in range(1, TIMES + 1):
             for kind in kinds:

@@ -6,8 +6,11 @@ of the ensemble is read from ``condor_history`` and the DAG's metrics, not from 
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import truth
@@ -135,6 +138,22 @@ def outcome(ensemble: new_ensemble.Written) -> Outcome:
         submissions=len(dagmans),
         last_at=last_at,
     )
+
+
+@contextmanager
+def advice(ensemble: new_ensemble.Written, every: str) -> Iterator[None]:
+    """While this lasts, ``metlmon advise`` applies its plans; its output lies beside the dagdir."""
+    words = ["metlmon", "advise", ".", "--apply", "send", "--yes", "--every", every]
+    command = ensemble.pool.command(words, ensemble.directory)
+    with ensemble.directory.with_name(f"{ensemble.name}-advice.txt").open("ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
 
 
 def has_left(ensemble: new_ensemble.Written, seconds: float) -> None:
