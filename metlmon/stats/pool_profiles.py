@@ -35,6 +35,7 @@ from metlmon.stats.causes import is_of_place
 from metlmon.stats.simulation import KaplanMeier, Lifetime, gamma_quantile
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import count, share
+from metlmon.text.site_lists import site_list
 
 
 class ResourcePool(Struct, frozen=True, order=True):
@@ -508,21 +509,24 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     """The executions of trainings as observations, and the waits of those that have not started.
 
     An idle job counts at the pool where the others of its target ran, else at a site of that name;
-    without a target it counts nowhere.
+    it counts nowhere without a target, or if it may go to any of several sites.
     """
     if ledger.as_of is None:
         return ()
     hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
     targets: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
+    sites: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     observations = []
     for entry in ledger.executions:
         if not entry.training or entry.dagman:
             continue
         pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+        sites[pool.site][pool] += 1
         if entry.target:
             targets[entry.target][pool] += 1
         observations.append(_observation(entry, pool, ledger.as_of, entry.job in hidden))
-    pools = {target: pools.most_common(1)[0][0] for target, pools in targets.items()}
+    ran_at = {**sites, **targets}.items()
+    pools = {name: found.most_common(1)[0][0] for name, found in ran_at}
     return (*observations, *_waits(ledger, pools))
 
 
@@ -557,8 +561,10 @@ def _waits(ledger: Ledger, pools: Mapping[str, ResourcePool]) -> Iterator[Observ
             since, until = job.states[-2][0], since
         elif state is not State.IDLE:
             continue
+        name = normalize_name(job.target)
+        if name in ANY_SITE_TARGETS or len(site_list(job.target)) > 1:
+            continue
         pool = pools.get(job.target) or ResourcePool(job.target)
-        is_any = normalize_name(job.target) in ANY_SITE_TARGETS | POOL_TARGETS
-        if job.target in pools or not is_any:
+        if job.target in pools or name not in POOL_TARGETS:
             waited = ledger.seconds_between(since, until) / HOUR
             yield Observation(pool=pool, run=job.run or "", seen=until, wait=waited, started=False)

@@ -221,6 +221,27 @@ def test_what_logs_say_of_each_execution() -> None:
     assert removed.stopped
 
 
+@pytest.mark.parametrize(
+    ("target", "pool"),
+    [
+        ("delta", ResourcePool("delta", "NVIDIA L40S")),
+        ("anvil", ResourcePool("anvil")),
+        ("delta|anvil", None),
+        ("any", None),
+    ],
+)
+def test_an_idle_job_waits_at_the_one_site_where_it_may_run(
+    target: str, pool: ResourcePool | None
+) -> None:
+    log = Log()
+    log.submit(1, "run0-train_epoch0", at="08:00:00").execute(1, site="delta", at="09:00:00")
+    log.terminate(1, at="11:00:00").submit(2, "run0-train_epoch1", at="11:00:00")
+    dag = DAG + 'VARS run0-train_epoch0 ResourceName="any"\n'
+    dag += f'VARS run0-train_epoch1 ResourceName="{target}"\n'
+    _, *idle = observations_of(read_ensemble(dag, log).painter().ledger())
+    assert [each.pool for each in idle] == ([] if pool is None else [pool])
+
+
 RECORDED = ("fixtures/first-round", "examples/metl-aws")
 
 
