@@ -242,7 +242,8 @@ def _open_shares(
         for share in shares
         if share.epochs
         or (
-            share.delay <= NO_DELAY * share.supply.hours
+            not share.supply.doubtful
+            and share.delay <= NO_DELAY * share.supply.hours
             and demand.ready_in + share.supply.hours - share.supply.wait <= latest_end
             and _fits(demand, share.supply)
         )

@@ -106,6 +106,7 @@ def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = N
         hours_left=hours_left,
         loss=loss,
         wait=wait,
+        doubtful=not profile.epochs and profile.loss.samples > 0,
     )
 
 
