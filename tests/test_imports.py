@@ -166,7 +166,7 @@ def test_a_command_imports_what_it_needs(command: str) -> None:
 WITHOUT_FRAMES = [
     *("nodes DIR", "run 1 DIR --json", "timeline DIR", "curves DIR", "grid DIR", "shards DIR"),
     *("estimate DIR", "report DIR", "new --example sweep", "demo --status", "sites DIR"),
-    *("submit --list-templates", "config show DIR"),
+    *("submit --list-templates", "config show DIR", "advise DIR"),
 ]
 """Commands beside those of :data:`OURS`; only exports and ``load()`` make frames."""
 
@@ -177,7 +177,8 @@ def test_only_exports_import_pandas() -> None:
     code = "from metlmon.cli.main import main\nfor each in sys.argv[1:]: main(each.split())"
     found = imported(code, *commands)
     assert {"metlmon.report", "metlmon.cli.commands.config"} <= found, "all of them ran"
-    assert not {name.split(".")[0] for name in found} & {"pandas", "numpy", "pyarrow"}
+    heavy = {"pandas", "numpy", "pyarrow", "scipy", "highspy", "textual"}
+    assert not {name.split(".")[0] for name in found} & heavy
 
 
 def test_textual_is_bound_below_its_next_major_version() -> None:

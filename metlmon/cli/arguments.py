@@ -214,6 +214,8 @@ OUTPUTS: Final = {
     "check": ("commands.check", "CHECK_OUTPUT"),
     "config": ("commands.config", "CONFIG_OUTPUT"),
     "act": ("commands.act", "ACT_OUTPUT"),
+    "advise": ("json_output.advice", "ADVISE_OUTPUT"),
+    "advise-undo": ("json_output.advice", "UNDO_OUTPUT"),
 }
 """The module in :mod:`metlmon.cli` and the name of each ``--json`` output."""
 
@@ -327,6 +329,31 @@ COMMANDS: Final[Mapping[str, Command]] = {
             *COMMON,
             flag("--backtest", "how far off it would have been at 25, 50 and 75 %% of the way"),
         ),
+    ),
+    "advise": Command(
+        "where the next epochs should go, what would change the end, and how to send them there",
+        (
+            *COMMON,
+            option(
+                "--what-if",
+                "only this: 'without SITE', '2 slots more at SITE', 'annex NAME 12h longer'",
+                nargs="?",
+                const="",
+                metavar="QUESTION",
+            ),
+            option(
+                "--apply",
+                "print; send: the next epochs, by the gate; retarget: idle jobs, by the schedd",
+                choices=("print", "send", "retarget"),
+                metavar="HOW",
+            ),
+            option("--every", "plan again when something happens, and after 12h", metavar="12h"),
+            flag("--yes", "with --every or --undo: do not ask"),
+            flag("--undo", "restore what was before plans were applied last"),
+        ),
+        description="Where the next epochs of each run should go, from the profiles of the sites. "
+        "It says first what it will change, and asks. Running jobs are never touched. What was "
+        "applied is in gate/DAG/advice.log.",
     ),
     "report": Command(
         "tables and figures of the experiment, as HTML or Markdown",

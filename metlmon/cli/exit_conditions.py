@@ -39,7 +39,12 @@ def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
     return met
 
 
-def _all_runs(status: Status, _: HealthSource) -> Exit | None:
+def has_ended(status: Status) -> bool:
+    """Whether nothing of the ensemble goes on, or will."""
+    return _all_runs(status, None) is not None
+
+
+def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
     # Jobs beside a DAG are none of its runs.
     runs = [run for run in status.runs if run.dag or not status.dags]
     if runs and all(_finished(run) for run in runs):

@@ -17,8 +17,8 @@ from metlmon.text.formatting import plain
 MOST_LOSS: Final = 0.95
 """Limit of the chance that an execution is lost: a pool never has more than 19 repeats."""
 
-USABLE: Final = (AnnexState.UP, AnnexState.EXPIRING)
-"""States of annexes that run jobs."""
+USABLE: Final = (AnnexState.UP, AnnexState.EXPIRING, AnnexState.UNKNOWN)
+"""States of annexes that may run jobs. Logs alone show those where none runs now as unknown."""
 
 
 class Supplies(Struct, frozen=True, kw_only=True):

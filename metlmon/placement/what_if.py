@@ -48,16 +48,17 @@ def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
         name = names[supply.pool]
         if supply.pool in used:
             others = tuple(each for each in supplies if each is not supply)
-            yield _row(f"without {name}", values, others)
+            yield what_if_row(f"without {name}", values, others)
             more = replace(supply, slots=supply.slots + MORE_SLOTS)
-            yield _row(f"{MORE_SLOTS} more slots at {name}", values, (*others, more))
+            yield what_if_row(f"{MORE_SLOTS} more slots at {name}", values, (*others, more))
         if supply.hours_left is not None:
             longer = replace(supply, hours_left=supply.hours_left + MORE_HOURS)
             others = tuple(each for each in supplies if each is not supply)
-            yield _row(f"{name} {MORE_HOURS:g} h longer", values, (*others, longer))
+            yield what_if_row(f"{name} {MORE_HOURS:g} h longer", values, (*others, longer))
 
 
-def _row(question: str, values: PlanInput, supplies: Sequence[PoolSupply]) -> WhatIf:
+def what_if_row(question: str, values: PlanInput, supplies: Sequence[PoolSupply]) -> WhatIf:
+    """The end of the plan, and its GPU-hours, with other supplies than those of ``values``."""
     plan = solve_chains(values.demands, supplies, values.allocations)
     unplaced = round(plan.epochs_unplaced)
     if not unplaced:

@@ -19,9 +19,14 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Final
 
-from metlmon.jobfiles.gate_files import LONGEST, read_stopped
+from metlmon.jobfiles.gate_files import LONGEST, read_placement, read_stopped
 from metlmon.live.feed import Feed
-from metlmon.live.file_access import draft_name, remove_stale_drafts
+from metlmon.live.file_access import (
+    UnreadableFile,
+    draft_name,
+    read_file_end,
+    remove_stale_drafts,
+)
 from metlmon.pool.exclusion import can_exclude, matches_site_list
 from metlmon.pool.protocol import SITE
 from metlmon.pool.queue_checks import NO_GATE, NO_RETRY
@@ -329,16 +334,41 @@ def takes_site_lists(feed: Feed, run: str) -> bool:
 
     ``run``: its key. Reads the file: not for the UI thread.
     """
+    file = submit_file(feed, run)
+    try:
+        text = read_file_end(str(feed.dagdir / file), LONGEST) if file is not None else ""
+    except (OSError, UnreadableFile):
+        return False
+    return matches_site_list(text)
+
+
+def submit_file(feed: Feed, run: str) -> str | None:
+    """The submit file of the run's last epoch, relative to the dagdir; None if it is inline."""
     view = feed.run_view(run)
     epochs = view.epochs if view is not None else ()
     node = feed.node_row((epochs[-1].in_dag, epochs[-1].node)) if epochs else None
     if node is None or node.submit is None:
-        return False
+        return None
+    return str(PurePath(node.dag).parent / node.submit)
+
+
+def placed_sites(feed: Feed, dag: str, node: str) -> str | None:
+    """The site or list of sites in a node's placement file, None without one."""
     try:
-        content = read_file((feed.dagdir / node.dag).parent, node.submit)
+        content = read_file((feed.dagdir / dag).parent, placement_file(dag, node))
     except OSError:
-        return False
-    return matches_site_list((content or b"").decode("utf-8", "replace"))
+        return None
+    return None if content is None else read_placement(content)
+
+
+def append_line(directory: Path, file: str, line: bytes) -> None:
+    """Append a line to a file, which is created with its directories. Raises OSError."""
+    parents, name = _split(file)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open_directory(directory, parents, make=True) as parent:
+        _exists(parent, name)
+        with open(os.open(name, flags, 0o644, dir_fd=parent), "ab") as stream:
+            stream.write(line + b"\n")
 
 
 def _check_files(directory: Path, run: RunTarget) -> ActionResult:

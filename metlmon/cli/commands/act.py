@@ -211,7 +211,7 @@ def _perform(
         _print_note(f"warning: {warning}")
     if options.dry_run:
         request = replace(request, dry=True)
-    elif not options.yes and not _confirmed():
+    elif not options.yes and not confirmed():
         _print_note("metlmon: nothing was done")
         return Exit.REFUSED
 
@@ -394,7 +394,8 @@ def result_line(result: ActionResult, request: ActionRequest) -> str:
     return f"{line}: {plain(result.text, 400)}" if result.text else line
 
 
-def _confirmed() -> bool:
+def confirmed() -> bool:
+    """The answer on the terminal. Raises InputError without one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("nothing was done: there is no terminal to ask on; add --yes")
     sys.stderr.write("go on? [y/N] ")

@@ -1,0 +1,362 @@
+"""``metlmon advise``: where the next epochs should go, applied after a yes, and taken back."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metlmon.cli.commands.act import confirmed
+from metlmon.cli.commands.status import pause
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.exit_conditions import has_ended
+from metlmon.cli.json_output.advice import ADVISE_OUTPUT, UNDO_OUTPUT
+from metlmon.cli.output import print_output
+from metlmon.cli.reading import input_with_trainings, open_reader
+from metlmon.cli.session_setup import query_annexes
+from metlmon.cli.text_output import TextOutput
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.session import Session
+from metlmon.placement.annexes import make_annexes
+from metlmon.placement.application import (
+    Application,
+    ApplyWay,
+    application_lines,
+    application_sentence,
+    change_texts,
+    changes_done,
+    perform_application,
+    plan_application,
+)
+from metlmon.placement.application_log import command_name, log_application, undo_last
+from metlmon.placement.elastic_advice import ElasticAdvice, elastic_advice
+from metlmon.placement.planner import PlanInput, plan_input, plan_of
+from metlmon.placement.questions import answer_question
+from metlmon.placement.replanning import PlanState, must_replan, plan_state
+from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
+from metlmon.placement.types import PlacementPlan, WhatIf
+from metlmon.placement.what_if import what_if_table
+from metlmon.pool.client import PoolClient
+from metlmon.pool.types import ActionResult, PoolError, ResultCode
+from metlmon.snapshot.ledger import HOUR
+from metlmon.tables import advice as tables
+from metlmon.text.formatting import count, duration, moment, plain
+from metlmon.text.spans import BOLD, DIM, line, text
+
+POLL_SECONDS: Final = 2.0
+"""Interval at which ``--every`` looks for a reason to plan again."""
+
+TABLE: Final = ""
+"""``--what-if`` without a question: the whole table."""
+
+_EVERY: Final = re.compile(r"(\d{1,5})(s|m|h|d)")
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """A plan, and what it was made of."""
+
+    values: PlanInput
+    plan: PlacementPlan
+    elastic: tuple[ElasticAdvice, ...]
+    state: PlanState
+    run_names: dict[str, str]
+
+
+def advise(options: argparse.Namespace) -> int:
+    """``metlmon advise``."""
+    every = _check_options(options)
+    reader = open_reader(options)
+    acts = options.undo or options.apply in (ApplyWay.SEND, ApplyWay.RETARGET)
+    if acts and reader.ensemble.settings.read_only:
+        raise InputError("read_only is set in metlmon.toml: nothing can be applied from here")
+    if options.undo:
+        return _undo(reader, options)
+    if every is not None:
+        return _repeat(reader, options, every)
+    advice = _make_advice(reader)
+    what_if = _what_if(advice, options)
+    if options.what_if not in (None, TABLE) and not options.json:
+        _print_answer(advice, what_if[0])
+        return Exit.OK
+    session = Session(reader)
+    session.take()
+    lines = submit_lines(advice.plan, session)
+    if not options.json:
+        _print_advice(advice, what_if, lines)
+    code, answered = _apply(session, advice, options) if acts else (Exit.OK, {})
+    if options.json:
+        _print_json(reader, advice, what_if, lines, **answered)
+    return code
+
+
+def _check_options(options: argparse.Namespace) -> float | None:
+    """The seconds of ``--every``. Raises InputError for options that exclude each other."""
+    if options.as_of is not None and (options.undo or options.every or options.apply):
+        raise InputError("--as-of is for plans as of then: they cannot be applied")
+    if options.undo and (options.apply or options.every or options.what_if is not None):
+        raise InputError("--undo goes with no other option than --yes and --json")
+    if options.every is None:
+        if options.yes and not options.undo:
+            raise InputError("--yes is for --every and --undo: one plan is applied after a yes")
+        return None
+    match = _EVERY.fullmatch(options.every)
+    if match is None or not int(match[1]):
+        raise InputError(f"--every {options.every}: a time such as 12h, 30m or 1d")
+    if options.apply in (ApplyWay.SEND, ApplyWay.RETARGET) and not options.yes:
+        raise InputError(f"--every with --apply {options.apply} asks nobody: add --yes")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _make_advice(reader: DagdirReader) -> Advice:
+    stats = input_with_trainings(reader)
+    answer = query_annexes(reader) if stats.status.live and reader.as_of is None else None
+    annexes = make_annexes(stats, answer, time.time()).annexes
+    values = plan_input(stats, annexes)
+    return Advice(
+        values=values,
+        plan=plan_of(values),
+        elastic=elastic_advice(stats, annexes),
+        state=plan_state(stats, annexes),
+        run_names={run.key: run.run for run in stats.status.runs},
+    )
+
+
+def _what_if(advice: Advice, options: argparse.Namespace) -> tuple[WhatIf, ...]:
+    if options.what_if not in (None, TABLE):
+        return (answer_question(advice.values, options.what_if),)
+    return what_if_table(advice.values, advice.plan)
+
+
+# --- applying ----------------------------------------------------------------------------------
+
+
+def _apply(
+    session: Session, advice: Advice, options: argparse.Namespace
+) -> tuple[Exit, dict[str, Any]]:
+    """Show what a plan changes, ask, and do it. Returns the status, and fields of the JSON."""
+    client = PoolClient(session)
+    try:
+        application = _planned(session, client, advice, ApplyWay(options.apply))
+        answered: dict[str, Any] = {"application": application, "answers": ()}
+        lines = application_lines(application)
+        print(application_sentence(application), *lines, sep="\n  ", file=sys.stderr)
+        if not application.changes:
+            refused = application.refused is not None or application.left_out
+            return Exit.REFUSED if refused else Exit.OK, answered
+        if not confirmed():
+            print("metlmon: nothing was done", file=sys.stderr)
+            return Exit.REFUSED, answered
+        results = _perform(session, client, application, command_name(), quiet=options.json)
+        answered["answers"] = results
+        return _exit_code(results), answered
+    finally:
+        client.close()
+
+
+def _planned(session: Session, client: PoolClient, advice: Advice, way: ApplyWay) -> Application:
+    if way is ApplyWay.RETARGET:
+        assert client.queue is not None
+        client.queue.query()
+    return plan_application(advice.plan, way, session, client)
+
+
+def _perform(
+    session: Session,
+    client: PoolClient,
+    application: Application,
+    command: str,
+    *,
+    quiet: bool,
+) -> tuple[ActionResult, ...]:
+    """Perform an application and write it to the log, as far as it came."""
+    names = {change.subject: f"{change.run} {change.job}".strip() for change in application.changes}
+    results: list[ActionResult] = []
+
+    def take(result: ActionResult) -> None:
+        results.append(result)
+        if not quiet:
+            print(_result_line(result, names), flush=True)
+
+    try:
+        perform_application(application, client, take)
+    except PoolError as error:
+        print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
+        take(ActionResult("schedd", ResultCode.FAILED, str(error)))
+    finally:
+        done = changes_done(application, results)
+        for problem in log_application(session, command, application.way, done):
+            print(f"metlmon: {plain(problem, 400)}", file=sys.stderr)
+    return tuple(results)
+
+
+def _result_line(result: ActionResult, names: dict[str, str]) -> str:
+    outcome = f"{plain(names.get(result.subject, result.subject), 60)}  {result.code}"
+    return f"{outcome}: {plain(result.text, 400)}" if result.text else outcome
+
+
+def _exit_code(results: Sequence[ActionResult]) -> Exit:
+    good = (ResultCode.DONE, ResultCode.ALREADY)
+    return Exit.OK if all(result.code in good for result in results) else Exit.REFUSED
+
+
+def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
+    """Take the last application back."""
+    if not options.yes:
+        print("restore what was before plans were applied last", file=sys.stderr)
+        if not confirmed():
+            print("metlmon: nothing was done", file=sys.stderr)
+            return Exit.REFUSED
+    session = Session(reader)
+    session.take()
+    client = PoolClient(session)
+    results: list[ActionResult] = []
+    try:
+        command, changes = undo_last(session, client, results.append)
+    except PoolError as error:
+        print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
+        return Exit.REFUSED
+    finally:
+        client.close()
+    if options.json:
+        print_output(
+            *(UNDO_OUTPUT, reader.snapshot_builder(), None),
+            command=command or None,
+            changes=changes,
+            answers=results,
+        )
+        return _exit_code(results)
+    names = {change.subject: f"{change.run} {change.job}".strip() for change in changes}
+    for result in results:
+        print(_result_line(result, names))
+    if not command:
+        print("metlmon: no plan is applied here", file=sys.stderr)
+    return _exit_code(results)
+
+
+# --- again and again ---------------------------------------------------------------------------
+
+
+def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> int:
+    """Plan now and whenever there is a reason, until the ensemble has ended; a line for each."""
+    command = command_name()
+    state: PlanState | None = None
+    planned_at = 0.0
+    while True:
+        advice = _make_advice(reader)
+        why = must_replan(state, advice.state)
+        if why is None and time.monotonic() - planned_at >= every:
+            why = f"the plan is {duration(every)} old"
+        if why is not None:
+            state, planned_at = advice.state, time.monotonic()
+            _apply_again(reader, advice, options, command, why)
+        if has_ended(reader.snapshot_builder().status()):
+            if not options.json:
+                print("the ensemble has ended", flush=True)
+            return Exit.OK
+        pause(POLL_SECONDS)
+        reader.check()
+        reader.read_all()
+
+
+def _apply_again(
+    reader: DagdirReader, advice: Advice, options: argparse.Namespace, command: str, why: str
+) -> None:
+    """Apply a new plan as ``--apply`` says, without a question, and print one line."""
+    session = Session(reader)
+    session.take()
+    answered: dict[str, Any] = {}
+    parts = [why, text(tables.plan_sentence(advice.plan))]
+    if options.apply in (ApplyWay.SEND, ApplyWay.RETARGET):
+        client = PoolClient(session)
+        try:
+            application = _planned(session, client, advice, ApplyWay(options.apply))
+            results = _perform(session, client, application, command, quiet=True)
+        finally:
+            client.close()
+        answered = {"application": application, "answers": results}
+        parts += _outcome(application, results)
+    if options.json:
+        lines = submit_lines(advice.plan, session)
+        answered["why"] = why
+        _print_json(reader, advice, (), lines, one_line=True, **answered)
+    else:
+        print(f"{moment(datetime.now())}  {'; '.join(parts)}", flush=True)
+
+
+def _outcome(application: Application, results: Sequence[ActionResult]) -> Iterator[str]:
+    """``2 runs sent: run0 → delta or expanse``, and what failed."""
+    changes = changes_done(application, results)
+    if changes:
+        verb = "sent" if application.way is ApplyWay.SEND else "retargeted"
+        what = "run" if application.way is ApplyWay.SEND else "idle job"
+        yield f"{count(len(changes), what)} {verb}: {', '.join(change_texts(changes))}"
+    failed = [result for result in results if result.code is not ResultCode.DONE]
+    if failed:
+        yield f"{count(len(failed), 'change')} failed: {plain(failed[0].text, 120)}"
+    if application.left_out:
+        name, reason = application.left_out[0]
+        yield f"{len(application.left_out)} left out: {plain(name, 40)}: {plain(reason, 120)}"
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def _print_json(
+    reader: DagdirReader,
+    advice: Advice,
+    what_if: Sequence[WhatIf],
+    lines: Sequence[SubmitLine],
+    *,
+    one_line: bool = False,
+    **more: Any,
+) -> None:
+    print_output(
+        ADVISE_OUTPUT,
+        reader.snapshot_builder(),
+        None,
+        one_line=one_line,
+        plan=advice.plan,
+        what_if=what_if,
+        elastic=advice.elastic,
+        submit_lines=lines,
+        **more,
+    )
+
+
+def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[SubmitLine]) -> None:
+    """The plan, what would change its end, and what is known of the pools."""
+    out, plan = TextOutput(), advice.plan
+    pools = advice.values.supplies.profiles
+    out.print(tables.plan_sentence(plan))
+    rows = tables.plan_rows(plan, advice.run_names, pools)
+    if rows:
+        out.print()
+        out.table(tables.plan_columns(), rows)
+    for each in advice.elastic:
+        out.print(line(("elastic: ", BOLD), each.reason))
+    excluded = tables.excluded_lines(plan, pools)
+    if excluded and rows:
+        out.print("", line(("No epochs there", BOLD)), *excluded)
+    for run, why in plan.runs_excluded:
+        name = plain(advice.run_names.get(run, run), 60)
+        out.print(line((f"{name} does not continue: ", DIM), plain(why, 120)))
+    for each_line in lines:
+        place, content = submit_line_text(each_line)
+        out.print("", place, line("  ", (content, BOLD)))
+    if what_if:
+        out.print()
+        out.table(tables.what_if_columns(plan), what_if)
+
+
+def _print_answer(advice: Advice, answer: WhatIf) -> None:
+    out = TextOutput()
+    out.print(tables.plan_sentence(advice.plan), "")
+    out.table(tables.what_if_columns(advice.plan), [answer])

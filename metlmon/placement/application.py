@@ -1,0 +1,288 @@
+"""Applying a plan: requests to gates and schedd that let epochs go where the plan has them.
+
+A plan gives each run a set of sites; the acts SEND (the next epochs, by the gate's files) and
+RETARGET (idle jobs, by the schedd) take such a set as a list. Running jobs are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.live.feed import Feed
+from metlmon.model.sites import BUILT_IN_SITES
+from metlmon.model.states import State
+from metlmon.placement.types import PlacementPlan, RunPlacement
+from metlmon.pool.client import PoolClient
+from metlmon.pool.exclusion import can_exclude
+from metlmon.pool.gate_requests import (
+    ONE_SITE,
+    placed_sites,
+    takes_site_lists,
+)
+from metlmon.pool.types import (
+    ActionPreview,
+    ActionRequest,
+    ActionResult,
+    PoolAction,
+    ResultCode,
+    SelectedRun,
+)
+from metlmon.snapshot.types import RunRow
+from metlmon.text.formatting import count, plain
+from metlmon.text.site_lists import joined, site_list
+
+NAME_LIMIT: Final = 40
+REASON_LIMIT: Final = 200
+MOST_NAMES: Final = 8
+"""Runs or jobs that one line names."""
+
+NO_NAME: Final = "its sites are known by their hosts, not by names that slots advertise"
+
+
+class ApplyWay(StrEnum):
+    """How a plan is applied; ``PRINT`` changes nothing."""
+
+    PRINT = "print"
+    SEND = "send"
+    RETARGET = "retarget"
+
+
+class SiteChange(Struct, frozen=True, kw_only=True):
+    """Where the next epochs of a run, or one idle job of it, may go, and may have gone before.
+
+    ``job``: ``cluster.proc``, empty for the next epochs. ``before``, ``after``: lists of sites;
+    ``before`` None: as the DAG says. ``placed``: those of the job's placement file before, None
+    without one. ``reason``: the plan's.
+    """
+
+    run: str
+    uuid: str | None
+    dag: str
+    after: str
+    before: str | None = None
+    job: str = ""
+    node: str = ""
+    placed: str | None = None
+    reason: str = ""
+
+    @property
+    def subject(self) -> str:
+        """The subject of its :class:`ActionResult`."""
+        return self.job or self.uuid or self.run
+
+
+class Application(Struct, frozen=True, kw_only=True):
+    """What applying a plan in one way changes.
+
+    ``left_out``: runs or jobs and why, without those that go there already (``unchanged``).
+    ``refused``: why nothing can be done at all, else None.
+    """
+
+    way: ApplyWay
+    changes: tuple[SiteChange, ...] = ()
+    requests: tuple[ActionRequest, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    unchanged: int = 0
+    refused: str | None = None
+
+
+# --- texts ----------------------------------------------------------------------------------
+
+
+def change_texts(changes: Iterable[SiteChange]) -> list[str]:
+    """``run0, run1 → delta or expanse``, for each set of sites."""
+    groups: dict[str, list[str]] = {}
+    for change in changes:
+        groups.setdefault(change.after, []).append(f"{change.run} {change.job}".strip())
+    texts = []
+    for after, names in groups.items():
+        sites = " or ".join(plain(site, NAME_LIMIT) for site in site_list(after))
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        texts.append(f"{plain(', '.join(names[:MOST_NAMES]), REASON_LIMIT)}{more} → {sites}")
+    return texts
+
+
+def application_lines(application: Application) -> list[str]:
+    """What applying a plan changes, a line per set of sites; what it leaves out, and why."""
+    lines = change_texts(application.changes)
+    for name, why in application.left_out[:MOST_NAMES]:
+        lines.append(f"left out: {plain(name, NAME_LIMIT)}: {plain(why, REASON_LIMIT)}")
+    if len(application.left_out) > MOST_NAMES:
+        lines.append(f"and {len(application.left_out) - MOST_NAMES} more left out")
+    if application.unchanged:
+        go = "go" if application.unchanged > 1 else "goes"
+        what = "run" if application.way is ApplyWay.SEND else "job"
+        lines.append(f"{count(application.unchanged, what)} {go} there already")
+    return lines
+
+
+def application_sentence(application: Application) -> str:
+    """``2 runs sent elsewhere: their next epochs``, or why nothing is to be changed."""
+    changes = len(application.changes)
+    if application.refused is not None:
+        return f"nothing can be changed: {plain(application.refused, REASON_LIMIT)}"
+    if not changes:
+        return "nothing is to be changed"
+    if application.way is ApplyWay.SEND:
+        return f"send the next epochs of {count(changes, 'run')}; running jobs are not touched"
+    return f"retarget {count(changes, 'idle job')}; running jobs are not touched"
+
+
+# --- what a plan changes ----------------------------------------------------------------------
+
+
+def plan_application(
+    plan: PlacementPlan, way: ApplyWay, feed: Feed, client: PoolClient
+) -> Application:
+    """What applying the plan changes, by the newest snapshots of feed and queue.
+
+    Reads placement and submit files: not for the UI thread.
+    """
+    builder = _ApplicationBuilder(way, feed, client)
+    for placement in plan.runs:
+        builder.add(placement)
+    return builder.application()
+
+
+class _ApplicationBuilder:
+    """Collects changes by the set of sites that they name, an act for each set."""
+
+    def __init__(self, way: ApplyWay, feed: Feed, client: PoolClient) -> None:
+        assert feed.latest is not None
+        self._way, self._feed, self._client = way, feed, client
+        self._status = feed.latest.status
+        self._runs = {run.key: run for run in self._status.runs}
+        self._changes: dict[str, list[SiteChange]] = {}
+        self._selected: dict[str, list[SelectedRun]] = {}
+        self._left_out: list[tuple[str, str]] = []
+        self._unchanged = 0
+
+    def add(self, placement: RunPlacement) -> None:
+        """Add what lets the next epochs, or the idle job, of a run go to the sites of its plan."""
+        row = self._runs.get(placement.run)
+        if row is None:
+            return
+        names = sorted({pool.site for pool in placement.pools if pool.site})
+        sites = joined(name for name in names if is_advertised(name, self._feed))
+        if not sites:
+            self._left_out.append((row.run, NO_NAME if names else placement.reason))
+        elif self._way is ApplyWay.SEND:
+            self._add_run(row, sites, placement.reason)
+        elif self._way is ApplyWay.RETARGET:
+            self._add_jobs(row, sites, placement.reason)
+
+    def _add_run(self, row: RunRow, sites: str, reason: str) -> None:
+        before = row.gate.target if row.gate is not None else None
+        if _is_same(before, sites):
+            self._unchanged += 1
+        elif row.gate is not None and _is_refused_list(
+            sites, takes_site_lists(self._feed, row.key)
+        ):
+            self._left_out.append((row.run, ONE_SITE))
+        else:
+            change = SiteChange(
+                run=row.run, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
+            )
+            self._changes.setdefault(sites, []).append(change)
+            jobs = self._feed.queued_jobs(row.key)
+            self._selected.setdefault(sites, []).append(SelectedRun(row, jobs))
+
+    def _add_jobs(self, row: RunRow, sites: str, reason: str) -> None:
+        for job in self._feed.queued_jobs(row.key):
+            is_next = row.latest is not None and job.node == row.latest.node
+            if not is_next or job.state is not State.IDLE or job.dag is None or job.node is None:
+                continue
+            queued = self._client.queue_snapshot.job(job.cluster, job.proc)
+            if queued is not None and _is_same(queued.site, sites):
+                self._unchanged += 1
+            elif queued is not None and _is_refused_list(sites, queued.by_site_list):
+                self._left_out.append((f"{row.run} {job.cluster}.{job.proc}", ONE_SITE))
+            else:
+                change = SiteChange(
+                    run=row.run,
+                    uuid=row.uuid,
+                    dag=job.dag,
+                    job=f"{job.cluster}.{job.proc}",
+                    node=job.node,
+                    before=queued.site if queued is not None else None,
+                    placed=placed_sites(self._feed, job.dag, job.node),
+                    after=sites,
+                    reason=reason,
+                )
+                self._changes.setdefault(sites, []).append(change)
+                self._selected.setdefault(sites, []).append(SelectedRun(row, (job,)))
+
+    def application(self) -> Application:
+        """What was added, as far as the acts allow it."""
+        changes: list[SiteChange] = []
+        requests: list[ActionRequest] = []
+        refused: list[str] = []
+        left_out = [*self._left_out]
+        for sites, selected in self._selected.items():
+            preview = self._preview(selected)
+            left_out += [(target.run or target.id, why) for target, why in preview.left_out]
+            if preview.request is None:
+                refused.append(preview.refused or "")
+                continue
+            subjects = {target.id for target in preview.request.touched}
+            changes += [each for each in self._changes[sites] if each.subject in subjects]
+            requests.append(replace(preview.request, site=sites))
+        return Application(
+            way=self._way,
+            changes=tuple(changes),
+            requests=tuple(requests),
+            left_out=tuple(dict.fromkeys(left_out)),
+            unchanged=self._unchanged,
+            refused=refused[0] if refused and not requests else None,
+        )
+
+    def _preview(self, selected: Sequence[SelectedRun]) -> ActionPreview:
+        jobs = [job for run in selected for job in run.jobs]
+        is_send = self._way is ApplyWay.SEND
+        previews = self._client.previews(
+            self._status, () if is_send else jobs, (), selected if is_send else ()
+        )
+        act = PoolAction.SEND if is_send else PoolAction.RETARGET
+        return next(preview for preview in previews if preview.act is act)
+
+
+def is_advertised(site: str, feed: Feed) -> bool:
+    """Whether slots have this name of the site: not if metlmon derived it from their hosts."""
+    assert feed.latest is not None
+    if not can_exclude(site):
+        return False
+    if site not in {name for _, name in (*feed.settings.sites, *BUILT_IN_SITES)}:
+        return True
+    latest = (run.latest for run in feed.latest.status.runs)
+    return any(site in site_list((each and each.target) or "") for each in latest)
+
+
+def _is_same(before: str | None, sites: str) -> bool:
+    return before is not None and sorted(site_list(before)) == sorted(site_list(sites))
+
+
+def _is_refused_list(sites: str, takes_lists: bool) -> bool:
+    return len(site_list(sites)) > 1 and not takes_lists
+
+
+def perform_application(
+    application: Application,
+    client: PoolClient,
+    on_result: Callable[[ActionResult], None],
+) -> None:
+    """Perform an application; ``on_result`` gets each result. Raises PoolError."""
+    for request in application.requests:
+        client.perform(request, on_result)
+
+
+def changes_done(
+    application: Application, results: Iterable[ActionResult]
+) -> tuple[SiteChange, ...]:
+    """The changes that were made, by their results."""
+    done = {result.subject for result in results if result.code is ResultCode.DONE}
+    return tuple(change for change in application.changes if change.subject in done)

@@ -1,0 +1,91 @@
+"""Lines for submit files by which epochs go where a plan has them, without a gate.
+
+condor_submit reads a submit file for each job that DAGMan submits, so that a line added to it
+holds from the next epoch on. Manual: "condor_submit" (``$(name:default)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.live.feed import Feed
+from metlmon.model.sites import ANY_SITE_TARGETS, normalize_name
+from metlmon.placement.application import is_advertised
+from metlmon.placement.types import PlacementPlan
+from metlmon.pool.gate_requests import submit_file, takes_site_lists
+from metlmon.snapshot.types import RunRow
+from metlmon.text.formatting import plain
+from metlmon.text.site_lists import SEPARATOR, joined
+
+PINNED: Final = "instead of the condition on the site in its requirements"
+ADDED: Final = "below its requirements"
+
+
+class SubmitLine(Struct, frozen=True, kw_only=True):
+    """A line for a submit file that gates do not place: for all ``runs`` that use it.
+
+    ``file``: relative to the dagdir. ``where``: which place in the file.
+    """
+
+    file: str
+    line: str
+    where: str
+    runs: tuple[str, ...]
+
+
+def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
+    """The lines for all runs of the plan that no request can send to a list of sites.
+
+    A file that several runs use gets the sites of all of them. Reads submit files: not for the UI
+    thread.
+    """
+    assert feed.latest is not None
+    rows: Mapping[str, RunRow] = {run.key: run for run in feed.latest.status.runs}
+    runs: dict[str, list[RunRow]] = {}
+    sites: dict[str, set[str]] = {}
+    for placement in plan.runs:
+        row = rows.get(placement.run)
+        names = {pool.site for pool in placement.pools if is_advertised(pool.site, feed)}
+        if row is None or not names or (row.gate and takes_site_lists(feed, row.key)):
+            continue
+        file = submit_file(feed, row.key)
+        if file is not None:
+            runs.setdefault(file, []).append(row)
+            sites.setdefault(file, set()).update(names)
+    return tuple(
+        SubmitLine(
+            file=file,
+            line=requirements_line(sites[file], _are_pinned(using)),
+            where=PINNED if _are_pinned(using) else ADDED,
+            runs=tuple(run.run for run in using),
+        )
+        for file, using in runs.items()
+    )
+
+
+def requirements_line(sites: Iterable[str], pinned: bool) -> str:
+    """The line; ``pinned``: the requirements of before name one site, and have to go."""
+    member = (
+        f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{joined(sorted(sites))}", "{SEPARATOR}")'
+    )
+    return (
+        f"requirements = {member}"
+        if pinned
+        else f"requirements = ($(requirements:true)) && {member}"
+    )
+
+
+def _are_pinned(runs: Iterable[RunRow]) -> bool:
+    targets = {normalize_name((run.latest and run.latest.target) or "any") for run in runs}
+    return not targets <= ANY_SITE_TARGETS
+
+
+def submit_line_text(row: SubmitLine, most: int = 8) -> tuple[str, str]:
+    """Where a line belongs, naming ``most`` runs, and the line."""
+    runs = plain(", ".join(row.runs[:most]), 200)
+    more = f" and {len(row.runs) - most} more" if len(row.runs) > most else ""
+    place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}{more}):"
+    return place, plain(row.line, 400)

@@ -1,0 +1,110 @@
+"""Tables and texts of plans: where the next epochs should go, and what would change the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metlmon.placement.pool_names import pool_names
+from metlmon.placement.types import PlacementPlan, WhatIf
+from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.pool_profiles import ResourcePool
+from metlmon.tables.layout import Column, text_column
+from metlmon.text.formatting import count, duration, hours, number, plain
+from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, Line, line
+
+NAME_LIMIT: Final = 40
+REASON_LIMIT: Final = 200
+
+
+class PlanRow(Struct, frozen=True, kw_only=True):
+    """A run of a plan: how many epochs it places, where they may go (empty: nowhere), and why."""
+
+    name: str
+    epochs: int
+    where: str
+    reason: str
+
+
+def plan_rows(
+    plan: PlacementPlan, run_names: Mapping[str, str], pools: Iterable[ResourcePool] = ()
+) -> list[PlanRow]:
+    """The rows of a plan; ``run_names``: by key; ``pools``: all that have a name."""
+    names = pool_names({*pools, *(pool for run in plan.runs for pool in run.pools)})
+    return [
+        PlanRow(
+            name=run_names.get(run.run, run.run),
+            epochs=round(sum(run.epochs)),
+            where=", ".join(plain(names[pool], NAME_LIMIT) for pool in run.pools),
+            reason=plain(run.reason, REASON_LIMIT),
+        )
+        for run in plan.runs
+    ]
+
+
+def plan_columns() -> list[Column[Any]]:
+    """The columns of the runs of a plan."""
+    return [
+        text_column("run", "RUN", lambda row: plain(row.name, NAME_LIMIT), minimum=6, maximum=30),
+        text_column("epochs", "EPOCHS", lambda row: number(row.epochs), "right"),
+        text_column("where", "NEXT EPOCHS GO TO", _where, minimum=12, comfortable=24, maximum=60),
+        text_column("reason", "REASON", lambda row: row.reason, style=DIM, minimum=10, drop=1),
+    ]
+
+
+def _where(row: PlanRow) -> Line:
+    return line(row.where) if row.where else line(("nowhere", ALARM))
+
+
+def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
+    """The columns of a what-if table; differences are to ``plan``."""
+
+    def change(row: WhatIf) -> Line:
+        if row.hours is None:
+            return line((row.remark, ALARM))
+        seconds = (row.hours - plan.hours) * HOUR
+        if abs(seconds) < 1:
+            return line(("no change", DIM))
+        later = seconds > 0
+        text = f"{duration(abs(seconds))} {'later' if later else 'sooner'}"
+        return line((text, ALARM if later else GOOD))
+
+    return [
+        text_column("question", "WHAT IF", lambda row: plain(row.question, 60), minimum=12),
+        text_column("change", "THE LAST RUN ENDS", change, minimum=9),
+        text_column("end", "IN", lambda row: hours_text(row.hours), "right"),
+        text_column("gpu_hours", "GPU-H", lambda row: hours(row.gpu_hours), "right", drop=1),
+    ]
+
+
+def hours_text(value: float | None) -> str | None:
+    """``1d06h``; None where it is not known."""
+    return None if value is None else duration(value * HOUR)
+
+
+def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
+    """``Plan: all runs end in 1d06h, 310 GPU-h; from logs alone``."""
+    epochs = round(sum(sum(run.epochs) for run in plan.runs))
+    unplaced = round(plan.epochs_unplaced)
+    if not plan.runs and not unplaced:
+        return line(("Nothing to plan: ", BOLD), f"no run has {item}s left that can be placed.")
+    if not epochs:
+        text = f"no {item} has completed yet, so that nothing is known of any site"
+        return line(("No plan yet: ", BOLD), f"{text}.")
+    parts = [f"{count(epochs, item)} in {hours_text(plan.hours)}, {hours(plan.gpu_hours)} GPU-h"]
+    if unplaced:
+        parts.append(f"{count(unplaced, item)} more fit nowhere")
+    if plan.inferred:
+        parts.append("slots and annexes inferred from logs")
+    return line(("Plan: ", BOLD), "; ".join(parts))
+
+
+def excluded_lines(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Line]:
+    """A line for each pool that gets no epoch: why."""
+    names = pool_names({*pools, *(pool for pool, _ in plan.excluded)})
+    return [
+        line((f"{plain(names[pool], NAME_LIMIT)}: ", BOLD), plain(why, REASON_LIMIT))
+        for pool, why in plan.excluded
+    ]

@@ -1,0 +1,256 @@
+"""Applying plans by a command: real files, a schedd in memory, and everything taken back."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.cli.commands import advise
+from metlmon.cli.exit_codes import Exit
+from metlmon.pool import client
+from metlmon.pool.annex_types import AnnexAnswer
+from metlmon.pool.gate_requests import ONE_SITE
+from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
+from tests.support.commands import Captured, json_output, run_command, text_output, usage_error
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.gate_rows import queued
+from tests.support.queue_rows import Schedd, dagman
+
+BOTH = f"{FAST}|{SLOW}"
+"""Where run 2 may go, the one with the most epochs left: its list, as a request has it."""
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    return advised(tmp_path / "ensemble")
+
+
+@pytest.fixture(name="schedd")
+def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
+    """Run 0 and run 1 have a running job, run 2 an idle one."""
+    place = {"site": "any", "by_site_list": True, "directory": dagdir.path}
+    schedd = Schedd(
+        queued(101, "run0-train_epoch2", **place),
+        queued(102, "run1-train_epoch2", **place),
+        queued(103, "run2-train_epoch2", status=1, **place),
+        dagman(directory=dagdir.path),
+    )
+    monkeypatch.setattr(client, "PoolConnection", lambda: schedd)
+    monkeypatch.setattr(advise, "query_annexes", lambda reader: AnnexAnswer())
+    return schedd
+
+
+@pytest.fixture(name="yes")
+def _yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advise, "confirmed", lambda: True)
+
+
+run = partial(run_command, "advise")
+
+
+def targets(dagdir: Dagdir) -> dict[str, str]:
+    """The sites that the gate has to send runs to, by run."""
+    files = {f"run{at}": dagdir.path / f"gate/ens/{uuid}.target" for at, uuid in enumerate(RUNS)}
+    return {name: file.read_text() for name, file in files.items() if file.exists()}
+
+
+def log_lines(dagdir: Dagdir) -> list[dict[str, Any]]:
+    path = dagdir.path / "gate" / "ens" / "advice.log"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# --- send ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("schedd", "yes")
+def test_send_writes_the_set_of_each_run_and_the_log_with_its_reason(
+    dagdir: Dagdir, capsys: Captured
+) -> None:
+    code, out, err = run(capsys, dagdir.path, "--apply", "send")
+    assert code == Exit.OK
+    assert "send the next epochs of 3 runs; running jobs are not touched" in err
+    assert f"run0, run1 → {FAST}" in err
+    expected = {"run0": f"{FAST}\n", "run1": f"{FAST}\n", "run2": f"{BOTH}\n"}
+    assert targets(dagdir) == expected
+    (record,) = log_lines(dagdir)
+    assert (record["way"], record["undo"]) == ("send", f"metlmon advise {dagdir.path} --undo")
+    changes = {change["run"]: change for change in record["changes"]}
+    assert {name: f"{each['after']}\n" for name, each in changes.items()} == expected
+    assert {each["before"] for each in changes.values()} == {None}
+    assert all(FAST in each["reason"] for each in changes.values())
+    assert not any(BROKEN in text for text in targets(dagdir).values())
+    assert "run2  done: gate/ens" in out
+
+
+@pytest.mark.usefixtures("schedd")
+def test_nothing_is_written_without_a_yes(
+    dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advise, "confirmed", lambda: False)
+    code, _, err = run(capsys, dagdir.path, "--apply", "send")
+    assert (code, "nothing was done" in err) == (Exit.REFUSED, True)
+    assert not (dagdir.path / "gate").exists()
+    for arguments in (("--apply", "send", "--yes"), ("--every", "12h", "--apply", "send")):
+        assert "--yes" in usage_error("advise", capsys, dagdir.path, *arguments)
+    assert not (dagdir.path / "gate").exists()
+
+
+@pytest.mark.usefixtures("schedd", "yes")
+def test_a_plan_that_is_applied_changes_nothing_again(dagdir: Dagdir, capsys: Captured) -> None:
+    run(capsys, dagdir.path, "--apply", "send")
+    code, _, err = run(capsys, dagdir.path, "--apply", "send")
+    assert code == Exit.OK
+    assert "nothing is to be changed" in err
+    assert "3 runs go there already" in err
+    assert len(log_lines(dagdir)) == 1
+
+
+@pytest.mark.usefixtures("yes")
+def test_the_dag_of_an_earlier_version_gets_single_sites_only(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dagdir = advised(tmp_path / "earlier", lists=False)
+    monkeypatch.setattr(client, "PoolConnection", Schedd)
+    monkeypatch.setattr(advise, "query_annexes", lambda reader: AnnexAnswer())
+    _, _, err = run(capsys, dagdir.path, "--apply", "send")
+    assert targets(dagdir) == {"run0": f"{FAST}\n", "run1": f"{FAST}\n"}
+    assert f"left out: run2: {ONE_SITE}" in err
+
+
+def test_a_dag_without_gate_gets_the_line_for_its_submit_file(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    dagdir = advised(tmp_path / "own", gated=False)
+    out = text_output("advise", capsys, dagdir.path, "--apply", "print")
+    line = f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{BOTH}", "|")'
+    assert "e.sub, below its requirements (for the next epochs of run0, run1, run2):" in out
+    assert f"\n  requirements = ($(requirements:true)) && {line}\n" in out
+    pinned = (dagdir.path / "ens.dag").read_text().replace('="any"', f'="{SLOW}"')
+    dagdir.write("ens.dag", pinned)
+    (row,) = json_output("advise", capsys, dagdir.path)["submit_lines"]
+    assert row["line"] == f"requirements = {line}"
+    assert not (dagdir.path / "gate").exists()
+
+
+# --- retarget ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("yes")
+def test_retarget_changes_idle_jobs_alone(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    code, out, _ = run(capsys, dagdir.path, "--apply", "retarget")
+    assert code == Exit.OK
+    assert schedd.acts() == [("place", 103, 0, BOTH)]
+    assert "run2 103.0  done: its MetlSite was any" in out
+    placed = dagdir.path / "placement" / "ens" / "run2-train_epoch2.inc"
+    assert placed.read_text() == f"ResourceName = {BOTH}\n"
+    (change,) = log_lines(dagdir)[0]["changes"]
+    assert (change["job"], change["before"], change["placed"]) == ("103.0", "any", None)
+
+
+# --- undo ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("schedd", "yes")
+def test_undo_restores_requests_and_says_what_was_changed_since(
+    dagdir: Dagdir, capsys: Captured
+) -> None:
+    first = dagdir.write(f"gate/ens/{RUNS[0]}.target", f"{SLOW}\n")
+    run(capsys, dagdir.path, "--apply", "send")
+    assert len(targets(dagdir)) == 3
+    third = dagdir.write(f"gate/ens/{RUNS[2]}.target", "Elsewhere\n")
+    code, out, _ = run(capsys, dagdir.path, "--undo")
+    assert code == Exit.REFUSED
+    assert targets(dagdir) == {"run0": f"{SLOW}\n", "run2": "Elsewhere\n"}
+    assert first.exists()
+    assert third.exists()
+    assert "run2  not possible in this state: it was changed since, and is left as it is" in out
+    _, _, err = run(capsys, dagdir.path, "--undo", "--yes")
+    assert "no plan is applied here" in err
+
+
+@pytest.mark.usefixtures("yes")
+def test_undo_restores_a_job_that_still_waits_and_its_placement(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    run(capsys, dagdir.path, "--apply", "retarget")
+    result = json_output("advise", capsys, dagdir.path, "--undo", "--yes")
+    assert [answer["reply"] for answer in result["answers"]] == ["done"]
+    assert schedd.jobs[103, 0].site == "any"
+    assert not list((dagdir.path / "placement" / "ens").iterdir())
+
+
+@pytest.mark.usefixtures("yes")
+def test_undo_leaves_a_job_that_has_begun_to_run(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    run(capsys, dagdir.path, "--apply", "retarget")
+    schedd.jobs[103, 0] = replace(schedd.jobs[103, 0], status=2)
+    code, out, _ = run(capsys, dagdir.path, "--undo", "--yes")
+    assert code == Exit.REFUSED
+    assert "only idle jobs go" in out
+    assert schedd.jobs[103, 0].site == BOTH
+
+
+@pytest.mark.usefixtures("schedd")
+def test_a_log_that_others_wrote_names_no_file(dagdir: Dagdir, capsys: Captured) -> None:
+    victim = dagdir.write("precious", "data")
+    change = {"run": "../../precious", "uuid": "../../precious", "dag": "ens.dag", "after": "x"}
+    job = {**change, "job": "103.0", "node": "../../../precious"}
+    record = {"time": "2026", "command": "c", "way": "send", "changes": [change, job]}
+    dagdir.write("gate/ens/advice.log", f"nonsense\n{json.dumps(record)}\n")
+    code, _, _ = run(capsys, dagdir.path, "--undo", "--yes")
+    assert code == Exit.REFUSED
+    assert victim.read_text() == "data"
+
+
+# --- again and again ------------------------------------------------------------------------------
+
+
+def test_every_plans_again_when_an_epoch_ends_and_stops_with_the_ensemble(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = iter(
+        [
+            lambda: None,
+            lambda: dagdir.append("metl.log", end_of(101)),
+            lambda: dagdir.append("ens.dag.dagman.out", Out().exit(1, "11:00:00").data),
+        ]
+    )
+    monkeypatch.setattr(advise, "pause", lambda seconds: next(steps)())
+    arguments = ("--apply", "send", "--every", "12h", "--yes", "--no-live")
+    code, out, _ = run(capsys, dagdir.path, *arguments)
+    first, second, last = out.splitlines()
+    assert code == Exit.OK
+    assert "there is no plan yet; Plan: 10 epochs" in first
+    assert f"3 runs sent: run0, run1 → {FAST}" in first
+    assert "1 epoch ended" in second
+    assert last == "the ensemble has ended"
+    run(capsys, dagdir.path, "--undo", "--yes")
+    assert targets(dagdir) == {}, "all that the command applied is taken back"
+
+
+def end_of(cluster: int) -> bytes:
+    return Log().terminate(cluster, at="10:05:00").data
+
+
+# --- what if -------------------------------------------------------------------------------------
+
+
+def test_one_question_and_the_table(dagdir: Dagdir, capsys: Captured) -> None:
+    out = text_output("advise", capsys, dagdir.path, "--what-if", f"without {FAST.lower()}")
+    assert f"without {FAST.lower()}" in out
+    assert "later" in out
+    (row,) = json_output("advise", capsys, dagdir.path, "--what-if", f"without {FAST}")["what_if"]
+    table = json_output("advise", capsys, dagdir.path, "--what-if")["what_if"]
+    assert row["hours"] in [each["hours"] for each in table]
+    more = json_output("advise", capsys, dagdir.path, "--what-if", f"2 slots more at {FAST}")
+    assert more["what_if"][0]["hours"] <= more["plan"]["hours"]
+    unknown = usage_error("advise", capsys, dagdir.path, "--what-if", "without Nowhere")
+    assert f"no pool Nowhere; it has {FAST}, {SLOW}" in unknown
+    assert "the questions are" in usage_error("advise", capsys, dagdir.path, "--what-if", "how")
