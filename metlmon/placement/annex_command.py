@@ -50,8 +50,13 @@ class AnnexShape(Struct, frozen=True, kw_only=True):
     collector: str = ""
 
 
-def shape_of(request: AnnexRequest, site: str = "", gpus: int | None = None) -> AnnexShape:
-    """The shape of an earlier request; ``gpus`` per node are only in its nodes' ads."""
+def shape_of(
+    request: AnnexRequest, site: str = "", gpus: int | None = None, configured: str = ""
+) -> AnnexShape:
+    """The shape of an earlier request; ``gpus`` per node are only in its nodes' ads.
+
+    ``configured``: the collector that need not be named [ANNEX_COLLECTOR].
+    """
     return AnnexShape(
         name=request.name,
         site=site,
@@ -62,7 +67,7 @@ def shape_of(request: AnnexRequest, site: str = "", gpus: int | None = None) -> 
         cpus=request.cpus,
         memory=request.memory,
         allocation=request.allocation,
-        collector=request.collector,
+        collector="" if request.collector == configured else request.collector,
     )
 
 

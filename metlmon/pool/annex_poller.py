@@ -137,6 +137,7 @@ class AnnexPoller:
                 requests=_requests_of(configured.requests, queue, jobs),
                 jobs=jobs,
                 generation=configured.generation if answer.queried_at is not None else None,
+                configured_collector=configured.collector,
                 is_pending=False,
             )
             names = _names(answer.requests, jobs)

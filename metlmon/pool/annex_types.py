@@ -147,8 +147,8 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
     ``ads`` have the names of either.
     ``queried_at``: when the schedd answered (seconds since the epoch), None if it never did;
     ``error``: why it did not answer the last time, one sentence. ``generation``: what ``htcondor
-    annex create`` of this access point makes, None if unknown. ``is_pending``: nothing was asked
-    yet.
+    annex create`` of this access point makes, None if unknown; ``configured_collector``
+    [ANNEX_COLLECTOR]: where it lets annexes report. ``is_pending``: nothing was asked yet.
     """
 
     requests: tuple[AnnexRequest, ...] = ()
@@ -158,6 +158,7 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
     queried_at: float | None = None
     error: str | None = None
     generation: AnnexGeneration | None = None
+    configured_collector: str = ""
     is_pending: bool = False
 
     @property

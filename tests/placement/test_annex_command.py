@@ -105,10 +105,13 @@ def test_the_numbers_are_those_of_the_last_request() -> None:
         nodes=3,
         lifetime=7200.0,
         allocation="abc",
+        collector="cm.annex",
     )
     found = parsed(annex_command(shape_of(request, "delta", 4), OLD), OLD)
+    assert found["collector"] == "cm.annex"
     assert (found["nodes"], found["lifetime"], found["gpus"]) == (3, 7200, "4")
     assert (found["queue_at_system"], found["allocation"]) == ("gpuA100x4@delta", "abc")
+    assert "--pool" not in (annex_command(shape_of(request, configured="cm.annex"), OLD) or "")
 
 
 @pytest.mark.parametrize(

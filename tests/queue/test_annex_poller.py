@@ -118,6 +118,7 @@ def test_the_configured_collector_and_those_of_our_own_requests_are_asked() -> N
     there.poller.query()
     names = ("delta", "spark")
     assert there.asked == [(CONFIGURED, names), (OURS, names)]
+    assert there.poller.answer.configured_collector == CONFIGURED
 
 
 def test_the_pools_collector_is_asked_where_no_other_is_known() -> None:
