@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from msgspec import Struct
-
 from metlmon.cli.commands.act import confirmed
 from metlmon.cli.commands.status import pause
 from metlmon.cli.exit_codes import Exit
@@ -24,6 +22,7 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
+from metlmon.placement.advice import Advice, make_advice
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.application import (
     Application,
@@ -36,17 +35,15 @@ from metlmon.placement.application import (
     plan_application,
 )
 from metlmon.placement.application_log import command_name, log_application, undo_last
-from metlmon.placement.elastic_advice import ElasticAdvice, elastic_advice
-from metlmon.placement.planner import PlanInput, plan_input, plan_of
-from metlmon.placement.questions import answer_question
-from metlmon.placement.replanning import PlanState, must_replan, plan_state
+from metlmon.placement.replanning import PlanState, must_replan
 from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
-from metlmon.placement.types import PlacementPlan, WhatIf
-from metlmon.placement.what_if import what_if_table
+from metlmon.placement.types import WhatIf
+from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
 from metlmon.snapshot.ledger import HOUR
 from metlmon.tables import advice as tables
+from metlmon.tables.profiles import profile_columns
 from metlmon.text.formatting import count, duration, moment, plain
 from metlmon.text.spans import BOLD, DIM, line, text
 
@@ -58,16 +55,6 @@ TABLE: Final = ""
 
 _EVERY: Final = re.compile(r"(\d{1,5})(s|m|h|d)")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
-
-
-class Advice(Struct, frozen=True, kw_only=True):
-    """A plan, and what it was made of."""
-
-    values: PlanInput
-    plan: PlacementPlan
-    elastic: tuple[ElasticAdvice, ...]
-    state: PlanState
-    run_names: dict[str, str]
 
 
 def advise(options: argparse.Namespace) -> int:
@@ -118,15 +105,7 @@ def _check_options(options: argparse.Namespace) -> float | None:
 def _make_advice(reader: DagdirReader) -> Advice:
     stats = input_with_trainings(reader)
     answer = query_annexes(reader) if stats.status.live and reader.as_of is None else None
-    annexes = make_annexes(stats, answer, time.time()).annexes
-    values = plan_input(stats, annexes)
-    return Advice(
-        values=values,
-        plan=plan_of(values),
-        elastic=elastic_advice(stats, annexes),
-        state=plan_state(stats, annexes),
-        run_names={run.key: run.run for run in stats.status.runs},
-    )
+    return make_advice(stats, make_annexes(stats, answer, time.time()).annexes)
 
 
 def _what_if(advice: Advice, options: argparse.Namespace) -> tuple[WhatIf, ...]:
@@ -326,6 +305,7 @@ def _print_json(
         plan=advice.plan,
         what_if=what_if,
         elastic=advice.elastic,
+        profiles=advice.profiles,
         submit_lines=lines,
         **more,
     )
@@ -354,6 +334,9 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     if what_if:
         out.print()
         out.table(tables.what_if_columns(plan), what_if)
+    if advice.profiles:
+        out.print()
+        out.table(profile_columns({}), advice.profiles)
 
 
 def _print_answer(advice: Advice, answer: WhatIf) -> None:

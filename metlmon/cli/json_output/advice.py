@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from metlmon.cli.json_output.jobs import WARNING
 from metlmon.cli.json_output.objects import HEAD, JsonObject
+from metlmon.cli.json_output.usage import PROFILE
 from metlmon.placement.application import Application, SiteChange
 from metlmon.placement.elastic_advice import ElasticAdvice
 from metlmon.placement.submit_lines import SubmitLine
@@ -119,7 +120,7 @@ ADVISE_OUTPUT: Final = JsonObject(
     given={
         **HEAD,
         "warnings": [WARNING],
-        **{"plan": PLAN, "what_if": [WHAT_IF], "elastic": [ELASTIC]},
+        **{"plan": PLAN, "what_if": [WHAT_IF], "elastic": [ELASTIC], "profiles": [PROFILE]},
         "submit_lines": [SUBMIT_LINE],
     },
     optional={"why": str, "application": APPLICATION, "answers": [ADVISE_ANSWER]},
