@@ -26,6 +26,7 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
 
     ``throughput``: work per second on 0, 1, … nodes, at least up to ``maximum``; in any unit that
     all trainings share. ``grow_seconds``, ``shrink_seconds``: the pause of a change.
+    ``losses``: nodes expected to be lost per second and node; each loss pauses the training.
     """
 
     run: str
@@ -35,17 +36,22 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
     throughput: tuple[float, ...]
     grow_seconds: float = GROW_SECONDS
     shrink_seconds: float = SHRINK_SECONDS
+    losses: float = 0.0
 
-    def value(self, nodes: int, horizon: float) -> float:
-        """The work within ``horizon`` seconds on this number of nodes, less that of the pause.
+    def values(self, most: int, horizon: float) -> list[float]:
+        """The work within ``horizon`` seconds on 0, 1, … ``most`` nodes, less that of pauses.
 
-        As in FreeTrain, the pause costs the work that the present nodes would do meanwhile.
+        As in FreeTrain, a change costs the work that the present nodes would do meanwhile; besides,
+        a training on more nodes is paused more often by losses, and waits for that of any node.
         """
         present = self.throughput[self.nodes] if self.nodes >= self.minimum else 0.0
-        pause = 0.0
-        if nodes != self.nodes:
-            pause = self.grow_seconds if nodes > self.nodes else self.shrink_seconds
-        return horizon * self.throughput[nodes] - pause * present
+        grow, shrink = self.grow_seconds * present, self.shrink_seconds * present
+        paused = self.losses * self.shrink_seconds
+        costs = [shrink] * self.nodes + [0.0] + [grow] * most
+        return [
+            horizon * rate * max(0.0, 1.0 - paused * nodes) - cost
+            for nodes, (rate, cost) in enumerate(zip(self.throughput[: most + 1], costs))  # noqa: B905
+        ]
 
 
 def allocate_nodes(runs: Sequence[ElasticRun], nodes: int, horizon: float) -> tuple[int, ...]:
@@ -54,39 +60,28 @@ def allocate_nodes(runs: Sequence[ElasticRun], nodes: int, horizon: float) -> tu
     Exact: a multiple-choice knapsack. Each run gets 0 nodes or a number within its bounds. Of
     equally good numbers a run gets the one nearest to its present number.
     """
-    before = [0.0] * (nodes + 1)
-    levels: list[tuple[list[float], list[float], int]] = []
+    totals = [0.0] * (nodes + 1)
+    levels: list[tuple[ElasticRun, list[float], list[float]]] = []
     for run in runs:
-        top = min(run.maximum, nodes)
-        values = [run.value(count, horizon) for count in range(run.minimum, top + 1)]
-        waiting = run.value(0, horizon)
-        levels.append((before, values, run.minimum))
-        before = _best_totals(before, values, run.minimum, waiting)
+        values = run.values(min(run.maximum, nodes), horizon)
+        levels.append((run, totals, values))
+        totals = _best_totals(totals, values, run.minimum)
     allocation: list[int] = []
     left = nodes
-    for run, (totals, values, minimum) in zip(reversed(runs), reversed(levels), strict=True):
-        options = [
-            (totals[left - count] + value, -abs(count - run.nodes), count)
-            for count, value in enumerate(values[: max(0, left - minimum + 1)], minimum)
-        ]
-        options.append((totals[left] + run.value(0, horizon), -run.nodes, 0))
-        count = max(options)[2]
-        allocation.append(count)
-        left -= count
+    for run, before, values in reversed(levels):
+        counts = (0, *range(run.minimum, min(len(values) - 1, left) + 1))
+        best = max((before[left - n] + values[n], -abs(n - run.nodes), n) for n in counts)
+        allocation.append(best[2])
+        left -= best[2]
     return tuple(reversed(allocation))
 
 
-def _best_totals(
-    before: list[float], values: list[float], minimum: int, waiting: float
-) -> list[float]:
-    """The best total for 0, 1, … nodes with one more run; ``values``: of it, from ``minimum``."""
+def _best_totals(before: list[float], values: list[float], minimum: int) -> list[float]:
+    """The best totals on 0, 1, … nodes with one more run, whose ``values`` are given."""
     # before[k - n] for n = minimum, minimum + 1, … is a slice of the reversed list.
-    backwards = before[::-1]
-    end = len(before) - 1 + minimum
+    waiting, running = values[0], values[minimum:]
+    backwards, end = before[::-1], len(before) - 1 + minimum
     return [
-        max(
-            total + waiting,
-            max(map(add, values, backwards[end - count :]), default=_NEVER),
-        )
+        max(total + waiting, max(map(add, running, backwards[end - count :]), default=_NEVER))
         for count, total in enumerate(before)
     ]

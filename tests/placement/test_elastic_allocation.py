@@ -31,16 +31,23 @@ def random_runs(
                 ),
                 grow_seconds=rng.uniform(17, 19),
                 shrink_seconds=rng.uniform(11, 13),
+                losses=rng.choice([0.0, rng.uniform(0, 0.02)]),
             )
         )
     return runs, rng.randint(0, most_nodes * 2)
 
 
+def steady(run: ElasticRun, nodes: int, horizon: float) -> float:
+    """The work without a change: each node that is lost pauses the training."""
+    pauses = horizon * run.losses * nodes
+    return run.throughput[nodes] * max(0.0, horizon - pauses * run.shrink_seconds)
+
+
 def work(run: ElasticRun, nodes: int, horizon: float) -> float:
-    """FreeTrain's objective for one training, from its definition."""
+    """FreeTrain's objective for one training, from its definition, less pauses by losses."""
     now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
     pause = run.grow_seconds if nodes > run.nodes else run.shrink_seconds
-    return horizon * run.throughput[nodes] - (pause * now if nodes != run.nodes else 0.0)
+    return steady(run, nodes, horizon) - (pause * now if nodes != run.nodes else 0.0)
 
 
 def new_program():
@@ -86,7 +93,7 @@ def node_optimum(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
             program.addConstr(sum(mine) + nodes * shrinks >= len(mine))
         program.addConstr(grows + shrinks <= 1)
         now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
-        total += [horizon * run.throughput[n] * x for n, x in zip(counts, chosen, strict=True)]
+        total += [steady(run, n, horizon) * x for n, x in zip(counts, chosen, strict=True)]
         total += [-run.grow_seconds * now * grows, -run.shrink_seconds * now * shrinks]
     for node in range(nodes):
         program.addConstr(sum(here[node] for here in owned) <= 1)
@@ -135,3 +142,17 @@ def test_a_pause_that_costs_more_than_it_brings_is_not_taken():
     run = ElasticRun(run="run0", minimum=1, maximum=8, nodes=4, throughput=linear)
     assert allocate_nodes([run], 8, 10.0) == (4,)
     assert allocate_nodes([run], 8, 60.0) == (8,)
+
+
+def test_trainings_that_lose_nodes_often_are_spread():
+    linear = tuple(float(n) for n in range(17))
+
+    def allocation(losses: float) -> tuple[int, ...]:
+        runs = [
+            ElasticRun(run=name, minimum=1, maximum=16, nodes=0, throughput=linear, losses=losses)
+            for name in ("run0", "run1")
+        ]
+        return allocate_nodes(runs, 16, 120.0)
+
+    assert sorted(allocation(0.001)) == [8, 8]
+    assert sum(allocation(0.0)) == 16
