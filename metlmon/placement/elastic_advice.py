@@ -31,6 +31,7 @@ from metlmon.text.formatting import count, moment, plain, year_of
 NO_EXPIRY_SECONDS: Final = 3600.0
 """Horizon where no end is known: a change has to pay off within an hour."""
 
+_LOSSES: Final = (Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED)
 _VARIABLES: Final = frozenset({"nnodes", "workers"})
 _BOUNDS: Final = re.compile(r"(\d{1,4}):(\d{1,4})")
 _OPTION: Final = re.compile(r"--nnodes[=\s]+[\"']?(\d{1,4}):(\d{1,4})\b")
@@ -80,13 +81,21 @@ def elastic_advice(
     if first is not None and first.alive_until is not None and ledger.as_of is not None:
         horizon = max(0.0, ledger.seconds_between(ledger.as_of, first.alive_until))
     profiles = learn_throughput(throughput_samples(stats_input, bounds), [run.run for run in runs])
+    losses = loss_rate(executions)
     elastic = []
     for run in runs:
         minimum, maximum = bounds[run.run]
         now = min(maximum, len(_running(executions, run.run)))
         curve = profiles[run.run].speedups(maximum)
         elastic.append(
-            ElasticRun(run=run.run, minimum=minimum, maximum=maximum, nodes=now, throughput=curve)
+            ElasticRun(
+                run=run.run,
+                minimum=minimum,
+                maximum=maximum,
+                nodes=now,
+                throughput=curve,
+                losses=losses,
+            )
         )
     available = nodes or most_at_once(executions)
     allocation = allocate_nodes(elastic, available, horizon)
@@ -242,6 +251,15 @@ def most_at_once(executions: Iterable[ExecutionEntry]) -> int:
         if each.end is not None:
             changes.append((each.end, -1))
     return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def loss_rate(executions: Iterable[ExecutionEntry]) -> float:
+    """Workers lost per second and worker: evicted, or no longer reached."""
+    seconds, losses = 0.0, 0
+    for each in executions:
+        seconds += each.seconds
+        losses += each.outcome in _LOSSES
+    return losses / seconds if seconds else 0.0
 
 
 def _running(executions: Iterable[ExecutionEntry], run: str) -> list[ExecutionEntry]:

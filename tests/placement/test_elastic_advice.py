@@ -8,7 +8,12 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
-from metlmon.placement.elastic_advice import elastic_advice, elastic_bounds, throughput_samples
+from metlmon.placement.elastic_advice import (
+    elastic_advice,
+    elastic_bounds,
+    loss_rate,
+    throughput_samples,
+)
 from metlmon.placement.types import Annex, AnnexState
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import DAY, Log
@@ -95,6 +100,17 @@ def test_an_annex_that_is_gone_offers_no_workers(tmp_path: Path):
     gone = annex(6, state=AnnexState.GONE)
     (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [gone])
     assert (advice.advised, advice.annex) == (2, "")
+
+
+def test_evicted_workers_are_losses(tmp_path: Path):
+    dagdir = Dagdir(tmp_path / "evicted", dag("run3"))
+    dagdir.write("train.sub", SUBMIT)
+    log = Log().submit(100, "run3-train_epoch0", at="10:00:00").execute(100, at="10:30:00")
+    log.evict(100, at="11:30:00").execute(100, at="11:40:00").terminate(100, at="12:40:00")
+    dagdir.write("metl.log", log.data)
+    ledger = dagdir.reader().snapshot_builder().ledger()
+    assert loss_rate(ledger.executions) == pytest.approx(1 / 7200)
+    assert loss_rate(()) == 0.0
 
 
 def test_too_few_nodes_for_the_minimum(tmp_path: Path):
