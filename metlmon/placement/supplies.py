@@ -46,21 +46,25 @@ def find_supplies(
 ) -> Supplies:
     """The supplies at the ledger's as-of.
 
-    ``slots``: of the pools that a collector knows; of others the most that ran at once. An annex
-    that has run nothing yet has the profile of its site, of its GPU model elsewhere, or else of
-    the pool with the most epochs.
+    ``slots``: of the pools that a collector knows; of others the most that ran at once. A pool that
+    has run nothing yet has the profile of its GPU model, if possible at its site, or else of the
+    pool with the most epochs.
     """
     slots = slots or {}
     usable, avoided, excluded, probes = [], [], [], set()
     known = dict(profiles)
+    new = [pool for pool in slots if pool not in profiles]
     for annex in annexes:
-        if annex.state is not AnnexState.GONE and not _pools_of(annex, profiles):
-            if annex.state not in USABLE:
+        if annex.state is not AnnexState.GONE and not _pools_of(annex, (*profiles, *slots)):
+            if annex.state in USABLE:
+                new.append(_own_pool(annex))
+            else:
                 excluded.append((_own_pool(annex), f"the annex is {annex.state}"))
-            elif (profile := _borrowed(_own_pool(annex), profiles.values())) is not None:
-                known[profile.pool] = profile
+    for pool in new:
+        if (borrowed := _borrowed(pool, profiles.values())) is not None:
+            known[pool] = borrowed
     for pool, profile in known.items():
-        owner = _annex_of(pool, annexes, profiles)
+        owner = _annex_of(pool, annexes, known)
         if owner is not None and owner.state not in USABLE:
             excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
             continue

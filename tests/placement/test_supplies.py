@@ -97,6 +97,13 @@ def test_an_annex_that_ran_nothing_has_the_profile_of_its_gpu_model() -> None:
     assert nothing_known.usable == ()
 
 
+def test_a_pool_that_only_a_collector_knows_has_the_profile_of_its_gpu_model() -> None:
+    profiles = by_pool([profile(DELTA, 2.0), profile(EXPANSE, 7.0)])
+    new = ResourcePool("anvil", EXPANSE.gpu)
+    supply = find_supplies(profiles, NOW, slots={new: 6}).usable[-1]
+    assert (supply.pool, supply.hours, supply.slots) == (new, 7.0, 6)
+
+
 def test_an_excluded_pool_is_avoided_and_tried_again_when_its_time_comes() -> None:
     hole = profile(EXPANSE, 2.0, loss=0.9, excluded="none of 9 epochs completed")
     soon = replace(hole, probe_at=NOON + timedelta(minutes=1))
