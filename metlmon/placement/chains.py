@@ -226,31 +226,34 @@ def _open_shares(
     have to wait there, any other where a start at once delays nothing.
 
     The end stays if the epoch takes no slot that another run needs (``delay``), and the epochs
-    after it, at the pools of the plan, end in time.
+    after it, at the pools of the plan, end in time. No epoch goes to an annex that ends before it.
     """
     planned = [share for share in shares if share.epochs]
-    if not planned or any(
-        free_slots[share.supply.pool] >= ROOM and not share.supply.wait for share in planned
-    ):
-        return planned
+    if not planned:
+        return []
+    fitting = [share for share in shares if _fits(demand, share.supply)]
+    if all(share not in fitting for share in planned):
+        return sorted(fitting, key=lambda share: share.delay)[:1]
+    if any(free_slots[share.supply.pool] >= ROOM and not share.supply.wait for share in planned):
+        return [share for share in fitting if share.epochs]
     mean = sum(share.epochs * share.supply.hours for share in planned) / sum(
         share.epochs for share in planned
     )
     latest_end = end - (demand.epochs_left - 1) * mean
     return [
         share
-        for share in shares
+        for share in fitting
         if share.epochs
         or (
             not share.supply.doubtful
             and share.delay <= NO_DELAY * share.supply.hours
             and demand.ready_in + share.supply.hours - share.supply.wait <= latest_end
-            and _fits(demand, share.supply)
         )
     ]
 
 
 def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
+    """Whether the next epoch of a run ends before the annex, if it starts at once."""
     hours = demand.ready_in + supply.hours - supply.wait
     return supply.hours_left is None or hours <= supply.hours_left
 
@@ -282,7 +285,13 @@ def _plan(
             ),
             key=lambda share: (not share.epochs, share.supply.hours),
         )
-    epochs_left = {demand.run: demand.epochs_left for demand in demands}
+    lengths: dict[ResourcePool, tuple[int, int]] = {}
+    for run_class, own in zip(classes, shares, strict=True):
+        left = [demand.epochs_left for demand in run_class.demands]
+        for share in own:
+            if share.epochs:
+                least, most = lengths.get(share.supply.pool, (left[0], left[0]))
+                lengths[share.supply.pool] = (min(least, *left), max(most, *left))
     allowed = {share.supply.pool for own in placements.values() for share in own}
     used = [share for own in shares for share in own if share.epochs]
     return PlacementPlan(
@@ -296,9 +305,9 @@ def _plan(
                 epochs=tuple(share.epochs for share in placements[demand.run]),
                 reason=plan_reason(
                     demand,
+                    placements[demand.run],
                     supplies=supplies,
-                    shares=placements,
-                    epochs_left=epochs_left,
+                    lengths=lengths,
                     names=names,
                 ),
             )
@@ -309,5 +318,7 @@ def _plan(
             for supply in supplies
             if demands and supply.pool not in allowed
         ),
-        epochs_unplaced=max(0.0, sum(epochs_left.values()) - sum(share.epochs for share in used)),
+        epochs_unplaced=max(
+            0.0, sum(demand.epochs_left for demand in demands) - sum(share.epochs for share in used)
+        ),
     )

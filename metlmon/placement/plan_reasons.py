@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from metlmon.placement.pool_names import name_list
 from metlmon.placement.types import PoolShare, PoolSupply, RunDemand
@@ -10,20 +10,22 @@ from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.text.formatting import duration, hours
 
-Shares = Mapping[str, Sequence[PoolShare]]
-"""Per run, the pools where its next epochs may go."""
+Lengths = Mapping[ResourcePool, tuple[int, int]]
+"""Per pool, the fewest and the most epochs left of the runs with planned epochs there."""
 
 
 def plan_reason(
     demand: RunDemand,
+    own: Sequence[PoolShare],
     *,
     supplies: Sequence[PoolSupply],
-    shares: Shares,
-    epochs_left: Mapping[str, int],
+    lengths: Lengths,
     names: Mapping[ResourcePool, str],
 ) -> str:
-    """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``."""
-    own = shares[demand.run]
+    """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``.
+
+    ``own``: the pools where the run's next epochs may go.
+    """
     planned = sorted(
         (share.supply for share in own if share.epochs), key=lambda supply: supply.hours
     )
@@ -39,36 +41,29 @@ def plan_reason(
         remarks.append(f"{others} would delay nothing")
     if demand.pools:
         remarks.append("its DAG allows no other" if len(demand.pools) == len(own) else "")
-    remarks += _left_to_others(demand, shares, epochs_left, names)
+    remarks += _left_to_others(demand, own, lengths, names)
     return "; ".join(filter(None, remarks))
 
 
 def _left_to_others(
     demand: RunDemand,
-    shares: Shares,
-    epochs_left: Mapping[str, int],
+    own: Sequence[PoolShare],
+    lengths: Lengths,
     names: Mapping[ResourcePool, str],
-) -> list[str]:
+) -> Iterator[str]:
     """Pools not open to the run, whose planned epochs are of longer, or shorter, runs only."""
-    users: dict[ResourcePool, list[int]] = {}
-    for run, share_of_run in shares.items():
-        for share in share_of_run:
-            if share.epochs:
-                users.setdefault(share.supply.pool, []).append(epochs_left[run])
-    own = {share.supply.pool for share in shares[demand.run]}
-    remarks = []
-    for kind, sign in (("longer", 1), ("shorter", -1)):
-        others = sorted(
-            names[pool]
-            for pool, lengths in users.items()
-            if pool not in own
-            and (not demand.pools or pool in demand.pools)
-            and all(sign * (length - demand.epochs_left) > 0 for length in lengths)
-        )
-        if others:
-            verb = "is" if len(others) == 1 else "are"
-            remarks.append(f"{name_list(others)} {verb} left to {kind} runs")
-    return remarks
+    mine = {share.supply.pool for share in own}
+    others = {
+        pool: limits
+        for pool, limits in lengths.items()
+        if pool not in mine and (not demand.pools or pool in demand.pools)
+    }
+    longer = [names[pool] for pool, (least, _) in others.items() if least > demand.epochs_left]
+    shorter = [names[pool] for pool, (_, most) in others.items() if most < demand.epochs_left]
+    for kind, found in (("longer", longer), ("shorter", shorter)):
+        if found:
+            verb = "is" if len(found) == 1 else "are"
+            yield f"{name_list(sorted(found))} {verb} left to {kind} runs"
 
 
 def _is_open(demand: RunDemand, supply: PoolSupply) -> bool:

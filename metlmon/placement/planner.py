@@ -8,7 +8,7 @@ was used since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -25,6 +25,7 @@ from metlmon.placement.types import Allocation, Annex, PlacementPlan, RunDemand
 from metlmon.snapshot.ledger import HOUR, Ledger
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
+from metlmon.text.formatting import plain
 
 GPU_VARIABLE: Final = "gpumodel"
 """The VAR, in lower case, that keeps a run on one GPU model (policy ``gpu-pin``)."""
@@ -108,8 +109,20 @@ def plan_of(values: PlanInput) -> PlacementPlan:
         inferred=supplies.inferred,
         excluded=(*plan.excluded, *supplies.excluded),
         runs_excluded=values.runs_excluded,
+        remarks=tuple(_allocation_remarks(values)),
     )
     return _with_probes(plan, values)
+
+
+def _allocation_remarks(values: PlanInput) -> Iterator[str]:
+    """Allocations that limit nothing, probably by a mistake in a site's name, or everything."""
+    sites = {pool.site for pool in values.names()}
+    for allocation in values.allocations:
+        name = plain(allocation.name)
+        if unseen := sorted(set(allocation.sites) - sites):
+            yield f"allocation {name}: nothing has run at {plain(', '.join(unseen))}"
+        if not allocation.balance:
+            yield f"allocation {name}: its balance is used up"
 
 
 def balance_left(allocation: AllocationSettings, ledger: Ledger) -> Allocation:

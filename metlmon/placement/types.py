@@ -69,8 +69,9 @@ class PoolShare(Struct, frozen=True):
 class RunPlacement(Struct, frozen=True, kw_only=True):
     """Where the next epochs of a run may go: a set, of which HTCondor matches what is free.
 
-    ``epochs``: how many epochs the plan does at each pool, in the same order; 0 where it needs
-    none, but the next epoch may go there without delaying the end. ``reason``: one sentence.
+    ``epochs``: how many epochs the plan does at each pool, in the same order, in the mean of runs
+    with about as many left; 0 where it needs none, but the next one may go without delaying the
+    end. ``reason``: one sentence.
     """
 
     run: str
@@ -85,7 +86,8 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     ``hours``: until the last run is done; ``gpu_hours``: that it takes. ``excluded``: pools that
     get no epoch, with the reason. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs
     for which annexes and balances do not suffice; the others are planned. ``runs_excluded``: keys
-    of runs that have epochs left but do not continue, with the reason.
+    of runs that have epochs left but do not continue, with the reason. ``remarks``: what a user
+    should check, such as a site of an allocation where nothing ran.
     """
 
     as_of: datetime | None
@@ -96,6 +98,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     inferred: bool = True
     epochs_unplaced: float = 0.0
     runs_excluded: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

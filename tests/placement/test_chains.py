@@ -131,8 +131,12 @@ def test_every_constraint_holds_for_the_sum_over_runs() -> None:
     for seed in range(20):
         demands, supplies, allocations = random_instance(Random(seed))
         plan = solve_chains(demands, supplies, allocations)
+        ends = {each.pool: each for each in supplies if each.hours_left is not None}
         for demand, run in zip(demands, plan.runs, strict=True):
-            assert sum(run.epochs) == pytest.approx(demand.epochs_left)
+            assert sum(run.epochs) <= demand.epochs_left + 1e-6
+            assert ends or sum(run.epochs) == pytest.approx(demand.epochs_left)
+            for pool in ends.keys() & run.pools:
+                assert demand.ready_in + ends[pool].hours - ends[pool].wait <= ends[pool].hours_left
         for each in supplies:
             epochs = sum(epochs_at(run, each.pool) for run in plan.runs)
             until = min(plan.hours, plan.hours if each.hours_left is None else each.hours_left)
@@ -224,6 +228,19 @@ def test_an_annex_does_no_more_epochs_in_a_row_than_fit_before_its_end() -> None
     plan = solve_chains(runs(10, 10), [annex, supply(EXPANSE, 8.0, 10)])
     assert [epochs_at(run, ANNEX) for run in plan.runs] == pytest.approx([3.0, 3.0])
     assert plan.hours == pytest.approx(3 * 4 + 7 * 8)
+
+
+def test_a_run_that_is_ready_too_late_for_an_annex_goes_elsewhere() -> None:
+    """Equal runs, of which only one can still do an epoch before the end."""
+    soon, late = (
+        RunDemand(run=name, epochs_left=5, ready_in=ready)
+        for name, ready in (("soon", 0.5), ("late", 3.5))
+    )
+    plan = solve_chains(
+        [soon, late], [supply(ANNEX, 4.0, 10, hours_left=5.0), supply(EXPANSE, 8.0, 9)]
+    )
+    assert [ANNEX in run.pools for run in plan.runs] == [True, False]
+    assert plan.runs[1].pools == (EXPANSE,)
 
 
 def test_an_annex_that_ends_before_an_epoch_is_excluded() -> None:

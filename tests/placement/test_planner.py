@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from statistics import mean
 
@@ -25,7 +25,8 @@ from metlmon.snapshot.types import DagDescription, DescribedNode, Nodes
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
-from tests.support.run_histories import NOON, Past, basis
+from tests.support.records import read_dagdir, stats_input
+from tests.support.run_histories import FIXTURES, NOON, Past, basis
 
 NOW = Ledger("/ens", NOON, True)
 
@@ -147,6 +148,53 @@ def test_settings_limit_the_plan() -> None:
     limited = make_plan(replace(ensemble, settings=settings))
     assert free.epochs_unplaced == 0
     assert limited.epochs_unplaced > 3
+    assert free.remarks == limited.remarks == ()
+
+
+def test_a_plan_says_which_allocations_to_check() -> None:
+    ensemble = basis({"run0": Past([7200.0] * 4)})
+    settings = Settings(
+        advisor=(
+            AllocationSettings("award", 50.0, ("delta", "dleta")),
+            AllocationSettings("old", 0.0, ("delta",)),
+        )
+    )
+    assert make_plan(replace(ensemble, settings=settings)).remarks == (
+        "allocation award: nothing has run at dleta",
+        "allocation old: its balance is used up",
+    )
+
+
+def test_the_plan_of_a_recorded_ensemble() -> None:
+    """Ten weeks in: demand by the estimates, and each limit, recomputed from the records."""
+    ensemble = stats_input(read_dagdir(FIXTURES / "first-round", as_of=datetime(2025, 10, 20, 12)))
+    values = plan_input(ensemble)
+    plan = plan_of(values)
+    running = {e.run for e in ensemble.ledger.executions if e.end is None and e.training}
+    expected = {
+        run.run: run.epochs_left - (run.run in running)
+        for run in make_forecast(ensemble).runs
+        if run.remaining is not None
+    }
+    planned = {run.run: sum(run.epochs) for run in plan.runs}
+    assert planned == pytest.approx({run: left for run, left in expected.items() if left})
+    assert len(planned) >= 10
+    for supply in values.supplies.usable:
+        epochs = sum(
+            dict(zip(run.pools, run.epochs, strict=True)).get(supply.pool, 0.0) for run in plan.runs
+        )
+        assert epochs * supply.occupancy <= supply.slots * plan.hours + 1e-6
+    chains = {
+        run.run: sum(
+            epochs * next(s.hours for s in values.supplies.usable if s.pool == pool)
+            for pool, epochs in zip(run.pools, run.epochs, strict=True)
+        )
+        for run in plan.runs
+    }
+    longest = max(expected, key=lambda run: expected[run])
+    assert chains[longest] <= plan.hours + 1e-6
+    assert all(len(run.pools) > 1 for run in plan.runs), "waits are long: no single pins"
+    assert plan.runs_excluded == (("e694ae9f", "stopped: held"),)
 
 
 def test_a_pool_to_be_tried_again_is_open_to_the_shortest_run() -> None:
