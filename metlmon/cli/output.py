@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 WARNINGS_SHOWN: Final = 20
 """Warnings printed by commands for people; ``--json`` has them all."""
+
+WAITING_SECONDS: Final = 1.0
 
 
 def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
@@ -48,6 +51,32 @@ def print_json_list(head: dict[str, Any], name: str, items: Iterable[dict[str, A
         write((", " if number else "") + json.dumps(item))
     write("]}\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def waiting_line(text: str) -> Iterator[None]:
+    """A line on standard error while the block takes more than a second, if it is a terminal."""
+    stream = sys.stderr
+    if not stream.isatty():
+        yield
+        return
+    lines: list[str] = []
+
+    def show() -> None:
+        lines.append(text)
+        stream.write(text)
+        stream.flush()
+
+    timer = threading.Timer(WAITING_SECONDS, show)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if lines:
+            stream.write("\r\x1b[K")
+            stream.flush()
 
 
 def print_warnings(notices: Iterable[Notice]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from metlmon.cli.notifications import notify_settings
-from metlmon.cli.output import can_show
+from metlmon.cli.output import can_show, waiting_line
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
@@ -181,7 +181,8 @@ def query_queue(reader: DagdirReader) -> QueueReport:
     session.take()
     queue = QueuePoller(session, connection)
     try:
-        return QueueReport(queue.query(), queue.discrepancies)
+        with waiting_line("asking the schedd ..."):
+            return QueueReport(queue.query(), queue.discrepancies)
     finally:
         connection.close()
 
@@ -193,8 +194,9 @@ def query_annexes(reader: DagdirReader) -> AnnexAnswer:
     queue = QueuePoller(session, connection)
     annexes = AnnexPoller(lambda: queue.snapshot, connection)
     try:
-        queue.query()
-        return annexes.query()
+        with waiting_line("asking schedd and collectors ..."):
+            queue.query()
+            return annexes.query()
     finally:
         annexes.stop()
         connection.close()

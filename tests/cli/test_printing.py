@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from metlmon.cli.output import print_json, print_json_list
+from metlmon.cli import output
+from metlmon.cli.output import print_json, print_json_list, waiting_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.spans import ALARM, GOOD, line, text, width, wrap_line
@@ -41,6 +44,43 @@ def test_a_list_is_printed_item_by_item(
     whole = capsys.readouterr().out
     print_json_list(head, "jobs", iter(jobs))
     assert capsys.readouterr().out == whole
+
+
+class Stream(io.StringIO):
+    """A standard error that says when the first line has been written."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def flush(self) -> None:
+        self.written.set()
+
+
+def test_who_waits_long_reads_for_what_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(terminal=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(output, "WAITING_SECONDS", 0.0)
+    with waiting_line("asking the schedd ..."):
+        assert stream.written.wait(20)
+        assert stream.getvalue() == "asking the schedd ..."
+    assert stream.getvalue() == "asking the schedd ...\r\x1b[K"
+
+
+@pytest.mark.parametrize(("terminal", "seconds"), [(False, 0.0), (True, 600.0)])
+def test_without_a_terminal_or_a_wait_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, seconds: float
+) -> None:
+    stream = Stream(terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(output, "WAITING_SECONDS", seconds)
+    with waiting_line("asking the schedd ..."):
+        pass
+    assert stream.getvalue() == ""
 
 
 COLUMNS = text_columns((Heading("RUN"), Heading("N", "right"), Heading("SITE", drop=1)))
