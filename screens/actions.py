@@ -42,7 +42,7 @@ HELP_CELLS: Final = 29
 TABS: Final[tuple[tuple[str, ...], ...]] = (
     ("overview",),
     ("health",),
-    ("sites",),
+    ("sites", "annexes"),
     ("timeline",),
     ("curves",),
     ("nodes", "grid", "bag"),
@@ -55,6 +55,7 @@ TITLES: Final[Mapping[str, str]] = {
     "overview": "Overview",
     "health": "Health",
     "sites": "Sites",
+    "annexes": "Annexes",
     "timeline": "Timeline",
     "curves": "Curves",
     "nodes": "Nodes",
@@ -180,6 +181,10 @@ owner       | r   |  | 6 r: run        | The run of the job
 # sites: Sites
 view          | v        | tab    | 8 v: view | Sites, GPUs, both, causes
 previous_view | sh+tab   |        |   sh+tab: view before | The view before
+
+# annexes: Annexes
+copy        | Y   |  | 8 Y: copy      | Copy the command for another
+ask         | ^n  |  | 5 ^n: ask pool | Ask schedd and collectors
 
 # executions: Executions behind a number
 kind        | f   |  | 6 f: only       | Only goodput, badput, …

@@ -16,6 +16,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome
 from metlmon.placement.types import AnnexEpoch
+from metlmon.snapshot.expiries import ExecutionId, execution_id
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.epoch_times import ExecutionDurations
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -27,7 +28,16 @@ class AnnexEpochs:
     def __init__(self, stats_input: StatsInput) -> None:
         self._stats_input = stats_input
         self._ledger = stats_input.ledger
-        self._trainings = [e for e in self._ledger.executions if e.training and not e.dagman]
+        trainings = [e for e in self._ledger.executions if e.training and not e.dagman]
+        self._newest_first = sorted(trainings, key=lambda entry: entry.start, reverse=True)
+        self._running = [e for e in self._newest_first if e.outcome is Outcome.IN_FLIGHT]
+        self._similar: dict[tuple[str, str, str], ExecutionEntry | None] = {}
+        self._seconds: dict[ExecutionId | None, float | None] = {}
+
+    def prepare(self) -> None:
+        """Compute now what takes long: then all else is a look-up."""
+        for name in ("_durations", "_forecasts", "_runs"):
+            getattr(self, name)
 
     @cached_property
     def _durations(self) -> ExecutionDurations:
@@ -37,38 +47,57 @@ class AnnexEpochs:
     def _forecast(self) -> Forecast:
         return make_forecast(self._stats_input)
 
+    @cached_property
+    def _forecasts(self) -> Mapping[str, tuple[int | None, float]]:
+        """Number and remaining seconds of each run's epoch in progress."""
+        return {
+            run.run: (run.epoch_number, run.epoch_remaining.median)
+            for run in self._forecast.runs
+            if run.epoch_remaining is not None
+        }
+
+    @cached_property
+    def _runs(self) -> Mapping[JobId, str]:
+        """The run of each job."""
+        return {job.job: job.run or "" for job in self._ledger.jobs}
+
     def running(self, annex: str, jobs: Iterable[JobId]) -> list[ExecutionEntry]:
         """The epochs that run in an annex: by the log, or because their ``jobs`` target it."""
         targeted = frozenset(jobs)
         return [
             entry
-            for entry in self._trainings
-            if entry.outcome is Outcome.IN_FLIGHT
-            and (_is_in(entry, annex) or (entry.annex is None and entry.job in targeted))
+            for entry in self._running
+            if _is_in(entry, annex) or (entry.annex is None and entry.job in targeted)
         ]
 
     def similar(self, annex: str, site: str, gpu: str) -> ExecutionEntry | None:
         """The newest execution in the annex; else at its site, else on its GPU model."""
-        newest = sorted(self._trainings, key=lambda entry: entry.start, reverse=True)
-        own = (e for e in newest if _is_in(e, annex))
-        at_site = (e for e in newest if site and e.site == site and gpu in ("", e.gpu))
-        of_model = (e for e in newest if gpu and e.gpu == gpu)
-        return next(chain(own, at_site, of_model), None)
+        key = annex, site, gpu
+        if key not in self._similar:
+            newest = self._newest_first
+            own = (e for e in newest if _is_in(e, annex))
+            at_site = (e for e in newest if site and e.site == site and gpu in ("", e.gpu))
+            of_model = (e for e in newest if gpu and e.gpu == gpu)
+            self._similar[key] = next(chain(own, at_site, of_model), None)
+        return self._similar[key]
 
     def next_seconds(self, like: ExecutionEntry | None) -> float | None:
         """Seconds from the match to the end of an epoch at the place of ``like``, the median.
 
         With the input transfer; None without a completed epoch.
         """
-        curve, _ = self._durations.curve(like, "")
-        if curve is None:
-            return None
-        transfers = [
-            entry.transfer
-            for entry in self._trainings
-            if entry.transfer is not None and (like is None or entry.site == like.site)
-        ]
-        return curve.conditional_quantile(0.5) + (median(transfers) if transfers else 0.0)
+        key = None if like is None else execution_id(like)
+        if key not in self._seconds:
+            curve, _ = self._durations.curve(like, "")
+            transfers = [
+                entry.transfer
+                for entry in self._newest_first
+                if entry.transfer is not None and (like is None or entry.site == like.site)
+            ]
+            transfer = median(transfers) if transfers else 0.0
+            known = None if curve is None else curve.conditional_quantile(0.5) + transfer
+            self._seconds[key] = known
+        return self._seconds[key]
 
     def annex_epochs(
         self, running: Iterable[ExecutionEntry], seconds_left: float | None
@@ -99,15 +128,6 @@ class AnnexEpochs:
         curve, _ = self._durations.curve(entry, entry.run or "")
         return None if curve is None else curve.conditional_quantile(0.5, entry.seconds)
 
-    @cached_property
-    def _forecasts(self) -> Mapping[str, tuple[int | None, float]]:
-        """Number and remaining seconds of each run's epoch in progress."""
-        return {
-            run.run: (run.epoch_number, run.epoch_remaining.median)
-            for run in self._forecast.runs
-            if run.epoch_remaining is not None
-        }
-
     def pressure(
         self,
         epochs: Sequence[AnnexEpoch],
@@ -131,10 +151,8 @@ class AnnexEpochs:
             left -= (epoch.gpus or 1) * min(rest, seconds_left)
             # Its own epoch is one of those left.
             expected += self._later(seconds_left - rest, epoch_seconds, epochs_left, epoch.run, 1)
-        runs = {job.job: job.run or "" for job in self._ledger.jobs}
-        waiting = list(ready)
-        for job in waiting:
-            run = runs.get(job, "")
+        for job in ready:
+            run = self._runs.get(job, "")
             expected += 1 + self._later(
                 seconds_left - epoch_seconds, epoch_seconds, epochs_left, run, 1
             )
@@ -151,7 +169,7 @@ class AnnexEpochs:
 
     def _gpus_per_epoch(self, epochs: Sequence[AnnexEpoch]) -> float:
         counts = [epoch.gpus for epoch in epochs if epoch.gpus]
-        counts = counts or [entry.gpus for entry in self._trainings if entry.gpus]
+        counts = counts or [entry.gpus for entry in self._newest_first if entry.gpus]
         return float(median(counts)) if counts else 1.0
 
 

@@ -53,21 +53,43 @@ _WHOLE: Final = (AnnexSlotType.PARTITIONABLE, AnnexSlotType.STATIC)
 _UP: Final = (AnnexState.UP, AnnexState.EXPIRING)
 
 
+class AnnexHistory:
+    """What the ledger of one snapshot has of annexes: sites, and durations of epochs."""
+
+    def __init__(self, stats_input: StatsInput) -> None:
+        self.ledger, self.settings = stats_input.ledger, stats_input.settings
+        self.sites = site_lives(stats_input.ledger)
+        self.epochs = AnnexEpochs(stats_input)
+
+
+def annex_history(stats_input: StatsInput) -> AnnexHistory:
+    """The history, with all that takes long: a statistic for a screen."""
+    history = AnnexHistory(stats_input)
+    history.epochs.prepare()
+    return history
+
+
 def make_annexes(
     stats_input: StatsInput, answer: AnnexAnswer | None = None, now: float | None = None
+) -> AnnexReport:
+    """All annexes, with their warnings; arguments as of :func:`report_annexes`."""
+    return report_annexes(AnnexHistory(stats_input), answer, now)
+
+
+def report_annexes(
+    history: AnnexHistory, answer: AnnexAnswer | None, now: float | None
 ) -> AnnexReport:
     """All annexes, with their warnings.
 
     ``answer``: of schedd and collectors at ``now`` (seconds since the epoch); without one, what
     the logs show.
     """
-    ledger = stats_input.ledger
-    sites = site_lives(ledger)
+    ledger, sites = history.ledger, history.sites
     asked = answer is not None and answer.queried_at is not None
     rows: list[Annex] = []
     errors: list[str] = []
     if answer is not None and now is not None:
-        builder = _AnnexBuilder(stats_input, answer, now, sites)
+        builder = _AnnexBuilder(history, answer, now)
         rows = builder.rows()
         errors = [*builder.general_warnings(rows)]
     known = {row.name.casefold() for row in rows}
@@ -78,7 +100,7 @@ def make_annexes(
         annexes=tuple(rows),
         sites=sites,
         warnings=(*(text for row in rows for text in row.warnings), *errors),
-        asked=asked or bool(rows and not rows[0].inferred),
+        asked=asked,
         generation=answer.generation or "" if answer is not None else "",
         command=_first_command(rows, answer),
     )
@@ -183,14 +205,11 @@ def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
 class _AnnexBuilder:
     """Builds the annexes that schedd or collectors know."""
 
-    def __init__(
-        self, stats_input: StatsInput, answer: AnnexAnswer, now: float, sites: Sequence[SiteLife]
-    ) -> None:
+    def __init__(self, history: AnnexHistory, answer: AnnexAnswer, now: float) -> None:
         self._answer, self._now = answer, now
-        self._settings, self._ledger = stats_input.settings, stats_input.ledger
-        self._epochs = AnnexEpochs(stats_input)
-        self._sites = sites
-        self._year = year_of(stats_input.ledger.as_of)
+        self._settings, self._ledger = history.settings, history.ledger
+        self._epochs, self._sites = history.epochs, history.sites
+        self._year = year_of(history.ledger.as_of)
         self._collector_times = {
             collector.address: collector.answered_at for collector in answer.collectors
         }
@@ -401,10 +420,10 @@ class _AnnexBuilder:
         if late:
             first = late[0]
             which = "" if first.epoch is None else f" epoch {epoch_number(first.epoch)}"
-            others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+            verb = f" and {len(late) - 1} more end" if len(late) > 1 else " ends"
             yield (
                 f"{name} expires in {duration(row.seconds_left)}, before"
-                f" {plain(first.run_name, NAME_LIMIT)}{which}{others} ends (in "
+                f" {plain(first.run_name, NAME_LIMIT)}{which}{verb} (in "
                 f"{duration(first.seconds_left)})"
             )
         if row.next_fits is False:

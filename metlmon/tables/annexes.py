@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
@@ -17,8 +17,21 @@ from metlmon.text.formatting import (
     moment,
     number,
     plain,
+    year_of,
 )
-from metlmon.text.spans import ALARM, BAD, BOLD, DIM, GOOD, NOTE, PLAIN, Line, line, symbol_span
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    NOTE,
+    PLAIN,
+    Line,
+    line,
+    symbol_span,
+    wrap,
+)
 
 NAME_LIMIT: Final = 40
 TEXT_LIMIT: Final = 400
@@ -27,8 +40,8 @@ STATES: Final = {
     AnnexState.REQUESTED: Symbol("◌", "requested", Colour.GREY),
     AnnexState.PENDING: Symbol("◔", "pending", Colour.SKY),
     AnnexState.UP: Symbol("●", "up", Colour.GREEN),
-    AnnexState.EXPIRING: Symbol("◑", "expiring", Colour.ORANGE),
-    AnnexState.GONE: Symbol("○", "gone", Colour.GREY),
+    AnnexState.EXPIRING: Symbol("◕", "expiring", Colour.ORANGE),
+    AnnexState.GONE: Symbol("·", "gone", Colour.GREY),
     AnnexState.UNKNOWN: Symbol("?", "unknown", Colour.GREY),
 }
 
@@ -53,18 +66,27 @@ def title(report: AnnexReport) -> str:
     return f"{noun}, {number(up)} up" if report.asked else f"{noun}, inferred from the logs"
 
 
-def warning_lines(report: AnnexReport) -> list[Line]:
-    """The warnings, one line each."""
-    return [line(("! ", ALARM), plain(text, TEXT_LIMIT)) for text in report.warnings]
+def warning_lines(report: AnnexReport, room: int | None = None) -> list[Line]:
+    """The warnings, one line each, or wrapped to ``room`` cells."""
+    lines = []
+    for warning in report.warnings:
+        text = plain(warning, TEXT_LIMIT)
+        parts = [line(text)] if room is None else wrap(text, room - 2)
+        lines += [
+            line(("  ", ALARM) if number else ("! ", ALARM), *part)
+            for number, part in enumerate(parts)
+        ]
+    return lines
 
 
-def columns(rows: Sequence[Annex], this_year: int | None) -> list[Column[Annex]]:
+def columns(report: AnnexReport) -> list[Column[Annex]]:
     """The columns of annexes: those of which something is known."""
+    rows, this_year = report.annexes, year_of(report.as_of)
     found = [
         text_column("name", "ANNEX", _name, minimum=8, comfortable=12, maximum=28),
         text_column("site", "SITE", lambda r: _text(r.site), drop=4, minimum=6, maximum=24),
         text_column("state", "STATE", lambda r: symbol_span(STATES[r.state])),
-        text_column("until", "ALIVE UNTIL", lambda r: moment(r.alive_until, this_year), "right"),
+        text_column("until", "ALIVE UNTIL", lambda r: _until(r, report.as_of), "right"),
         text_column("left", "LEFT", _left, "right", drop=1),
         text_column("gpus", "GPUS", _gpus, "right"),
         text_column("model", "GPU", lambda r: gpu_short(r.gpu) if r.gpu else None, drop=9),
@@ -83,6 +105,14 @@ def columns(rows: Sequence[Annex], this_year: int | None) -> list[Column[Annex]]
         for column in found
         if column.drop == 0 or any(column.cell(row, None) not in unknown for row in rows)
     ]
+
+
+def _until(row: Annex, as_of: datetime | None) -> str | None:
+    """``14:03``, with the date if it is not today."""
+    end = row.alive_until
+    if end is None or as_of is None or end.date() != as_of.date():
+        return None if end is None else moment(end, year_of(as_of))
+    return f"{end:%H:%M}"
 
 
 def _expired(row: Annex, this_year: int | None) -> str | None:
@@ -170,10 +200,10 @@ def site_columns(this_year: int | None) -> list[Column[SiteLife]]:
 
 
 def details(row: Annex | None, this_year: int | None) -> list[str]:
-    """What the columns do not have room for: one sentence each."""
+    """What the columns do not have room for, without the warnings: one sentence each."""
+    parts: list[str] = []
     if row is None:
-        return []
-    parts = list(row.warnings)
+        return parts
     for epoch in row.epochs:
         ends = "unknown" if epoch.seconds_left is None else duration(epoch.seconds_left)
         fits = {True: "fits", False: "does not fit", None: "end unknown"}[epoch.fits]
@@ -202,6 +232,7 @@ def head_lines(report: AnnexReport) -> list[Line]:
     return [line((title(report), BOLD)), *warning_lines(report)]
 
 
-def command_line(command: str) -> Line:
+def command_line(report: AnnexReport, command: str) -> Line:
     """The command to copy."""
-    return line(("another one: ", DIM), (plain(command, TEXT_LIMIT), BOLD))
+    label = "another one: " if report.annexes else "request one: "
+    return line((label, DIM), (plain(command, TEXT_LIMIT), BOLD))

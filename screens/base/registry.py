@@ -10,6 +10,7 @@ from textual.screen import Screen
 from screens.base.screens import SnapshotScreen
 
 SCREENS: Final = {
+    "annexes": "screens.annexes.AnnexesScreen",
     "bag": "screens.shards.ShardsScreen",
     "compare": "screens.compare.CompareScreen",
     "curves": "screens.curves.CurvesScreen",

@@ -35,12 +35,12 @@ def print_annexes(report: AnnexReport) -> None:
     out.print(*head_lines(report))
     if report.annexes:
         out.print()
-        out.table(columns(report.annexes, year), report.annexes)
+        out.table(columns(report), report.annexes)
     else:
         for paragraph in WHAT_IT_IS:
             out.print("", paragraph)
     if report.command:
-        out.print("", command_line(report.command))
+        out.print("", command_line(report, report.command))
     if report.sites:
         out.print("", "By the logs, jobs ran at:")
         out.table(site_columns(year), report.sites)

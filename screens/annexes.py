@@ -1,0 +1,197 @@
+"""The Annexes screen: until when each annex is alive, and which epochs fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import ClassVar, Final
+
+from metlmon.live.feed import Snapshot
+from metlmon.placement.annexes import annex_history, report_annexes
+from metlmon.placement.types import Annex, AnnexReport
+from metlmon.pool.annex_types import AnnexAnswer
+from metlmon.stats.usage import UsageFilter
+from metlmon.tables import annexes as annexes_table
+from metlmon.text.formatting import count
+from metlmon.text.spans import (
+    BOLD,
+    DIM,
+    KEY,
+    Line,
+    crop,
+    justify,
+    limit_lines,
+    line,
+    width,
+    wrap,
+)
+from screens.base.list_screen import ListScreen
+from screens.base.registry import create_screen
+from screens.base.screens import age_text, how_to, padded
+from screens.job.job_tools import copy_in_tmux
+
+MOST_LINES: Final = 6
+"""Lines of warnings above the table."""
+
+QUERY_SECONDS: Final = 15.0
+"""Interval at which the pool is asked while the screen is looked at."""
+
+ATTENDED_SECONDS: Final = 300.0
+"""Time since the last key from which nobody is there."""
+
+DETAIL_LINES: Final = 3
+"""Lines below the table; fixed, so that its height does not depend on the cursor."""
+
+
+class AnnexesScreen(ListScreen):
+    """All annexes; the command for another one below them."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "annexes", "below")
+    ORDERS = (
+        ("urgency", None),
+        ("name", lambda row: (row.name, row.request_id)),
+        ("alive until", lambda row: (row.alive_until is None, row.alive_until)),
+        ("idle jobs", lambda row: (-(row.jobs_idle or 0),)),
+    )
+
+    _queried = 0.0
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._query()
+        # Of an ensemble that has ended there are no snapshots, but its annexes still expire.
+        self.set_interval(1.0, self._tick)
+
+    def _tick(self) -> None:
+        """Count down; ask again now and then while there are nodes and somebody looks."""
+        now, answer = monotonic(), self._answer
+        is_attended = now - self.context.last_key_time < ATTENDED_SECONDS
+        if (
+            is_attended
+            and answer is not None
+            and answer.ads
+            and now - self._queried > QUERY_SECONDS
+        ):
+            self._query()
+        self._refresh_if_mounted()
+
+    def _query(self) -> None:
+        self._queried = monotonic()
+        if self._may_ask and self.context.pool_actions is not None:
+            self.context.pool_actions.query_annexes_soon()
+
+    @property
+    def _may_ask(self) -> bool:
+        """Is it the present that is shown?"""
+        return self.context.queue is not None
+
+    @property
+    def _answer(self) -> AnnexAnswer | None:
+        pool = self.context.pool_actions or self.context.options.pool_actions
+        return pool.annex_answer if pool is not None and self._may_ask else None
+
+    def _report(self) -> AnnexReport | None:
+        history, now = self.context.stats.value(annex_history), self.context.now()
+        return None if history is None else report_annexes(history, self._answer, now)
+
+    def show(self, update: Snapshot | None) -> None:
+        self.context.stats.watch_job_files()
+        report, room = self._report(), self.app.size.width
+        if report is None:
+            text = [line("  ", ("Annexes appear as the logs are read.", DIM))]
+            self.show_nothing("Annexes", "", text, "annex")
+            return
+        if not report.annexes:
+            text = how_to(annexes_table.WHAT_IT_IS, room)
+            if report.command:
+                text += [(), line("  ") + self._command_line(report, report.command, room)]
+            self.show_nothing("Annexes", annexes_table.title(report), text, "annex")
+            self.show_head(self._head(report, room))
+            return
+        self.show_head(self._head(report, room))
+        self.fill(
+            annexes_table.columns(report),
+            report.annexes,
+            _key,
+            _text,
+            noun="annex",
+            details=lambda row: self._below(report, row, room),
+        )
+
+    def _head(self, report: AnnexReport, room: int) -> list[Line]:
+        title = line(("Annexes", BOLD), "   ", annexes_table.title(report))
+        lines = [line(" ") + each for each in annexes_table.warning_lines(report, room - 2)]
+        if len(lines) > MOST_LINES:
+            total = count(len(report.warnings), "warning")
+            lines = [*lines[: MOST_LINES - 1], line((f"   … {total}: metlmon annexes", DIM))]
+        return [line(" ") + justify(title, self._asked(), room - 2), *lines, ()]
+
+    def _asked(self) -> Line:
+        """When the schedd was asked, or why it was not."""
+        answer = self._answer
+        if answer is None:
+            return line(("from the logs alone", DIM))
+        if answer.queried_at is None:
+            return line(("asking the schedd…" if answer.is_pending else "no answer", DIM))
+        return line((f"asked {age_text(answer.queried_at, self.context.now())}", DIM))
+
+    def _below(self, report: AnnexReport, row: Annex | None, room: int) -> list[Line]:
+        text = ". ".join(annexes_table.details(row, self.this_year))
+        lines = limit_lines(wrap(text, room - 2, DIM, 1), DETAIL_LINES, room - 2, 1)
+        command = self._command(report, row)
+        shown = self._command_line(report, command, room - 1) if command else ()
+        return [*padded(lines, DETAIL_LINES), line(" ") + shown]
+
+    @staticmethod
+    def _command_line(report: AnnexReport, command: str, room: int) -> Line:
+        copies = line("   ", ("Y", KEY), (" copies", DIM))
+        return crop(annexes_table.command_line(report, command), room - width(copies)) + copies
+
+    @staticmethod
+    def _command(report: AnnexReport, row: Annex | None) -> str:
+        """The command for an annex like the one under the cursor, or like the last one."""
+        return row.command if row is not None and row.command else report.command
+
+    def refusals(self) -> Mapping[str, str]:
+        report = self._report()
+        if report is not None and report.command:
+            return {}
+        reason = "no schedd answers, so that the command of this access point is not known"
+        return {"copy": reason}
+
+    def action_copy(self) -> None:
+        """Copy the command; it is never run."""
+        report = self._report()
+        if self.notify_refusal("copy") or report is None:
+            return
+        row = next((row for row in report.annexes if _key(row) == self.table.cursor), None)
+        command = self._command(report, row)
+        self.app.copy_to_clipboard(command)
+        copy_in_tmux(command)
+        self.show_message(f"copied: {command}")
+
+    def action_ask(self) -> None:
+        """Ask schedd and collectors now."""
+        if self._may_ask:
+            self._query()
+            self.show_message("asking the schedd and the collectors…")
+        else:
+            self.show_message(self.context.options.no_pool_reason)
+
+    def open_row(self, key: str) -> None:
+        """Open the executions at its site."""
+        report = self._report()
+        rows = () if report is None else report.annexes
+        site = next((row.site for row in rows if _key(row) == key), "")
+        if site:
+            self.context.push_screen(create_screen("executions", UsageFilter(site=(site,))))
+        else:
+            self.show_message("no job of this ensemble has run there yet")
+
+
+def _key(row: Annex) -> str:
+    return f"{row.name}/{row.request_id}/{row.site}"
+
+
+def _text(row: Annex) -> str:
+    return "\n".join([row.name, row.site, row.state.value, row.gpu, *row.warnings]).lower()
