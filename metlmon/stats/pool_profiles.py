@@ -152,7 +152,7 @@ TOGETHER: Final = timedelta(minutes=5)
 PROBE_EPOCHS: Final = 4.0
 """Hours until a black hole is tried again, in epochs; doubled by each further loss."""
 
-MAX_DOUBLINGS: Final = 6
+MAX_DOUBLINGS: Final = 2
 
 ALL_POOLS: Final = "all pools"
 
@@ -467,8 +467,14 @@ class _Exclusions:
             and each.seen - timedelta(hours=each.hours) > row.until
             for each in history.executions
         )
-        pause = timedelta(seconds=round(PROBE_EPOCHS * epoch * HOUR * 2**doublings))
-        return reason, None if is_tried else row.until + pause
+        if is_tried:
+            return reason, None
+        seconds = round(PROBE_EPOCHS * epoch * HOUR * 2**doublings)
+        try:
+            return reason, row.until + timedelta(seconds=seconds)
+        except OverflowError:
+            # The stamps of a damaged log may be those of the last year that there is.
+            return reason, datetime.max
 
     def _reason(self, row: _Losses, is_same: Callable[[ResourcePool], bool]) -> str:
         """Why the losses make a black hole of a place; empty if they do not."""

@@ -58,6 +58,14 @@ def pool_site(row: PoolProfile) -> str:
     return (plain(row.pool.site, NAME_LIMIT) or "unknown") + annex
 
 
+def exclusion(row: PoolProfile, item: str = "epoch") -> str:
+    """Why a pool is excluded, and until when."""
+    tried = f"one {item} tries it now"
+    if row.probe_at is not None:
+        tried = f"worth one {item} from {moment(row.probe_at)} on"
+    return f"{row.excluded}; {tried}"
+
+
 def profile_text(row: PoolProfile) -> str:
     """What the filter searches, in lower case."""
     parts = (row.pool.site or "unknown", row.pool.gpu, row.pool.annex, row.excluded)
@@ -107,9 +115,7 @@ def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Li
     first = line(" ", (f"{pool_site(row)} {gpu_short(row.pool.gpu or None)}", BOLD))
     lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
     if row.excluded:
-        probe = "one epoch tries it now" if row.probe_at is None else ""
-        probe = probe or f"worth one {item} from {moment(row.probe_at)} on"
-        lines.append(line(" ", ("excluded", ALARM), f": {row.excluded}; {probe}"))
+        lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
     lines += [
         _details(f"{item} time", row.hours, "completed", "unfinished", f"no completed {item}"),
         _details("queue wait", row.wait, "starts", "waiting", "nothing has started"),

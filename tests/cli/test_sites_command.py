@@ -103,6 +103,17 @@ def test_profiles(capsys: Captured, dagdir: Path) -> None:
     assert all("all pools" in row for row in rows[:2])
 
 
+def test_a_black_hole_is_excluded(capsys: Captured) -> None:
+    black_hole = FIRST_ROUND.parent / "health" / "black-hole"
+    out = spoken(capsys, str(black_hole))
+    assert "Expanse-GPU V100-32 is excluded: its last 13 executions were lost, 0 %" in out
+    excluded = {
+        each["site"]: each["excluded"] for each in report_of(capsys, str(black_hole))["profiles"]
+    }
+    assert excluded.pop("Expanse-GPU") == "its last 13 executions were lost, 0 % elsewhere"
+    assert set(excluded.values()) == {None}
+
+
 def test_a_window(capsys: Captured, dagdir: Path) -> None:
     read = report_of(
         capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05"

@@ -172,6 +172,14 @@ def test_a_pool_that_loses_all_is_excluded_and_tried_again_later() -> None:
     assert not learned(GOOD_ELSEWHERE, lost, again)[DELTA].excluded
 
 
+def test_a_black_hole_at_the_end_of_time_has_a_profile() -> None:
+    end = datetime(9999, 12, 31, 12)
+    lost = [Observation(pool=DELTA, run="r", seen=end, hours=9.0, finished=False) for _ in range(5)]
+    profile = learn_profiles([*GOOD_ELSEWHERE, *lost], end)[DELTA]
+    assert profile.excluded
+    assert profile.probe_at is not None
+
+
 def test_four_losses_are_no_black_hole_nor_are_five_where_half_of_all_are_lost() -> None:
     four = executions(DELTA, *[1.0] * 4, finished=False)
     assert not learned(GOOD_ELSEWHERE, four)[DELTA].excluded

@@ -17,10 +17,12 @@ from metlmon.snapshot.ledger import HourUnit, in_hour_unit
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.windows import window_text
+from metlmon.tables.profiles import exclusion, pool_site
 from metlmon.tables.usage import VIEWS, hidden_columns, hours_text, specs
 from metlmon.text.formatting import (
     count,
     duration,
+    gpu_short,
     moment,
     number,
     plain,
@@ -84,6 +86,10 @@ def _remarks(usage: Usage) -> Iterable[str]:
         of_all = share(place.totals.bad, ended)
         hours_ = usage.measure.hours
         yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
+    for profile in usage.profiles:
+        if profile.excluded:
+            name = plain(f"{pool_site(profile)} {gpu_short(profile.pool.gpu or None)}", NAME_LIMIT)
+            yield f"{name} is excluded: {exclusion(profile, usage.item)}."
     if usage.waiting:
         waits = "; ".join(_waited(item) for item in usage.waiting)
         yield f"Waits without an execution, not in the medians: {waits}."
