@@ -252,14 +252,17 @@ class _ApplicationBuilder:
 
 
 def is_advertised(site: str, feed: Feed) -> bool:
-    """Whether slots have this name of the site: not if metlmon derived it from their hosts."""
+    """Whether slots have this name of the site, as far as the logs or the gate's DAG say so."""
     assert feed.latest is not None
-    if not can_exclude(site):
-        return False
-    if site not in {name for _, name in (*feed.settings.sites, *BUILT_IN_SITES)}:
-        return True
+    if not can_exclude(site) or not is_named_by_host(site, feed):
+        return can_exclude(site)
     latest = (run.latest for run in feed.latest.status.runs)
     return any(site in site_list((each and each.target) or "") for each in latest)
+
+
+def is_named_by_host(site: str, feed: Feed) -> bool:
+    """Whether metlmon may have derived this name of a site from its hosts."""
+    return site in {name for _, name in (*feed.settings.sites, *BUILT_IN_SITES)}
 
 
 def _is_same(before: str | None, sites: str) -> bool:

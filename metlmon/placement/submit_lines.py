@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from metlmon.live.feed import Feed
 from metlmon.model.sites import ANY_SITE_TARGETS, normalize_name
-from metlmon.placement.application import is_advertised
+from metlmon.placement.application import is_named_by_host
 from metlmon.placement.types import PlacementPlan
+from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import submit_file, takes_site_lists
 from metlmon.snapshot.types import RunRow
 from metlmon.text.formatting import plain
@@ -39,8 +40,8 @@ class SubmitLine(Struct, frozen=True, kw_only=True):
 def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
     """The lines for all runs of the plan that no request can send to a list of sites.
 
-    A file that several runs use gets the sites of all of them. Reads submit files: not for the UI
-    thread.
+    A file that several runs use gets the sites of all of them; one that leaves out no site of the
+    plan gets no line. Reads submit files: not for the UI thread.
     """
     assert feed.latest is not None
     rows: Mapping[str, RunRow] = {run.key: run for run in feed.latest.status.runs}
@@ -48,13 +49,17 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
     sites: dict[str, set[str]] = {}
     for placement in plan.runs:
         row = rows.get(placement.run)
-        names = {pool.site for pool in placement.pools if is_advertised(pool.site, feed)}
+        names = {pool.site for pool in placement.pools}
         if row is None or not names or (row.gate and takes_site_lists(feed, row.key)):
+            continue
+        # A machine does not advertise a name derived from its host: the line would exclude it.
+        if any(not can_exclude(name) or is_named_by_host(name, feed) for name in names):
             continue
         file = submit_file(feed, row.key)
         if file is not None:
             runs.setdefault(file, []).append(row)
             sites.setdefault(file, set()).update(names)
+    unused = {pool.site for pool, _ in plan.excluded}
     return tuple(
         SubmitLine(
             file=file,
@@ -63,6 +68,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
             runs=tuple(run.run for run in using),
         )
         for file, using in runs.items()
+        if _are_pinned(using) or not unused <= sites[file]
     )
 
 

@@ -343,13 +343,17 @@ def takes_site_lists(feed: Feed, run: str) -> bool:
 
 
 def submit_file(feed: Feed, run: str) -> str | None:
-    """The submit file of the run's last epoch, relative to the dagdir; None if it is inline."""
+    """The submit file of the run's last epoch, relative to the dagdir.
+
+    None if it is a description in the DAG file, which DAGMan does not read again, or is not there.
+    """
     view = feed.run_view(run)
     epochs = view.epochs if view is not None else ()
     node = feed.node_row((epochs[-1].in_dag, epochs[-1].node)) if epochs else None
     if node is None or node.submit is None:
         return None
-    return str(PurePath(node.dag).parent / node.submit)
+    file = PurePath(node.dag).parent / node.submit
+    return str(file) if (feed.dagdir / file).is_file() else None
 
 
 def placed_sites(feed: Feed, dag: str, node: str) -> str | None:

@@ -138,6 +138,21 @@ def test_a_dag_without_gate_gets_the_line_for_its_submit_file(
     assert not (dagdir.path / "gate").exists()
 
 
+@pytest.mark.parametrize("case", ["described in the DAG", "named by its host", "all are used"])
+def test_no_line_that_would_do_nothing_or_harm(tmp_path: Path, capsys: Captured, case: str) -> None:
+    dagdir = advised(tmp_path / "own", gated=False)
+    log = (dagdir.path / "metl.log").read_text()
+    if case == "described in the DAG":
+        (dagdir.path / "e.sub").unlink()
+    elif case == "named by its host":
+        dagdir.write("metl.log", log.replace(FAST, "delta"))
+    else:
+        dagdir.write("metl.log", log.replace(BROKEN, FAST))
+    output = json_output("advise", capsys, dagdir.path)
+    assert output["plan"]["runs"]
+    assert output["submit_lines"] == []
+
+
 # --- retarget ------------------------------------------------------------------------------------
 
 
