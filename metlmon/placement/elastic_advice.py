@@ -31,6 +31,9 @@ from metlmon.text.formatting import count, moment, plain, year_of
 NO_EXPIRY_SECONDS: Final = 3600.0
 """Horizon where no end is known: a change has to pay off within an hour."""
 
+MOST_WORKERS: Final = 512
+"""Workers that are shared at most: more than an annex has. A slot's ad may say any number."""
+
 _LOSSES: Final = (Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED)
 _VARIABLES: Final = frozenset({"nnodes", "workers"})
 _BOUNDS: Final = re.compile(r"(\d{1,4}):(\d{1,4})")
@@ -75,7 +78,6 @@ def elastic_advice(
     executions = [each for each in ledger.executions if each.run in bounds and each.training]
     up = [each for each in annexes if each.state in (AnnexState.UP, AnnexState.EXPIRING)]
     nodes = sum(each.nodes or 0 for each in up)
-    inferred = not nodes
     first = min((each for each in up if each.alive_until), key=_end, default=None)
     horizon = NO_EXPIRY_SECONDS
     if first is not None and first.alive_until is not None and ledger.as_of is not None:
@@ -98,6 +100,7 @@ def elastic_advice(
             )
         )
     available = nodes or most_at_once(executions)
+    available = min(available, MOST_WORKERS, sum(each.maximum for each in elastic))
     allocation = allocate_nodes(elastic, available, horizon)
     advice = []
     for run, each, advised in zip(runs, elastic, allocation, strict=True):
@@ -113,7 +116,7 @@ def elastic_advice(
             annex=first.name if first is not None else "",
             gain=each.throughput[advised] / present if present else None,
             samples=profiles[run.run].samples,
-            inferred=inferred,
+            inferred=not nodes,
             reason="",
         )
         advice.append(_with_reason(record, available, year_of(ledger.as_of)))
@@ -126,7 +129,7 @@ def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -
     if advice.until is not None:
         until = f" until annex {plain(advice.annex)} expires ({moment(advice.until, this_year)})"
     if not advice.advised:
-        text = f"{name}: wait{until}; the {count(available, 'worker')} do more for other runs"
+        text = f"{name}: wait{until}; {count(available, 'worker')} in all do more for others"
         if available < advice.minimum:
             text = f"{name}: wait{until}; it needs {count(advice.minimum, 'worker')}"
     elif advice.advised == advice.workers:
@@ -135,6 +138,8 @@ def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -
         text = f"{name}: {advised}{until}; it has {advice.workers or 'none'}"
         if advice.gain is not None:
             text += f", expected {advice.gain:.1f} times the epochs per hour"
+    if advice.inferred and advice.advised:
+        text += f"; {count(available, 'worker')} in all, the most that ran at once"
     if not advice.samples:
         text += "; usual scaling, since it has logged no rate"
     return replace(advice, reason=text)

@@ -94,6 +94,12 @@ def test_without_an_annex_the_workers_seen_at_once_are_shared(tmp_path: Path):
     advice = elastic_advice(elastic_input(tmp_path, "run0", "run1"))
     assert [(each.workers, each.advised, each.until) for each in advice] == [(2, 2, None)] * 2
     assert all(each.inferred for each in advice)
+    assert advice[0].reason == "run0: keep 2 workers; 4 workers in all, the most that ran at once"
+
+
+def test_an_ad_with_a_billion_nodes_is_no_work(tmp_path: Path):
+    (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [annex(10**9)])
+    assert advice.advised == 4
 
 
 def test_an_annex_that_is_gone_offers_no_workers(tmp_path: Path):
