@@ -60,6 +60,7 @@ def allocate_nodes(runs: Sequence[ElasticRun], nodes: int, horizon: float) -> tu
     Exact: a multiple-choice knapsack. Each run gets 0 nodes or a number within its bounds. Of
     equally good numbers a run gets the one nearest to its present number.
     """
+    nodes = min(nodes, sum(run.maximum for run in runs))
     totals = [0.0] * (nodes + 1)
     levels: list[tuple[ElasticRun, list[float], list[float]]] = []
     for run in runs:
