@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome
-from metlmon.placement.annex_command import AnnexShape, annex_command, shape_of
+from metlmon.placement.annex_command import AnnexShape, annex_command, shape_of, site_command
 from metlmon.placement.annex_epochs import AnnexEpochs
 from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
 from metlmon.pool.annex_types import (
     AnnexAd,
     AnnexAnswer,
+    AnnexGeneration,
     AnnexRequest,
     AnnexSlotType,
 )
@@ -40,6 +41,8 @@ IDLE_LIMIT: Final = 300.0
 
 EXPIRY_SPREAD: Final = timedelta(minutes=1)
 """Evictions of one expiry come within this time."""
+
+MINUTE: Final = 60.0
 
 JOB_IDLE: Final = 1
 JOB_RUNNING: Final = 2
@@ -95,28 +98,26 @@ def report_annexes(
     known = {row.name.casefold() for row in rows}
     rows += [_inferred(site, ledger) for site in sites if _may_be_annex(site, known)]
     rows.sort(key=_rank)
+    last, generation = _last_requested(rows), answer.generation if answer is not None else None
+    command = last.command if last is not None else ""
+    if generation is not None and not command:
+        command = annex_command(AnnexShape(name="NAME"), generation) or ""
     return AnnexReport(
         as_of=ledger.as_of,
         annexes=tuple(rows),
         sites=sites,
         warnings=(*(text for row in rows for text in row.warnings), *errors),
         asked=asked,
-        generation=answer.generation or "" if answer is not None else "",
-        command=_first_command(rows, answer),
+        generation=generation or "",
+        command=command,
+        site_command=last.site_command if last is not None else "",
     )
 
 
-def _first_command(rows: Sequence[Annex], answer: AnnexAnswer | None) -> str:
-    """The command for an annex as that of the last request; empty if nothing was asked."""
-    if answer is None or answer.generation is None:
-        return ""
-    last = max(answer.requests, key=lambda r: (r.submitted_at or 0.0, r.cluster), default=None)
-    if last is not None:
-        found = next((r.command for r in rows if r.request_id == last.request_id and r.command), "")
-        if found:
-            return found
-    found = next((row.command for row in rows if row.command), "")
-    return found or annex_command(AnnexShape(name="NAME"), answer.generation) or ""
+def _last_requested(rows: Iterable[Annex]) -> Annex | None:
+    """The annex that was requested last, of those with a command."""
+    known = (row for row in rows if row.command)
+    return max(known, key=lambda row: row.requested or datetime.min, default=None)
 
 
 def _rank(row: Annex) -> tuple[object, ...]:
@@ -281,12 +282,12 @@ class _AnnexBuilder:
             seconds_left=left,
             jobs_idle=len(idle),
             answered_at=self._local(self._answered(request)),
-            command=self._command(name, request, site, ads, gpus),
+            requested=self._local(request.submitted_at) if request is not None else None,
             first_start=min((life.first_start for life in lives), default=None),
             last_start=max((life.last_start for life in lives), default=None),
             expiries=tuple(sorted(time for life in lives for time in life.expiries)),
         )
-        row = self._with_balance(row, request)
+        row = self._with_commands(self._with_balance(row, request), request, ads)
         if row.state not in _UP:
             return row
         like = self._epochs.similar(name, site, gpu)
@@ -309,24 +310,34 @@ class _AnnexBuilder:
             pressure=pressure,
         )
 
-    def _command(
-        self,
-        name: str,
-        request: AnnexRequest | None,
-        site: str,
-        ads: Sequence[AnnexAd],
-        gpus: int | None,
-    ) -> str:
-        """The command for another annex like this one."""
-        if self._answer.generation is None:
-            return ""
-        nodes = len({ad.node for ad in ads}) or None
-        per_node = None if gpus is None or nodes is None else gpus // nodes
-        shape = AnnexShape(name=name, site=site, nodes=nodes, gpus=per_node)
+    def _with_commands(
+        self, row: Annex, request: AnnexRequest | None, ads: Sequence[AnnexAd]
+    ) -> Annex:
+        """The row with the commands for another annex like it."""
+        generation = self._answer.generation
+        if generation is None:
+            return row
+        shape = AnnexShape(name=row.name, site=row.site)
+        per_node = row.gpus // row.nodes if row.gpus is not None and row.nodes else None
         if request is not None:
-            shape = shape_of(request, site, per_node)
+            configured = self._answer.configured_collector
+            shape = shape_of(request, row.site, configured=configured)
+        lives = [ad.stops_at - ad.started_at for ad in ads if ad.stops_at and ad.started_at]
+        lifetime = round(lives[0] / MINUTE) * MINUTE if lives else None
+        # A request of the new generation has no numbers, only its nodes do.
+        shape = replace(
+            shape,
+            nodes=shape.nodes or row.nodes or None,
+            gpus=per_node,
+            lifetime=shape.lifetime or lifetime,
+        )
         names = [each.name for each in self._answer.requests]
-        return annex_command(shape, self._answer.generation, names) or ""
+        there = site_command(shape) if generation is AnnexGeneration.NEW else None
+        return replace(
+            row,
+            command=annex_command(shape, generation, names) or "",
+            site_command=there or "",
+        )
 
     @staticmethod
     def _started(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:

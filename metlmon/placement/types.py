@@ -146,14 +146,15 @@ class Annex(Struct, frozen=True, kw_only=True):
     ``alive_until``: local time at which its first node leaves, None if unknown; ``inferred``:
     from logs alone. ``gpu``: the model of its GPUs, empty if unknown. ``request_id``: several
     annexes may have one name. ``nodes``, ``gpus``, ``gpus_busy``, ``slots_busy``: now;
-    ``nodes_requested``: of its request. ``started``: of its first node. ``epochs``: those that run
-    there. ``epoch_seconds``: that the next one takes there, with its input transfer;
-    ``next_fits``: whether it would end in time if it started now. ``jobs_idle``: jobs that wait
-    for it alone; None without a queue. ``pressure``: (ready + expected before expiry) x GPU-hours
-    per epoch / GPU-hours left. ``balance``: what is left of its allocation. ``answered_at``: when
-    its collector last answered. ``first_start``, ``last_start``: of this ensemble's jobs there;
-    ``expiries``: times at which jobs there were evicted because it expired. ``warnings``: one
-    sentence each. ``command``: requests another one like it, quoted for a shell.
+    ``nodes_requested``, ``requested``: of its request, and when. ``started``: of its first node.
+    ``epochs``: those that run there. ``epoch_seconds``: that the next one takes there, with its
+    input transfer; ``next_fits``: whether it would end in time if it started now. ``jobs_idle``:
+    jobs that wait for it alone; None without a queue. ``pressure``: (ready + expected before
+    expiry) x GPU-hours per epoch / GPU-hours left. ``balance``: what is left of its allocation.
+    ``answered_at``: when its collector last answered. ``first_start``, ``last_start``: of this
+    ensemble's jobs there; ``expiries``: times at which jobs there were evicted because it expired.
+    ``warnings``: one sentence each. ``command``: requests another one like it, quoted for a shell;
+    ``site_command``: starts it at the site, where the user does that (new generation).
     """
 
     name: str
@@ -168,6 +169,7 @@ class Annex(Struct, frozen=True, kw_only=True):
     inferred: bool = False
     request_id: str = ""
     nodes_requested: int | None = None
+    requested: datetime | None = None
     started: datetime | None = None
     seconds_left: float | None = None
     epochs: tuple[AnnexEpoch, ...] = ()
@@ -183,6 +185,7 @@ class Annex(Struct, frozen=True, kw_only=True):
     expiries: tuple[datetime, ...] = ()
     warnings: tuple[str, ...] = ()
     command: str = ""
+    site_command: str = ""
 
     @property
     def epochs_fit(self) -> bool | None:
@@ -216,7 +219,7 @@ class AnnexReport(Struct, frozen=True, kw_only=True):
     ``sites``: what the logs alone show. ``warnings``: of all annexes, and why something is
     missing. ``asked``: whether schedd or collector answered; without, all is inferred.
     ``generation``: of this access point's ``htcondor annex``, empty if unknown. ``command``:
-    requests an annex like the last one; empty if nothing was asked.
+    requests an annex like the last one; empty if nothing was asked. ``site_command``: as of it.
     """
 
     as_of: datetime | None
@@ -226,3 +229,4 @@ class AnnexReport(Struct, frozen=True, kw_only=True):
     asked: bool
     generation: str = ""
     command: str = ""
+    site_command: str = ""

@@ -210,6 +210,8 @@ def details(row: Annex | None, this_year: int | None) -> list[str]:
         parts.append(f"{epoch.run_name}: {ends} left, {fits}")
     if row.epoch_seconds is not None:
         parts.append(f"an epoch takes {duration(row.epoch_seconds)} there")
+    if row.site_command:
+        parts.append(f"another one, at the site: {row.site_command}")
     if row.pressure is not None:
         parts.append(f"pressure {row.pressure:.1f}: GPU-hours asked for, of those left")
     if row.allocation:
@@ -236,3 +238,8 @@ def command_line(report: AnnexReport, command: str) -> Line:
     """The command to copy."""
     label = "another one: " if report.annexes else "request one: "
     return line((label, DIM), (plain(command, TEXT_LIMIT), BOLD))
+
+
+def site_line(site_command: str) -> Line:
+    """The command for the site, after the other one and the steps that it prints."""
+    return line(("then at the site: ", DIM), plain(site_command, TEXT_LIMIT))

@@ -106,7 +106,9 @@ def test_what_schedd_and_collector_answer(
     assert (row["gpus"], row["gpus_busy"], row["jobs_idle"], row["nodes"]) == (4, 0, 1, 1)
     assert 3590 < row["seconds_left"] <= 3600
     assert report["command"] == "htcondor annex create gpu-annex"
+    there = "sbatch --nodes 1 --time 61 --gpus-per-node 4 hpc.slurm"
+    assert (row["site_command"], report["site_command"]) == (there, there)
     out = text_output("annexes", capsys, dagdir)
     assert out.startswith("1 annex, 1 up\n")
     assert "0/4" in out
-    assert "another one: htcondor annex create gpu-annex\n" in out
+    assert f"another one: htcondor annex create gpu-annex\nthen at the site: {there}\n" in out

@@ -296,6 +296,27 @@ def test_no_rights_is_one_warning() -> None:
 # --- from logs alone ----------------------------------------------------------------------------
 
 
+def test_the_command_has_the_numbers_of_the_nodes_where_the_request_has_none() -> None:
+    found = answer(
+        requests=(request(collector="cm"),),
+        ads=(*node(number=1, busy=1), *node(number=2)),
+        configured_collector="cm",
+        generation=AnnexGeneration.NEW,
+    )
+    row = only(found)
+    assert row.command == "htcondor annex add gpu-annex"
+    assert row.site_command == "sbatch --nodes 2 --time 120 --gpus-per-node 4 hpc.slurm"
+    assert report(found).site_command == row.site_command
+
+
+def test_the_old_generation_has_one_command_with_the_numbers_of_the_request() -> None:
+    asked = {"lifetime": 7200.0, "nodes": 3, "queue": "gpu", "collector": ""}
+    old = request(generation=AnnexGeneration.OLD, **asked)
+    row = only(answer(requests=(old,), generation=AnnexGeneration.OLD))
+    assert row.command == "htcondor annex add gpu-annex gpu@SYSTEM --nodes 3 --lifetime 7200"
+    assert row.site_command == ""
+
+
 def test_sites_and_likely_expiries_from_logs_alone() -> None:
     stats = basis({f"run{n}": Past([HOUR] * 2, running=False) for n in range(3)})
     last = NOON - timedelta(minutes=30)

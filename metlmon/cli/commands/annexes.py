@@ -13,7 +13,14 @@ from metlmon.cli.session_setup import query_annexes
 from metlmon.cli.text_output import TextOutput
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexReport
-from metlmon.tables.annexes import WHAT_IT_IS, columns, command_line, head_lines, site_columns
+from metlmon.tables.annexes import (
+    WHAT_IT_IS,
+    columns,
+    command_line,
+    head_lines,
+    site_columns,
+    site_line,
+)
 from metlmon.text.formatting import year_of
 
 
@@ -41,6 +48,8 @@ def print_annexes(report: AnnexReport) -> None:
             out.print("", paragraph)
     if report.command:
         out.print("", command_line(report, report.command))
+    if report.site_command:
+        out.print(site_line(report.site_command))
     if report.sites:
         out.print("", "By the logs, jobs ran at:")
         out.table(site_columns(year), report.sites)

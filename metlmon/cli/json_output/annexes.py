@@ -22,9 +22,9 @@ ANNEX: Final = JsonObject(
     "transfer; next_fits: it would end in time. jobs_idle: they target it. pressure: (ready + "
     "expected before expiry) x GPU-hours per epoch / GPU-hours left. balance: of its allocation. "
     "expiries: when jobs were evicted because it expired.",
-    "name request_id site state inferred gpu nodes nodes_requested gpus gpus_busy slots_busy "
-    "started alive_until epochs epochs_fit next_fits jobs_idle allocation balance "
-    "answered_at first_start last_start expiries warnings command",
+    "name request_id site state inferred gpu nodes nodes_requested requested gpus gpus_busy "
+    "slots_busy started alive_until epochs epochs_fit next_fits jobs_idle allocation balance "
+    "answered_at first_start last_start expiries warnings command site_command",
     seconds="seconds_left epoch_seconds",
     exact="pressure",
 )
@@ -37,8 +37,9 @@ ANNEXES_OUTPUT: Final = JsonObject(
     AnnexReport,
     "metlmon annexes --json: annexes with a warning first. asked: schedd or collector answered; "
     "else all is inferred from the logs. generation: old or new, of this access point's htcondor "
-    "annex. annex_warnings: one sentence each.",
-    "annexes sites asked generation command annex_warnings=warnings",
+    "annex. command: for an annex like the last one; site_command: for the site, then. "
+    "annex_warnings: one sentence each.",
+    "annexes sites asked generation command site_command annex_warnings=warnings",
     name="AnnexesOutput",
     given={**HEAD, "warnings": [WARNING]},
     main=False,
