@@ -116,8 +116,10 @@ def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Li
     lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
+    hidden = 0 if row.hours is None else row.epochs - row.hours.samples
+    samples = f"{item}s" + (f" (without {number(hidden)} with hidden compute)" if hidden else "")
     lines += [
-        _details(f"{item} time", row.hours, "completed", "unfinished", f"no completed {item}"),
+        _details(f"{item} time", row.hours, samples, "unfinished", f"no completed {item}"),
         _details("queue wait", row.wait, "starts", "waiting", "nothing has started"),
         _details("input", row.transfer, "transfers", "", "no transfer was logged"),
     ]
