@@ -117,7 +117,7 @@ def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Li
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
     hidden = 0 if row.hours is None else row.epochs - row.hours.samples
-    samples = f"{item}s" + (f" (without {number(hidden)} with hidden compute)" if hidden else "")
+    samples = f"{item}s" + (f", without {number(hidden)} ⇄" if hidden else "")
     lines += [
         _details(f"{item} time", row.hours, samples, "unfinished", f"no completed {item}"),
         _details("queue wait", row.wait, "starts", "waiting", "nothing has started"),
