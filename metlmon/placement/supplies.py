@@ -17,6 +17,9 @@ from metlmon.text.formatting import plain
 MOST_LOSS: Final = 0.95
 """Limit of the chance that an execution is lost: a pool never has more than 19 repeats."""
 
+SECOND: Final = 1 / 3600
+"""Hours of an epoch at least: stamps of event logs have whole seconds."""
+
 USABLE: Final = (AnnexState.UP, AnnexState.EXPIRING, AnnexState.UNKNOWN)
 """States of annexes that may run jobs. Logs alone show those where none runs now as unknown."""
 
@@ -97,7 +100,8 @@ def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = N
     loss = min(profile.loss.value, MOST_LOSS)
     losses = loss / (1 - loss)
     lost_hours = losses * profile.lost_hours
-    training = (profile.hours.value if profile.hours else 0.0) + lost_hours
+    own_hours = profile.hours.value if profile.hours else 0.0
+    training = max(SECOND, own_hours + lost_hours)
     # The slot is claimed during the transfer already; GPU-hours are counted from the start.
     transfers = (1 + losses) * (profile.transfer.value if profile.transfer else 0.0)
     wait = profile.wait.value if profile.wait else 0.0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from math import exp, inf
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
 
 from metlmon.errors import InputError
 from metlmon.model.sites import normalize_name
-from metlmon.placement.chains import FEW, solve_chains
+from metlmon.placement.chains import solve_chains
+from metlmon.placement.free_matching import matched_end
 from metlmon.placement.planner import PlanInput
-from metlmon.placement.types import PlacementPlan, PoolSupply, RunDemand, WhatIf
+from metlmon.placement.types import PlacementPlan, PoolSupply, WhatIf
 
 MORE_SLOTS: Final = 2
 MORE_HOURS: Final = 12.0
@@ -50,7 +51,7 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
         if row.hours is None or abs(row.hours - plan.hours) >= NOTABLE * plan.hours
     ]
     rows.sort(key=lambda row: abs((inf if row.hours is None else row.hours) - plan.hours))
-    return (untargeted(values), *reversed(rows))
+    return (untargeted(values, plan), *reversed(rows))
 
 
 def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
@@ -123,60 +124,22 @@ def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
     return found
 
 
-def untargeted(values: PlanInput) -> WhatIf:
-    """The end if each epoch may go anywhere, and HTCondor matches any free slot.
+def untargeted(values: PlanInput, plan: PlacementPlan) -> WhatIf:
+    """The end if each epoch may go anywhere: by how much it is later than where the plan allows it.
 
-    A lower bound, as the plan's end is. Between two ends of annexes all runs progress at one rate.
+    Both are estimated by what HTCondor would match, so that a plan that allows nearly everything
+    gains nearly nothing.
     """
     question = "untargeted: each epoch anywhere"
-    ends = {
-        each: inf if each.hours_left is None else each.hours_left
-        for each in (*values.supplies.usable, *values.supplies.avoided)
-        if each.slots > 0
-    }
+    supplies = values.supplies
     demands = [demand for demand in values.demands if demand.epochs_left]
-    left, now, gpu_hours = 1.0, 0.0, 0.0
-    for end in sorted({end for end in ends.values() if end > 0}):
-        hours, all_gpu_hours = _anywhere(demands, [each for each in ends if ends[each] >= end])
-        part = min(left, (end - now) / hours)
-        left, now, gpu_hours = left - part, now + part * hours, gpu_hours + part * all_gpu_hours
-        if left <= FEW:
-            return WhatIf(question=question, hours=now, gpu_hours=gpu_hours)
-    return WhatIf(question=question, hours=None, gpu_hours=None, remark=NO_SLOT)
-
-
-def _anywhere(demands: Sequence[RunDemand], supplies: Sequence[PoolSupply]) -> tuple[float, float]:
-    """Hours and GPU-hours for all epochs, if all of these pools stay."""
-    hours = gpu_hours = completed = 0.0
-    for each, starts in zip(supplies, _starts(len(demands), supplies), strict=True):
-        completions = starts * (1 - each.loss)
-        completed += completions
-        hours += completions * each.hours
-        gpu_hours += completions * each.gpu_hours
-    epochs = sum(demand.epochs_left for demand in demands)
-    chain = max(demand.epochs_left * hours / completed + demand.ready_in for demand in demands)
-    return max(chain, epochs / completed), epochs * gpu_hours / completed
-
-
-def _starts(runs: int, supplies: Sequence[PoolSupply]) -> list[float]:
-    """Executions per hour that start at each pool, in proportion to its free slots.
-
-    A lost one is repeated anywhere. The proportion is such that all runs are always under way; if
-    there are more runs than slots, no slot is free.
-    """
-    attempts = [
-        (each.slots, each.hours * (1 - each.loss), each.occupancy * (1 - each.loss))
-        for each in supplies
-    ]
-
-    def at(rate: float) -> list[float]:
-        return [rate * slots / (1 + rate * occupancy) for slots, _, occupancy in attempts]
-
-    low, high = -20.0, 20.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        under_way = sum(
-            starts * hours for starts, (_, hours, _) in zip(at(exp(middle)), attempts, strict=True)
-        )
-        low, high = (middle, high) if under_way < runs else (low, middle)
-    return at(exp(low))
+    allowed = {run.run: frozenset(run.pools) for run in plan.runs}
+    anywhere = matched_end(demands, (*supplies.usable, *supplies.avoided), {})
+    planned = matched_end(demands, supplies.usable, allowed)
+    if anywhere is None or planned is None:
+        return WhatIf(question=question, hours=None, gpu_hours=None, remark=NO_SLOT)
+    return WhatIf(
+        question=question,
+        hours=plan.hours + anywhere[0] - planned[0],
+        gpu_hours=plan.gpu_hours + anywhere[1] - planned[1],
+    )
