@@ -1,0 +1,163 @@
+"""Advice applied to a real ensemble: its next epochs leave the site where every job fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import truth
+from pools import SLOT_SECONDS, Ad, Pool, until
+
+from tests.pool import new_ensemble, site_ensemble
+from tests.pool.site_ensemble import Sites
+
+RUNS, EPOCHS = 6, 4
+MOST_EPOCHS = 2
+"""Of a run, tried at the failing site."""
+DECIDED_SECONDS = 4
+"""From the gate's decision to the submission of the job, and a second of either clock."""
+SENT_BEFORE = "run0"
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """An ensemble at its end. ``applied``: the log of applications while they were made.
+
+    Requests to the gates by run: ``before`` the first application, ``advised``, and ``undone``.
+    ``running``: what ran during the undo, as the queue had it ``(before, after)``.
+    """
+
+    written: new_ensemble.Written
+    sites: Sites
+    applied: list[dict[str, Any]]
+    before: dict[str, str]
+    advised: dict[str, str]
+    undone: dict[str, str]
+    running: tuple[dict[int, Ad], dict[int, Ad]]
+    undone_at: float
+
+    def changes(self, run: str) -> list[tuple[float, dict[str, Any]]]:
+        """The changes of a run, with their times."""
+        return [
+            (truth.seconds(record["time"].rstrip("Z")), change)
+            for record in self.applied
+            for change in record["changes"]
+            if change["run"] == run
+        ]
+
+
+@pytest.fixture(scope="module")
+def advised(pool: Pool) -> Advised:
+    if len(pool.sites) < 4:
+        pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 4")
+    sites = Sites.of_pool(pool)
+    ensemble = site_ensemble.write(
+        pool, "advised", runs=RUNS, epochs=EPOCHS, seconds=3, slow_seconds=9
+    )
+    ensemble.submit()
+    until(lambda: ensemble.queued(f"{SENT_BEFORE}-train_epoch0"), "the first epoch is submitted")
+    ensemble.act("send", SENT_BEFORE, "--to", sites.good[0])
+    before = requests(ensemble)
+    with site_ensemble.advice(ensemble, "5s"):
+        until(lambda: begins_last_epoch(ensemble), "a run begins its last epoch", SLOT_SECONDS)
+    requested, applied = requests(ensemble), applications(ensemble)
+    ran = running(ensemble)
+    argv = ["metlmon", "advise", ".", "--undo", "--yes"]
+    pool.run(argv, ensemble.directory, expect=None)
+    undone_at = truth.seconds(applications(ensemble)[-1]["time"].rstrip("Z"))
+    still = running(ensemble)
+    undone = requests(ensemble)
+    site_ensemble.has_left(ensemble, new_ensemble.END_SECONDS)
+    return Advised(ensemble, sites, applied, before, requested, undone, (ran, still), undone_at)
+
+
+def requests(ensemble: new_ensemble.Written) -> dict[str, str]:
+    """Where the gates are asked to send each run."""
+    folder = ensemble.directory / "gate" / ensemble.name
+    runs = {str(each["uuid"]): str(each["run"]) for each in ensemble.report_of["runs"]}
+    return {runs[path.stem]: path.read_text().strip() for path in folder.glob("*.target")}
+
+
+def applications(ensemble: new_ensemble.Written) -> list[dict[str, Any]]:
+    log = ensemble.directory / "gate" / ensemble.name / "advice.log"
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def begins_last_epoch(ensemble: new_ensemble.Written) -> bool:
+    return any(ensemble.queued(f"run{run}-train_epoch{EPOCHS - 1}") for run in range(RUNS))
+
+
+def running(ensemble: new_ensemble.Written) -> dict[int, Ad]:
+    """What of a running job an act could change, by cluster."""
+    ads = ensemble.pool.queue(ensemble.of_dag, "JobStatus == 2")
+    names = ("MetlSite", "Requirements", "JobCurrentStartDate", "RemoteHost")
+    return {ad["ClusterId"]: {name: ad.get(name) for name in names} for ad in ads}
+
+
+def test_no_next_epoch_goes_where_the_advice_leaves_it_out(advised: Advised) -> None:
+    """The placement of a job is that of the last application before its gate decided."""
+    pool = advised.written.pool
+    expected = truth.at_the_end(pool, advised.written.directory)
+    submitted = {ad["ClusterId"]: ad["QDate"] for ad in pool.history(advised.written.of_dag)}
+    checked = 0
+    for job in expected.jobs:
+        changes = advised.changes(job.node.split("-")[0])
+        decided = submitted[job.cluster] - DECIDED_SECONDS
+        earlier = [change["after"] for at, change in changes if at < decided]
+        later = [
+            change["after"] for at, change in changes if decided <= at <= submitted[job.cluster]
+        ]
+        if not earlier or submitted[job.cluster] >= advised.undone_at:
+            continue
+        allowed = "|".join([earlier[-1], *later]).split("|")
+        for execution in job.executions:
+            assert execution.site in allowed, (job.node, changes)
+            checked += 1
+    assert checked >= RUNS
+
+
+def test_all_runs_leave_the_failing_site_within_two_epochs(advised: Advised) -> None:
+    expected = truth.at_the_end(advised.written.pool, advised.written.directory)
+    for run in range(RUNS):
+        tried = {
+            job.node
+            for job in expected.jobs
+            for each in job.executions
+            if job.node.startswith(f"run{run}-")
+            and each.site == advised.sites.failing
+            and each.start < advised.undone_at
+        }
+        assert len(tried) <= MOST_EPOCHS, sorted(tried)
+    assert not [site for site in advised.advised.values() if advised.sites.failing in site]
+
+
+def test_running_jobs_are_not_touched(advised: Advised) -> None:
+    assert {ad["NumJobStarts"] for ad in history(advised)} == {1}
+    assert {ad["JobStatus"] for ad in history(advised)} == {truth.COMPLETED}
+    before, after = advised.running
+    assert before.keys() & after.keys(), "a job ran during the undo"
+    for cluster in before.keys() & after.keys():
+        assert before[cluster] == after[cluster]
+
+
+def history(advised: Advised) -> list[Ad]:
+    return advised.written.pool.history(advised.written.of_dag)
+
+
+def test_the_log_names_each_application_with_its_reason(advised: Advised) -> None:
+    for run, sites in advised.advised.items():
+        changes = [change for _, change in advised.changes(run)]
+        assert changes[-1]["after"] == sites
+        assert all(change["reason"] for change in changes), changes
+        assert [change["before"] for change in changes] == [
+            advised.before.get(run),
+            *(change["after"] for change in changes[:-1]),
+        ]
+    assert len(advised.advised) == RUNS
+
+
+def test_undo_restores_what_was_requested_before(advised: Advised) -> None:
+    assert advised.before == {SENT_BEFORE: advised.sites.good[0]}
+    assert advised.undone == advised.before
