@@ -23,7 +23,7 @@ from metlmon.placement.pool_names import pool_names
 from metlmon.placement.supplies import Supplies, find_supplies
 from metlmon.placement.types import Allocation, Annex, PlacementPlan, RunDemand
 from metlmon.snapshot.ledger import HOUR, Ledger
-from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
+from metlmon.stats.estimates import NO_EPOCH, Forecast, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
 from metlmon.text.formatting import plain
 
@@ -66,7 +66,12 @@ def plan_input(
         profiles = learn_profiles(observations_of(ledger), ledger.as_of)
     supplies = find_supplies(profiles, ledger, annexes, slots)
     forecast = forecast or make_forecast(stats_input)
-    continuing = [run for run in forecast.runs if run.remaining is not None]
+    missing = {
+        run.run: run.missing_reason
+        for run in forecast.runs
+        if run.missing_reason not in (None, NO_EPOCH)
+    }
+    continuing = [run for run in forecast.runs if run.epochs_left and run.run not in missing]
     executing = {
         entry.run
         for entry in ledger.executions
@@ -83,9 +88,7 @@ def plan_input(
         allocations=tuple(
             balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
         ),
-        runs_excluded=tuple(
-            (run.run, run.missing_reason) for run in forecast.runs if run.missing_reason is not None
-        ),
+        runs_excluded=tuple(missing.items()),
     )
 
 

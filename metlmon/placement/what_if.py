@@ -41,9 +41,9 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
     """The rows for a plan, made of ``values``: without plan first, then the largest changes.
 
     ``hours`` and ``gpu_hours`` are those of the changed plan; None, with a remark, where epochs
-    have no place then.
+    have no place then. Without any place now there are no rows.
     """
-    if not any(demand.epochs_left for demand in values.demands):
+    if not values.supplies.usable or not any(demand.epochs_left for demand in values.demands):
         return ()
     rows = [
         row

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.placement.pool_names import pool_names
+from metlmon.placement.pool_names import name_list, pool_names
 from metlmon.placement.types import PlacementPlan, WhatIf
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
@@ -32,16 +32,27 @@ def plan_rows(
     plan: PlacementPlan, run_names: Mapping[str, str], pools: Iterable[ResourcePool] = ()
 ) -> list[PlanRow]:
     """The rows of a plan; ``run_names``: by key; ``pools``: all that have a name."""
-    names = pool_names({*pools, *(pool for run in plan.runs for pool in run.pools)})
+    known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
+    names = pool_names(known)
     return [
         PlanRow(
             name=run_names.get(run.run, run.run),
             epochs=round(sum(run.epochs)),
-            where=", ".join(plain(names[pool], NAME_LIMIT) for pool in run.pools),
+            where=_where_text(run.pools, known, names),
             reason=plain(run.reason, REASON_LIMIT),
         )
         for run in plan.runs
     ]
+
+
+def _where_text(
+    pools: Sequence[ResourcePool], known: Set[ResourcePool], names: Mapping[ResourcePool, str]
+) -> str:
+    """The names of the pools, or, of more than three, those of the few others that are known."""
+    others = sorted(names[pool] for pool in known - set(pools))
+    if len(pools) > 3 and len(others) <= 2:
+        return f"anywhere but {name_list(others)}" if others else "anywhere"
+    return ", ".join(plain(names[pool], NAME_LIMIT) for pool in pools)
 
 
 def plan_columns() -> list[Column[Any]]:

@@ -14,12 +14,13 @@ from metlmon.model.states import State
 from metlmon.placement.chains import solve_chains
 from metlmon.placement.planner import PlanInput, balance_left, make_plan, plan_input, plan_of
 from metlmon.placement.supplies import find_supplies
-from metlmon.placement.types import Allocation, RunDemand
+from metlmon.placement.types import Allocation, PlacementPlan, RunDemand, RunPlacement
 from metlmon.placement.what_if import untargeted, what_if_table
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import DagDescription, DescribedNode, Nodes
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
+from metlmon.tables.advice import plan_rows, plan_sentence
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
 from tests.support.records import read_dagdir, stats_input
 from tests.support.run_histories import FIXTURES, NOON, Past, basis
@@ -86,10 +87,25 @@ def test_runs_that_do_not_continue_are_excluded_with_the_reason() -> None:
 
 def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
     plan = make_plan(basis({"run0": Past([])}))
-    assert plan.runs == ()
-    assert plan.runs_excluded == (("run0", "unknown: no epoch has ended yet"),)
+    assert [(run.run, run.pools) for run in plan.runs] == [("run0", ())]
+    assert plan.runs_excluded == ()
+    assert what_if_table(plan_input(basis({"run0": Past([])})), plan) == ()
+    assert "no epoch has completed yet" in str(plan_sentence(plan))
     nothing = make_plan(StatsInput(basis({}).status, Ledger("/ens", None, False)))
     assert (nothing.as_of, nothing.runs, nothing.hours) == (None, (), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(2, "s0, s1"), (4, "anywhere but s4 and s5"), (5, "anywhere but s5")]
+)
+def test_many_pools_are_named_by_the_few_others(count: int, text: str) -> None:
+    pools = [ResourcePool(f"s{number}") for number in range(6)]
+    placement = RunPlacement(run="run0", pools=tuple(pools[:count]), epochs=(1.0,), reason="")
+    plan = PlacementPlan(as_of=NOON, hours=1.0, gpu_hours=1.0, runs=(placement,))
+    (row,) = plan_rows(plan, {}, pools)
+    assert row.where == text
+    (row,) = plan_rows(plan, {}, pools[:count])
+    assert row.where == ("s0, s1" if count == 2 else "anywhere")
 
 
 def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:

@@ -317,7 +317,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     pools = advice.values.supplies.profiles
     out.print(tables.plan_sentence(plan))
     rows = tables.plan_rows(plan, advice.run_names, pools)
-    if rows:
+    if rows and advice.values.supplies.usable:
         out.print()
         out.table(tables.plan_columns(), rows)
     for each in advice.elastic:
