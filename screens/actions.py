@@ -46,7 +46,7 @@ TABS: Final[tuple[tuple[str, ...], ...]] = (
     ("timeline",),
     ("curves",),
     ("nodes", "grid", "bag"),
-    ("estimates",),
+    ("estimates", "advice"),
     ("inputs",),
 )
 """Screens by their digit, from 1; the same digit again shows the next screen of its tab."""
@@ -62,6 +62,7 @@ TITLES: Final[Mapping[str, str]] = {
     "grid": "Grid",
     "bag": "Shards",
     "estimates": "Estimates",
+    "advice": "Advice",
     "inputs": "Sources",
 }
 """Titles of the screens of the tabs."""
@@ -252,6 +253,9 @@ acts        | a     |   |   a: close      | Close the menu
 confirm     | y     |   | 12 y: do it     | Do exactly what is listed
 back        | esc n |   | 12 esc: cancel  | Touch nothing
 
+# applying: Before a plan is applied
+next_act    | tab   |   | 9 tab: other act | Send, retarget, or undo
+
 # submit: Submitting
 choose      | enter |   | 8 enter: choose | Choose, or go on
 preview     | tab   |   | 9 tab: preview  | Every file, or the form
@@ -384,7 +388,8 @@ DIRECT: Final = frozenset({"release", "stop_now"})
 """Acts with a key of their own; all others are behind the menu."""
 
 _CHANGING_SCOPES: Final = frozenset(
-    {"acting", "acts", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
+    {"acting", "acts", "menu", "question", "applying"}
+    | {"submit", "form", "typing", "preview", "launch"}
 )
 
 READ_ONLY_REFUSED: Final = frozenset(

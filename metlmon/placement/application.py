@@ -71,6 +71,11 @@ class SiteChange(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
     @property
+    def name(self) -> str:
+        """The run, and the job."""
+        return f"{self.run} {self.job}".strip()
+
+    @property
     def subject(self) -> str:
         """The subject of its :class:`ActionResult`."""
         return self.job or self.uuid or self.run
@@ -98,22 +103,19 @@ def change_texts(changes: Iterable[SiteChange]) -> list[str]:
     """``run0, run1 → delta or expanse``, for each set of sites."""
     groups: dict[str, list[str]] = {}
     for change in changes:
-        groups.setdefault(change.after, []).append(f"{change.run} {change.job}".strip())
+        groups.setdefault(change.after, []).append(change.name)
     texts = []
     for after, names in groups.items():
         sites = " or ".join(plain(site, NAME_LIMIT) for site in site_list(after))
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        texts.append(f"{plain(', '.join(names[:MOST_NAMES]), REASON_LIMIT)}{more} → {sites}")
+        texts.append(f"{_name_list(names)} → {sites}")
     return texts
 
 
 def application_lines(application: Application) -> list[str]:
     """What applying a plan changes, a line per set of sites; what it leaves out, and why."""
     lines = change_texts(application.changes)
-    for name, why in application.left_out[:MOST_NAMES]:
-        lines.append(f"left out: {plain(name, NAME_LIMIT)}: {plain(why, REASON_LIMIT)}")
-    if len(application.left_out) > MOST_NAMES:
-        lines.append(f"and {len(application.left_out) - MOST_NAMES} more left out")
+    for why, names in _left_out(application).items():
+        lines.append(f"left out: {_name_list(names)}: {plain(why, REASON_LIMIT)}")
     if application.unchanged:
         go = "go" if application.unchanged > 1 else "goes"
         what = "run" if application.way is ApplyWay.SEND else "job"
@@ -121,11 +123,45 @@ def application_lines(application: Application) -> list[str]:
     return lines
 
 
+def _left_out(application: Application) -> dict[str, list[str]]:
+    """The names of what is left out, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in application.left_out:
+        reasons.setdefault(why, []).append(name)
+    return reasons
+
+
+def _name_list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{plain(', '.join(names[:MOST_NAMES]), REASON_LIMIT)}{more}"
+
+
+def undo_lines(changes: Sequence[SiteChange]) -> list[str]:
+    """``run0 → as the DAG says``: where runs and jobs go once changes are taken back."""
+    lines = []
+    for change in changes[:MOST_NAMES]:
+        sites = " or ".join(plain(site, NAME_LIMIT) for site in site_list(change.before or ""))
+        name = plain(change.name, NAME_LIMIT)
+        lines.append(f"{name} → {sites or 'as the DAG says'}")
+    if len(changes) > MOST_NAMES:
+        lines.append(f"and {len(changes) - MOST_NAMES} more")
+    return lines
+
+
+def undo_sentence(command: str, changes: Sequence[SiteChange]) -> str:
+    """``restore what was before 2026-01-05T08:14:00Z: 2 runs or jobs``."""
+    when = plain(command.partition(" ")[0], NAME_LIMIT)
+    what = count(len(changes), "run or idle job", "runs or idle jobs")
+    return f"restore what was before {when}: {what}; what was changed since stays"
+
+
 def application_sentence(application: Application) -> str:
     """``2 runs sent elsewhere: their next epochs``, or why nothing is to be changed."""
     changes = len(application.changes)
     if application.refused is not None:
-        return f"nothing can be changed: {plain(application.refused, REASON_LIMIT)}"
+        reasons = list(_left_out(application)) or [application.refused]
+        why = f": {plain(reasons[0], REASON_LIMIT)}" if len(reasons) == 1 else ""
+        return f"nothing can be changed{why}"
     if not changes:
         return "nothing is to be changed"
     if application.way is ApplyWay.SEND:

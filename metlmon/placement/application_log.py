@@ -98,13 +98,10 @@ def log_application(
         yield from _append(feed, dag, record)
 
 
-def undo_last(
-    feed: Feed, client: PoolClient, on_result: Callable[[ActionResult], None]
-) -> tuple[str, tuple[SiteChange, ...]]:
-    """Restore what was before the last command that applied plans.
+def last_application(feed: Feed) -> tuple[str, tuple[SiteChange, ...]]:
+    """The last command that applied plans and was not taken back, and its changes.
 
-    Returns its name, "" if there is none, and its changes. ``on_result`` receives a result for
-    each: DONE, or why it could not be restored. Raises PoolError.
+    "" if there is none. Reads the logs: not for the UI thread.
     """
     records = list(_records(feed))
     earlier = {record.undo_of for _, record in records}
@@ -119,11 +116,26 @@ def undo_last(
         if each.command == last
         for change in each.changes
     )
+    return last, changes
+
+
+def undo_application(
+    command: str,
+    changes: Sequence[SiteChange],
+    feed: Feed,
+    client: PoolClient,
+    on_result: Callable[[ActionResult], None],
+) -> None:
+    """Restore what was before the :func:`last_application`.
+
+    ``on_result`` receives a result for each change: DONE, or why it could not be restored. Raises
+    PoolError.
+    """
     _Undo(feed, client, on_result).restore(changes)
     for dag in sorted({change.dag for change in changes}):
-        for problem in _append(feed, dag, AppliedPlan(time=_now(), command=last, undo_of=last)):
+        record = AppliedPlan(time=_now(), command=command, undo_of=command)
+        for problem in _append(feed, dag, record):
             on_result(ActionResult(dag, ResultCode.FAILED, problem))
-    return last, changes
 
 
 def _folded(changes: Iterable[SiteChange]) -> tuple[SiteChange, ...]:

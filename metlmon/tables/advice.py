@@ -17,6 +17,8 @@ from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, Line, line
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
+MOST_NAMES: Final = 8
+"""Runs that one line names."""
 
 
 class PlanRow(Struct, frozen=True, kw_only=True):
@@ -61,7 +63,15 @@ def plan_columns() -> list[Column[Any]]:
         text_column("run", "RUN", lambda row: plain(row.name, NAME_LIMIT), minimum=6, maximum=30),
         text_column("epochs", "EPOCHS", lambda row: number(row.epochs), "right"),
         text_column("where", "NEXT EPOCHS GO TO", _where, minimum=12, comfortable=24, maximum=60),
-        text_column("reason", "REASON", lambda row: row.reason, style=DIM, minimum=10, drop=1),
+        text_column(
+            "reason",
+            "REASON",
+            lambda row: row.reason,
+            style=DIM,
+            minimum=10,
+            comfortable=24,
+            drop=1,
+        ),
     ]
 
 
@@ -99,16 +109,19 @@ def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
     """``Plan: all runs end in 1d06h, 310 GPU-h; from logs alone``."""
     epochs = round(sum(sum(run.epochs) for run in plan.runs))
     unplaced = round(plan.epochs_unplaced)
-    if not plan.runs and not unplaced:
-        return line(("Nothing to plan: ", BOLD), f"no run has {item}s left that can be placed.")
-    if not epochs:
+    if not epochs and plan.runs:
         text = f"no {item} has completed yet, so that nothing is known of any site"
         return line(("No plan yet: ", BOLD), f"{text}.")
+    if not epochs and plan.runs_excluded:
+        reasons = ", ".join(_reasons(plan))
+        return line(("No plan: ", BOLD), plain(reasons, REASON_LIMIT))
+    if not epochs:
+        return line(("Nothing to plan: ", BOLD), f"no run has {item}s left.")
     parts = [f"{count(epochs, item)} in {hours_text(plan.hours)}, {hours(plan.gpu_hours)} GPU-h"]
     if unplaced:
         parts.append(f"{count(unplaced, item)} more fit nowhere")
     if plan.inferred:
-        parts.append("slots and annexes inferred from logs")
+        parts.append("inferred from logs")
     return line(("Plan: ", BOLD), "; ".join(parts))
 
 
@@ -119,3 +132,22 @@ def excluded_lines(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> l
         line((f"{plain(names[pool], NAME_LIMIT)}: ", BOLD), plain(why, REASON_LIMIT))
         for pool, why in plan.excluded
     ]
+
+
+def runs_excluded_lines(plan: PlacementPlan, run_names: Mapping[str, str]) -> list[Line]:
+    """``run4 does not continue: failed``: a line for each reason."""
+    lines = []
+    for reason, runs in _reasons(plan).items():
+        names = [plain(run_names.get(run, run), NAME_LIMIT) for run in runs]
+        shown = ", ".join(names[:MOST_NAMES])
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        lines.append(line((f"not planned: {shown}{more}: ", DIM), plain(reason, REASON_LIMIT)))
+    return lines
+
+
+def _reasons(plan: PlacementPlan) -> dict[str, list[str]]:
+    """Runs that are not planned, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for run, why in plan.runs_excluded:
+        reasons.setdefault(why.removeprefix("unknown: "), []).append(run)
+    return reasons

@@ -177,6 +177,12 @@ class AppContext(Protocol):
     def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
         """Perform a pool action in a thread."""
 
+    def run_in_thread(self, work: Callable[[], object]) -> None:
+        """Do work in a thread; its errors are not fatal."""
+
+    def content_changed(self) -> None:
+        """Refresh the current screen soon; called in any thread."""
+
     def show_error(self, context: str, error: BaseException) -> None:
         """Show an error in the banner of the current screen, until a key is pressed."""
 

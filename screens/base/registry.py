@@ -10,6 +10,7 @@ from textual.screen import Screen
 from screens.base.screens import SnapshotScreen
 
 SCREENS: Final = {
+    "advice": "screens.advice.AdviceScreen",
     "annexes": "screens.annexes.AnnexesScreen",
     "bag": "screens.shards.ShardsScreen",
     "compare": "screens.compare.CompareScreen",

@@ -33,8 +33,15 @@ from metlmon.placement.application import (
     changes_done,
     perform_application,
     plan_application,
+    undo_lines,
+    undo_sentence,
 )
-from metlmon.placement.application_log import command_name, log_application, undo_last
+from metlmon.placement.application_log import (
+    command_name,
+    last_application,
+    log_application,
+    undo_application,
+)
 from metlmon.placement.replanning import PlanState, must_replan
 from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
 from metlmon.placement.types import WhatIf
@@ -45,7 +52,7 @@ from metlmon.snapshot.ledger import HOUR
 from metlmon.tables import advice as tables
 from metlmon.tables.profiles import profile_columns
 from metlmon.text.formatting import count, duration, moment, plain
-from metlmon.text.spans import BOLD, DIM, line, text
+from metlmon.text.spans import BOLD, line, text
 
 POLL_SECONDS: Final = 2.0
 """Interval at which ``--every`` looks for a reason to plan again."""
@@ -156,7 +163,7 @@ def _perform(
     quiet: bool,
 ) -> tuple[ActionResult, ...]:
     """Perform an application and write it to the log, as far as it came."""
-    names = {change.subject: f"{change.run} {change.job}".strip() for change in application.changes}
+    names = {change.subject: change.name for change in application.changes}
     results: list[ActionResult] = []
 
     def take(result: ActionResult) -> None:
@@ -188,17 +195,21 @@ def _exit_code(results: Sequence[ActionResult]) -> Exit:
 
 def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
     """Take the last application back."""
-    if not options.yes:
-        print("restore what was before plans were applied last", file=sys.stderr)
+    session = Session(reader)
+    session.take()
+    command, changes = last_application(session)
+    results: list[ActionResult] = []
+    if not command:
+        print("metlmon: no plan is applied here", file=sys.stderr)
+    elif not options.yes:
+        lines = undo_lines(changes)
+        print(undo_sentence(command, changes), *lines, sep="\n  ", file=sys.stderr)
         if not confirmed():
             print("metlmon: nothing was done", file=sys.stderr)
             return Exit.REFUSED
-    session = Session(reader)
-    session.take()
     client = PoolClient(session)
-    results: list[ActionResult] = []
     try:
-        command, changes = undo_last(session, client, results.append)
+        undo_application(command, changes, session, client, results.append)
     except PoolError as error:
         print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
         return Exit.REFUSED
@@ -212,11 +223,9 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
             answers=results,
         )
         return _exit_code(results)
-    names = {change.subject: f"{change.run} {change.job}".strip() for change in changes}
+    names = {change.subject: change.name for change in changes}
     for result in results:
         print(_result_line(result, names))
-    if not command:
-        print("metlmon: no plan is applied here", file=sys.stderr)
     return _exit_code(results)
 
 
@@ -325,9 +334,8 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     excluded = tables.excluded_lines(plan, pools)
     if excluded and rows:
         out.print("", line(("No epochs there", BOLD)), *excluded)
-    for run, why in plan.runs_excluded:
-        name = plain(advice.run_names.get(run, run), 60)
-        out.print(line((f"{name} does not continue: ", DIM), plain(why, 120)))
+    if rows and plan.runs_excluded:
+        out.print(*tables.runs_excluded_lines(plan, advice.run_names))
     for each_line in lines:
         place, content = submit_line_text(each_line)
         out.print("", place, line("  ", (content, BOLD)))

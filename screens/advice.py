@@ -1,0 +1,346 @@
+"""The Advice screen: where the next epochs should go, and the acts that send them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, TypeAlias
+
+from msgspec import Struct
+
+from metlmon.errors import describe_error
+from metlmon.live.feed import Feed, Snapshot, StatsInput
+from metlmon.placement.advice import Advice, make_advice
+from metlmon.placement.annexes import make_annexes
+from metlmon.placement.application import (
+    Application,
+    ApplyWay,
+    application_lines,
+    application_sentence,
+    changes_done,
+    perform_application,
+    plan_application,
+    undo_lines,
+    undo_sentence,
+)
+from metlmon.placement.application_log import (
+    command_name,
+    last_application,
+    log_application,
+    undo_application,
+)
+from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
+from metlmon.placement.types import WhatIf
+from metlmon.placement.what_if import what_if_table
+from metlmon.pool.client import PoolClient
+from metlmon.pool.types import ActionResult, PoolError, ResultCode
+from metlmon.tables import advice as advice_table
+from metlmon.tables.layout import render_table
+from metlmon.tables.profiles import profile_columns
+from metlmon.text.formatting import plain
+from metlmon.text.spans import (
+    ALARM,
+    BOLD,
+    DIM,
+    KEY,
+    NOTE,
+    Line,
+    crop,
+    line,
+    symbol_span,
+    text,
+    wrap,
+)
+from screens.base.screens import (
+    ConfirmationBase,
+    DocumentScreen,
+    ask_pool,
+    heading,
+    hidden_below,
+    how_to,
+    rule,
+)
+from screens.base.stats_worker import Memo
+from screens.pool_actions.running_action import RESULT_SYMBOLS
+from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
+from screens.widgets.line_widget import Document
+
+OnResult: TypeAlias = Callable[[ActionResult], None]
+
+WHAT_IT_IS: Final = (
+    "Of runs that are under way, once an epoch has completed, this screen shows where the next "
+    "epochs of each should go, so that the last run ends first."
+)
+
+
+class ShownAdvice(Struct, frozen=True, kw_only=True):
+    """What the screen shows; ``lines``: for submit files of nodes without a gate."""
+
+    advice: Advice
+    what_if: tuple[WhatIf, ...]
+    lines: tuple[SubmitLine, ...]
+
+
+class AdviceScreen(DocumentScreen):
+    """The plan first, then what would change its end, then what is known of the pools."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("acting", "below")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: Memo[list[Line]] = Memo()
+
+    def _advise(self, stats_input: StatsInput) -> ShownAdvice:
+        """The statistic that is shown; evaluated in the thread of the statistics."""
+        pool = self.context.options.pool_actions
+        answer = pool.annex_answer if pool is not None and self.context.queue is not None else None
+        annexes = make_annexes(stats_input, answer, self.context.now()).annexes
+        advice = make_advice(stats_input, annexes)
+        return ShownAdvice(
+            advice=advice,
+            what_if=what_if_table(advice.values, advice.plan),
+            lines=submit_lines(advice.plan, self.context.feed),
+        )
+
+    def show(self, update: Snapshot | None) -> None:
+        self.context.stats.watch_job_files()
+        shown, room = self.context.stats.value(self._advise), self.app.size.width
+        title = line(" ", ("Advice", BOLD), "   ")
+        if shown is None:
+            waiting = (line("  ", ("The plan comes as soon as the logs are read.", DIM)),)
+            self.show_document([title, ()], waiting)
+            return
+        sentence = advice_table.plan_sentence(shown.advice.plan)
+        self.show_document(
+            [crop(title + sentence, room - 1), ()],
+            self._body(lambda: advice_lines(shown, room), shown, room),
+        )
+
+    def refusals(self) -> Mapping[str, str]:
+        refusal = self.context.action_refusal()
+        return {} if refusal is None else {"acts": refusal}
+
+    def action_acts(self) -> None:
+        shown = self.context.stats.value(self._advise)
+        if self.notify_refusal("acts"):
+            return
+        if shown is None or self.context.pool_actions is None:
+            self.show_message("there is no plan yet")
+        else:
+            self.context.push_screen(ApplyScreen(shown, self.context.pool_actions))
+
+
+def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
+    """The body of the screen: pure, and kept until the advice changes."""
+    advice, plan = shown.advice, shown.advice.plan
+    names = advice.values.supplies.profiles
+    rows = advice_table.plan_rows(plan, advice.run_names, names)
+    if not rows or not any(row.epochs for row in rows):
+        lines = how_to((text(advice_table.plan_sentence(plan)), WHAT_IT_IS), room)
+    else:
+        lines = render_table(advice_table.plan_columns(), rows, room)
+        lines += [
+            wrapped
+            for each in advice.elastic
+            for wrapped in wrap(plain(each.reason, 300), room - 2, indent=1)
+        ]
+        for each_line in advice_table.excluded_lines(plan, names):
+            lines.append(crop(line(" ", ("not ", DIM)) + each_line, room - 1))
+        for each_line in advice_table.runs_excluded_lines(plan, advice.run_names):
+            lines.append(crop(line(" ") + each_line, room - 1))
+    for row in shown.lines if rows else ():
+        place, content = submit_line_text(row)
+        lines += [(), *wrap(place, room - 2, DIM, indent=1), *wrap(content, room - 2, BOLD, 3)]
+    if shown.what_if:
+        lines += [(), heading("What would change the end", room)]
+        lines += render_table(advice_table.what_if_columns(plan), shown.what_if, room)
+    if advice.profiles:
+        lines += [(), heading("What is known of the pools", room)]
+        lines += render_table(profile_columns({}), advice.profiles, room)
+    return lines
+
+
+# --- acts ---------------------------------------------------------------------------------------
+
+
+class PlannedAct(Struct, frozen=True):
+    """An act on the screen: its sentence and lines; ``perform`` None: it changes nothing.
+
+    ``perform`` is called in a thread, with a function for each result. ``names``: of the subjects
+    of the results.
+    """
+
+    label: str
+    sentence: str
+    lines: Sequence[str]
+    names: Mapping[str, str]
+    perform: Callable[[OnResult], None] | None
+
+
+class ApplyScreen(ConfirmationBase):
+    """The question before a plan is applied, or the last application is taken back."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("question", "applying")
+    OWN_ACTIONS = HIDDEN_IN_MODALS
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+
+    def __init__(self, shown: ShownAdvice, pool: PoolClient) -> None:
+        super().__init__()
+        self._plan, self._pool = shown.advice.plan, pool
+        self._acts: tuple[PlannedAct, ...] = ()
+        self._index = 0
+        self._failure: str | None = None
+        self._results: list[ActionResult] | None = None
+        self._is_over = False
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        ask_pool(self, self._planned_acts, self._take_acts, "finding out what changes failed")
+
+    def _planned_acts(self) -> tuple[PlannedAct, ...]:
+        """What each act changes: reads files, and the queue if nobody has; in a thread."""
+        feed, pool, plan = self.context.feed, self._pool, self._plan
+        if pool.queue is not None and pool.queue_snapshot.is_pending:
+            pool.queue.query()
+        ways = (ApplyWay.SEND, ApplyWay.RETARGET)
+        applications = [plan_application(plan, way, feed, pool) for way in ways]
+        acts = (apply_act(application, feed, pool) for application in applications)
+        return (*acts, undo_act(feed, pool))
+
+    def _take_acts(self, acts: tuple[PlannedAct, ...] | None, error: str | None) -> None:
+        self._acts, self._failure = acts or (), error
+        self.start_delay()
+        self._refresh_if_mounted()
+
+    @property
+    def _may_confirm(self) -> bool:
+        return bool(self._acts) and self._results is None and self._act.perform is not None
+
+    @property
+    def _act(self) -> PlannedAct:
+        return self._acts[self._index]
+
+    def show(self, update: Snapshot | None) -> None:
+        closed = not self._may_confirm or not self.can_confirm
+        hidden = {"confirm"} if closed else set()
+        hidden |= {"next_act"} if self._results is not None or not self._acts else set()
+        self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | hidden)
+        room = self.app.size.width
+        self.show_document(self._head(room), self._body(room))
+
+    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
+        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
+
+    def _head(self, room: int) -> list[Line]:
+        if self._failure is not None:
+            return [*wrap(plain(self._failure, 400), room - 2, ALARM, indent=1), ()]
+        if not self._acts:
+            return [line(" ", ("finding out what would change…", DIM)), ()]
+        title = self._act.sentence[:1].upper() + self._act.sentence[1:]
+        question = "?" if self._may_confirm else "."
+        return [*wrap(title + question, room - 2, BOLD, indent=1), self._hint(), ()]
+
+    def _hint(self) -> Line:
+        leave = line(("esc", KEY), " touches nothing")
+        if self._is_over:
+            leave = line("done; ", ("esc", KEY), " goes back")
+        elif self._results is not None:
+            leave = line(("under way…", DIM))
+        elif self._may_confirm:
+            confirm = line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
+            leave = confirm + leave
+        other = line()
+        if self._results is None:
+            label = self._acts[(self._index + 1) % len(self._acts)].label
+            other = line(", ", ("tab", KEY), f": {label} instead")
+        return line(" ") + leave + other
+
+    def _body(self, room: int) -> list[Line]:
+        if not self._acts:
+            return []
+        lines: list[Line] = []
+        for paragraph in self._act.lines:
+            lines += wrap(paragraph, room - 4, indent=3)
+        if self._results is not None:
+            lines += [(), heading("What came of it", room)]
+        for result in self._results or ():
+            sign = RESULT_SYMBOLS[result.code]
+            name = plain(self._act.names.get(result.subject, result.subject), 60)
+            details = f"  {plain(result.text, 200)}" if result.text else ""
+            lines.append(
+                crop(line(f" {name}  ") + symbol_span(sign) + line((details, DIM)), room - 1)
+            )
+        return lines
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def action_next_act(self) -> None:
+        """Show the next act."""
+        if self._acts and self._results is None:
+            self._index = (self._index + 1) % len(self._acts)
+            self.start_delay()
+            self._refresh_if_mounted()
+
+    def action_confirm(self) -> None:
+        if not self._may_confirm or not self.key_confirms:
+            return
+        if self.context.action_refusal() is None:
+            self._results = []
+            self.context.run_in_thread(self._perform)
+            self._refresh_if_mounted()
+
+    def _perform(self) -> None:
+        """Perform the act; in a thread that exiting waits for."""
+        results = self._results = []
+        self.context.pending_task = "advise"
+        try:
+            assert self._act.perform is not None
+            self._act.perform(results.append)
+        except PoolError as error:
+            self._failure = str(error)
+        except Exception as error:
+            self._failure = describe_error("it broke off", error)
+        finally:
+            self.context.pending_task = ""
+            self._is_over = True
+            self.context.content_changed()
+
+
+def apply_act(application: Application, feed: Feed, pool: PoolClient) -> PlannedAct:
+    """The act that applies a plan in one way."""
+
+    def perform(on_result: OnResult) -> None:
+        results: list[ActionResult] = []
+
+        def take(result: ActionResult) -> None:
+            results.append(result)
+            on_result(result)
+
+        try:
+            perform_application(application, pool, take)
+        finally:
+            done = changes_done(application, results)
+            for problem in log_application(feed, command_name(), application.way, done):
+                on_result(ActionResult("log", ResultCode.FAILED, problem))
+
+    reasons = [f"{change.run}: {change.reason}" for change in application.changes]
+    return PlannedAct(
+        str(application.way),
+        application_sentence(application),
+        [*application_lines(application), *(plain(each, 200) for each in reasons)],
+        {change.subject: change.name for change in application.changes},
+        perform if application.changes else None,
+    )
+
+
+def undo_act(feed: Feed, pool: PoolClient) -> PlannedAct:
+    """The act that takes the last application back."""
+    command, changes = last_application(feed)
+    if not command:
+        return PlannedAct("undo", "no plan is applied here", (), {}, None)
+    return PlannedAct(
+        "undo",
+        undo_sentence(command, changes),
+        undo_lines(changes),
+        {change.subject: change.name for change in changes},
+        lambda on_result: undo_application(command, changes, feed, pool, on_result),
+    )

@@ -1,0 +1,120 @@
+"""The Advice screen: the plan first, and the acts that apply it and take it back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from metlmon.pool.client import PoolClient
+from metlmon.pool.connection import PoolConnection
+from screens.advice import AdviceScreen, ApplyScreen
+from screens.app import AppOptions
+from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
+from tests.support.gate_rows import queued
+from tests.support.queue_rows import Schedd, dagman
+from tests.support.screen_view import NARROW, WIDE, Seen
+from tests.support.static_sessions import opened, session, until
+
+
+@asynccontextmanager
+async def advice_of(
+    dagdir: Dagdir, size: tuple[int, int] = NARROW, **options: object
+) -> AsyncIterator[Seen]:
+    """The Advice screen of a dagdir, with a schedd in memory in which run 2 waits."""
+    place: dict[str, Any] = {"site": "any", "by_site_list": True, "directory": dagdir.path}
+    schedd = Schedd(
+        queued(103, "run2-train_epoch2", status=1, **place), dagman(directory=dagdir.path)
+    )
+    feed = session(dagdir.path)
+    pool = PoolClient(feed, cast(PoolConnection, schedd))
+    given: dict[str, Any] = {"pool_actions": pool, **options}
+    async with opened(feed, size, AppOptions(**given)) as seen:
+        await seen.press("7", "7")
+        assert isinstance(seen.app.screen, AdviceScreen)
+        yield seen
+
+
+def targets(dagdir: Dagdir) -> list[str | None]:
+    files = [dagdir.path / f"gate/ens/{uuid}.target" for uuid in RUNS]
+    return [file.read_text() if file.exists() else None for file in files]
+
+
+async def test_the_plan_comes_first_then_what_would_change_it_then_the_pools(
+    tmp_path: Path,
+) -> None:
+    async with advice_of(advised(tmp_path / "e")) as seen:
+        assert seen.lines[0].startswith(" Advice   Plan: 10 epochs in ")
+        assert f"{FAST}, {SLOW}" in seen.line("run2")
+        places = [seen.text.index(each) for each in ("NEXT EPOCHS", "What would", "What is known")]
+        assert places == sorted(places)
+        assert "its last 12 executions were lost" in seen.line(f"not {BROKEN}")
+        assert "later" in seen.line(f"without {FAST}")
+
+
+async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path) -> None:
+    dagdir = advised(tmp_path / "e")
+    async with advice_of(dagdir) as seen:
+        await seen.press("a")
+        await until(seen, lambda: "Send the next epochs of 3 runs" in seen.text)
+        assert targets(dagdir) == [None, None, None]
+        await seen.press("y")
+        await until(seen, lambda: "done; esc goes back" in seen.text)
+        assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
+        assert seen.text.count("done") >= 3
+        await seen.press("y")
+        await seen.press("escape", "a")
+        await until(seen, lambda: "tab" in seen.text)
+        await seen.press("tab")
+        assert "Retarget 1 idle job" in seen.text
+        await seen.press("tab")
+        assert "Restore what was before" in seen.text
+        await seen.press("y")
+        await until(seen, lambda: "done; esc goes back" in seen.text)
+        assert targets(dagdir) == [None, None, None]
+
+
+async def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
+    dagdir = advised(tmp_path / "e")
+    async with advice_of(dagdir) as seen:
+        await seen.press("a")
+        await until(seen, lambda: "Send the next epochs of 3 runs" in seen.text)
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, AdviceScreen)
+    assert not (dagdir.path / "gate").exists()
+
+
+async def test_read_only_has_no_act(tmp_path: Path) -> None:
+    async with advice_of(advised(tmp_path / "e"), read_only=True) as seen:
+        await seen.press("a")
+        assert isinstance(seen.app.screen, AdviceScreen)
+
+
+async def test_without_a_gate_it_shows_the_line_to_add_and_why_no_act_helps(
+    tmp_path: Path,
+) -> None:
+    async with advice_of(advised(tmp_path / "e", gated=False), WIDE) as seen:
+        assert "requirements = ($(requirements:true)) && stringListIMember(" in seen.text
+        await seen.press("a")
+        await until(seen, lambda: isinstance(seen.app.screen, ApplyScreen) and "tab" in seen.text)
+        assert "left out: run0, run1, run2: " in seen.text
+        await seen.press("y")
+        assert "What came of it" not in seen.text
+
+
+async def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    dagdir = advised(tmp_path / "e")
+    dagdir.write("metl.log", Log().submit(1, "run0-train_epoch0").execute(1, site=FAST).data)
+    async with advice_of(dagdir) as seen:
+        assert "No plan: no epoch has ended yet" in seen.lines[0]
+    dagdir.write("ens.dag.rescue001", "".join(f"DONE {node}\n" for node in nodes()))
+    dagdir.write("metl.log", b"")
+    async with advice_of(dagdir) as seen:
+        assert "Nothing to plan: no run has epochs left." in seen.text
+
+
+def nodes() -> list[str]:
+    return [f"run{run}-train_epoch{epoch}" for run in range(3) for epoch in range(6)]
