@@ -6,6 +6,7 @@ What the generator of an ensemble did is what is counted of it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
@@ -21,6 +22,7 @@ from metlmon.report.usage import (
     gpu_model,
     make_box_plot,
 )
+from metlmon.report.usage_tables import profile_table
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions
@@ -250,6 +252,28 @@ def test_it_agrees_with_the_status(name: str) -> None:
 
 def usage_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
     return ReportUsage(of_one_job(log, settings=settings).painter().ledger())
+
+
+def test_profiles_have_the_epochs_of_the_table_of_resources() -> None:
+    usage = usage_of("first-round")
+    table = profile_table(usage)
+    assert table is not None
+    columns = [column.key for column in table.columns]
+    rows: list[dict[str, Any]]
+    rows = [dict(zip(columns, row.cells, strict=True)) for row in table.rows]
+    epochs: Counter[Any] = Counter()
+    for row in rows:
+        epochs[row["site"]] += row["epochs"]
+        assert 0 < row["hours_low"] < row["hours"] < row["hours_high"]
+        assert 0 < row["loss"] < 1
+    assert epochs == {
+        site.name: site.totals.completed for site in usage.sites if site.totals.completed
+    }
+    by_pool = {(row["site"], row["gpu"]): row for row in rows}
+    # Its 210 epochs took 9.35 hours in the mean; those of lost executions would have taken longer.
+    assert 9.3 * HOUR < by_pool["PDX-Coeus-CE1", "RTX A5000"]["hours"] < 9.9 * HOUR
+    assert by_pool["anvil", "A100-SXM4-40GB"]["borrowed"] == "all pools"
+    assert profile_table(usage_of("first-round", TimeWindow(until=datetime(2020, 1, 1)))) is None
 
 
 def test_an_epoch_that_was_trained_elsewhere() -> None:
