@@ -150,7 +150,7 @@ TOGETHER: Final = timedelta(minutes=5)
 """Evictions of executions that ran together, within that time, are one event."""
 
 PROBE_EPOCHS: Final = 4.0
-"""Hours until a black hole is tried again, in epochs; doubled by each further loss."""
+"""Hours until a black hole is tried again, in epochs; doubled by each further loss, twice."""
 
 MAX_DOUBLINGS: Final = 2
 
