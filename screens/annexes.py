@@ -136,7 +136,7 @@ class AnnexesScreen(ListScreen):
         return line((f"asked {age_text(answer.queried_at, self.context.now())}", DIM))
 
     def _below(self, report: AnnexReport, row: Annex | None, room: int) -> list[Line]:
-        text = ". ".join(annexes_table.details(row, self.this_year))
+        text = " · ".join(annexes_table.details(row, self.this_year))
         lines = limit_lines(wrap(text, room - 2, DIM, 1), DETAIL_LINES, room - 2, 1)
         command = self._command(report, row)
         shown = self._command_line(report, command, room - 1) if command else ()

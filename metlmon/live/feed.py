@@ -6,7 +6,7 @@ method may be called from any thread, and returns immutable data at once unless 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -130,6 +130,12 @@ class Feed(Protocol):
         The ensemble counts as live while it has.
         """
 
+    def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
+        """Set when annexes end, seconds since the epoch, by name in lower case.
+
+        Ends that were set before stay known.
+        """
+
     def set_unattended(self, unattended: bool) -> None:
         """Set whether the screen is unattended.
 
@@ -194,6 +200,9 @@ class NullFeed(Feed):
 
     def set_in_queue(self, present: bool) -> None:
         """Do nothing: there are no jobs."""
+
+    def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
+        """Do nothing: there are no evictions."""
 
     def set_unattended(self, unattended: bool) -> None:
         """Do nothing: there are no further snapshots."""

@@ -299,6 +299,12 @@ class Session:
                 self._notice_added = True
                 self._wake.set()
 
+    def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
+        with self._lock.foreground():
+            if self._reader.aggregates.entries.expiries.add_ends(ends, self.settings.zone):
+                self._notice_added = True
+                self._wake.set()
+
     def set_unattended(self, unattended: bool) -> None:
         self._unattended = unattended
         if not unattended:

@@ -9,6 +9,7 @@ tokens, passwords, or the setup archive.
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 
 from msgspec import Struct
 
@@ -166,3 +167,19 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
         """Why something is missing: one sentence each, of the schedd first."""
         found = [self.error, *(collector.error for collector in self.collectors)]
         return tuple(error for error in found if error)
+
+    @property
+    def ends(self) -> dict[str, frozenset[float]]:
+        """The known ends of annexes, seconds since the epoch, by name in lower case."""
+        found: dict[str, set[float]] = {}
+        starts: dict[str, float] = {}
+        for ad in self.ads:
+            if ad.stops_at is not None:
+                found.setdefault(ad.annex.casefold(), set()).add(ad.stops_at)
+            if ad.started_at is not None and ad.request_id:
+                starts[ad.request_id] = min(ad.started_at, starts.get(ad.request_id, inf))
+        for request in self.requests:
+            start = starts.get(request.request_id, request.started_at)
+            if request.lifetime is not None and start is not None:
+                found.setdefault(request.name.casefold(), set()).add(start + request.lifetime)
+        return {name: frozenset(ends) for name, ends in found.items()}

@@ -363,6 +363,8 @@ class QueueFeed:
 
         def on_answer() -> None:
             latest = self.latest
+            if self._annexes is not None:
+                self._feed.set_annex_ends(self._annexes.answer.ends)
             if latest is not None:
                 notify(replace(latest, changed=frozenset()))
 

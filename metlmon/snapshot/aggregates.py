@@ -103,7 +103,7 @@ class Aggregates:
     ``rows`` caches the rows of runs that have not changed.
     """
 
-    def __init__(self, ensemble: Ensemble) -> None:
+    def __init__(self, ensemble: Ensemble, ends: dict[str, list[datetime]] | None = None) -> None:
         self.ensemble = ensemble
         # DAG files that are read again make the ensemble replace these.
         self.dags, self.nodes = ensemble.dags, ensemble.nodes
@@ -137,7 +137,7 @@ class Aggregates:
         """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
         in a user log that are in no DAG file."""
         self.totals = LedgerTotals()
-        self.entries = EntryStore(self.totals)
+        self.entries = EntryStore(self.totals, ends or {})
         self.changed_runs: set[str] = set()
         """Keys of runs whose epochs have changed since their entries were built."""
         self.run_entries: dict[str, RunEntries] = {}
@@ -159,7 +159,7 @@ class Aggregates:
     def renewed(self) -> Aggregates:
         """This object, or a new one if the DAGs or the clock of the ensemble have changed."""
         is_current = self.dags is self.ensemble.dags and not self.ensemble.all_changed
-        return self if is_current else Aggregates(self.ensemble)
+        return self if is_current else Aggregates(self.ensemble, self.entries.expiries.ends)
 
     def update(self, live: bool, seconds: float | None = None) -> bool:
         """Post changed jobs, and resolve changed nodes and runs, for about ``seconds``.

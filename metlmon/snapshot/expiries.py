@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -35,6 +35,9 @@ LATE: Final = timedelta(minutes=2)
 MIN_AT_SITE: Final = 3
 MIN_IN_ANNEX: Final = 2
 """Minimum evictions, of a site without AnnexName and of an annex: fewer may be a coincidence."""
+
+MOST_ENDS: Final = 50
+"""Ends of annexes of one name that are remembered."""
 
 SHUTDOWN_CODES: Final = frozenset({1005, 1013})
 """Vacate codes of a startd that shuts down: JobShouldRequeue, StartdShutdown."""
@@ -138,15 +141,26 @@ def _goes_on(entry: ExecutionEntry, first: datetime, last: datetime) -> bool:
 class ExpiryIndex:
     """The evictions of an ensemble, and which of them are expiries; kept up with its entries.
 
-    ``ends``: known ends of annexes, by name in lower case.
+    ``ends``: known ends of annexes in local time, by name in lower case; collectors forget them.
     """
 
-    def __init__(self) -> None:
-        self.ends: Mapping[str, Sequence[datetime]] = {}
+    def __init__(self, ends: dict[str, list[datetime]]) -> None:
+        self.ends = ends
         self._evicted: dict[JobKey, dict[ExecutionId, ExecutionEntry]] = {}
         self._found: dict[ExecutionId, str] = {}
         self._outdated = False
         self._decided_at: datetime | None = None
+
+    def add_ends(self, ends: Mapping[str, Iterable[float]], zone: tzinfo | None) -> bool:
+        """Add known ends, seconds since the epoch; whether there are new ones."""
+        changed = False
+        for name, times in ends.items():
+            known = self.ends.get(name, ())
+            local = {datetime.fromtimestamp(int(time), zone).replace(tzinfo=None) for time in times}
+            if not local.issubset(known):
+                self.ends[name] = sorted(local.union(known))[-MOST_ENDS:]
+                changed = self._outdated = True
+        return changed
 
     def add(
         self, key: JobKey, executions: Executions, before: Executions | None

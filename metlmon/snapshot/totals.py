@@ -320,13 +320,16 @@ class Block(NamedTuple):
 
 
 class EntryStore:
-    """The entries of all jobs, by job; every change is posted to ``totals``."""
+    """The entries of all jobs, by job; every change is posted to ``totals``.
 
-    def __init__(self, totals: LedgerTotals) -> None:
+    ``annex_ends``: as ``ends`` of :class:`ExpiryIndex`.
+    """
+
+    def __init__(self, totals: LedgerTotals, annex_ends: dict[str, list[datetime]]) -> None:
         self._totals = totals
         self._entries: dict[int, dict[JobKey, JobEntries]] = {}
         self._blocks: dict[int, Block] = {}
-        self.expiries = ExpiryIndex()
+        self.expiries = ExpiryIndex(annex_ends)
 
     def get(self, key: JobKey) -> JobEntries | None:
         """The entries of a job; None for a job of another directory's DAG."""

@@ -214,8 +214,6 @@ def details(row: Annex | None, this_year: int | None) -> list[str]:
         parts.append(f"another one, at the site: {row.site_command}")
     if row.pressure is not None:
         parts.append(f"pressure {row.pressure:.1f}: GPU-hours asked for, of those left")
-    if row.site_command:
-        parts.append(f"at the site, for another one: {row.site_command}")
     if row.allocation:
         left = "" if row.balance is None else f": {number(round(row.balance))} left"
         parts.append(f"allocation {row.allocation}{left}")

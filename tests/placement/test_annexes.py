@@ -340,3 +340,10 @@ def test_a_site_without_an_expiry_is_no_annex() -> None:
     found = make_annexes(basis({"run0": Past([HOUR] * 2)}))
     assert found.annexes == ()
     assert [site.site for site in found.sites] == ["delta"]
+
+
+def test_known_ends_by_name() -> None:
+    old = request("Old", 2, started_at=NOW - 400, lifetime=HOUR, request_id="r2")
+    ads = node(stops_at=NOW + 600) + node("old", request_id="r2", stops_at=None)
+    found = answer(requests=(request(), old), ads=tuple(ads))
+    assert found.ends == {"gpu-annex": {NOW + 600}, "old": {NOW}}

@@ -28,6 +28,9 @@ def annexes(options: argparse.Namespace) -> int:
     """Print all annexes as tables or as JSON; those of the past from the logs alone."""
     reader = open_reader(options)
     answer = query_annexes(reader) if reader.as_of is None else None
+    if answer is not None:
+        zone = reader.ensemble.settings.zone
+        reader.aggregates.entries.expiries.add_ends(answer.ends, zone)
     report = make_annexes(input_with_trainings(reader), answer, time.time())
     if options.json:
         print_output(ANNEXES_OUTPUT, reader.snapshot_builder(), report)
