@@ -73,7 +73,9 @@ def _is_open(demand: RunDemand, supply: PoolSupply) -> bool:
 def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
     if any(_is_open(demand, supply) for supply in supplies):
         return "no epoch of it fits into what the annexes and balances leave"
-    return "no slot is known where it may run"
+    if demand.pools:
+        return "no pool that its DAG allows is known to have a slot"
+    return "no pool is left: all are excluded, or have no slot"
 
 
 def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply]) -> str:

@@ -269,7 +269,7 @@ def test_no_run_or_no_pool() -> None:
     assert solve_chains(runs(0), [supply(DELTA, 2.0, 1)]).runs == ()
     plan = solve_chains(runs(3), [])
     assert plan.epochs_unplaced == 3
-    assert plan.runs[0].reason == "no slot is known where it may run"
+    assert plan.runs[0].reason == "no pool is left: all are excluded, or have no slot"
     assert solve_chains(runs(3), [supply(DELTA, 2.0, 0)]).excluded == (
         (DELTA, "no slot is known there"),
     )

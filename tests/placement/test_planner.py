@@ -129,7 +129,7 @@ def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
     plan = make_plan(ensemble)
     pools = {run.run: [pool.gpu for pool in run.pools] for run in plan.runs}
     assert pools == {"run0": ["NVIDIA A40"], "run1": [], "run2": ["NVIDIA A40"]}
-    assert plan.runs[1].reason == "no slot is known where it may run"
+    assert plan.runs[1].reason == "no pool that its DAG allows is known to have a slot"
 
 
 # --- supply and balances -----------------------------------------------------------------------
