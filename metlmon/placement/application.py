@@ -6,6 +6,7 @@ RETARGET (idle jobs, by the schedd) take such a set as a list. Running jobs are 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Final
@@ -38,6 +39,7 @@ from metlmon.text.site_lists import joined, site_list
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
+COMMAND_LIMIT: Final = 100_000
 MOST_NAMES: Final = 8
 """Runs or jobs that one line names."""
 
@@ -109,6 +111,18 @@ def change_texts(changes: Iterable[SiteChange]) -> list[str]:
         sites = " or ".join(plain(site, NAME_LIMIT) for site in site_list(after))
         texts.append(f"{_name_list(names)} → {sites}")
     return texts
+
+
+def send_commands(changes: Iterable[SiteChange], directory: str) -> list[str]:
+    """``metlmon act send DIR run0 run1 --to 'A|B'``, for each set of sites."""
+    groups: dict[str, list[str]] = {}
+    for change in changes:
+        groups.setdefault(change.after, []).append(change.uuid or change.run)
+    commands = (
+        ("metlmon", "act", "send", directory, *runs, "--to", sites)
+        for sites, runs in groups.items()
+    )
+    return [plain(shlex.join(command), COMMAND_LIMIT) for command in commands]
 
 
 def application_lines(application: Application) -> list[str]:

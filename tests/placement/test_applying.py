@@ -123,6 +123,15 @@ def test_the_dag_of_an_earlier_version_gets_single_sites_only(
     assert f"left out: run2: {ONE_SITE}" in err
 
 
+@pytest.mark.usefixtures("schedd")
+def test_print_has_the_commands_that_do_the_same(dagdir: Dagdir, capsys: Captured) -> None:
+    out = text_output("advise", capsys, dagdir.path, "--apply", "print")
+    first, second, _ = RUNS
+    assert f"\nmetlmon act send {dagdir.path} {first} {second} --to {FAST}\n" in out
+    assert f"--to '{BOTH}'\n" in out
+    assert not (dagdir.path / "gate").exists()
+
+
 def test_a_dag_without_gate_gets_the_line_for_its_submit_file(
     tmp_path: Path, capsys: Captured
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from math import inf
 from typing import Any, Final
 
 from metlmon.cli.commands.act import confirmed
@@ -21,6 +22,7 @@ from metlmon.cli.session_setup import query_annexes
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
 from metlmon.placement.advice import Advice, make_advice
 from metlmon.placement.annexes import make_annexes
@@ -33,6 +35,7 @@ from metlmon.placement.application import (
     changes_done,
     perform_application,
     plan_application,
+    send_commands,
     undo_lines,
     undo_sentence,
 )
@@ -42,10 +45,11 @@ from metlmon.placement.application_log import (
     log_application,
     undo_application,
 )
-from metlmon.placement.replanning import PlanState, must_replan
+from metlmon.placement.replanning import PlanState, must_replan, plan_state
 from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
-from metlmon.placement.types import WhatIf
+from metlmon.placement.types import Annex, WhatIf
 from metlmon.placement.what_if import answer_question, what_if_table
+from metlmon.pool.annex_types import AnnexAnswer
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
 from metlmon.snapshot.ledger import HOUR
@@ -56,6 +60,9 @@ from metlmon.text.spans import BOLD, line, text
 
 POLL_SECONDS: Final = 2.0
 """Interval at which ``--every`` looks for a reason to plan again."""
+
+ASK_SECONDS: Final = 60.0
+"""Interval at which it asks schedd and collectors for annexes."""
 
 TABLE: Final = ""
 """``--what-if`` without a question: the whole table."""
@@ -75,7 +82,7 @@ def advise(options: argparse.Namespace) -> int:
         return _undo(reader, options)
     if every is not None:
         return _repeat(reader, options, every)
-    advice = _make_advice(reader)
+    advice = make_advice(*_advice_input(reader, _annex_answer(reader)))
     what_if = _what_if(advice, options)
     if options.what_if not in (None, TABLE) and not options.json:
         _print_answer(advice, what_if[0])
@@ -85,6 +92,8 @@ def advise(options: argparse.Namespace) -> int:
     lines = submit_lines(advice.plan, session)
     if not options.json:
         _print_advice(advice, what_if, lines)
+    if options.apply == ApplyWay.PRINT and not options.json:
+        _print_commands(session, advice, options.dir)
     code, answered = _apply(session, advice, options) if acts else (Exit.OK, {})
     if options.json:
         _print_json(reader, advice, what_if, lines, **answered)
@@ -109,10 +118,18 @@ def _check_options(options: argparse.Namespace) -> float | None:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _make_advice(reader: DagdirReader) -> Advice:
+def _advice_input(
+    reader: DagdirReader, answer: AnnexAnswer | None
+) -> tuple[StatsInput, tuple[Annex, ...]]:
+    """What advice is made of; ``answer``: of schedd and collectors about annexes."""
     stats = input_with_trainings(reader)
-    answer = query_annexes(reader) if stats.status.live and reader.as_of is None else None
-    return make_advice(stats, make_annexes(stats, answer, time.time()).annexes)
+    return stats, make_annexes(stats, answer, time.time()).annexes
+
+
+def _annex_answer(reader: DagdirReader) -> AnnexAnswer | None:
+    """What schedd and collectors answer about annexes; None of an ensemble of the past."""
+    is_live = reader.snapshot_builder().status().live and reader.as_of is None
+    return query_annexes(reader) if is_live else None
 
 
 def _what_if(advice: Advice, options: argparse.Namespace) -> tuple[WhatIf, ...]:
@@ -235,17 +252,25 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
 def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> int:
     """Plan now and whenever there is a reason, until the ensemble has ended; a line for each."""
     command = command_name()
-    state: PlanState | None = None
-    planned_at = 0.0
+    before: PlanState | None = None
+    answer: AnnexAnswer | None = None
+    seen: object = None
+    planned_at = asked_at = -inf
     while True:
-        advice = _make_advice(reader)
-        why = must_replan(state, advice.state)
-        if why is None and time.monotonic() - planned_at >= every:
-            why = f"the plan is {duration(every)} old"
-        if why is not None:
-            state, planned_at = advice.state, time.monotonic()
-            _apply_again(reader, advice, options, command, why)
-        if has_ended(reader.snapshot_builder().status()):
+        status, now = reader.snapshot_builder().status(), time.monotonic()
+        news: object = (status.logs, status.dags, status.node_states)
+        if now - asked_at >= ASK_SECONDS:
+            answer, asked_at, seen = _annex_answer(reader), now, None
+        if news != seen or now - planned_at >= every:
+            stats, annexes = _advice_input(reader, answer)
+            state, seen = plan_state(stats, annexes), news
+            why = must_replan(before, state)
+            if why is None and now - planned_at >= every:
+                why = f"the plan is {duration(every)} old"
+            if why is not None:
+                before, planned_at = state, now
+                _apply_again(reader, make_advice(stats, annexes), options, command, why)
+        if has_ended(status):
             if not options.json:
                 print("the ensemble has ended", flush=True)
             return Exit.OK
@@ -345,6 +370,18 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     if advice.profiles:
         out.print()
         out.table(profile_columns({}), advice.profiles)
+
+
+def _print_commands(session: Session, advice: Advice, directory: str) -> None:
+    """The commands that send the runs where the plan has them, to be given by hand."""
+    client = PoolClient(session)
+    try:
+        application = plan_application(advice.plan, ApplyWay.SEND, session, client)
+    finally:
+        client.close()
+    commands = send_commands(application.changes, directory)
+    # Not wrapped, so that they can be copied.
+    print("", *(commands or [application_sentence(application)]), sep="\n")
 
 
 def _print_answer(advice: Advice, answer: WhatIf) -> None:
