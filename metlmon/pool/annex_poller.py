@@ -94,8 +94,8 @@ class AnnexPoller:
     def is_due(self) -> bool:
         """Whether to ask again.
 
-        As often as the queue while there are annexes; else every ten minutes, or when a job
-        targets one.
+        As often as the queue while there are annexes or the schedd does not answer; else every
+        ten minutes, or when a job targets an annex.
         """
         is_first_target = not self._answer.collectors and any(_annex_jobs(self._queue()))
         return self._now() >= self._next_query or is_first_target
@@ -148,7 +148,7 @@ class AnnexPoller:
                 for address in (addresses if names else ())
             )
             answer = replace(answer, collectors=asked, ads=self._all_ads(asked))
-            pause = QUERY_SECONDS if names else LONGEST_PAUSE
+            pause = QUERY_SECONDS if names or answer.error is not None else LONGEST_PAUSE
             self._next_query = self._now() + pause
             self._answer = answer
             return answer

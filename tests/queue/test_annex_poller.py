@@ -203,6 +203,14 @@ def test_the_rhythm_is_the_queues_with_annexes_and_slow_without(
     assert there.poller.is_due()
 
 
+def test_a_schedd_that_answers_again_is_asked_with_the_next_query_of_the_queue() -> None:
+    there = Annexes(queue_error="the schedd gave no answer in 40 s")
+    there.poller.query()
+    there.queue_error = None
+    there.now += QUERY_SECONDS
+    assert there.poller.is_due()
+
+
 def test_the_first_job_that_targets_an_annex_is_reason_to_ask() -> None:
     there = Annexes(AnnexQueue(pool_collector=POOL))
     there.poller.query()
