@@ -253,6 +253,9 @@ acts        | a     |   |   a: close      | Close the menu
 confirm     | y     |   | 12 y: do it     | Do exactly what is listed
 back        | esc n |   | 12 esc: cancel  | Touch nothing
 
+# advice: Advice
+acts        | a     |   | 8 a: apply     | Send, retarget, or undo; asks
+
 # applying: Before a plan is applied
 next_act    | tab   |   | 9 tab: other act | Send, retarget, or undo
 
@@ -388,7 +391,7 @@ DIRECT: Final = frozenset({"release", "stop_now"})
 """Acts with a key of their own; all others are behind the menu."""
 
 _CHANGING_SCOPES: Final = frozenset(
-    {"acting", "acts", "menu", "question", "applying"}
+    {"acting", "acts", "menu", "question", "advice", "applying"}
     | {"submit", "form", "typing", "preview", "launch"}
 )
 

@@ -83,7 +83,7 @@ class ShownAdvice(Struct, frozen=True, kw_only=True):
 class AdviceScreen(DocumentScreen):
     """The plan first, then what would change its end, then what is known of the pools."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("acting", "below")
+    SCOPES: ClassVar[tuple[str, ...]] = ("advice", "below")
 
     def __init__(self) -> None:
         super().__init__()

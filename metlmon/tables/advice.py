@@ -110,8 +110,7 @@ def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
     epochs = round(sum(sum(run.epochs) for run in plan.runs))
     unplaced = round(plan.epochs_unplaced)
     if not epochs and plan.runs:
-        text = f"no {item} has completed yet, so that nothing is known of any site"
-        return line(("No plan yet: ", BOLD), f"{text}.")
+        return line(("No plan yet: ", BOLD), f"no {item} has completed.")
     if not epochs and plan.runs_excluded:
         reasons = ", ".join(_reasons(plan))
         return line(("No plan: ", BOLD), plain(reasons, REASON_LIMIT))
