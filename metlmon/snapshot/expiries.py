@@ -49,6 +49,8 @@ ExecutionId: TypeAlias = tuple[JobId, datetime]
 """A job, and the start of one of its executions."""
 
 Executions: TypeAlias = tuple[ExecutionEntry, ...]
+EvictionGroups: TypeAlias = Mapping[Place, Sequence[Sequence[ExecutionEntry]]]
+"""By place: evictions within seconds, in order of time."""
 
 
 def execution_id(entry: ExecutionEntry) -> ExecutionId:
@@ -72,42 +74,41 @@ def may_be_expiry(entry: ExecutionEntry) -> bool:
     return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
 
 
-def find_expiries(
-    evicted: Iterable[ExecutionEntry],
-    executions_at: Callable[[Place], Iterable[ExecutionEntry]],
-    as_of: datetime | None,
-    ends: Mapping[str, Sequence[datetime]],
-) -> dict[ExecutionId, str]:
-    """The causes of the executions that ended because their annex expired.
-
-    ``evicted``: all for which :func:`may_be_expiry`. ``ends``: known ends of annexes, by name in
-    lower case.
-    """
+def eviction_groups(evicted: Iterable[ExecutionEntry]) -> EvictionGroups:
+    """Evictions within seconds at one place, where there are enough for an expiry."""
     by_place: defaultdict[Place, list[ExecutionEntry]] = defaultdict(list)
     for entry in evicted:
         by_place[place_of(entry)].append(entry)
-    found: dict[ExecutionId, str] = {}
-    moments = sorted(_end(entry) for entries in by_place.values() for entry in entries)
+    groups = {}
     for place, entries in by_place.items():
-        _, annex = place
-        certain = [
-            entry for entry in entries if _is_at(entry, ends.get((annex or "").casefold(), ()))
-        ]
-        found.update(dict.fromkeys(map(execution_id, certain), ANNEX_EXPIRED))
-        minimum = MIN_IN_ANNEX if annex is not None else MIN_AT_SITE
-        groups = [group for group in _groups(entries) if len(group) >= minimum]
-        there = list(executions_at(place)) if groups and place != (None, None) else []
-        for group in groups if there else ():
+        minimum = MIN_AT_SITE if place[1] is None else MIN_IN_ANNEX
+        enough = [group for group in _groups(entries) if len(group) >= minimum]
+        if enough and place != (None, None):
+            groups[place] = enough
+    return groups
+
+
+def infer_expiries(
+    groups: EvictionGroups,
+    evicted: Sequence[ExecutionEntry],
+    executions_at: Callable[[Place], Iterable[ExecutionEntry]],
+    as_of: datetime | None,
+) -> Iterator[ExecutionId]:
+    """The executions that probably ended because their annex expired.
+
+    ``evicted``: all for which :func:`may_be_expiry`; ``groups``: of these.
+    """
+    for place, of_place in groups.items():
+        there = list(executions_at(place))
+        for group in of_place:
             first, last = _end(group[0]), _end(group[-1])
-            if annex is None:
-                elsewhere = sum(first - TOGETHER <= end <= last + TOGETHER for end in moments)
+            if place[1] is None:
+                near = sum(first - TOGETHER <= _end(each) <= last + TOGETHER for each in evicted)
                 undecided = as_of is None or as_of < last + QUIET
-                if elsewhere > len(group) or undecided:
+                if near > len(group) or undecided:
                     continue
             if not any(_goes_on(entry, first, last) for entry in there):
-                for entry in group:
-                    found.setdefault(execution_id(entry), ANNEX_EXPIRED_INFERRED)
-    return found
+                yield from map(execution_id, group)
 
 
 def _end(entry: ExecutionEntry) -> datetime:
@@ -148,6 +149,7 @@ class ExpiryIndex:
         self.ends = ends
         self._evicted: dict[JobKey, dict[ExecutionId, ExecutionEntry]] = {}
         self._found: dict[ExecutionId, str] = {}
+        self._groups: EvictionGroups = {}
         self._outdated = False
         self._decided_at: datetime | None = None
 
@@ -162,24 +164,25 @@ class ExpiryIndex:
                 changed = self._outdated = True
         return changed
 
-    def add(
-        self, key: JobKey, executions: Executions, before: Executions | None
-    ) -> tuple[ExecutionEntry, ...]:
+    def add(self, key: JobKey, executions: Executions, before: Executions | None) -> Executions:
         """The executions of a job, with the causes of expiries found so far.
 
         ``before``: those that it had.
         """
-        if before is None or [e.end for e in before] != [e.end for e in executions]:
-            self._outdated = True
-        if not any(map(may_be_expiry, executions)):
-            self._evicted.pop(key, None)
-            return executions
         known = self._evicted.get(key, {})
-        evicted = self._evicted[key] = {
+        evicted = {
             execution_id(e): known.get(execution_id(e), e) if is_expiry(e.cause) else e
             for e in executions
             if may_be_expiry(e)
         }
+        if evicted.keys() != known.keys():
+            self._outdated = True
+        elif before is None or [e.end for e in before] != [e.end for e in executions]:
+            self._outdated |= any(map(self._concerns_group, executions))
+        if not evicted:
+            self._evicted.pop(key, None)
+            return executions
+        self._evicted[key] = evicted
         return tuple(
             [
                 replace(e, cause=self._found.get(name, evicted[name].cause))
@@ -187,6 +190,14 @@ class ExpiryIndex:
                 else e
                 for e in executions
             ]
+        )
+
+    def _concerns_group(self, entry: ExecutionEntry) -> bool:
+        """Does an execution go on after evictions at its place, or start soon after them?"""
+        return any(
+            entry.start <= _end(group[-1]) + QUIET
+            and (entry.end is None or entry.end >= _end(group[0]))
+            for group in self._groups.get(place_of(entry), ())
         )
 
     def discard(self, key: JobKey) -> None:
@@ -198,22 +209,25 @@ class ExpiryIndex:
         self, executions: Callable[[], Iterable[ExecutionEntry]], as_of: datetime | None
     ) -> list[JobKey]:
         """Look for expiries among all ``executions``; the jobs of those whose cause changes."""
-        waits = self._decided_at is not None and as_of is not None and as_of >= self._decided_at
-        if not (self._outdated or waits):
+        is_quiet = self._decided_at is not None and as_of is not None and as_of >= self._decided_at
+        if not (self._outdated or is_quiet):
             return []
         self._outdated = False
         evicted = [entry for entries in self._evicted.values() for entry in entries.values()]
         newest = max(map(_end, evicted), default=None)
-        undecided = newest is not None and as_of is not None and as_of < newest + QUIET
+        undecided = newest is not None and (as_of is None or as_of < newest + QUIET)
         self._decided_at = newest + QUIET if newest is not None and undecided else None
 
         def executions_at(place: Place) -> Iterator[ExecutionEntry]:
             return (e for e in executions() if place_of(e) == place and not e.dagman)
 
-        found = find_expiries(evicted, executions_at, as_of, self.ends)
+        self._groups = eviction_groups(evicted)
+        inferred = infer_expiries(self._groups, evicted, executions_at, as_of)
+        found = dict.fromkeys(inferred, ANNEX_EXPIRED_INFERRED)
+        for entry in evicted if self.ends else ():
+            if _is_at(entry, self.ends.get((entry.annex or "").casefold(), ())):
+                found[execution_id(entry)] = ANNEX_EXPIRED
         before, self._found = self._found, found
-        if before == found:
-            return []
         return [
             key
             for key, entries in self._evicted.items()

@@ -6,7 +6,7 @@ import pytest
 
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.stats.causes import causes_of
-from tests.support.event_logs import Log, moment, read_ensemble
+from tests.support.event_logs import Log, moment, read_ensemble, read_logs
 
 SHUTDOWN = "Unspecified job interruption"
 DAG = "".join(f"JOB run{n}-train_epoch0 t.sub\n" for n in range(4))
@@ -119,3 +119,23 @@ def test_ends_outlive_dag_files_that_are_read_again() -> None:
     reading.aggregates.entries.expiries.add_ends({"a1": [moment("12:00:00").timestamp()]}, None)
     reading.ensemble.all_changed = True
     assert [e.cause for e in reading.painter().ledger().executions] == [ANNEX_EXPIRED]
+
+
+def test_a_job_that_starts_soon_takes_an_expiry_back() -> None:
+    reading = read_ensemble(DAG, evicted(started("a1", jobs=2), 77, 78))
+    before = [e.cause for e in reading.painter().ledger().executions]
+    assert before == [ANNEX_EXPIRED_INFERRED] * 2
+    again = Log("more.log").execute(77, at="12:04:00", site="Delta-GPU", annex="a1")
+    read_logs(reading.ensemble, [again])
+    after = reading.painter()
+    assert [e.cause for e in after.ledger().executions if e.cause] == [SHUTDOWN] * 2
+    assert [row.cause for row in after.status().causes] == [SHUTDOWN]
+
+
+def test_a_job_that_starts_later_does_not() -> None:
+    reading = read_ensemble(DAG, evicted(started("a1", jobs=2), 77, 78))
+    assert reading.painter().status().causes[0].cause == ANNEX_EXPIRED_INFERRED
+    again = Log("more.log").execute(77, at="13:04:00", site="Delta-GPU", annex="a1")
+    read_logs(reading.ensemble, [again])
+    (row,) = reading.painter().status().causes
+    assert (row.cause, row.executions) == (ANNEX_EXPIRED_INFERRED, 2)
