@@ -55,7 +55,7 @@ slots are scarce, and no other run is free to go there."""
 ROOM: Final = 2.0
 """Free slots of a pool, were an epoch of each run under way, from which on runs do not wait."""
 
-NO_DELAY: Final = 1e-4
+NO_DELAY: Final = 1e-2
 """Share of an epoch's hours: an epoch that delays the end by less is free to go there."""
 
 
