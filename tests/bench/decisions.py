@@ -154,7 +154,7 @@ def outcomes(replayed: Iterable[ReplayedDecision]) -> dict[str, AdviceOutcome]:
 
 def print_table(directories: Iterable[Path]) -> None:
     print(
-        f"{'ensemble':<14} {'advice':<12} {'executions':>11} {'lost':>5} {'avoided':>13} "
+        f"{'ensemble':<14} {'advice':<12} {'executions':>11} {'lost':>5} {'avoided':>15} "
         f"{'epochs':>7} {'GPU-h there':>12} {'elsewhere':>10}"
     )
     for directory in directories:
@@ -167,8 +167,8 @@ def print_table(directories: Iterable[Path]) -> None:
         for kind, outcome in outcomes(replayed).items():
             print(
                 f"{directory.name:<14} {kind:<12} {outcome.executions:>4} of {len(entries):>3} "
-                f"{outcome.lost:>5} {outcome.avoided:>6.2f}/{lost:<6.1f} {outcome.epochs:>7} "
-                f"{outcome.cost:>12.2f} {outcome.elsewhere:>10.2f}",
+                f"{outcome.lost:>5} {outcome.avoided:>7.3g}/{lost:<7.3g} {outcome.epochs:>7} "
+                f"{outcome.cost:>12.3g} {outcome.elsewhere:>10.3g}",
                 flush=True,
             )
     print("avoided: GPU-hours lost there, of all that places lost")
