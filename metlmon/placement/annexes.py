@@ -285,7 +285,7 @@ class _AnnexBuilder:
             requested=self._local(request.submitted_at) if request is not None else None,
             first_start=min((life.first_start for life in lives), default=None),
             last_start=max((life.last_start for life in lives), default=None),
-            expiries=tuple(sorted(time for life in lives for time in life.expiries)),
+            expiries=tuple(self._expiries(request, lives)),
         )
         row = self._with_commands(self._with_balance(row, request), request, ads)
         if row.state not in _UP:
@@ -338,6 +338,21 @@ class _AnnexBuilder:
             command=annex_command(shape, generation, names) or "",
             site_command=there or "",
         )
+
+    def _expiries(
+        self, request: AnnexRequest | None, lives: Iterable[SiteLife]
+    ) -> Iterator[datetime]:
+        """When it expired: of several requests of one name, after this one and before the next."""
+        begin = None if request is None else self._local(request.submitted_at)
+        others = (
+            self._local(other.submitted_at)
+            for other in self._answer.requests
+            if request is not None and _is_same(other.name, request.name)
+        )
+        end = min((at for at in others if at and begin and at > begin), default=datetime.max)
+        for time in sorted(time for life in lives for time in life.expiries):
+            if (begin or datetime.min) <= time < end:
+                yield time
 
     @staticmethod
     def _started(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:

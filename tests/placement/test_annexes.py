@@ -336,6 +336,28 @@ def test_sites_and_likely_expiries_from_logs_alone() -> None:
     assert (row.nodes, row.gpus, row.alive_until, row.jobs_idle) == (None, None, None, None)
 
 
+def test_an_expiry_belongs_to_one_of_two_requests_of_a_name() -> None:
+    expired = [NOON - timedelta(hours=hours) for hours in (4, 1)]
+    executions = tuple(
+        replace(
+            e, end=end, outcome=Outcome.EVICTED, cause=ANNEX_EXPIRED_INFERRED, annex="gpu-annex"
+        )
+        for e, end in zip(
+            basis({"run0": Past([HOUR] * 2)}).ledger.executions, expired, strict=False
+        )
+    )
+    stats = basis({})
+    stats = replace(stats, ledger=replace(stats.ledger, executions=executions))
+    requests = (
+        request(started_at=NOW - 5 * HOUR, submitted_at=NOW - 6 * HOUR),
+        request(number=2, started_at=NOW - 2 * HOUR, submitted_at=NOW - 3 * HOUR),
+    )
+    rows = {
+        row.request_id: row.expiries for row in report(answer(requests=requests), stats).annexes
+    }
+    assert rows == {"gpu-annex-1": (expired[0],), "gpu-annex-2": (expired[1],)}
+
+
 def test_a_site_without_an_expiry_is_no_annex() -> None:
     found = make_annexes(basis({"run0": Past([HOUR] * 2)}))
     assert found.annexes == ()
