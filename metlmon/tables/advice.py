@@ -13,7 +13,7 @@ from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.tables.layout import Column, text_column
 from metlmon.text.formatting import count, duration, hours, number, plain
-from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, Line, line
+from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
@@ -90,7 +90,7 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
             return line(("no change", DIM))
         later = seconds > 0
         text = f"{duration(abs(seconds))} {'later' if later else 'sooner'}"
-        return line((text, ALARM if later else GOOD))
+        return line((text, PLAIN if later else GOOD))
 
     return [
         text_column("question", "WHAT IF", lambda row: plain(row.question, 60), minimum=12),
@@ -110,7 +110,7 @@ def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
     epochs = round(sum(sum(run.epochs) for run in plan.runs))
     unplaced = round(plan.epochs_unplaced)
     if not epochs and plan.runs:
-        return line(("No plan yet: ", BOLD), f"no {item} has completed.")
+        return line(("No plan yet: ", BOLD), f"no {item} has completed yet.")
     if not epochs and plan.runs_excluded:
         reasons = ", ".join(_reasons(plan))
         return line(("No plan: ", BOLD), plain(reasons, REASON_LIMIT))

@@ -109,7 +109,7 @@ async def test_what_is_missing_is_said(tmp_path: Path) -> None:
     dagdir = advised(tmp_path / "e")
     dagdir.write("metl.log", Log().submit(1, "run0-train_epoch0").execute(1, site=FAST).data)
     async with advice_of(dagdir) as seen:
-        assert "No plan yet: no epoch has completed." in seen.lines[0]
+        assert "No plan yet: no epoch has completed yet." in seen.lines[0]
     dagdir.write("ens.dag.rescue001", "".join(f"DONE {node}\n" for node in nodes()))
     dagdir.write("metl.log", b"")
     async with advice_of(dagdir) as seen:

@@ -183,7 +183,7 @@ def test_a_site_that_the_collector_does_not_know(
         assert unknown in err
         assert not file(dagdir, "target").exists()
     # Who is asked may say yes: sites come and go.
-    monkeypatch.setattr(act, "_confirmed", lambda: True)
+    monkeypatch.setattr(act, "confirmed", lambda: True)
     code, _, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "Expnse-GPU")
     assert code == Exit.OK
     assert f"warning: {unknown}" in err
