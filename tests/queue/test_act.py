@@ -89,7 +89,7 @@ def test_only_yes_is_a_yes(
     answer: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "metlmon.cli.commands.act._confirmed", lambda: answer.strip() in ("y", "yes")
+        "metlmon.cli.commands.act.confirmed", lambda: answer.strip() in ("y", "yes")
     )
     code, _, err = spoken(capsys, "act", "hold", dagdir.path, "all")
     assert code == Exit.REFUSED
