@@ -193,7 +193,11 @@ class Policy:
         return simulation.up()
 
     def plan(self, simulation: Simulation) -> None:
-        """Called after each event, before jobs are matched; may change what idle jobs allow."""
+        """Called after each event; may change where idle jobs may go.
+
+        A job is submitted by DAGMan as soon as its run's epoch ends, and matched before this: where
+        it may go was decided earlier.
+        """
 
 
 class Simulation:
@@ -231,9 +235,11 @@ class Simulation:
         for pool in self.pools:
             if pool.ends is not None:
                 heapq.heappush(self._events, (pool.ends, next(self._numbers), None, False))
+        self.policy.plan(self)
         for run in self.runs:
             self._submit(run)
         while any(run.epochs_left for run in self.runs):
+            self._match()
             self.policy.plan(self)
             self._match()
             self.now, _, run, finished = heapq.heappop(self._events)
