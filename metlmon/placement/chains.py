@@ -25,6 +25,7 @@ from math import floor
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.placement.plan_reasons import plan_reason, unused_reason
 from metlmon.placement.pool_names import pool_names
@@ -172,8 +173,15 @@ class _Program:
         shares: list[list[PoolShare]] = [[] for _ in self.classes]
         columns = zip(self.cells, optimum.values[1:], optimum.reduced_costs[1:], strict=True)
         for (c, supply), value, delay in columns:
-            saved = optimum.duals[self.chain_rows[c]] * supply.wait
-            shares[c].append(PoolShare(supply, value if value > FEW else 0.0, delay - saved))
+            per_hour = optimum.duals[self.chain_rows[c]]
+            shares[c].append(
+                PoolShare(
+                    supply=supply,
+                    epochs=value if value > FEW else 0.0,
+                    delay=delay - per_hour * supply.wait,
+                    delay_per_hour=per_hour,
+                )
+            )
         return self.latest - optimum.values[0], shares
 
     def _add_class(self, c: int, run_class: RunClass) -> None:
@@ -226,7 +234,9 @@ def _open_shares(
     have to wait there, any other where a start at once delays nothing.
 
     The end stays if the epoch takes no slot that another run needs (``delay``), and the epochs
-    after it, at the pools of the plan, end in time. No epoch goes to an annex that ends before it.
+    after it, at the pools of the plan, end in time; or if it costs the end no more than the mean
+    wait for a slot of the plan's pools, were they full. No epoch goes to an annex that ends before
+    it.
     """
     planned = [share for share in shares if share.epochs]
     if not planned:
@@ -240,16 +250,18 @@ def _open_shares(
         share.epochs for share in planned
     )
     latest_end = end - (demand.epochs_left - 1) * mean
-    return [
-        share
-        for share in fitting
-        if share.epochs
-        or (
-            not share.supply.doubtful
-            and share.delay <= NO_DELAY * share.supply.hours
-            and demand.ready_in + share.supply.hours - share.supply.wait <= latest_end
-        )
-    ]
+    # All slots of the planned pools together: one of them is freed that often.
+    slot_wait = 1 / sum(share.supply.slots / share.supply.occupancy for share in planned)
+
+    def is_open(share: PoolShare) -> bool:
+        if share.epochs or share.supply.doubtful:
+            return share.epochs > 0
+        hours = share.supply.hours - share.supply.wait
+        if share.delay <= NO_DELAY * share.supply.hours and demand.ready_in + hours <= latest_end:
+            return True
+        return hours <= mean + slot_wait and share.delay <= share.delay_per_hour * slot_wait
+
+    return [share for share in fitting if is_open(share)]
 
 
 def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
@@ -280,7 +292,7 @@ def _plan(
         part = demand.epochs_left / classes[c].epochs
         placements[demand.run] = sorted(
             (
-                PoolShare(share.supply, share.epochs * part, share.delay)
+                replace(share, epochs=share.epochs * part)
                 for share in _open_shares(demand, shares[c], end, free_slots)
             ),
             key=lambda share: (not share.epochs, share.supply.hours),

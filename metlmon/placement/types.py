@@ -58,12 +58,14 @@ class PoolShare(Struct, frozen=True):
     """What a plan does at one pool: ``epochs``, of a run or a class of runs.
 
     ``delay``: hours by which each further epoch that starts there at once would delay the end;
-    negative where that is better than to wait.
+    negative where that is better than to wait. ``delay_per_hour``: by which each hour that a run
+    waits would delay it.
     """
 
     supply: PoolSupply
     epochs: float
     delay: float
+    delay_per_hour: float
 
 
 class RunPlacement(Struct, frozen=True, kw_only=True):
