@@ -36,9 +36,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import numpy
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
+from metlmon.placement import elastic  # noqa: E402
 from metlmon.placement.elastic import ElasticRun, allocate_nodes  # noqa: E402
 from metlmon.placement.elastic_profile import (  # noqa: E402
     ThroughputSample,
@@ -116,8 +119,6 @@ SETTINGS: Final = (
 
 def recorded_windows(nodes: int, starts: Sequence[float]) -> list[Window]:
     """Windows of the recorded trace, of its first ``nodes`` nodes."""
-    import numpy
-
     with numpy.load(TRACE / "summit-first-half.npz") as trace:
         times, idle = trace["t"], trace["v"][:, :nodes].astype(bool)
     windows = []
@@ -377,6 +378,16 @@ def new_policy(name: str, setting: Setting, load: Workload, seed: int) -> Policy
     return Fixed(horizon, curves[name])
 
 
+def best_totals(before: list[float], values: list[float], minimum: int) -> list[float]:
+    """The same sums as ``elastic._best_totals``, several times as fast with numpy."""
+    totals = numpy.asarray(before)
+    best = totals + values[0]
+    for count in range(minimum, min(len(values), len(before))):
+        later = best[count:]
+        numpy.maximum(later, totals[: len(before) - count] + values[count], out=later)
+    return best.tolist()
+
+
 # --- the table -------------------------------------------------------------------------------
 
 
@@ -459,6 +470,7 @@ def main(arguments: Sequence[str]) -> None:
     if "--speed" in arguments:
         print_speed()
         return
+    elastic._best_totals = best_totals
     wanted = [each for each in arguments if not each.startswith("--")]
     settings = [each for each in SETTINGS if not wanted or any(w in each.name for w in wanted)]
     print_table(settings, "--develop" in arguments)

@@ -1,13 +1,16 @@
 """The simulator behind ``tests/bench/elastic.py``: its books, and each policy on a small window."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
 
+from metlmon.placement.elastic import _best_totals
 from tests.bench.elastic import (
     POLICIES,
     SETTINGS,
     EqualShare,
+    best_totals,
     generated_window,
     new_policy,
     scaling_curves,
@@ -64,6 +67,15 @@ def test_finished_trainings_make_room_for_others():
     # Each takes 100 s and a pause of 17 to 19 s.
     assert replay.finished == 8
     assert 800 < replay.work < 900
+
+
+def test_sums_in_numpy_are_the_same():
+    rng = random.Random(3)
+    for _ in range(50):
+        before = [rng.random() for _ in range(rng.randint(1, 40))]
+        values = [rng.random() for _ in range(rng.randint(1, len(before)))]
+        minimum = rng.randint(1, 9)
+        assert best_totals(before, values, minimum) == _best_totals(before, values, minimum)
 
 
 def test_equal_shares_differ_by_one_node():
