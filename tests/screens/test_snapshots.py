@@ -18,6 +18,7 @@ WAYS = {
     "run": ("down", "enter"),
     "job": ("down", "enter", "enter"),
     "health": ("2",),
+    "annexes": ("3", "3"),
     "inputs": ("exclamation_mark",),
     "help": ("question_mark",),
     "palette": ("colon",),
