@@ -29,6 +29,8 @@ ON_A_DAGDIR = (
         ["health", "{path}"],
         ["compare", "run0", "run1", "{path}"],
         ["estimate", "{path}"],
+        ["advise", "{path}"],
+        ["annexes", "{path}"],
         ["report", "{path}"],
         ["export", "{path}"],
         ["check", "{path}"],
