@@ -254,8 +254,8 @@ def _open_shares(
     slot_wait = 1 / sum(share.supply.slots / share.supply.occupancy for share in planned)
 
     def is_open(share: PoolShare) -> bool:
-        if share.epochs or share.supply.doubtful:
-            return share.epochs > 0
+        if share.epochs:
+            return True
         hours = share.supply.hours - share.supply.wait
         if share.delay <= NO_DELAY * share.supply.hours and demand.ready_in + hours <= latest_end:
             return True

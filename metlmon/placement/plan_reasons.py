@@ -83,8 +83,6 @@ def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply]) -> str:
     per_epoch = f"{duration(supply.hours * HOUR)} per epoch"
     if supply.slots <= 0:
         return "no slot is known there"
-    if supply.doubtful:
-        return "it has lost all executions that ended so far"
     if supply.hours_left is not None and supply.hours_left < supply.hours:
         return f"ends in {duration(max(0.0, supply.hours_left) * HOUR)}, {per_epoch}"
     if used and supply.hours > max(each.hours for each in used):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from metlmon.placement.types import Annex, AnnexState, PoolSupply
 from metlmon.snapshot.ledger import HOUR, Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import count, plain
 
 MOST_LOSS: Final = 0.95
 """Limit of the chance that an execution is lost: a pool never has more than 19 repeats."""
@@ -75,11 +75,11 @@ def find_supplies(
             excluded.append((pool, "no epoch has completed anywhere yet"))
             continue
         supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
-        if not profile.excluded:
+        if not profile.excluded and not profile.doubtful:
             usable.append(supply)
             continue
         avoided.append(supply)
-        excluded.append((pool, profile.excluded))
+        excluded.append((pool, profile.excluded or _doubt(profile)))
         if profile.probe_at is not None and _is_reached(profile.probe_at, ledger):
             probes.add(pool)
     return Supplies(
@@ -90,6 +90,11 @@ def find_supplies(
         profiles=known,
         inferred=not slots and all(annex.inferred for annex in annexes),
     )
+
+
+def _doubt(profile: PoolProfile) -> str:
+    lost = count(profile.loss.samples, "execution")
+    return f"it has lost all {lost} that ended there; one epoch at a time tries it"
 
 
 def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
@@ -114,7 +119,6 @@ def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = N
         hours_left=hours_left,
         loss=loss,
         wait=wait,
-        doubtful=not profile.epochs and profile.loss.samples > 0,
     )
 
 

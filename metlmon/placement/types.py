@@ -30,8 +30,7 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
     ``hours``: from ready to done, with wait, transfers and repeats after losses; ``occupancy``:
     slot-hours that it takes; ``gpu_hours``: GPU-hours. ``slots``: at once. ``hours_left``: until
     the annex expires, None without an end. ``loss``: probability that an execution is lost.
-    ``wait``: the hours of ``hours`` that a job is idle before its first start. ``doubtful``: it has
-    lost executions and completed no epoch, so that runs with other pools need not try it.
+    ``wait``: the hours of ``hours`` that a job is idle before its first start.
     """
 
     pool: ResourcePool
@@ -42,7 +41,6 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
     hours_left: float | None = None
     loss: float = 0.0
     wait: float = 0.0
-    doubtful: bool = False
 
 
 class Allocation(Struct, frozen=True, kw_only=True):

@@ -95,6 +95,8 @@ class PoolProfile(Struct, frozen=True, kw_only=True):
     ``starts``, ``epochs``, ``running``: executions, completed epochs, executions that go on.
     ``slots``: how many may run at once, the most seen. ``excluded``: why no epoch should go there,
     empty if one may; ``probe_at``: from when on one epoch should try again, None while one does.
+    ``doubtful``: it has completed no epoch and lost some: one epoch at a time should try it, from
+    ``probe_at`` on, until it has or is excluded.
     """
 
     pool: ResourcePool
@@ -110,6 +112,7 @@ class PoolProfile(Struct, frozen=True, kw_only=True):
     slots: int
     excluded: str = ""
     probe_at: datetime | None = None
+    doubtful: bool = False
 
 
 class FigurePrior(Struct, frozen=True):
@@ -148,6 +151,9 @@ Z_80: Final = 1.2816
 
 TOGETHER: Final = timedelta(minutes=5)
 """Evictions of executions that ran together, within that time, are one event."""
+
+DOUBTFUL_LOSSES: Final = 2
+"""Losses from which on a pool that has completed no epoch is doubtful; one happens anywhere."""
 
 PROBE_EPOCHS: Final = 4.0
 """Hours until a black hole is tried again, in epochs; doubled by each further loss, twice."""
@@ -200,6 +206,7 @@ def learn_profiles(
             slots=history.slots(),
             excluded=excluded,
             probe_at=probe_at,
+            doubtful=not excluded and exclusions.is_doubtful(pool),
         )
     return profiles
 
@@ -447,7 +454,10 @@ class _Exclusions:
         }
 
     def of(self, pool: ResourcePool, hours: ProfileFigure | None) -> tuple[str, datetime | None]:
-        """Why a pool is excluded, and when it is to be tried again; empty and None if it is not."""
+        """Why a pool is excluded, and when it, or a doubtful one, is to be tried again.
+
+        Empty and None if it is not excluded, or not to be tried apart from others.
+        """
         history = self._histories[pool]
         of_site = self._sites[pool.site, pool.annex]
         reason = self._reason(
@@ -457,10 +467,10 @@ class _Exclusions:
         if not reason:
             row = _losses_in_row(history.executions)
             reason = self._reason(row, lambda other: other == pool)
-        if not reason or row.until is None:
+        if row.until is None or not (reason or self.is_doubtful(pool)):
             return "", None
         epoch = hours.value if hours is not None else history.lost_hours / max(1, history.lost)
-        doublings = min(MAX_DOUBLINGS, row.events - MIN_LOSSES)
+        doublings = min(MAX_DOUBLINGS, row.events - (MIN_LOSSES if reason else DOUBTFUL_LOSSES))
         is_tried = any(
             each.finished is None
             and not each.stopped
@@ -469,12 +479,18 @@ class _Exclusions:
         )
         if is_tried:
             return reason, None
-        seconds = round(PROBE_EPOCHS * epoch * HOUR * 2**doublings)
+        epochs = PROBE_EPOCHS if reason else 1.0
+        seconds = round(epochs * epoch * HOUR * 2**doublings)
         try:
             return reason, row.until + timedelta(seconds=seconds)
         except OverflowError:
             # The stamps of a damaged log may be those of the last year that there is.
             return reason, datetime.max
+
+    def is_doubtful(self, pool: ResourcePool) -> bool:
+        """Whether a pool has lost all it took, and too few to be a black hole."""
+        history = self._histories[pool]
+        return not history.good and _losses_in_row(history.executions).events >= DOUBTFUL_LOSSES
 
     def _reason(self, row: _Losses, is_same: Callable[[ResourcePool], bool]) -> str:
         """Why the losses make a black hole of a place; empty if they do not."""

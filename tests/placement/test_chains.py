@@ -206,16 +206,6 @@ def test_a_start_at_once_may_be_better_than_a_wait_for_the_planned_pool() -> Non
     assert run.reason == "delta: 1d01h per epoch; expanse would delay nothing"
 
 
-@pytest.mark.parametrize("doubtful", [False, True])
-def test_a_run_need_not_try_a_pool_that_has_completed_nothing(doubtful: bool) -> None:
-    waits = {"wait": 20.0, "occupancy": 5.0}
-    pools = [supply(DELTA, 25.0, 4, **waits), supply(EXPANSE, 30.0, 4, doubtful=doubtful, **waits)]
-    plan = solve_chains(runs(8), pools)
-    assert plan.runs[0].pools == ((DELTA,) if doubtful else (DELTA, EXPANSE))
-    lost = (EXPANSE, "it has lost all executions that ended so far")
-    assert (lost in plan.excluded) is doubtful
-
-
 def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
     free, bound = runs(3)[0], RunDemand(run="bound", epochs_left=3, pools=frozenset([EXPANSE]))
     plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])

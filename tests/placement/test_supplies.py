@@ -104,6 +104,18 @@ def test_a_pool_that_only_a_collector_knows_has_the_profile_of_its_gpu_model() -
     assert (supply.pool, supply.hours, supply.slots) == (new, 7.0, 6)
 
 
+def test_a_doubtful_pool_is_tried_by_one_epoch_at_a_time() -> None:
+    doubtful = replace(profile(EXPANSE, 2.0), epochs=0, doubtful=True, probe_at=NOON)
+    supplies = find_supplies(by_pool([profile(DELTA, 3.0), doubtful]), NOW)
+    assert [supply.pool for supply in supplies.usable] == [DELTA]
+    assert supplies.probes == {EXPANSE}
+    ((pool, why),) = supplies.excluded
+    assert (pool, why) == (
+        EXPANSE,
+        "it has lost all 20 executions that ended there; one epoch at a time tries it",
+    )
+
+
 def test_an_excluded_pool_is_avoided_and_tried_again_when_its_time_comes() -> None:
     hole = profile(EXPANSE, 2.0, loss=0.9, excluded="none of 9 epochs completed")
     soon = replace(hole, probe_at=NOON + timedelta(minutes=1))

@@ -226,6 +226,18 @@ def test_what_users_remove_says_nothing_of_the_pool() -> None:
     assert profile.loss.samples == 0
 
 
+def test_a_pool_that_has_lost_all_it_took_is_doubtful_until_an_epoch_completes() -> None:
+    one, two = (executions(DELTA, *[0.5] * count, finished=False) for count in (1, 2))
+    assert not learned(GOOD_ELSEWHERE, one)[DELTA].doubtful
+    profile = learned(GOOD_ELSEWHERE, two)[DELTA]
+    assert (profile.doubtful, profile.excluded) == (True, "")
+    assert profile.hours is not None
+    assert profile.probe_at is not None
+    waited = (profile.probe_at - at(1.0)) / timedelta(hours=1)
+    assert waited == pytest.approx(profile.hours.value, abs=0.001)
+    assert not learned(GOOD_ELSEWHERE, two, executions(DELTA, 2.0, first=2.0))[DELTA].doubtful
+
+
 def test_evictions_of_executions_that_ran_together_are_one_event() -> None:
     together = [
         Observation(
