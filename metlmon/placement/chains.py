@@ -251,7 +251,7 @@ def _open_shares(
     )
     latest_end = end - (demand.epochs_left - 1) * mean
     # All slots of the planned pools together: one of them is freed that often.
-    slot_wait = 1 / sum(share.supply.slots / share.supply.occupancy for share in planned)
+    slot_wait = 1 / sum(share.supply.slots / max(share.supply.occupancy, FEW) for share in planned)
 
     def is_open(share: PoolShare) -> bool:
         if share.epochs:
