@@ -137,7 +137,12 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
     if not rows or not any(row.epochs for row in rows):
         lines = how_to((text(advice_table.plan_sentence(plan)), WHAT_IT_IS), room)
     else:
-        lines = render_table(advice_table.plan_columns(), rows, room)
+        lines = [
+            part
+            for each in advice_table.remark_lines(plan)
+            for part in wrap(text(each), room - 2, DIM, indent=1)
+        ]
+        lines += [(), *render_table(advice_table.plan_columns(), rows, room)]
         lines += [
             wrapped
             for each in advice.elastic

@@ -35,6 +35,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     """All that a plan depends on, at ``as_of``.
 
     ``runs_excluded``: keys of runs that have epochs left but do not continue, with the reason.
+    ``estimate_hours``: as of a plan.
     """
 
     as_of: datetime | None
@@ -42,6 +43,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     supplies: Supplies
     allocations: tuple[Allocation, ...]
     runs_excluded: tuple[tuple[str, str], ...]
+    estimate_hours: float | None = None
 
     def names(self) -> Mapping[ResourcePool, str]:
         """The names of all pools, as short as tells them apart."""
@@ -78,6 +80,7 @@ def plan_input(
         if entry.training and entry.outcome is Outcome.IN_FLIGHT
     }
     models = _pinned_models(stats_input)
+    remaining = forecast.remaining
     return PlanInput(
         as_of=ledger.as_of,
         demands=tuple(
@@ -89,6 +92,7 @@ def plan_input(
             balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
         ),
         runs_excluded=tuple(missing.items()),
+        estimate_hours=None if remaining is None else remaining.median / HOUR,
     )
 
 
@@ -112,6 +116,7 @@ def plan_of(values: PlanInput) -> PlacementPlan:
         inferred=supplies.inferred,
         excluded=(*plan.excluded, *supplies.excluded),
         runs_excluded=values.runs_excluded,
+        estimate_hours=values.estimate_hours,
         remarks=tuple(_allocation_remarks(values)),
     )
     return _with_probes(plan, values)

@@ -87,7 +87,8 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     get no epoch, with the reason. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs
     for which annexes and balances do not suffice; the others are planned. ``runs_excluded``: keys
     of runs that have epochs left but do not continue, with the reason. ``remarks``: what a user
-    should check, such as a site of an allocation where nothing ran.
+    should check, such as a site of an allocation where nothing ran. ``estimate_hours``: until the
+    last run is done by the estimates, which know no plan (:mod:`metlmon.stats.estimates`).
     """
 
     as_of: datetime | None
@@ -99,6 +100,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     epochs_unplaced: float = 0.0
     runs_excluded: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
+    estimate_hours: float | None = None
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

@@ -124,6 +124,19 @@ def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
     return line(("Plan: ", BOLD), "; ".join(parts))
 
 
+def remark_lines(plan: PlacementPlan) -> list[Line]:
+    """What hours of a plan are, beside those of the estimate; and what a user should check."""
+    remarks = list(plan.remarks)
+    if plan.estimate_hours is not None and plan.hours:
+        estimate = hours_text(plan.estimate_hours)
+        remarks.insert(
+            0,
+            "Hours are means of each pool, with all waits and losses so far; by the estimate, "
+            f"which takes the usual epochs of each run, the last one ends in {estimate}.",
+        )
+    return [line((plain(remark, REASON_LIMIT), DIM)) for remark in remarks]
+
+
 def excluded_lines(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Line]:
     """A line for each pool that gets no epoch: why."""
     names = pool_names({*pools, *(pool for pool, _ in plan.excluded)})

@@ -20,7 +20,8 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import DagDescription, DescribedNode, Nodes
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.tables.advice import plan_rows, plan_sentence
+from metlmon.tables.advice import plan_rows, plan_sentence, remark_lines
+from metlmon.text.spans import text
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
 from tests.support.records import read_dagdir, stats_input
 from tests.support.run_histories import FIXTURES, NOON, Past, basis
@@ -269,3 +270,10 @@ def test_untargeted_costs_what_slow_pools_and_black_holes_cost() -> None:
     assert {pool for run in plan.runs for pool in run.pools} == {DELTA}
     assert row.hours > 1.5 * plan.hours
     assert row.gpu_hours > 1.5 * plan.gpu_hours
+
+
+def test_a_plan_names_the_end_by_the_estimate_beside_its_own() -> None:
+    values = replace(values_of([profile(DELTA, 2.0, slots=2)], [5, 5]), estimate_hours=9.5)
+    (remark,) = remark_lines(plan_of(values))
+    assert "by the estimate" in text(remark)
+    assert "9h30m" in text(remark)

@@ -349,7 +349,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     """The plan, what would change its end, and what is known of the pools."""
     out, plan = TextOutput(), advice.plan
     pools = advice.values.supplies.profiles
-    out.print(tables.plan_sentence(plan))
+    out.print(tables.plan_sentence(plan), *tables.remark_lines(plan))
     rows = tables.plan_rows(plan, advice.run_names, pools)
     if rows and advice.values.supplies.usable:
         out.print()
