@@ -55,7 +55,7 @@ def plan_state(stats_input: StatsInput, annexes: Sequence[Annex] = ()) -> PlanSt
 def must_replan(before: PlanState | None, after: PlanState) -> str | None:
     """Why a plan made at ``before`` is to be made again, None if it is not; pure."""
     if before is None:
-        return "there is no plan yet"
+        return "the first plan"
     return next(_reasons(before, after), None)
 
 

@@ -30,7 +30,7 @@ _SLOTS: Final = re.compile(
     r"(?P<number>\d{1,4}) (?:slots? more|more slots?) at (?P<pool>.+)", re.IGNORECASE
 )
 _LONGER: Final = re.compile(
-    r"(?:annex )?(?P<pool>.+?) (?P<number>\d{1,4}) ?(?P<unit>h|d)(?:ours?|ays?)? longer",
+    r"\A(?:annex )?(?P<pool>.+?) (?P<number>\d{1,4}) ?(?P<unit>h|d)(?:ours?|ays?)? longer",
     re.IGNORECASE,
 )
 

@@ -55,7 +55,7 @@ def test_reasons_for_a_new_plan(changes: dict[str, object], reason: str | None) 
 
 
 def test_the_first_plan_has_a_reason() -> None:
-    assert must_replan(None, BEFORE) == "there is no plan yet"
+    assert must_replan(None, BEFORE) == "the first plan"
 
 
 def test_the_state_counts_what_the_ledger_has() -> None:

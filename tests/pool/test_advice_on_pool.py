@@ -130,7 +130,8 @@ def test_all_runs_leave_the_failing_site_within_two_epochs(advised: Advised) -> 
             and each.start < advised.undone_at
         }
         assert len(tried) <= MOST_EPOCHS, sorted(tried)
-    assert not [site for site in advised.advised.values() if advised.sites.failing in site]
+    # One epoch at a time may try it again.
+    assert sum(advised.sites.failing in sites for sites in advised.advised.values()) <= 1
 
 
 def test_running_jobs_are_not_touched(advised: Advised) -> None:

@@ -28,7 +28,8 @@ REMOVED_IN_TRANSFER: Ad = {
 def ended(pool: Pool) -> gated_dag.Gated:
     """Two runs of two epochs; one was vacated, one held and released, one failed and retried,
     one removed."""
-    dag = gated_dag.write(pool, "interrupted", runs=3, epochs=2, retries=2, gpus=1)
+    # Several tries may fail before this test sees the first one fail, and opens all gates.
+    dag = gated_dag.write(pool, "interrupted", runs=3, epochs=2, retries=20, gpus=1)
     dagman = dag.submit()
     of_dag = f"DAGManJobId == {dagman}"
     first, second, third = (str(ad["ClusterId"]) for ad in pool.running(3, of_dag))
