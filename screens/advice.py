@@ -94,7 +94,8 @@ class AdviceScreen(DocumentScreen):
         pool = self.context.options.pool_actions
         answer = pool.annex_answer if pool is not None and self.context.queue is not None else None
         annexes = make_annexes(stats_input, answer, self.context.now()).annexes
-        advice = make_advice(stats_input, annexes)
+        free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
+        advice = make_advice(stats_input, annexes, free_gpus)
         return ShownAdvice(
             advice=advice,
             what_if=what_if_table(advice.values, advice.plan),
@@ -103,6 +104,9 @@ class AdviceScreen(DocumentScreen):
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
+        pool = self.context.options.pool_actions
+        if pool is not None and self.context.queue is not None and update and update.status.live:
+            pool.query_gpus_soon()
         shown, room = self.context.stats.value(self._advise), self.app.size.width
         title = line(" ", ("Advice", BOLD), "   ")
         if shown is None:

@@ -187,8 +187,8 @@ def query_queue(reader: DagdirReader) -> QueueReport:
         connection.close()
 
 
-def query_annexes(reader: DagdirReader) -> AnnexAnswer:
-    """One answer of the schedd and of the annexes' collectors."""
+def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnswer:
+    """One answer of the schedd and of collectors; ``free_gpus``: also about these."""
     session, connection = Session(reader), PoolConnection()
     session.take()
     queue = QueuePoller(session, connection)
@@ -196,6 +196,8 @@ def query_annexes(reader: DagdirReader) -> AnnexAnswer:
     try:
         with waiting_line("asking schedd and collectors ..."):
             queue.query()
+            if free_gpus:
+                annexes.query_gpus_soon()
             return annexes.query()
     finally:
         annexes.stop()

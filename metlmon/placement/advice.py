@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from metlmon.placement.elastic_advice import ElasticAdvice, elastic_advice
 from metlmon.placement.planner import PlanInput, plan_input, plan_of
 from metlmon.placement.replanning import PlanState, plan_state
 from metlmon.placement.types import Annex, PlacementPlan
+from metlmon.pool.annex_types import FreeGpus
 from metlmon.stats.pool_profiles import PoolProfile
 
 
@@ -30,9 +31,13 @@ class Advice(Struct, frozen=True, kw_only=True):
         return sorted(profiles, key=lambda each: (bool(each.excluded), -each.epochs, each.pool))
 
 
-def make_advice(stats_input: StatsInput, annexes: Sequence[Annex] = ()) -> Advice:
+def make_advice(
+    stats_input: StatsInput,
+    annexes: Sequence[Annex] = (),
+    free_gpus: Iterable[FreeGpus] = (),
+) -> Advice:
     """The advice for an ensemble as of its ledger. Reads DAG files: not for the UI thread."""
-    values = plan_input(stats_input, annexes)
+    values = plan_input(stats_input, annexes, free_gpus)
     return Advice(
         values=values,
         plan=plan_of(values),

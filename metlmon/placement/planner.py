@@ -8,6 +8,7 @@ was used since.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -15,13 +16,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.config.settings import AllocationSettings
+from metlmon.config.settings import AllocationSettings, Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
 from metlmon.placement.chains import solve_chains
 from metlmon.placement.pool_names import pool_names
-from metlmon.placement.supplies import Supplies, find_supplies
+from metlmon.placement.supplies import Supplies, find_supplies, slots_with_free_gpus
 from metlmon.placement.types import Allocation, Annex, PlacementPlan, RunDemand
+from metlmon.pool.annex_types import FreeGpus
 from metlmon.snapshot.ledger import HOUR, Ledger
 from metlmon.stats.estimates import NO_EPOCH, Forecast, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
@@ -55,10 +57,10 @@ class PlanInput(Struct, frozen=True, kw_only=True):
 def plan_input(
     stats_input: StatsInput,
     annexes: Sequence[Annex] = (),
-    slots: Mapping[ResourcePool, int] | None = None,
+    free_gpus: Iterable[FreeGpus] = (),
     forecast: Forecast | None = None,
 ) -> PlanInput:
-    """What a plan depends on; ``slots`` as in ``find_supplies``, ``forecast`` if it is at hand.
+    """What a plan depends on; ``free_gpus``: by a collector; ``forecast`` if it is at hand.
 
     Loads the description of the DAG files: not for the UI thread.
     """
@@ -66,7 +68,8 @@ def plan_input(
     profiles: Mapping[ResourcePool, PoolProfile] = {}
     if ledger.as_of is not None:
         profiles = learn_profiles(observations_of(ledger), ledger.as_of)
-    supplies = find_supplies(profiles, ledger, annexes, slots)
+    free = _free_by_pool(tuple(free_gpus), ledger, stats_input.settings)
+    supplies = find_supplies(profiles, ledger, annexes, slots_with_free_gpus(free, profiles))
     forecast = forecast or make_forecast(stats_input)
     missing = {
         run.run: run.missing_reason
@@ -99,11 +102,35 @@ def plan_input(
 def make_plan(
     stats_input: StatsInput,
     annexes: Sequence[Annex] = (),
-    slots: Mapping[ResourcePool, int] | None = None,
+    free_gpus: Iterable[FreeGpus] = (),
     forecast: Forecast | None = None,
 ) -> PlacementPlan:
     """The plan for all runs that continue; arguments as of :func:`plan_input`."""
-    return plan_of(plan_input(stats_input, annexes, slots, forecast))
+    return plan_of(plan_input(stats_input, annexes, free_gpus, forecast))
+
+
+def _free_by_pool(
+    free_gpus: Sequence[FreeGpus], ledger: Ledger, settings: Settings
+) -> dict[ResourcePool, int]:
+    """The GPUs of each pool that are free at as-of: less those that were taken since the answer.
+
+    Sites and GPU models have their aliases of the settings.
+    """
+    if not free_gpus:
+        return {}
+    sites, models = dict(settings.site_aliases), dict(settings.gpu_aliases)
+    counts: Counter[ResourcePool] = Counter()
+    for each in free_gpus:
+        pool = ResourcePool(sites.get(each.site, each.site), models.get(each.gpu, each.gpu))
+        counts[pool] += each.count
+    seconds = min(each.seen_at for each in free_gpus)
+    seen = datetime.fromtimestamp(seconds, settings.zone).replace(tzinfo=None)
+    for entry in ledger.executions:
+        pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+        if pool in counts:
+            had_gpus = entry.start <= seen and (entry.end is None or entry.end > seen)
+            counts[pool] += (had_gpus - (entry.end is None)) * (entry.gpus or 0)
+    return {pool: max(0, count) for pool, count in counts.items()}
 
 
 def plan_of(values: PlanInput) -> PlacementPlan:

@@ -54,11 +54,15 @@ def find_supplies(
     pool with the most epochs.
     """
     slots = slots or {}
+    # Ads of annexes name them: what a collector shows without a name is no slot of an annex.
+    outside_annexes = {pool for pool in slots if not pool.annex and pool not in profiles}
     usable, avoided, excluded, probes = [], [], [], set()
     known = dict(profiles)
     new = [pool for pool in slots if pool not in profiles]
     for annex in annexes:
-        if annex.state is not AnnexState.GONE and not _pools_of(annex, (*profiles, *slots)):
+        if annex.state is not AnnexState.GONE and not _pools_of(
+            annex, (*profiles, *(slots.keys() - outside_annexes))
+        ):
             if annex.state in USABLE:
                 new.append(_own_pool(annex))
             else:
@@ -67,7 +71,7 @@ def find_supplies(
         if (borrowed := _borrowed(pool, profiles.values())) is not None:
             known[pool] = borrowed
     for pool, profile in known.items():
-        owner = _annex_of(pool, annexes, known)
+        owner = None if pool in outside_annexes else _annex_of(pool, annexes, known)
         if owner is not None and owner.state not in USABLE:
             excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
             continue
@@ -90,6 +94,31 @@ def find_supplies(
         profiles=known,
         inferred=not slots and all(annex.inferred for annex in annexes),
     )
+
+
+def slots_with_free_gpus(
+    free_gpus: Mapping[ResourcePool, int], profiles: Mapping[ResourcePool, PoolProfile]
+) -> dict[ResourcePool, int]:
+    """The slots for epochs of the pools whose free GPUs a collector shows.
+
+    The most that ran at once, or those of what runs now and what is free. Of pools that have run
+    nothing yet only those with a GPU model that has completed epochs: nothing is known of the hours
+    with another one.
+    """
+    models = {
+        profile.pool.gpu for profile in profiles.values() if profile.epochs and not profile.excluded
+    }
+    slots = {}
+    for pool, free in free_gpus.items():
+        if (profile := profiles.get(pool)) is not None:
+            slots[pool] = max(profile.slots, profile.running + _epochs_on(free, profile))
+        elif pool.gpu in models and (similar := _borrowed(pool, profiles.values())) is not None:
+            slots[pool] = _epochs_on(free, similar)
+    return {pool: number for pool, number in slots.items() if number}
+
+
+def _epochs_on(gpus: int, profile: PoolProfile) -> int:
+    return int(gpus // max(1.0, profile.gpus))
 
 
 def _doubt(profile: PoolProfile) -> str:
@@ -172,7 +201,7 @@ def _slots(profile: PoolProfile, annex: Annex | None, slots: Mapping[ResourcePoo
     if profile.pool in slots:
         return slots[profile.pool]
     if annex is not None and annex.gpus is not None:
-        return annex.gpus // max(1.0, profile.gpus)
+        return _epochs_on(annex.gpus, profile)
     return profile.slots
 
 

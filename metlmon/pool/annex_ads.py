@@ -1,5 +1,7 @@
 """Ads of annexes as records: the requests of the schedd, and the slots of a collector.
 
+Also the free GPUs of all other slots.
+
 Runs in the worker process (:mod:`metlmon.pool.worker`). Attributes of a request are what
 ``htcondor_cli/annex_create.py`` submits; most of its numbers are strings.
 """
@@ -8,9 +10,17 @@ from __future__ import annotations
 
 import re
 import socket
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
-from metlmon.pool.annex_types import AnnexAd, AnnexGeneration, AnnexRequest, AnnexSlotType
+from metlmon.pool.annex_types import (
+    AnnexAd,
+    AnnexGeneration,
+    AnnexRequest,
+    AnnexSlotType,
+    FreeGpus,
+)
 from metlmon.pool.protocol import encodable
 
 NEW_SINCE: Final = (25, 14)
@@ -39,6 +49,16 @@ SLOT_ATTRIBUTES: Final = [
     "GLIDEIN_ResourceName",
 ]
 """The attributes that are requested of a slot."""
+
+GPU_SLOTS: Final = (
+    "GLIDEIN_ResourceName isnt undefined && AnnexName is undefined"
+    ' && TotalSlotGPUs > 0 && SlotType =!= "Dynamic"',
+    ["GLIDEIN_ResourceName", "GPUs_DeviceName", "GPUs", "State"],
+)
+"""The query for slots with GPUs outside annexes: constraint and attributes.
+
+Not for dynamic slots: GPUs that they return are those of their partitionable slot again.
+"""
 
 
 def generation_here(version: str, use_old: bool) -> AnnexGeneration:
@@ -107,6 +127,22 @@ def annex_slot(ad: Any) -> AnnexAd | None:
         site=_text(ad, "GLIDEIN_ResourceName"),
         identity=_text(ad, "AuthenticatedIdentity"),
     )
+
+
+def free_gpus(ads: Iterable[Any], now: float) -> list[FreeGpus]:
+    """The GPUs, free at ``now``, of slots that :data:`GPU_SLOTS` selects, by site and model.
+
+    ``GPUs`` of a partitionable slot are those that no dynamic slot has; only what is Unclaimed is
+    available (manual: "Machine ClassAd Attributes"). Slots whose GPUs are of several models have no
+    GPUs_DeviceName, and are left out.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for ad in ads:
+        site, gpu = _text(ad, "GLIDEIN_ResourceName"), _text(ad, "GPUs_DeviceName")
+        if site and gpu:
+            is_free = _text(ad, "State") == "Unclaimed"
+            counts[site, gpu] += (_count(ad, "GPUs") or 0) if is_free else 0
+    return [FreeGpus(site, gpu, count, now) for (site, gpu), count in sorted(counts.items())]
 
 
 def connection_error(collector: str) -> str | None:

@@ -21,6 +21,7 @@ from metlmon.pool.annex_types import (
     AnnexJob,
     AnnexQueue,
     AnnexRequest,
+    FreeGpus,
 )
 from metlmon.pool.connection import PoolConnection, PoolUnreachable
 from metlmon.pool.queue_checks import user_name
@@ -54,6 +55,8 @@ class AnnexPoller:
         self._ads: dict[str, tuple[AnnexAd, ...]] = {}
         self._configured = AnnexQueue()
         self._next_query = 0.0
+        self._gpus_requested = False
+        self._next_gpus = 0.0
         self._query_lock = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -90,6 +93,12 @@ class AnnexPoller:
         """Ask now, in the thread: somebody looks at the annexes."""
         self._next_query = 0.0
         self._wake.set()
+
+    def query_gpus_soon(self) -> None:
+        """Let the next query ask for free GPUs; at most every ten minutes, for plans."""
+        if self._now() >= self._next_gpus:
+            self._gpus_requested = True
+            self._wake.set()
 
     def is_due(self) -> bool:
         """Whether to ask again.
@@ -148,6 +157,8 @@ class AnnexPoller:
                 for address in (addresses if names else ())
             )
             answer = replace(answer, collectors=asked, ads=self._all_ads(asked))
+            if self._gpus_requested:
+                answer = replace(answer, free_gpus=self._free_gpus(answer))
             pause = QUERY_SECONDS if names or answer.error is not None else LONGEST_PAUSE
             self._next_query = self._now() + pause
             self._answer = answer
@@ -162,6 +173,16 @@ class AnnexPoller:
         except PoolError as error:
             return replace(collector, error=str(error))
         return replace(collector, answered_at=self._now(), error=None)
+
+    def _free_gpus(self, answer: AnnexAnswer) -> tuple[FreeGpus, ...]:
+        """The free GPUs; none where the schedd or the collector does not answer."""
+        self._gpus_requested, self._next_gpus = False, self._now() + LONGEST_PAUSE
+        if answer.error is not None:
+            return ()
+        try:
+            return self._collectors.free_gpus()
+        except PoolError:
+            return ()
 
     def _all_ads(self, collectors: Iterable[AnnexCollector]) -> tuple[AnnexAd, ...]:
         """The slots of all collectors; each once, although two may be addresses of one."""

@@ -141,6 +141,19 @@ class AnnexQueue(Struct, frozen=True, kw_only=True):
     generation: AnnexGeneration = AnnexGeneration.NEW
 
 
+class FreeGpus(Struct, frozen=True):
+    """The GPUs of one model that are free at a site, of slots that belong to no annex.
+
+    ``site`` [GLIDEIN_ResourceName], ``gpu`` [GPUs_DeviceName]. ``count``: 0 where all are in use.
+    ``seen_at``: when the collector answered, seconds since the epoch.
+    """
+
+    site: str
+    gpu: str
+    count: int
+    seen_at: float
+
+
 class AnnexAnswer(Struct, frozen=True, kw_only=True):
     """What schedd and collectors last answered about the annexes of an ensemble.
 
@@ -150,6 +163,7 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
     ``error``: why it did not answer the last time, one sentence. ``generation``: what ``htcondor
     annex create`` of this access point makes, None if unknown; ``configured_collector``
     [ANNEX_COLLECTOR]: where it lets annexes report. ``is_pending``: nothing was asked yet.
+    ``free_gpus``: of the pool's other slots, if asked for; empty if its collector did not answer.
     """
 
     requests: tuple[AnnexRequest, ...] = ()
@@ -161,6 +175,7 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
     generation: AnnexGeneration | None = None
     configured_collector: str = ""
     is_pending: bool = False
+    free_gpus: tuple[FreeGpus, ...] = ()
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -135,6 +135,11 @@ class PoolClient:
         if self._annexes is not None:
             self._annexes.query_soon()
 
+    def query_gpus_soon(self) -> None:
+        """Ask for free GPUs in the poller's thread, at most every ten minutes."""
+        if self._annexes is not None:
+            self._annexes.query_gpus_soon()
+
     @property
     def queue_snapshot(self) -> QueueSnapshot:
         """The latest queue snapshot."""

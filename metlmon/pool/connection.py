@@ -21,11 +21,16 @@ from typing import IO, Any, Final
 import msgspec
 from msgspec import UNSET
 
-from metlmon.pool.annex_types import AnnexAd, AnnexQueue
+from metlmon.pool.annex_types import AnnexAd, AnnexQueue, FreeGpus
 from metlmon.pool.protocol import Answer, QueueJob, ScheddInfo, Slot, SubmitOptions
 from metlmon.pool.types import PoolError, SiteInfo
 
-ANSWER_SECONDS: Final = {"submit_dag": 120.0, "where": 30.0, "annex_ads": 10.0}
+ANSWER_SECONDS: Final = {
+    "submit_dag": 120.0,
+    "where": 30.0,
+    "annex_ads": 10.0,
+    "free_gpus": 10.0,
+}
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations.
 
@@ -33,7 +38,11 @@ HTCondor's own time-outs are 20 s per step; a DAG of a hundred thousand nodes ta
 check before it is submitted.
 """
 
-COLLECTOR_OPERATIONS: Final = {"sites": "the collector", "annex_ads": "the annex collector"}
+COLLECTOR_OPERATIONS: Final = {
+    "sites": "the collector",
+    "free_gpus": "the collector",
+    "annex_ads": "the annex collector",
+}
 """Operations that wait for a collector, and its name in messages."""
 
 CHANGING: Final = frozenset({"act", "priority", "place", "exclude", "submit_dag"})
@@ -169,6 +178,10 @@ class PoolConnection:
             SiteInfo(name, len(gpus), tuple(sorted({gpu for gpu in gpus if gpu})))
             for name, gpus in sorted(slots.items())
         )
+
+    def free_gpus(self) -> tuple[FreeGpus, ...]:
+        """The free GPUs of the pool's collector, by site and model."""
+        return tuple(self._call(list[FreeGpus], "free_gpus"))
 
     def annex_queue(self) -> AnnexQueue:
         """All requests for annexes in the queue, and what the configuration says about annexes."""

@@ -38,6 +38,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     "place": tuple[JobNumber, JobNumber, str],
     "exclude": tuple[JobNumber, JobNumber, str, bool],
     "sites": tuple[()],
+    "free_gpus": tuple[()],
     "annex_queue": tuple[()],
     "annex_ads": tuple[CollectorAddress, list[AnnexName]],
     "submit_dag": tuple[str, str, SubmitOptions],

@@ -25,7 +25,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from metlmon.pool import annex_ads, exclusion
-from metlmon.pool.annex_types import AnnexAd, AnnexQueue
+from metlmon.pool.annex_types import AnnexAd, AnnexQueue, FreeGpus
 from metlmon.pool.protocol import (
     OPERATIONS,
     SCHEDULER_UNIVERSE,
@@ -330,6 +330,12 @@ class Pool:
                 self._api.AdType.Startd, "GLIDEIN_ResourceName isnt undefined", attributes
             )
         return [slot for slot in map(_slot, ads) if slot is not None]
+
+    def free_gpus(self) -> list[FreeGpus]:
+        """The free GPUs of the pool's collector, by site and model."""
+        with self._translating_errors(ErrorKind.NO_COLLECTOR):
+            ads = self._api.Collector().query(self._api.AdType.Startd, *annex_ads.GPU_SLOTS)
+        return annex_ads.free_gpus(ads, time.time())
 
     def annex_queue(self) -> AnnexQueue:
         """All requests for annexes in the queue, and what the configuration says about annexes."""

@@ -16,6 +16,7 @@ from metlmon.placement.planner import PlanInput, balance_left, make_plan, plan_i
 from metlmon.placement.supplies import find_supplies
 from metlmon.placement.types import Allocation, PlacementPlan, RunDemand, RunPlacement
 from metlmon.placement.what_if import untargeted, what_if_table
+from metlmon.pool.annex_types import FreeGpus
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import DagDescription, DescribedNode, Nodes
 from metlmon.stats.estimates import make_forecast
@@ -24,7 +25,7 @@ from metlmon.tables.advice import plan_rows, plan_sentence, remark_lines
 from metlmon.text.spans import text
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
 from tests.support.records import read_dagdir, stats_input
-from tests.support.run_histories import FIXTURES, NOON, Past, basis
+from tests.support.run_histories import A40, FIXTURES, NOON, Past, basis
 
 NOW = Ledger("/ens", NOON, True)
 
@@ -277,3 +278,58 @@ def test_a_plan_names_the_end_by_the_estimate_beside_its_own() -> None:
     (remark,) = remark_lines(plan_of(values))
     assert "by the estimate" in text(remark)
     assert "9h30m" in text(remark)
+
+
+# --- free GPUs ---------------------------------------------------------------------------------
+
+
+def free(site: str, count: int, gpu: str = A40, at: datetime = NOON) -> FreeGpus:
+    return FreeGpus(site, gpu, count, at.timestamp())
+
+
+def slots_of(ensemble: StatsInput, *free_gpus: FreeGpus) -> dict[ResourcePool, float]:
+    supplies = plan_input(ensemble, free_gpus=free_gpus).supplies
+    assert supplies.inferred is not bool(free_gpus)
+    return {supply.pool: supply.slots for supply in supplies.usable}
+
+
+def test_slots_are_those_of_what_runs_and_what_is_free_or_the_most_that_ran() -> None:
+    two = basis({name: Past([7200.0] * 4, age=3600.0) for name in ("run0", "run1")})
+    delta = ResourcePool("delta", A40)
+    assert slots_of(two) == {delta: 2}
+    assert slots_of(two, free("delta", 3)) == {delta: 5}
+    assert slots_of(two, free("delta", 0)) == {delta: 2}
+    idle = basis({name: Past([7200.0] * 4, running=False) for name in ("run0", "run1")})
+    assert slots_of(idle, free("delta", 1)) == {delta: 2}
+
+
+@pytest.mark.parametrize(("seconds", "slots"), [(400, 8), (270, 6), (100, 8)])
+def test_what_epochs_took_and_returned_since_the_answer_counts_once(
+    seconds: int, slots: int
+) -> None:
+    """Both runs ended an epoch 300 s ago, and began the next one 240 s ago."""
+    two = basis({name: Past([7200.0] * 4, age=300.0) for name in ("run0", "run1")})
+    answer = free("delta", 6, at=NOON - timedelta(seconds=seconds))
+    assert slots_of(two, answer) == {ResourcePool("delta", A40): slots}
+
+
+def test_a_site_that_has_run_nothing_has_the_hours_of_its_gpu_model() -> None:
+    ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
+    anvil = ResourcePool("anvil", A40)
+    values = plan_input(ensemble, free_gpus=[free("anvil", 6), free("expanse", 9, "Tesla V100")])
+    first, new = values.supplies.usable
+    assert (new.pool, new.slots, new.hours) == (anvil, 6, first.hours)
+    (run,) = plan_of(values).runs
+    assert anvil in run.pools
+
+
+def test_free_gpus_of_models_that_never_ran_change_nothing() -> None:
+    ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
+    assert plan_input(ensemble, free_gpus=[free("anvil", 6, "Tesla V100")]) == plan_input(ensemble)
+
+
+def test_sites_and_gpu_models_of_a_collector_have_the_aliases_of_the_settings() -> None:
+    ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
+    aliases = Settings(site_aliases=(("Delta-GPU", "delta"),), gpu_aliases=(("A40-48", A40),))
+    named = replace(ensemble, settings=aliases)
+    assert slots_of(named, free("Delta-GPU", 3, "A40-48")) == {ResourcePool("delta", A40): 4}

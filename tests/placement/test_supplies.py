@@ -104,6 +104,14 @@ def test_a_pool_that_only_a_collector_knows_has_the_profile_of_its_gpu_model() -
     assert (supply.pool, supply.hours, supply.slots) == (new, 7.0, 6)
 
 
+def test_slots_without_an_annexs_name_are_none_of_the_annex_at_their_site() -> None:
+    profiles = by_pool([profile(EXPANSE, 7.0), profile(ResourcePool("anvil", A100), 2.0)])
+    supplies = find_supplies(profiles, NOW, [replace(SPRING, gpus=16)], {DELTA: 6})
+    offers = {each.pool: (each.slots, each.hours_left) for each in supplies.usable}
+    assert offers[DELTA] == (6, None)
+    assert offers[ResourcePool("delta", A100, "spring")] == (16, pytest.approx(9))
+
+
 def test_a_doubtful_pool_is_tried_by_one_epoch_at_a_time() -> None:
     doubtful = replace(profile(EXPANSE, 2.0), epochs=0, doubtful=True, probe_at=NOON)
     supplies = find_supplies(by_pool([profile(DELTA, 3.0), doubtful]), NOW)

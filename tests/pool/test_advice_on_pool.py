@@ -25,6 +25,8 @@ SENT_BEFORE = "run0"
 class Advised:
     """An ensemble at its end. ``applied``: the log of applications while they were made.
 
+    ``is_inferred``: whether a plan then was made from logs alone.
+
     Requests to the gates by run: ``before`` the first application, ``advised``, and ``undone``.
     ``expected``, ``history``: its executions and ads, from HTCondor.
     """
@@ -32,6 +34,7 @@ class Advised:
     written: new_ensemble.Written
     sites: Sites
     applied: list[dict[str, Any]]
+    is_inferred: bool
     before: dict[str, str]
     advised: dict[str, str]
     undone: dict[str, str]
@@ -63,6 +66,7 @@ def advised(pool: Pool) -> Advised:
     before = requests(ensemble)
     with site_ensemble.advice(ensemble, "5s"):
         until(lambda: begins_last_epoch(ensemble), "a run begins its last epoch", SLOT_SECONDS)
+    planned = pool.run(["metlmon", "advise", ".", "--json"], ensemble.directory).stdout
     requested, applied = requests(ensemble), applications(ensemble)
     argv = ["metlmon", "advise", ".", "--undo", "--yes"]
     pool.run(argv, ensemble.directory, expect=None)
@@ -72,6 +76,7 @@ def advised(pool: Pool) -> Advised:
         written=ensemble,
         sites=sites,
         applied=applied,
+        is_inferred=json.loads(planned)["plan"]["inferred"],
         before=before,
         advised=requested,
         undone=undone,
@@ -132,6 +137,10 @@ def test_all_runs_leave_the_failing_site_within_two_epochs(advised: Advised) -> 
         assert len(tried) <= MOST_EPOCHS, sorted(tried)
     # One epoch at a time may try it again.
     assert sum(advised.sites.failing in sites for sites in advised.advised.values()) <= 1
+
+
+def test_the_plan_knows_the_slots_of_the_collector(advised: Advised) -> None:
+    assert not advised.is_inferred
 
 
 def test_running_jobs_are_not_touched(advised: Advised) -> None:

@@ -49,7 +49,7 @@ from metlmon.placement.replanning import PlanState, must_replan, plan_state
 from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
 from metlmon.placement.types import Annex, WhatIf
 from metlmon.placement.what_if import answer_question, what_if_table
-from metlmon.pool.annex_types import AnnexAnswer
+from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
 from metlmon.snapshot.ledger import HOUR
@@ -63,6 +63,9 @@ POLL_SECONDS: Final = 2.0
 
 ASK_SECONDS: Final = 60.0
 """Interval at which it asks schedd and collectors for annexes."""
+
+GPUS_SECONDS: Final = 600.0
+"""Interval at which it asks the collector for free GPUs: a large pool has many slots."""
 
 TABLE: Final = ""
 """``--what-if`` without a question: the whole table."""
@@ -82,7 +85,8 @@ def advise(options: argparse.Namespace) -> int:
         return _undo(reader, options)
     if every is not None:
         return _repeat(reader, options, every)
-    advice = make_advice(*_advice_input(reader, _annex_answer(reader)))
+    answer = _annex_answer(reader)
+    advice = make_advice(*_advice_input(reader, answer), _free_gpus(answer))
     what_if = _what_if(advice, options)
     if options.what_if not in (None, TABLE) and not options.json:
         _print_answer(advice, what_if[0])
@@ -126,10 +130,14 @@ def _advice_input(
     return stats, make_annexes(stats, answer, time.time()).annexes
 
 
-def _annex_answer(reader: DagdirReader) -> AnnexAnswer | None:
-    """What schedd and collectors answer about annexes; None of an ensemble of the past."""
+def _annex_answer(reader: DagdirReader, *, free_gpus: bool = True) -> AnnexAnswer | None:
+    """What schedd and collectors answer; None of an ensemble of the past."""
     is_live = reader.snapshot_builder().status().live and reader.as_of is None
-    return query_annexes(reader) if is_live else None
+    return query_annexes(reader, free_gpus=free_gpus) if is_live else None
+
+
+def _free_gpus(answer: AnnexAnswer | None) -> tuple[FreeGpus, ...]:
+    return () if answer is None else answer.free_gpus
 
 
 def _what_if(advice: Advice, options: argparse.Namespace) -> tuple[WhatIf, ...]:
@@ -254,13 +262,17 @@ def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> 
     command = command_name()
     before: PlanState | None = None
     answer: AnnexAnswer | None = None
+    free_gpus: tuple[FreeGpus, ...] = ()
     seen: object = None
-    planned_at = asked_at = -inf
+    planned_at = asked_at = gpus_asked_at = -inf
     while True:
         status, now = reader.snapshot_builder().status(), time.monotonic()
         news: object = (status.logs, status.dags, status.node_states)
         if now - asked_at >= ASK_SECONDS:
-            answer, asked_at, seen = _annex_answer(reader), now, None
+            ask_gpus = now - gpus_asked_at >= GPUS_SECONDS
+            answer, asked_at, seen = _annex_answer(reader, free_gpus=ask_gpus), now, None
+            if ask_gpus:
+                free_gpus, gpus_asked_at = _free_gpus(answer), now
         if news != seen or now - planned_at >= every:
             stats, annexes = _advice_input(reader, answer)
             state, seen = plan_state(stats, annexes), news
@@ -269,7 +281,8 @@ def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> 
                 why = f"the plan is {duration(every)} old"
             if why is not None:
                 before, planned_at = state, now
-                _apply_again(reader, make_advice(stats, annexes), options, command, why)
+                advice = make_advice(stats, annexes, free_gpus)
+                _apply_again(reader, advice, options, command, why)
         if has_ended(status):
             if not options.json:
                 print("the ensemble has ended", flush=True)
