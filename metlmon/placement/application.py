@@ -43,6 +43,9 @@ COMMAND_LIMIT: Final = 100_000
 MOST_NAMES: Final = 8
 """Runs or jobs that one line names."""
 
+LONGEST_LIST: Final = 200
+"""Characters of a list of sites that gates and the queue's worker accept."""
+
 NO_NAME: Final = "its sites are known by their hosts, not by names that slots advertise"
 
 
@@ -217,8 +220,8 @@ class _ApplicationBuilder:
         row = self._runs.get(placement.run)
         if row is None:
             return
-        names = sorted({pool.site for pool in placement.pools if pool.site})
-        sites = joined(name for name in names if is_advertised(name, self._feed))
+        names = dict.fromkeys(pool.site for pool in placement.pools if pool.site)
+        sites = _first_sites(name for name in names if is_advertised(name, self._feed))
         if not sites:
             self._left_out.append((row.run, NO_NAME if names else placement.reason))
         elif self._way is ApplyWay.SEND:
@@ -299,6 +302,16 @@ class _ApplicationBuilder:
         )
         act = PoolAction.SEND if is_send else PoolAction.RETARGET
         return next(preview for preview in previews if preview.act is act)
+
+
+def _first_sites(names: Iterable[str]) -> str:
+    """The list of these sites, without those at the end that it has no room for."""
+    sites: list[str] = []
+    for name in names:
+        if len(joined([*sites, name])) > LONGEST_LIST:
+            break
+        sites.append(name)
+    return joined(sorted(sites))
 
 
 def is_advertised(site: str, feed: Feed) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import count
 from pathlib import Path
+from time import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from msgspec.structs import replace
 from metlmon.cli.commands import advise
 from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
-from metlmon.pool.annex_types import AnnexAnswer
+from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.gate_requests import ONE_SITE
 from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
 from tests.support.commands import Captured, json_output, run_command, text_output, usage_error
@@ -24,6 +27,8 @@ from tests.support.queue_rows import Schedd, dagman
 
 BOTH = f"{FAST}|{SLOW}"
 """Where run 2 may go, the one with the most epochs left: its list, as a request has it."""
+GPU = "NVIDIA L40S"
+"""The model at all sites."""
 
 
 @pytest.fixture(name="dagdir")
@@ -86,6 +91,20 @@ def test_send_writes_the_set_of_each_run_and_the_log_with_its_reason(
     assert all(FAST in each["reason"] for each in changes.values())
     assert not any(BROKEN in text for text in targets(dagdir).values())
     assert "run2  done: gate/ens" in out
+
+
+@pytest.mark.usefixtures("schedd", "yes")
+def test_sites_where_nothing_ran_yet_are_sent_to_as_far_as_a_list_has_room(
+    dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = tuple(FreeGpus(f"Far-Away-Site-{number}", GPU, 4, 0.0) for number in range(10, 40))
+    answer = AnnexAnswer(free_gpus=free)
+    monkeypatch.setattr(advise, "_annex_answer", lambda reader: answer)
+    code, _, err = run(capsys, dagdir.path, "--apply", "send")
+    assert code == Exit.OK, err
+    sites = targets(dagdir)["run2"].strip()
+    assert 180 < len(sites) <= 200
+    assert {FAST, "Far-Away-Site-10"} <= set(sites.split("|"))
 
 
 @pytest.mark.usefixtures("schedd")
@@ -257,6 +276,29 @@ def test_every_plans_again_when_an_epoch_ends_and_stops_with_the_ensemble(
     assert last == "the ensemble has ended"
     run(capsys, dagdir.path, "--undo", "--yes")
     assert targets(dagdir) == {}, "all that the command applied is taken back"
+
+
+def test_every_asks_for_free_gpus_each_ten_minutes(
+    dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked = count(0, 60), []
+
+    def answer(reader: object, *, free_gpus: bool = True) -> AnnexAnswer:
+        asked.append(free_gpus)
+        return AnnexAnswer(free_gpus=(FreeGpus(FAST, GPU, 9, 0.0),) if free_gpus else ())
+
+    def wait(seconds: float) -> None:
+        if len(asked) == 12:
+            dagdir.append("ens.dag.dagman.out", Out().exit(1, "11:00:00").data)
+
+    monkeypatch.setattr(advise, "time", SimpleNamespace(monotonic=clock.__next__, time=time))
+    monkeypatch.setattr(advise, "_annex_answer", answer)
+    monkeypatch.setattr(advise, "pause", wait)
+    _, out, _ = run(capsys, dagdir.path, "--every", "5m", "--json")
+    assert [at for at, is_asked in enumerate(asked) if is_asked] == [0, 10]
+    plans = [json.loads(line)["plan"] for line in out.splitlines()]
+    assert len(plans) == 3
+    assert not any(plan["inferred"] for plan in plans)
 
 
 def end_of(cluster: int) -> bytes:

@@ -7,15 +7,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+from msgspec.structs import replace
+
+from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from screens.advice import AdviceScreen, ApplyScreen
 from screens.app import AppOptions
+from tests.placement.test_annexes import NOW
+from tests.screens.test_annexes_screen import AnnexPool, AtNoon, LedgerFeed
 from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 from tests.support.gate_rows import queued
 from tests.support.queue_rows import Schedd, dagman
+from tests.support.run_histories import A40
 from tests.support.screen_view import NARROW, WIDE, Seen
 from tests.support.static_sessions import opened, session, until
 
@@ -118,3 +125,30 @@ async def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 def nodes() -> list[str]:
     return [f"run{run}-train_epoch{epoch}" for run in range(3) for epoch in range(6)]
+
+
+class CollectorPool(AnnexPool):
+    """A pool whose collector shows these free GPUs."""
+
+    def __init__(self, *free: FreeGpus) -> None:
+        super().__init__(AnnexAnswer(free_gpus=free))
+        self.gpu_queries = 0
+
+    def query_gpus_soon(self) -> None:
+        self.gpu_queries += 1
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live: bool) -> None:
+    pool, feed = CollectorPool(FreeGpus("anvil", A40, 8, NOW)), LedgerFeed()
+    app = AtNoon(feed, AppOptions(pool_actions=cast(PoolClient, pool)))
+    async with app.run_test(size=WIDE) as pilot:
+        seen = Seen(app, feed, pilot)
+        await seen.settle()
+        shown = LedgerFeed().latest
+        assert shown is not None
+        feed.publish(replace(shown, status=replace(shown.status, live=live)))
+        await seen.press("7", "7")
+        await until(seen, lambda: "Plan: " in seen.text)
+        assert ("anvil" in seen.text, pool.gpu_queries > 0) == (live, live)
+        assert ("inferred from logs" in seen.text) is not live
