@@ -30,7 +30,7 @@ class Supplies(Struct, frozen=True, kw_only=True):
     ``avoided``: pools that take jobs, but should have none by their profile; ``excluded``: these
     and pools of annexes that run no jobs, with the reason; ``probes``: avoided pools of which one
     epoch should find out whether they work again. ``profiles``: of all pools in ``usable`` and
-    ``avoided``. ``inferred``: slots and annexes are known from logs alone.
+    ``avoided``, with the slots of these. ``inferred``: slots and annexes are known from logs alone.
     """
 
     usable: tuple[PoolSupply, ...]
@@ -70,7 +70,7 @@ def find_supplies(
     for pool in new:
         if (borrowed := _borrowed(pool, profiles.values())) is not None:
             known[pool] = borrowed
-    for pool, profile in known.items():
+    for pool, profile in tuple(known.items()):
         owner = None if pool in outside_annexes else _annex_of(pool, annexes, known)
         if owner is not None and owner.state not in USABLE:
             excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
@@ -79,6 +79,7 @@ def find_supplies(
             excluded.append((pool, "no epoch has completed anywhere yet"))
             continue
         supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
+        known[pool] = replace(profile, slots=int(supply.slots))
         if not profile.excluded and not profile.doubtful:
             usable.append(supply)
             continue

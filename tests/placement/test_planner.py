@@ -319,6 +319,7 @@ def test_a_site_that_has_run_nothing_has_the_hours_of_its_gpu_model() -> None:
     values = plan_input(ensemble, free_gpus=[free("anvil", 6), free("expanse", 9, "Tesla V100")])
     first, new = values.supplies.usable
     assert (new.pool, new.slots, new.hours) == (anvil, 6, first.hours)
+    assert values.supplies.profiles[anvil].slots == 6
     (run,) = plan_of(values).runs
     assert anvil in run.pools
 

@@ -151,8 +151,8 @@ def _profile_figure(name: str) -> tuple[Kind, Callable[[PoolProfile], ProfileFig
 PROFILE: Final = JsonObject(
     PoolProfile,
     "What to expect of an epoch at a pool. lost_hours: of an execution that does not complete; "
-    "slots: the most at a time; excluded: why no epoch should go there, until one tries at "
-    "probe_at (null while one does).",
+    "slots: the most at a time, of advise those of the plan; excluded: why no epoch should go "
+    "there, until one tries at probe_at (null while one does).",
     "executions=starts epochs running slots probe_at",
     exact="lost_hours gpus",
     computed={
