@@ -466,9 +466,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 choices=[*SHAPES, "sweep-file"],
                 metavar="SHAPE",
             ),
-            option(
-                "--past", "say what it would cost, by what the epochs of DIR took", metavar="DIR"
-            ),
+            option("--past", "what it would cost, by what the epochs of DIR took", metavar="DIR"),
             JSON,
             ASCII,
         ),
