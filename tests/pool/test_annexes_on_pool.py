@@ -251,7 +251,8 @@ def test_state_gpus_and_alive_until_are_condor_statuss_each_second(lives: Lives)
                 wrong.append(f"{look.begin:.1f} {word}: {shown}, condor_status: {expected}")
     assert not wrong, "\n".join(wrong)
     seen = [content(lives.rows(look.shown).get(lives.requests["busy"])) for look in lives.shown]
-    assert len({each for each in seen if each is not None and each.busy}) == 1
+    # One job may start a moment before the other.
+    assert max(each.busy for each in seen if each is not None) == JOBS
     assert [each for each in seen if each is not None]
 
 
