@@ -61,6 +61,7 @@ class AnnexHistory:
 
     def __init__(self, stats_input: StatsInput) -> None:
         self.ledger, self.settings = stats_input.ledger, stats_input.settings
+        self.is_live = stats_input.status.live
         self.sites = site_lives(stats_input.ledger)
         self.epochs = AnnexEpochs(stats_input)
 
@@ -209,6 +210,7 @@ class _AnnexBuilder:
     def __init__(self, history: AnnexHistory, answer: AnnexAnswer, now: float) -> None:
         self._answer, self._now = answer, now
         self._settings, self._ledger = history.settings, history.ledger
+        self._is_live = history.is_live
         self._epochs, self._sites = history.epochs, history.sites
         self._year = year_of(history.ledger.as_of)
         self._collector_times = {
@@ -251,7 +253,9 @@ class _AnnexBuilder:
                 jobs = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'}"
                 name = plain(gone[0].name, NAME_LIMIT)
                 yield (f"{jobs} for {name}, which is gone: create it again, or send them elsewhere")
-        yield from self._answer.errors
+        # Of an ensemble of the past nobody expects an answer.
+        if self._is_live:
+            yield from self._answer.errors
 
     def _row(self, name: str, request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> Annex:
         lives = [site for site in self._sites if _is_same(site.annex, name)]

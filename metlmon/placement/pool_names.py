@@ -12,7 +12,7 @@ from metlmon.text.formatting import gpu_short, plain
 def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
     """``delta``; ``delta A40`` where several models of one site are among them; ``delta (annex)``.
 
-    Several GPU models of one site without an annex are told apart by the model.
+    Several GPU models of one site without an annex are distinguished by the model.
     """
     pools = set(pools)
     shared = Counter((pool.site, pool.annex) for pool in pools)

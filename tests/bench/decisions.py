@@ -3,7 +3,7 @@
     python tests/bench/decisions.py                # the fixtures, and the examples beside them
     python tests/bench/decisions.py DIR [DIR …]    # and these dagdirs
 
-For each execution of an epoch: what was said at the moment when its job became idle, from the
+For each execution of an epoch: the advice at the moment when its job became idle, from the
 events up to then alone (the log is read as of that moment)? Two kinds of advice are counted. Black
 holes: the pools that the profiles of that moment exclude. The plan: also the pools that were known,
 but are not among those of its run. *Avoided* are GPU-hours of executions there that the place lost.
@@ -48,7 +48,7 @@ RECORDINGS: Final = (
 
 
 class AdviceAtMoment(Struct, frozen=True):
-    """What was said at one moment: what the plan depended on, and the plan."""
+    """The advice at one moment: what the plan depended on, and the plan."""
 
     values: PlanInput
     plan: PlacementPlan

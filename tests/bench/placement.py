@@ -27,7 +27,7 @@ these seeds, and seeds 0 to 29 of the table were simulated once, at the end.
 
 Policies: *pinned at random* names one pool per epoch, as the experiment did; *greedy pinned* the
 pool where it is expected to end first, by true hours and our own jobs there; *greedy set* all
-pools of at most so many hours, true ones too, with the limit that was best for the setting in
+pools of at most a number of hours, true ones too, with the limit that was best for the setting in
 hindsight; the *rolling plan* is the product's, with the profiles that it learns from what the logs
 have shown so far, or with true ones.
 """

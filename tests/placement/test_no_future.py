@@ -1,4 +1,4 @@
-"""No advice comes from the future: what is said at a moment follows from the events up to then."""
+"""No advice comes from the future: that of a moment follows from earlier events."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SimulatedAnnexes:
     """The annexes of a pool: ``root`` is its chroot, ``collector`` an address.
 
     ``common``: configuration that all its execute nodes share. ``site``: the resource name of an
-    execute daemon's site; ``inventory``: a script that prints so many GPUs of it. ``run_as``: the
+    execute daemon's site; ``inventory``: a script that prints that many GPUs of it. ``run_as``: the
     command line of a user.
     """
 
@@ -97,9 +97,9 @@ class SimulatedAnnexes:
     def start(
         self, name: str, cluster: int, *, site: str, seconds: int, gpus: int, idle: int
     ) -> None:
-        """Start the node of a request, which ends after so many seconds; wait for its slot.
+        """Start the node of a request, which ends after ``seconds``; wait for its slot.
 
-        ``idle``: it ends after so many seconds without a job, too.
+        ``idle``: seconds without a job after which it ends, too.
         """
         request_id, old = self._ask(
             ("condor_q", str(cluster), "-af", "GlobalJobId", "hpc_annex_lifetime")
