@@ -99,16 +99,6 @@ def plan_input(
     )
 
 
-def make_plan(
-    stats_input: StatsInput,
-    annexes: Sequence[Annex] = (),
-    free_gpus: Iterable[FreeGpus] = (),
-    forecast: Forecast | None = None,
-) -> PlacementPlan:
-    """The plan for all runs that continue; arguments as of :func:`plan_input`."""
-    return plan_of(plan_input(stats_input, annexes, free_gpus, forecast))
-
-
 def _free_by_pool(
     free_gpus: Sequence[FreeGpus], ledger: Ledger, settings: Settings
 ) -> dict[ResourcePool, int]:

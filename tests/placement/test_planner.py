@@ -12,7 +12,7 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.placement.chains import solve_chains
-from metlmon.placement.planner import PlanInput, balance_left, make_plan, plan_input, plan_of
+from metlmon.placement.planner import PlanInput, balance_left, plan_input, plan_of
 from metlmon.placement.supplies import find_supplies
 from metlmon.placement.types import Allocation, PlacementPlan, RunDemand, RunPlacement
 from metlmon.placement.what_if import untargeted, what_if_table
@@ -82,18 +82,18 @@ def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> Non
 
 def test_runs_that_do_not_continue_are_excluded_with_the_reason() -> None:
     ensemble = basis({"runs": Past([7200.0] * 4), "held": Past([7200.0] * 2, state=State.HELD)})
-    plan = make_plan(ensemble)
+    plan = plan_of(plan_input(ensemble))
     assert [run.run for run in plan.runs] == ["runs"]
     assert plan.runs_excluded == (("held", "stopped: held"),)
 
 
 def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
-    plan = make_plan(basis({"run0": Past([])}))
+    plan = plan_of(plan_input(basis({"run0": Past([])})))
     assert [(run.run, run.pools) for run in plan.runs] == [("run0", ())]
     assert plan.runs_excluded == ()
     assert what_if_table(plan_input(basis({"run0": Past([])})), plan) == ()
     assert "no epoch has completed" in str(plan_sentence(plan))
-    nothing = make_plan(StatsInput(basis({}).status, Ledger("/ens", None, False)))
+    nothing = plan_of(plan_input(StatsInput(basis({}).status, Ledger("/ens", None, False))))
     assert (nothing.as_of, nothing.runs, nothing.hours) == (None, (), 0.0)
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
         )
     )
     ensemble = replace(ensemble, load_description=lambda: DagDescription(nodes))
-    plan = make_plan(ensemble)
+    plan = plan_of(plan_input(ensemble))
     pools = {run.run: [pool.gpu for pool in run.pools] for run in plan.runs}
     assert pools == {"run0": ["NVIDIA A40"], "run1": [], "run2": ["NVIDIA A40"]}
     assert plan.runs[1].reason == "no pool that its DAG allows is known to have a slot"
@@ -157,9 +157,9 @@ def test_a_balance_is_what_was_not_used_since_its_date() -> None:
 
 def test_settings_limit_the_plan() -> None:
     ensemble = basis({"run0": Past([7200.0] * 4)})
-    free = make_plan(ensemble)
+    free = plan_of(plan_input(ensemble))
     settings = Settings(advisor=(AllocationSettings("award", 2.0, ("delta",)),))
-    limited = make_plan(replace(ensemble, settings=settings))
+    limited = plan_of(plan_input(replace(ensemble, settings=settings)))
     assert free.epochs_unplaced == 0
     assert limited.epochs_unplaced > 3
     assert free.remarks == limited.remarks == ()
@@ -173,7 +173,7 @@ def test_a_plan_says_which_allocations_to_check() -> None:
             AllocationSettings("old", 0.0, ("delta",)),
         )
     )
-    assert make_plan(replace(ensemble, settings=settings)).remarks == (
+    assert plan_of(plan_input(replace(ensemble, settings=settings))).remarks == (
         "allocation award: nothing has run at dleta",
         "allocation old: its balance is used up",
     )
