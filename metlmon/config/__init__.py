@@ -41,6 +41,11 @@ webhook = "https://hooks.example.org/services/T0"
 about = ["held", "failed"]        # default: all
 interval = 60                     # minimum number of seconds between two
 
+[tracking]                        # an MLflow server, for metlmon export; the user's own file only
+uri = "https://mlflow.example.edu"
+experiment = "metl"               # default: "metlmon"
+token = "secret"                  # or username and password
+
 [advisor.bio240012]               # an allocation: plans spend no more than its balance
 balance = 5000                    # in the facility's unit
 charge = 2.5                      # of it per GPU-hour; default: 1
@@ -51,8 +56,8 @@ as_of = 2026-05-01                # when it was so: what was used since is subtr
 Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
 ``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
 of the dagdir are tried before the user's; aliases, ``[columns]`` and ``[advisor]`` are merged, with
-the dagdir's first; ``read_only`` is on if either file sets it; ``[keys]`` and ``[notify]`` are for
-the user's file alone. ``metlmon config`` shows the effective values and their origin.
+the dagdir's first; ``read_only`` is on if either file sets it; ``[keys]``, ``[notify]`` and ``[tracking]`` are
+for the user's file alone. ``metlmon config`` shows the effective values and their origin.
 
 The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
 and paths below the dagdir to read, but no command and no path to write; a pattern that takes too

@@ -29,8 +29,10 @@ from metlmon.config.readers import (
     read_path,
     read_paths,
     read_seconds,
+    read_secret,
     read_text,
     read_texts,
+    read_tracking_uri,
     read_value_pattern,
     read_webhook,
     typed,
@@ -42,8 +44,10 @@ from metlmon.config.settings import (
     MetricPattern,
     MetricSettings,
     NotifySettings,
+    SecretText,
     SecretUrl,
     Settings,
+    TrackingSettings,
 )
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.errors import InputError
@@ -105,7 +109,7 @@ _PAIRS: Final = {
 
 
 def _encode(value: Any) -> str:
-    return str(value) if isinstance(value, tzinfo | SecretUrl) else str(value.pattern)
+    return str(value) if isinstance(value, tzinfo | SecretText | SecretUrl) else str(value.pattern)
 
 
 class Configuration(Struct, frozen=True):
@@ -251,6 +255,9 @@ def _settings(entries: Iterable[SettingEntry]) -> Settings:
         ),
         notify=NotifySettings(
             **{name: values[f"notify.{name}"][0] for name in _table_keys("notify")}
+        ),
+        tracking=TrackingSettings(
+            **{name: values[f"tracking.{name}"][0] for name in _table_keys("tracking")}
         ),
         advisor=tuple(values["advisor"]),
     )
@@ -413,11 +420,22 @@ class _NamedTables:
         return _first_of_each(items, lambda value: value.name)
 
 
-TABLES: Final = {"metrics": 'primary = "val_loss"', "notify": 'terminal = ["bell"]'}
+TABLES: Final = {
+    "metrics": 'primary = "val_loss"',
+    "notify": 'terminal = ["bell"]',
+    "tracking": 'uri = "https://mlflow.example.edu"',
+}
 """Tables whose keys are settings of their own, with an example."""
 
-PRIVATE: Final = ("keys", "notify")
+PRIVATE: Final = ("keys", "notify", "tracking")
 """Tables of the user's own file alone: a dagdir may be a copy of somebody else's."""
+
+
+DANGERS: Final = {
+    "notify": "run a command as you",
+    "tracking": "send what your ensembles do to anybody",
+}
+"""What tables do that the user's file may not contain if it belongs to another user."""
 
 
 def _table_keys(table: str) -> list[str]:
@@ -432,10 +450,11 @@ def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
         if name in values and origin != "user":
             file.report_problem((name,), f"[{name}] belongs to your own metlmon.toml")
             del values[name]
-    if "notify" in values and file.foreign:
-        text = "[notify] could run a command as you, and this file belongs to another user"
-        file.report_problem(("notify",), text)
-        del values["notify"]
+    for name, danger in DANGERS.items():
+        if name in values and file.foreign:
+            text = f"[{name}] could {danger}, and this file belongs to another user"
+            file.report_problem((name,), text)
+            del values[name]
     for name, example in TABLES.items():
         table = values.pop(name, {})
         if isinstance(table, dict):
@@ -511,6 +530,11 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
     "notify.command": _Value(read_command, NotifySettings().command),
     "notify.webhook": _Value(read_webhook),
     "notify.interval": _Value(read_seconds, NotifySettings().interval),
+    "tracking.uri": _Value(read_tracking_uri),
+    "tracking.experiment": _Value(read_text),
+    "tracking.token": _Value(read_secret),
+    "tracking.username": _Value(read_text),
+    "tracking.password": _Value(read_secret),
     "advisor": _NamedTables(
         AllocationSettings,
         'each allocation is a table: [advisor.NAME], then balance = 5000 and sites = ["delta"]',

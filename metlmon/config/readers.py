@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from msgspec import ValidationError, convert
 
-from metlmon.config.settings import InvalidPattern, SafePattern, SecretUrl
+from metlmon.config.settings import InvalidPattern, SafePattern, SecretText, SecretUrl
 from metlmon.redact import HIDDEN
 
 
@@ -181,6 +181,30 @@ def read_webhook(value: object) -> SecretUrl:
         raise InvalidValue(" begins with https:// (http:// is for this host alone)")
     shown = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
     return SecretUrl(url, f"{shown}/{HIDDEN}" if len(parts.path) > 1 or parts.query else shown)
+
+
+def read_tracking_uri(value: object) -> str:
+    """The http or https address of an MLflow server. No problem quotes it."""
+    from urllib.parse import urlsplit  # Imported here, since few users have one.
+
+    uri = read_text(value)
+    try:
+        parts = urlsplit(uri)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not uri.isascii() or " " in uri:
+        raise InvalidValue(" is the https:// or http:// address of an MLflow server")
+    if "@" in parts.netloc:
+        raise InvalidValue(" has a user name in it: that goes into username and password")
+    return uri
+
+
+def read_secret(value: object) -> SecretText:
+    """A token or a password, without blanks: one line of ASCII. No problem quotes it."""
+    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
+        raise InvalidValue(" is a text of printable ASCII characters in quotes")
+    return SecretText(value)
 
 
 def read_seconds(value: Any) -> int:

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from metlmon.redact import HIDDEN
+
 MAX_PATTERN: Final = 500
 """Characters of a pattern: people write less than a hundred."""
 
@@ -160,6 +162,25 @@ class SecretUrl:
         return hash(self.url)
 
 
+class SecretText:
+    """A token or a password: its text is hidden."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __repr__(self) -> str:
+        return f"SecretText({HIDDEN!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretText) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
 EVENT_NAMES: Final = ("held", "failed", "done", "stalled", "diverged", "black-hole")
 """What notifications can be about."""
 
@@ -182,6 +203,19 @@ class NotifySettings(Struct, frozen=True):
     def configured(self) -> bool:
         """Is there a way to send something?"""
         return bool(self.terminal or self.command or self.webhook)
+
+
+class TrackingSettings(Struct, frozen=True):
+    """``[tracking]``: the MLflow server, from the user's own file alone.
+
+    ``token``, or ``username`` and ``password``, are for the server at ``uri`` only.
+    """
+
+    uri: str | None = None
+    experiment: str | None = None
+    token: SecretText | None = None
+    username: str | None = None
+    password: SecretText | None = None
 
 
 class AllocationSettings(Struct, frozen=True):
@@ -222,6 +256,7 @@ class Settings(Struct, frozen=True):
     keys: tuple[tuple[str, str], ...] = ()
     columns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     notify: NotifySettings = NotifySettings()
+    tracking: TrackingSettings = TrackingSettings()
     advisor: tuple[AllocationSettings, ...] = ()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
 

@@ -126,7 +126,7 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     assert out.splitlines() == [
         f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: advisor, "
         "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, notify, read_only, "
-        "side_node, site, site_aliases, train_node, tz (line 1)",
+        "side_node, site, site_aliases, tracking, train_node, tz (line 1)",
         f"{own}: tz is a text in quotes (line 1)",
         f'{own}: metrics.goal is "min" or "max" (line 3)',
         "3 errors: no command will run before they are mended",
