@@ -34,7 +34,7 @@ from metlmon.text.time_arguments import parse_time_argument
 if TYPE_CHECKING:
     from metlmon.config.settings import Settings
     from metlmon.health.types import Health
-    from metlmon.live.feed import StatsInput
+    from metlmon.live.feed import Feed, Snapshot, StatsInput
     from metlmon.stats.windows import TimeWindow
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
@@ -182,6 +182,21 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
         files_read=True,
         load_description=cache(partial(describe_dags, builder)),
         **more,
+    )
+
+
+def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
+    """What statistics of a snapshot are made from. Reads files: not for the UI thread."""
+    from metlmon.live.feed import StatsInput
+
+    return StatsInput(
+        snapshot.status,
+        feed.ledger(),
+        feed.settings,
+        trainings=feed.training_outputs(),
+        streams=feed.progress_lines(),
+        files_read=True,
+        load_description=feed.dag_description,
     )
 
 

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from metlmon.cli.reading import feed_stats
 from metlmon.errors import InputError
-from metlmon.live.feed import Feed, StatsInput
+from metlmon.live.feed import Feed
 from metlmon.live.file_access import replacing
 from metlmon.text.formatting import directory_name
 
@@ -38,7 +39,8 @@ def save_report(feed: Feed) -> Path:
     An older report of that name is replaced. Reads files: not for the UI thread. Raises
     InputError.
     """
-    from metlmon.cli.commands.report import check_replaceable
+    from metlmon.cli.commands.report import REPORT_MARKS
+    from metlmon.cli.output_file import check_replaceable
     from metlmon.report.build import build_report
     from metlmon.report.learning import learning_section
     from metlmon.report.to_html import render_html
@@ -48,15 +50,8 @@ def save_report(feed: Feed) -> Path:
     snapshot = feed.latest
     if snapshot is None:
         raise InputError("nothing has been read yet")
-    ledger = feed.ledger()
-    basis = StatsInput(
-        snapshot.status,
-        ledger,
-        feed.settings,
-        trainings=feed.training_outputs(),
-        files_read=True,
-        load_description=feed.dag_description,
-    )
+    basis = feed_stats(feed, snapshot)
+    ledger = basis.ledger
     zone = feed.settings.zone
     document = build_report(
         snapshot.status,
@@ -66,7 +61,7 @@ def save_report(feed: Feed) -> Path:
         learning=learning_section(curves(basis), grid(basis, GridChoice())),
     )
     path = output_directory(feed.dagdir) / f"{_stem(feed)}-report.html"
-    check_replaceable(str(path), force=False)
+    check_replaceable(str(path), force=False, marks=REPORT_MARKS)
     with replacing(path) as draft:
         draft.write_text(render_html(document), encoding="utf-8")
     return path
