@@ -37,11 +37,13 @@ SECOND_HALF = {"pool/test_states_on_pool.py", "pool/test_trouble.py", "pool/test
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Distribute the tests among processes: those of one file together, as they share fixtures.
 
-    Tests on a pool come first, in three groups at the same time, since they mostly wait.
+    Tests on a pool come first, in three groups at the same time, since they mostly wait. A module
+    may set a group for itself, to share an expensive server with others.
     """
     places = {item: item.path.relative_to(HERE).as_posix() for item in items}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item, places[item])))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_group_of(item, places[item])))
         if places[item].startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (not places[item].startswith("pool/"), not _on_second_pool(item)))

@@ -19,7 +19,10 @@ PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {f"metlmon.cli.{name}" for name in ("main", "arguments", "exit_codes", "memory")}
+NAME = {
+    f"metlmon.cli.{name}"
+    for name in ("main", "arguments", "shared_options", "exit_codes", "memory")
+}
 
 READING = {
     f"metlmon.{name}"

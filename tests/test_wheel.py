@@ -64,6 +64,7 @@ def test_the_wheel_holds_the_recording_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "metlmon/story.zip" in names
+    assert "metlmon/tracking/grafana_dashboard.json" in names
     assert "screens/metlmon.tcss" in names
     assert not [name for name in names if name.startswith(("tests/", "fixtures/"))]
 

@@ -2,193 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from metlmon.cli.exit_codes import CONDITIONS
-
-
-class Argument(NamedTuple):
-    """The name of an argument or option, and the settings of ``add_argument``."""
-
-    name: str
-    settings: Mapping[str, Any]
-
-
-class Command(NamedTuple):
-    """A command: one-line help, arguments in the order of ``--help``, and texts.
-
-    ``defaults``: of options that the command does not have, or has with others.
-    """
-
-    help: str
-    arguments: tuple[Argument, ...]
-    description: str | None = None
-    epilog: str | None = None
-    defaults: Mapping[str, Any] = MappingProxyType({})
-
-
-def option(name: str, help: str | None, **settings: Any) -> Argument:
-    """An option, or a positional argument, with a value."""
-    return Argument(name, {"help": help, **settings})
-
-
-def flag(name: str, help: str) -> Argument:
-    """An option without a value."""
-    return option(name, help, action="store_true")
-
-
-def repeated(name: str, help: str, metavar: str) -> Argument:
-    """An option that may be given several times."""
-    return option(name, help, action="append", default=[], metavar=metavar)
-
-
-LOG_COMMANDS: Final = frozenset(
-    ("jobs", "nodes", "sites", "annexes", "timeline", "curves", "estimate", "report", "export")
-)
-"""Commands that take several event logs instead of a directory."""
-
-DIR: Final = option(
-    "dir",
-    "a directory with DAGs or event logs, a DAG file, event logs, or a cluster (default: here)",
-    nargs="?",
-    default=".",
-    metavar="DIR",
-)
-DIRS: Final = option(
-    "dirs",
-    "a directory with DAGs or event logs, a DAG file, event logs, or a cluster; of several "
-    "directories, or of all below one, one line each (default: here)",
-    nargs="*",
-    metavar="DIR",
-)
-JSON: Final = flag("--json", "print one JSON object (schema 1)")
-ASCII: Final = flag("--ascii", "plain characters only")
-SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
-ACTIONS: Final = (
-    *("hold", "release", "remove", "vacate", "priority", "retarget"),
-    *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
-    *("stop", "stop-now", "pause", "resume-run", "send", "exclude-site", "include-site"),
-)
-_CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
-
-MOMENT: Final = (
-    option(
-        "--as-of",
-        "show the ensemble as it was then (2025-11-14T08:14:00, '14 Nov 08:14', yesterday, 7d)",
-        metavar="TIME",
-    ),
-    option(
-        "--live",
-        "durations run up to now, or end with the newest event (default: by the files)",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-    ),
-    option("--tz", "the access point's time zone, e.g. America/Chicago", metavar="ZONE"),
-)
-ONLY: Final = option(
-    "--only",
-    (
-        "list these runs only: names, uuids or beginnings of uuids, comma-separated "
-        "(totals stay those of the whole ensemble)"
-    ),
-    metavar="RUNS",
-)
-SCREEN: Final = (
+from metlmon.cli.shared_options import (
+    ACTIONS,
     ASCII,
-    flag("--mouse", "turn the mouse on"),
-)
-READ_ONLY: Final = flag(
-    "--read-only", "only look: nothing can be held, released, removed or submitted from here"
-)
-EXIT_ON: Final = (
-    option(
-        "--exit-on",
-        f"wait until one of these (comma-separated) is so, then exit: {_CONDITIONS}",
-        metavar="WHAT",
-    ),
-    option("--timeout", "with --exit-on: give up after this", type=float, metavar="SECONDS"),
-)
-NOTIFY: Final = option(
-    "--notify",
-    (
-        "send notifications, as [notify] of your metlmon.toml says (without that: the bell); "
-        "watch and run send them anyway where [notify] says how"
-    ),
-    action=argparse.BooleanOptionalAction,
-    default=None,
-)
-COMMON: Final = (DIR, JSON, *MOMENT, ASCII)
-WINDOW: Final = (
-    option(
-        "--since", "from then on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)", metavar="TIME"
-    ),
-    option("--until", "up to then, which is not in it", metavar="TIME"),
-    option("--month", "that month", metavar="YYYY-MM"),
-)
-QUEUE: Final = flag(
-    "--queue", "ask the schedd, once: priorities, places in the queue, what differs from the logs"
-)
-ENSEMBLE: Final = (
-    option("--template", "one of submit --list-templates, or a submit description", metavar="T"),
-    option("--name", "of the DAG file, without .dag (default: ensemble)", default="ensemble"),
-    option("--runs", "models to train (default: one per seed, or 4)", type=int, metavar="N"),
-    option("--epochs", "of each run, one job each (default: 3)", type=int, default=3, metavar="N"),
-    option("--seeds", "1,2,3 or 1-3 (default: 1, 2, 3, …)", metavar="LIST"),
-    option("--sites", "values of GLIDEIN_ResourceName (default: anywhere)", metavar="A,B"),
-    option(
-        "--policy",
-        (
-            "every epoch at any of the sites; each site once before one repeats; a run stays "
-            "at one site; a run stays on one GPU model (default: any)"
-        ),
-        choices=["any", "permute", "pin", "gpu-pin"],
-        default="any",
-    ),
-    option("--gpus", "of each job (default: 1)", type=int, default=1, metavar="N"),
-    option("--gpu-memory", "the least memory of a GPU, e.g. 40GB", metavar="MB"),
-    option(
-        "--gpu-models",
-        "DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
-        metavar="A,B",
-    ),
-    option("--memory", "of each job, e.g. 4GB (default: 1024)", default="1024", metavar="MB"),
-    option("--retries", "of each epoch (default: 3)", type=int, default=3, metavar="N"),
-    repeated("--set", "a parameter of the template; may be given again", metavar="NAME=VALUE"),
-    option(
-        "--gate",
-        "can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-    ),
-)
-SHAPE: Final = (
-    option("--shape", ", ".join(SHAPES), choices=SHAPES, metavar="SHAPE"),
-    repeated(
-        "--sweep",
-        "a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
-        metavar="NAME=VALUES",
-    ),
-    option("--how", "several: first with first, or each with each", choices=["zip", "product"]),
-    option("--shards", "of a bag", type=int, metavar="N"),
-    option("--machines", "that train an epoch together", type=int, metavar="N"),
-    option(
-        "--evaluate",
-        "evaluate what epochs leave, by this template (default: evaluate)",
-        nargs="?",
-        const="",
-        metavar="T",
-    ),
-    option("--every", "evaluate after each N epochs", type=int, metavar="N"),
-    option("--stop-patience", "stop after N epochs without improvement", type=int, metavar="N"),
-    option("--diverge", "stop at NaN, or at X times the best loss", type=float, metavar="X"),
-    option(
-        "--median-after", "from N epochs on stop what is worse than most", type=int, metavar="N"
-    ),
-    repeated("--var", "a variable (VARS) of every node; may be given again", metavar="NAME=VALUE"),
-    option("--subdags", "each run in a sub-DAG of its own", action="store_const", const=True),
+    COMMON,
+    DIR,
+    DIRS,
+    ENSEMBLE,
+    EXIT_ON,
+    EXPORT_TARGETS,
+    JSON,
+    MOMENT,
+    NOTIFY,
+    ONLY,
+    QUEUE,
+    READ_ONLY,
+    SCREEN,
+    SHAPE,
+    SHAPES,
+    WINDOW,
+    Command,
+    flag,
+    option,
+    repeated,
 )
 
 OUTPUTS: Final = {
@@ -382,18 +221,43 @@ COMMANDS: Final[Mapping[str, Command]] = {
             DIR,
             option(
                 "--to",
-                "the format (default: csv)",
-                choices=["csv", "parquet", "json"],
+                "files of this format (default: csv), or a tracking server: mlflow",
+                choices=EXPORT_TARGETS,
                 default="csv",
             ),
-            option("--out", "where the files go (default: ./NAME-export)", metavar="DIRECTORY"),
-            option("--only", "these, comma-separated", dest="frames", metavar="FRAMES"),
+            option(
+                "--out",
+                "where the files go (default: ./NAME-export); openmetrics: a file, of which an "
+                "older one is replaced (default: -, standard output); optuna: ./NAME.journal",
+                metavar="PATH",
+            ),
+            option("--only", "these, comma-separated", metavar="FRAMES"),
             flag("--force", "files that exist may be overwritten"),
+            option(
+                "--listen",
+                "openmetrics: answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
+                type=int,
+                metavar="PORT",
+            ),
+            flag("--dashboard", "openmetrics: a Grafana dashboard of these metrics, as JSON"),
+            option("--metric", "optuna: the value of trials (default: val_loss)", metavar="NAME"),
             flag("--columns", "print what the columns mean"),
+            option(
+                "--tracking-uri",
+                "mlflow: the server (default: MLFLOW_TRACKING_URI, or [tracking] of your "
+                "metlmon.toml)",
+                metavar="URI",
+            ),
+            option("--experiment", "mlflow: the experiment (default: metlmon)", metavar="NAME"),
+            flag("--dry-run", "mlflow: print what would be written, and exit"),
             *MOMENT,
         ),
         description="Write the frames runs, epochs, jobs, executions, transfers and events, one "
-        "file each. Columns, units and types: metlmon export --columns",
+        "file each. Columns, units and types: metlmon export --columns. With --to mlflow: the "
+        "ensemble as a run of an MLflow tracking server, its runs as child runs; only what the "
+        "server lacks is written. Exit status 6: the server refused something, or failed. With "
+        "--to openmetrics: metrics for Prometheus. With --to optuna: a sweep as an Optuna study "
+        "in a journal file.",
     ),
     "config": Command(
         "metlmon.toml: what is set, where it is read from, what is wrong with it",

@@ -23,7 +23,8 @@ class Exit(IntEnum):
     """``--exit-on``: ``--timeout`` passed first."""
     REFUSED = 6
     """``submit``: the files are written, but the pool did not take the DAG. ``act``: something
-    was refused, failed, or was not confirmed."""
+    was refused, failed, or was not confirmed. ``export``: the tracking server refused something,
+    or failed."""
     BROKEN = 70
     """An error of metlmon itself, or no memory, or no room for the output; one sentence on
     standard error says what (``EX_SOFTWARE`` of sysexits.h)."""

@@ -13,9 +13,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
+from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.memory import collect_garbage_less_often
+from metlmon.cli.shared_options import LOG_COMMANDS
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -28,7 +29,7 @@ exit status:
   4  --exit-on: a job, or DAGMan itself, is held
   5  --exit-on: --timeout passed first
   6  submit, new --submit: the files are written, but the pool did not take the DAG; act:
-     something was refused, failed, or was not confirmed
+     something was refused, failed, or was not confirmed; export: the server refused, or failed
  70  an error of metlmon itself, no memory, or no room for the output (one sentence says what)
 130  ended from the keyboard; 128 and a signal's number: ended by that signal
 

@@ -101,6 +101,8 @@ COMMANDS = [
     ("config", "validate"),
     ("check",),
     ("check", "--json"),
+    ("export", "--to", "openmetrics"),
+    ("export", "--to", "optuna", "--out", "-"),
 ]
 
 

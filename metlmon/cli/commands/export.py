@@ -1,4 +1,4 @@
-"""``export``: the frames as files."""
+"""``export``: the frames as files, and the dispatch to exporters to other programs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_warnings
 from metlmon.cli.reading import open_reader
+from metlmon.cli.shared_options import EXPORT_OPTIONS
 from metlmon.errors import InputError
 from metlmon.live.file_access import replacing
 from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown
@@ -42,8 +44,25 @@ of metlmon.load() have none. Texts are one line each; what a terminal would obey
 
 
 def export(options: argparse.Namespace) -> int:
-    """``metlmon export``."""
-    names = _wanted(options.frames)
+    """``metlmon export``: files of frames, else the module ``export_<target>`` of ``--to``."""
+    _check_options(options)
+    if options.to not in WRITERS:
+        module = import_module(f"metlmon.cli.commands.export_{options.to}")
+        return int(getattr(module, f"export_{options.to}")(options))
+    return _export_frames(options)
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Raises InputError for an option that another ``--to`` has."""
+    for name, targets in EXPORT_OPTIONS.items():
+        given = getattr(options, name.removeprefix("--").replace("-", "_"))
+        if given is not None and given is not False and options.to not in targets:
+            others = " or ".join(targets)
+            raise InputError(f"{name}: goes with --to {others}, not with --to {options.to}")
+
+
+def _export_frames(options: argparse.Namespace) -> int:
+    names = _wanted(options.only)
     if options.columns:
         tables = [TABLES[name] for name in names]
         if sys.stdout.isatty():
@@ -55,7 +74,7 @@ def export(options: argparse.Namespace) -> int:
     if options.to == "parquet":
         _check_parquet()
     dagdir = Path(options.dir)
-    out = Path(options.out) if options.out is not None else Path(f"{_stem(dagdir)}-export")
+    out = Path(options.out) if options.out is not None else Path(f"{directory_stem(dagdir)}-export")
     _check_place(out, dagdir.parent if dagdir.is_file() else dagdir)
     paths = {name: out / f"{name}.{options.to}" for name in names}
     _check_new(paths.values(), options.force)
@@ -85,7 +104,7 @@ def _wanted(only: str | None) -> list[str]:
     return [name for name in TABLES if name in names]
 
 
-def _stem(dagdir: Path) -> str:
+def directory_stem(dagdir: Path) -> str:
     """What the ensemble is called: its directory, or its one DAG file."""
     return dagdir.stem if dagdir.is_file() else Path(os.path.realpath(dagdir)).name or "ensemble"
 

@@ -1,0 +1,103 @@
+"""``export --to mlflow``: the ensemble and its runs on an MLflow tracking server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from metlmon.cli.commands.report import report_of
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import print_warnings
+from metlmon.cli.reading import PROGRESS_AFTER_SECONDS, input_with_trainings, open_reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.report.to_html import render_html
+from metlmon.text.formatting import count, plain
+from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
+from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
+from metlmon.tracking.mlflow_runs import TrackedEnsemble, tracked_ensemble
+from metlmon.tracking.mlflow_settings import experiment_name, tracking_server
+
+
+def export_mlflow(options: argparse.Namespace) -> int:
+    """``metlmon export --to mlflow``. Exit status 6: the server refused something, or failed."""
+    reader = open_reader(options)
+    settings = reader.ensemble.settings.tracking
+    try:
+        server = tracking_server(options.tracking_uri, os.environ, settings)
+        exporter = MlflowExporter(
+            server,
+            experiment_name(options.experiment, os.environ, settings),
+            dry_run=options.dry_run,
+            progress=_progress_line(sys.stderr),
+        )
+        return _export(reader, server, exporter, options)
+    except TrackingError as error:
+        print(f"metlmon: {error}", file=sys.stderr)
+        return Exit.REFUSED
+
+
+def _export(
+    reader: DagdirReader,
+    server: TrackingClient,
+    exporter: MlflowExporter,
+    options: argparse.Namespace,
+) -> int:
+    builder = reader.snapshot_builder()
+    ensemble = tracked_ensemble(builder, input_with_trainings(reader))
+    print_warnings(builder.notices())
+    if ensemble is None:
+        print("nothing to export: no job has been submitted yet")
+        return Exit.OK
+    result = exporter.export(ensemble, render_html(report_of(reader)).encode())
+    _print_result(ensemble, result, server, dry_run=options.dry_run)
+    return Exit.REFUSED if result.problems else Exit.OK
+
+
+def _print_result(
+    ensemble: TrackedEnsemble, result: ExportResult, server: TrackingClient, *, dry_run: bool
+) -> None:
+    would = "would write to" if dry_run else "wrote to"
+    print(f"{would} {server.uri}, experiment {plain(result.experiment, 80)}: {result.summary}")
+    if dry_run:
+        for run in (ensemble.parent, *ensemble.children):
+            if run.key in result.created | result.updated:
+                what = "create" if run.key in result.created else "update"
+                print(f"  {what} {run.name}: {run.status}, {count(len(run.points), 'point')}")
+    if ensemble.untimed:
+        print(f"{count(ensemble.untimed, 'run')} without a submission in the logs: not exported")
+    print(f"{count(server.calls, 'call')}, {server.writes} of them writing")
+    if result.url is not None:
+        print(result.url)
+    warnings = list(result.warnings)
+    if not ensemble.zone_known:
+        warnings.append(
+            "the logs do not have the access point's time zone: this machine's is used; --tz "
+            "names another one"
+        )
+    if server.sends_secrets_in_clear:
+        warnings.append(f"{server.uri}: the credentials cross the network without encryption")
+    for text in (*warnings, *result.problems):
+        print(f"metlmon: {text}", file=sys.stderr)
+
+
+def _progress_line(stream: TextIO) -> Callable[[int, int], None]:
+    """Progress on standard error, if that is a terminal and writing takes long."""
+    start = time.monotonic()
+    shown = False
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        if not stream.isatty() or time.monotonic() - start < PROGRESS_AFTER_SECONDS:
+            return
+        if done < total:
+            stream.write(f"\r\x1b[Kwriting run {done + 1} of {total}")
+        elif shown:
+            stream.write("\r\x1b[K")
+        shown = done < total
+        stream.flush()
+
+    return show

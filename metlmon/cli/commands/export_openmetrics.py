@@ -1,0 +1,154 @@
+"""``export --to openmetrics``: metrics as a file or over HTTP, and the Grafana dashboard."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import print_warnings
+from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
+from metlmon.cli.reading import (
+    feed_stats,
+    input_with_trainings,
+    new_reader,
+    open_reader,
+    stop_watchdog,
+)
+from metlmon.errors import InputError, describe_error
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.session import Session
+from metlmon.model.clock import Clock
+from metlmon.text.formatting import plain
+from metlmon.tracking.metrics_server import MetricsServer, MetricsTexts
+from metlmon.tracking.openmetrics import FIRST_LINE, ensemble_samples
+
+DASHBOARD: Final = "grafana_dashboard.json"
+
+UPDATE_SECONDS: Final = 5.0
+"""Minimum interval of new values: Prometheus asks every 15 to 60 s."""
+
+UPDATE_SHARE: Final = 20.0
+"""The same as a multiple of their cost: they take at most a twentieth of a core."""
+
+
+def export_openmetrics(options: argparse.Namespace) -> int:
+    """``metlmon export --to openmetrics``. Returns the exit status."""
+    if options.listen is not None and (options.dashboard or options.out is not None):
+        raise InputError("--listen: leave out --out and --dashboard, or --listen")
+    if options.listen is not None:
+        return _serve(options)
+    name = STDOUT if options.out is None else options.out
+    if options.dashboard:
+        import metlmon.tracking
+
+        check_replaceable(name, force=options.force, marks=())
+        path = Path(metlmon.tracking.__file__).with_name(DASHBOARD)
+        write_output(name, path.read_text(encoding="utf-8"), force=options.force, marks=())
+        return Exit.OK
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    check_outside(name, reader.dagdir, "export")
+    check_replaceable(name, force=options.force, marks=(FIRST_LINE,))
+    stats = input_with_trainings(reader)
+    samples = ensemble_samples(stats, epoch_time=epoch_time(builder.clock, stats.status.live))
+    write_output(name, samples.openmetrics_text(), force=options.force, marks=(FIRST_LINE,))
+    print_warnings(builder.notices())
+    return Exit.OK
+
+
+def epoch_time(clock: Clock, live: bool) -> Callable[[datetime], float | None]:
+    """Converts times of the logs to seconds since 1970; None where their zone is not known.
+
+    The times of a live ensemble are those of this machine, unless its files prove otherwise.
+    """
+
+    def convert(stamp: datetime) -> float | None:
+        seconds = clock.to_epoch(clock.with_offset(stamp))
+        return stamp.timestamp() if seconds is None and live else seconds
+
+    return convert
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Answer scrapes until ^C."""
+    if options.as_of is not None:
+        raise InputError("--listen shows how it is now: leave out --as-of")
+    reader = new_reader(options)
+    reader.open()
+    metrics = LiveMetrics(reader, options.listen)
+    stop_watchdog()
+    metrics.start()
+    address = f"http://127.0.0.1:{metrics.server.port}/metrics"
+    print(f"metlmon: {plain(options.dir)}: {address} (^C ends it)", file=sys.stderr, flush=True)
+    try:
+        threading.Event().wait()
+    finally:
+        metrics.stop()
+    return Exit.OK
+
+
+class LiveMetrics:
+    """Follows a dagdir and answers scrapes with its newest metrics.
+
+    ``reader``: an opened one. Raises InputError where the port is taken.
+    """
+
+    def __init__(
+        self, reader: DagdirReader, port: int, update_seconds: float = UPDATE_SECONDS
+    ) -> None:
+        self.server = MetricsServer(port)
+        self._clock = reader.ensemble.clock
+        self._session = Session(reader)
+        self._session.set_unattended(True)
+        self._update_seconds = update_seconds
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Start reading and answering, each in threads of its own."""
+        self.server.start()
+        self._session.start(lambda snapshot: self._changed.set())
+        # A thread of its own: it may hang where files of trainings are, scrapes do not.
+        threading.Thread(target=self._run, name="metlmon-update", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop both."""
+        self._stopped.set()
+        self._changed.set()
+        self.server.stop()
+        self._session.stop()
+
+    def _run(self) -> None:
+        seconds = 0.0
+        while not self._stopped.wait(seconds):
+            self._changed.wait()
+            self._changed.clear()
+            started = time.thread_time()
+            updated = self._update()
+            cost = time.thread_time() - started
+            seconds = max(self._update_seconds, UPDATE_SHARE * cost) if updated else 0.0
+
+    def _update(self) -> bool:
+        """Make the texts of the newest snapshot; returns whether everything has been read."""
+        snapshot = self._session.latest
+        if snapshot is None or (snapshot.progress.fraction < 1 and snapshot.error is None):
+            done = 0.0 if snapshot is None else snapshot.progress.fraction
+            self.server.reason = f"reading: {done:.0%}"
+            return False
+        try:
+            stats = feed_stats(self._session, snapshot)
+            convert = epoch_time(self._clock, stats.status.live)
+            samples = ensemble_samples(stats, epoch_time=convert, error=snapshot.error)
+            texts = samples.openmetrics_text(), samples.classic_text()
+            self.server.texts = MetricsTexts(*(text.encode() for text in texts))
+        except Exception as error:  # Old values would hide it.
+            self.server.reason = describe_error("the metrics could not be computed", error)
+            self.server.texts = None
+        return True

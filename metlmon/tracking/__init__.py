@@ -1,0 +1,1 @@
+"""Writes what is known about an ensemble to trackers: MLflow, OpenMetrics, Optuna."""

@@ -1,0 +1,150 @@
+"""HTTP for Prometheus: the newest figures of an ensemble, on the loopback interface only.
+
+A scrape is answered with the text that was made last, also while a file system hangs. Requests
+whose Host header names another machine are refused: a web page could otherwise read the figures
+by a name of its own that resolves to this machine (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Final, NamedTuple
+
+from metlmon.errors import InputError
+from metlmon.tracking.openmetrics import CLASSIC_TYPE, OPENMETRICS_TYPE
+
+ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+REQUEST_SECONDS: Final = 10.0
+"""After these a client that sends or reads nothing is left."""
+
+PAGE: Final = """\
+<!doctype html><html lang="en"><meta charset="utf-8"><title>metlmon</title>
+<p>Figures of an ensemble, by metlmon: <a href="/metrics">/metrics</a></p></html>
+"""
+
+
+class MetricsTexts(NamedTuple):
+    """The text of a scrape in the format of OpenMetrics and in the classic one."""
+
+    openmetrics: bytes
+    classic: bytes
+
+
+class MetricsServer:
+    """Answers ``GET /metrics`` on 127.0.0.1, and on ::1 where the machine has it.
+
+    ``texts``: the answer, set from any thread; None before the first, and where none could be
+    made: then the status is 503, with ``reason``. Raises InputError where the port is taken.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.texts: MetricsTexts | None = None
+        self.reason = "reading"
+        self._servers: list[_LoopbackServer] = []
+        for family, address in ADDRESSES:
+            try:
+                server = _LoopbackServer(self, family, address, port)
+            except (OSError, OverflowError) as error:
+                if self._servers:
+                    # Many machines have no IPv6.
+                    continue
+                reason = getattr(error, "strerror", None) or str(error)
+                raise InputError(f"--listen {port}: {reason}; choose another port") from None
+            port = server.server_port
+            self._servers.append(server)
+        self.port = port
+        names = ("127.0.0.1", "localhost", "[::1]")
+        self.hosts = frozenset(f"{name}:{port}" for name in names)
+
+    def start(self) -> None:
+        """Answer requests, in threads of their own."""
+        for server in self._servers:
+            threading.Thread(
+                target=server.serve_forever, name="metlmon-metrics", daemon=True
+            ).start()
+
+    def stop(self) -> None:
+        """Stop answering, after :meth:`start`."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+
+class _LoopbackServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(
+        self, metrics: MetricsServer, family: socket.AddressFamily, address: str, port: int
+    ) -> None:
+        self.metrics = metrics
+        self.address_family = family
+        super().__init__((address, port), _MetricsHandler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name server for the name of this machine.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+
+class _MetricsHandler(BaseHTTPRequestHandler):
+    server: _LoopbackServer
+    timeout = REQUEST_SECONDS
+    server_version = "metlmon"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        metrics = self.server.metrics
+        hosts = self.headers.get_all("Host", [])
+        path = self.path.partition("?")[0]
+        if len(hosts) != 1 or hosts[0].strip().lower() not in metrics.hosts:
+            self._answer(HTTPStatus.FORBIDDEN, "the Host header names another machine\n")
+        elif path == "/":
+            self._answer(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
+        elif path != "/metrics":
+            self._answer(HTTPStatus.NOT_FOUND, "there is /metrics\n")
+        elif (texts := metrics.texts) is None:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{metrics.reason}\n")
+        elif _takes_openmetrics(self.headers.get_all("Accept", [])):
+            self._answer(HTTPStatus.OK, texts.openmetrics, OPENMETRICS_TYPE)
+        else:
+            self._answer(HTTPStatus.OK, texts.classic, CLASSIC_TYPE)
+
+    def refuse_method(self) -> None:
+        """Answer a request with another method than GET."""
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "only GET\n")
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = refuse_method
+    do_OPTIONS = do_TRACE = do_CONNECT = refuse_method
+
+    def _answer(
+        self, status: HTTPStatus, body: str | bytes, kind: str = "text/plain; charset=utf-8"
+    ) -> None:
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET")
+        self.end_headers()
+        if self.command != "HEAD":
+            # The client may have gone.
+            with suppress(OSError):
+                self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: a scrape every few seconds is no news."""
+
+
+def _takes_openmetrics(accepted: list[str]) -> bool:
+    """Whether ``Accept`` headers name the format of OpenMetrics."""
+    ranges = [each for header in accepted for each in header.split(",")]
+    names = {each.partition(";")[0].strip().lower() for each in ranges}
+    return "application/openmetrics-text" in names

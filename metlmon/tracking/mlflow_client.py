@@ -1,0 +1,303 @@
+"""Calls of an MLflow tracking server over REST, by the standard library alone.
+
+``import mlflow`` takes more than a second and its dependencies more than 300 MB; the handful of
+endpoints used here are documented in MLflow's "REST API". Credentials go to the tracking server
+only: redirections are refused, and no text, error or ``repr`` contains them.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import (
+    BaseHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
+
+from msgspec import Struct
+
+from metlmon import __version__
+from metlmon.config.readers import LOOPBACK
+from metlmon.redact import HIDDEN, redact_secrets
+from metlmon.text.formatting import plain
+
+API: Final = "/api/2.0/mlflow/"
+ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
+
+CALL_SECONDS: Final = 30.0
+"""Default time limit of a call, and of each wait within it."""
+
+MAX_ANSWER: Final = 256_000_000
+"""Maximum bytes of an answer."""
+
+MAX_QUOTED: Final = 300
+"""Characters of a server's message that an error quotes."""
+
+TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""HTTP codes of failures that may not last."""
+
+
+class TrackingError(Exception):
+    """A call failed. ``str()`` is one sentence: what was asked, of which server, and a remedy.
+
+    ``transient``: it may succeed later. ``code``: the server's error code, such as
+    ``RESOURCE_DOES_NOT_EXIST``, or "".
+    """
+
+    def __init__(self, sentence: str, transient: bool = False, code: str = "") -> None:
+        super().__init__(sentence)
+        self.transient = transient
+        self.code = code
+
+
+class Endpoint(NamedTuple):
+    """A REST endpoint: HTTP method, path, what a call of it does, and whether it writes."""
+
+    method: str
+    path: str
+    task: str
+    writes: bool = False
+
+
+GET_EXPERIMENT: Final = Endpoint("GET", f"{API}experiments/get-by-name", "look for the experiment")
+CREATE_EXPERIMENT: Final = Endpoint(
+    "POST", f"{API}experiments/create", "create the experiment", True
+)
+SEARCH_RUNS: Final = Endpoint("POST", f"{API}runs/search", "search for runs")
+CREATE_RUN: Final = Endpoint("POST", f"{API}runs/create", "create a run", True)
+UPDATE_RUN: Final = Endpoint("POST", f"{API}runs/update", "set the status of a run", True)
+DELETE_RUN: Final = Endpoint("POST", f"{API}runs/delete", "delete a duplicate of a run", True)
+LOG_BATCH: Final = Endpoint("POST", f"{API}runs/log-batch", "write metrics, params and tags", True)
+METRIC_HISTORY: Final = Endpoint("GET", f"{API}metrics/get-history", "read a metric")
+
+
+class Credentials(Struct, frozen=True):
+    """A token, or a user name and a password; all may be missing."""
+
+    token: str = ""
+    user: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({HIDDEN})" if self.secrets else "Credentials()"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no text may contain."""
+        encoded = self.header.split()[-1] if self.header else ""
+        return tuple(filter(None, (self.token, self.password, encoded)))
+
+    @property
+    def header(self) -> str | None:
+        """The value of ``Authorization``; as in MLflow a password precedes a token."""
+        if self.user and self.password:
+            pair = f"{self.user}:{self.password}".encode()
+            return f"Basic {b64encode(pair).decode()}"
+        return f"Bearer {self.token}" if self.token else None
+
+
+class _NoRedirections(HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class TrackingClient:
+    """A client of an MLflow tracking server.
+
+    ``uri``: its http or https address, without credentials. ``seconds``: the time limit of a
+    call. ``calls`` and ``writes`` count the calls made. Methods raise TrackingError, and repeat
+    nothing: a call whose answer was lost may have been carried out.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        credentials: Credentials | None = None,
+        *,
+        seconds: float = CALL_SECONDS,
+        certificates: str | None = None,
+        verify: bool = True,
+    ) -> None:
+        self.uri = uri.rstrip("/")
+        self.seconds = seconds
+        self.calls = self.writes = 0
+        self._credentials = credentials or Credentials()
+        self._opener = self._make_opener(certificates, verify)
+
+    def __repr__(self) -> str:
+        return f"TrackingClient({self.uri!r})"
+
+    @property
+    def sends_secrets_in_clear(self) -> bool:
+        """Whether credentials cross a network without encryption."""
+        local = urlsplit(self.uri).hostname in LOOPBACK
+        encrypted = self.uri.startswith("https:")
+        return bool(self._credentials.secrets) and not encrypted and not local
+
+    def get(self, endpoint: Endpoint, **parameters: str | int) -> dict[str, Any]:
+        """The JSON object that a GET returns."""
+        return self._json(endpoint, f"?{urlencode(parameters)}", None)
+
+    def post(self, endpoint: Endpoint, body: Mapping[str, object]) -> dict[str, Any]:
+        """The JSON object that a POST returns."""
+        return self._json(endpoint, "", json.dumps(body, allow_nan=False).encode())
+
+    def put_artifact(self, path: str, content: bytes, media_type: str) -> None:
+        """Upload a file to the artifacts of the server, of which ``path`` is the path there."""
+        endpoint = Endpoint("PUT", ARTIFACTS + quote(path), "upload a file", True)
+        self._send(endpoint, "", content, media_type)
+
+    # --- one call ---------------------------------------------------------------------------
+
+    def _json(self, endpoint: Endpoint, query: str, content: bytes | None) -> dict[str, Any]:
+        answer = self._send(endpoint, query, content, "application/json")
+        try:
+            value = json.loads(answer or b"{}")
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise TrackingError(
+                f"{self.uri} does not answer as an MLflow server does when asked to "
+                f"{endpoint.task}: check the tracking URI"
+            )
+        return value
+
+    def _send(
+        self, endpoint: Endpoint, query: str, content: bytes | None, media_type: str
+    ) -> bytes:
+        headers = {"Content-Type": media_type, "User-Agent": f"metlmon/{__version__}"}
+        if self._credentials.header is not None:
+            headers["Authorization"] = self._credentials.header
+        request = Request(
+            f"{self.uri}{endpoint.path}{query}", content, headers, method=endpoint.method
+        )
+        self.calls += 1
+        self.writes += endpoint.writes
+        try:
+            with self._opener.open(request, timeout=self.seconds) as answer:
+                return self._read_whole(answer)
+        except HTTPError as error:
+            with error:
+                raise self._refusal(endpoint, error) from None
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            raise self._failure(endpoint, error) from None
+
+    def _read_whole(self, answer: HTTPResponse) -> bytes:
+        """The body within the time limit, which a server that sends byte by byte would exceed."""
+        end = time.monotonic() + self.seconds
+        parts = []
+        size = 0
+        while part := answer.read1(1 << 16):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_ANSWER:
+                raise ValueError
+            if time.monotonic() > end:
+                raise TimeoutError
+        if answer.length:
+            raise ConnectionResetError
+        return b"".join(parts)
+
+    def _make_opener(self, certificates: str | None, verify: bool) -> OpenerDirector:
+        handlers: list[BaseHandler] = [_NoRedirections()]
+        if urlsplit(self.uri).hostname in LOOPBACK:
+            handlers.append(ProxyHandler({}))
+        if self.uri.startswith("https:"):
+            try:
+                context = ssl.create_default_context(cafile=certificates)
+            except OSError as error:
+                raise TrackingError(
+                    f"MLFLOW_TRACKING_SERVER_CERT_PATH={certificates}: cannot be read: "
+                    f"{error.strerror or 'no certificates'}"
+                ) from None
+            if not verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            handlers.append(HTTPSHandler(context=context))
+        return build_opener(*handlers)
+
+    # --- errors -----------------------------------------------------------------------------
+
+    def _failure(self, endpoint: Endpoint, error: Exception) -> TrackingError:
+        """The error of a call without a complete answer."""
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, TimeoutError):
+            text = f"{self.uri} did not answer within {self.seconds:g} s when asked to"
+            return TrackingError(
+                f"{text} {endpoint.task}; export again, which goes on where it stopped",
+                transient=True,
+            )
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return TrackingError(
+                f"{self.uri} has a certificate that is not trusted here "
+                f"({plain(reason.verify_message, 80)}): MLFLOW_TRACKING_SERVER_CERT_PATH names a "
+                "file with the right one"
+            )
+        detail = reason.strerror if isinstance(reason, OSError) and reason.strerror else ""
+        detail = plain(detail or type(reason).__name__, 80)
+        return TrackingError(
+            f"{self.uri} could not be asked to {endpoint.task} ({detail}): check that it runs "
+            "and that the tracking URI is right, then export again",
+            transient=isinstance(reason, OSError | HTTPException),
+        )
+
+    def _refusal(self, endpoint: Endpoint, error: HTTPError) -> TrackingError:
+        """The error of a call that the server answered with an HTTP error."""
+        code, message = _error_body(error)
+        status = f"HTTP {error.code} {code}".strip()
+        text = f"{self.uri} was asked to {endpoint.task} and answered {status}"
+        if message:
+            text += f" ({self._safe(message)})"
+        if 300 <= error.code < 400:
+            target = self._safe(_origin(error.headers.get("Location", "")))
+            remedy = f"it redirects to {target}: give the tracking URI that it redirects to"
+        elif error.code in (401, 403):
+            remedy = (
+                "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD, to what the server takes"
+            )
+        elif error.code == 404 and not code:
+            remedy = "check the tracking URI"
+        elif error.code in TRANSIENT:
+            remedy = "export again later, which goes on where it stopped"
+        else:
+            remedy = "see the server's log"
+        return TrackingError(f"{text}; {remedy}", error.code in TRANSIENT, code)
+
+    def _safe(self, text: str) -> str:
+        """A text of the server, which may contain what it was sent."""
+        for secret in self._credentials.secrets:
+            text = text.replace(secret, HIDDEN)
+        return plain(redact_secrets(text), MAX_QUOTED)
+
+
+def _error_body(error: HTTPError) -> tuple[str, str]:
+    """The error code and the message of an answer of MLflow's; empty for another's."""
+    try:
+        value = json.loads(error.read(1 << 16))
+        code, message = value.get("error_code", ""), value.get("message", "")
+    except (OSError, HTTPException, ValueError, AttributeError):
+        return "", ""
+    return plain(str(code), 60), str(message)
+
+
+def _origin(url: str) -> str:
+    """Scheme and host of a URL, without what may be secret in it."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "another address"
+    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else "another path"

@@ -1,0 +1,412 @@
+"""The figures of an ensemble as metrics for Prometheus and what reads its formats.
+
+Values are those of ``status --json``, in base units: hours become seconds. A value that is not
+known has no sample. Labels are run, site, gpu, state and cause: all have few values, which
+neither name a cluster, a host or a user nor grow with the number of jobs.
+
+Sources followed: OpenMetrics 1.0 (names, units, ``_total`` of counters, escapes, ``# EOF``), and
+Prometheus' "Exposition formats" 0.0.4 for readers that do not know it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import chain, count
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from metlmon.health.build import make_health
+from metlmon.health.types import Health, Severity
+from metlmon.live.feed import StatsInput
+from metlmon.model.reasons import code_text, is_expiry
+from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
+from metlmon.snapshot.ledger import HOUR, HourUnit
+from metlmon.snapshot.types import CauseRow, GpuHours, Status
+from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.run_figures import run_figures
+from metlmon.text.formatting import epoch_number, plain
+
+OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+CLASSIC_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+PREFIX: Final = "metlmon_"
+
+FIRST_LINE: Final = f"# TYPE {PREFIX}live gauge"
+"""How the text begins, in both formats."""
+
+LABEL_LENGTH: Final = 100
+"""Characters of a label's value."""
+
+UNKNOWN: Final = "unknown"
+"""The label of a site or a GPU model that no log names."""
+
+OTHER: Final = "other"
+"""The cause of losses whose reason is free text, which may name hosts and users."""
+
+OWN_CAUSES: Final = re.compile(
+    r"exited with return value -?\d{1,10}|killed by signal \d{1,3}( \([\w; ?]*\))?"
+    r"|ended without a return value|[a-z ]{1,20}, no reason given"
+)
+"""Causes that metlmon words itself where a log has neither code nor reason."""
+
+EpochTime = Callable[[datetime], float | None]
+"""Converts a time of the logs to seconds since 1970; None where its zone is not known."""
+
+
+class MetricFamily(Struct, frozen=True):
+    """Name without prefix, type (gauge or counter), unit (or none) and help of a metric."""
+
+    name: str
+    type: str
+    unit: str
+    help: str
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+    @property
+    def sample_name(self) -> str:
+        """The name of its samples: that of a counter ends with ``_total``."""
+        return self.full_name + ("_total" if self.type == "counter" else "")
+
+
+def _gauge(name: str, help: str) -> MetricFamily:
+    return MetricFamily(name, "gauge", _unit(name), help)
+
+
+def _counter(name: str, help: str) -> MetricFamily:
+    return MetricFamily(name, "counter", _unit(name), help)
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
+
+
+def _time_families(scope: str, of_what: str, labels: str) -> Iterator[MetricFamily]:
+    """Time of executions in each unit; an ensemble has one of these units."""
+    for unit in HourUnit:
+        what = {HourUnit.WALL: "Wall-clock seconds"}.get(unit, f"{unit} seconds")
+        name = f"{unit.lower()}_seconds"
+        help = f"{what} of executions {of_what}that ended well (good) or otherwise (bad); {labels}."
+        yield _counter(f"{scope}{name}", help)
+        yield _gauge(f"{scope}running_{name}", f"{what} of executions {of_what}in flight.")
+
+
+_FAMILIES: Final = (
+    _gauge("live", "1 while the ensemble is live, else 0."),
+    _gauge("read_errors", "1 while the directory cannot be read, else 0."),
+    _gauge("warnings", "Warnings about what was read, by kind (cause)."),
+    _gauge("snapshot_timestamp_seconds", "The time for which all values hold."),
+    _gauge("last_event_timestamp_seconds", "Time of the newest event in the event logs."),
+    _gauge("last_event_age_seconds", "Age of the newest event in the event logs."),
+    _gauge("problems", "Open entries of metlmon health by severity (state)."),
+    _gauge("problem_kinds", "Open entries of metlmon health by severity (state), kind (cause)."),
+    _gauge("stopped_runs", "Runs that can go on no further unless somebody acts."),
+    _gauge("runs", "Runs by state."),
+    _gauge("epochs", "Epochs by state."),
+    _gauge("nodes", "Nodes of all DAGs by state."),
+    _gauge("jobs", "Jobs by state."),
+    _gauge("dags", "DAGs by state of their DAGMan."),
+    _gauge("epochs_planned", "Epochs of all runs."),
+    _gauge("epochs_done", "Epochs of all runs that are done."),
+    _gauge("dag_nodes_planned", "Nodes of all DAGs, as DAGMan counts them."),
+    _gauge("dag_nodes_done", "Nodes of all DAGs that are done, as DAGMan counts them."),
+    _gauge("dag_nodes_failed", "Nodes of all DAGs that failed, as DAGMan counts them."),
+    *_time_families("", "", "by outcome (state)"),
+    _gauge("lost_executions", "Executions that did not end well, by cause."),
+    _gauge("lost_gpu_seconds", "GPU seconds of such executions, by cause."),
+    _gauge("input_transfers", "Input transfers by outcome (state)."),
+    _gauge("input_transfer_seconds", "Seconds of input transfers by outcome (state)."),
+    _gauge("output_transfers", "Output transfers."),
+    _gauge("output_transfer_seconds", "Seconds of output transfers."),
+    _counter("transfer_bytes", "Bytes that all jobs sent or received (state)."),
+    _gauge("remaining_seconds", "Estimated time until all runs are done: the median."),
+    _gauge("remaining_low_seconds", "Lower end of its 80 % interval."),
+    _gauge("remaining_high_seconds", "Upper end of its 80 % interval."),
+    _gauge("expected_end_timestamp_seconds", "Estimated time at which all runs are done."),
+    _gauge("completed_timestamp_seconds", "Time at which all runs were done."),
+    _gauge("run_state", "1 for the state of a run; site and gpu: of its latest epoch."),
+    _gauge("run_state_seconds", "How long the latest epoch of a run has been in its state."),
+    _gauge("run_epochs_planned", "Epochs of a run."),
+    _gauge("run_epochs_done", "Epochs of a run that are done."),
+    _gauge("run_latest_epoch", "Number of the latest epoch that was submitted, from 1."),
+    *_time_families("run_", "of a run ", "by outcome (state)"),
+    _gauge("run_duration_seconds", "From the first submission of a run that ended to its end."),
+    _gauge("run_metric_best", "Best value of the primary metric of a run."),
+    _gauge("run_metric_best_epoch", "Number of the epoch with that value, from 1."),
+    _gauge("run_metric_last", "Latest value of the primary metric of a run."),
+    _gauge("run_remaining_seconds", "Estimated time until a run is done: the median."),
+    _gauge("run_expected_end_timestamp_seconds", "Estimated time at which a run is done."),
+    _gauge("run_completed_timestamp_seconds", "Time at which a run was done."),
+    *_time_families("site_", "at a site ", "by outcome (state)"),
+    _counter("site_executions", "Executions at a site."),
+    _gauge("site_epochs_done", "Epochs that a site completed."),
+    _gauge("site_epoch_median_seconds", "Median time of the executions that completed them."),
+    *_time_families("model_", "on a GPU model ", "by outcome (state)"),
+    _counter("model_executions", "Executions on a GPU model."),
+    _gauge("model_epochs_done", "Epochs that a GPU model completed."),
+)
+FAMILIES: Final[Mapping[str, MetricFamily]] = MappingProxyType({f.name: f for f in _FAMILIES})
+"""Every metric that may be there, by its name without prefix, in the order of the output."""
+
+Labels = tuple[tuple[str, str], ...]
+
+Key = TypeVar("Key", str, str | None)
+_State = TypeVar("_State", State, DagState)
+
+
+class MetricSamples:
+    """Samples by metric: the value of each set of labels."""
+
+    def __init__(self) -> None:
+        self.by_family: dict[str, dict[Labels, float]] = {}
+
+    def add(self, name: str, value: float | None, **labels: str) -> None:
+        """Add a value to the sample with these labels; None, which is not known, adds nothing."""
+        if value is not None:
+            samples = self.by_family.setdefault(FAMILIES[name].name, {})
+            key = tuple(labels.items())
+            samples[key] = samples[key] + value if key in samples else value
+
+    def openmetrics_text(self) -> str:
+        """The text of ``application/openmetrics-text``, version 1.0.0."""
+        return "".join(self._lines(classic=False)) + "# EOF\n"
+
+    def classic_text(self) -> str:
+        """The text of ``text/plain``, version 0.0.4."""
+        return "".join(self._lines(classic=True))
+
+    def _lines(self, classic: bool) -> Iterator[str]:
+        for family in FAMILIES.values():
+            samples = self.by_family.get(family.name)
+            if not samples:
+                continue
+            # Older readers know the names of samples only, and no units.
+            name = family.sample_name if classic else family.full_name
+            yield f"# TYPE {name} {family.type}\n"
+            if family.unit and not classic:
+                yield f"# UNIT {name} {family.unit}\n"
+            yield f"# HELP {name} {family.help}\n"
+            for labels, value in samples.items():
+                texts = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
+                yield f"{family.sample_name}{f'{{{texts}}}' if texts else ''} {_number(value)}\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def ensemble_samples(
+    stats: StatsInput, *, epoch_time: EpochTime, error: str | None = None
+) -> MetricSamples:
+    """All samples of an ensemble at the time of its snapshot.
+
+    ``error``: why the directory cannot be read any more, None while it can.
+    """
+    samples = MetricSamples()
+    forecast = make_forecast(stats)
+    _add_head(samples, stats, epoch_time, error)
+    _add_problems(samples, make_health(stats))
+    _add_counts(samples, stats, forecast)
+    _add_losses(samples, stats)
+    _add_estimate(samples, forecast, epoch_time)
+    _add_runs(samples, stats, forecast, epoch_time)
+    _add_places(samples, stats)
+    return samples
+
+
+def _add_head(
+    samples: MetricSamples, stats: StatsInput, epoch_time: EpochTime, error: str | None
+) -> None:
+    status = stats.status
+    samples.add("live", int(status.live))
+    samples.add("read_errors", int(error is not None))
+    for warning in status.warnings:
+        samples.add("warnings", 1, cause=warning.kind)
+    last = max((log.last for log in status.logs if log.last is not None), default=None)
+    samples.add("snapshot_timestamp_seconds", _converted(status.as_of, epoch_time))
+    samples.add("last_event_timestamp_seconds", _converted(last, epoch_time))
+    if last is not None and status.as_of is not None:
+        age = stats.ledger.seconds_between(last, status.as_of)
+        samples.add("last_event_age_seconds", age)
+
+
+def _converted(time: datetime | None, epoch_time: EpochTime) -> float | None:
+    return None if time is None else epoch_time(time)
+
+
+def _add_problems(samples: MetricSamples, health: Health) -> None:
+    opened = Counter((entry.severity, entry.kind) for entry in health.open_entries)
+    for severity in Severity:
+        number = sum(n for (each, _), n in opened.items() if each is severity)
+        samples.add("problems", number, state=severity)
+    for (severity, kind), number in opened.items():
+        samples.add("problem_kinds", number, state=severity, cause=kind)
+    samples.add("stopped_runs", health.runs_stopped)
+
+
+def _add_counts(samples: MetricSamples, stats: StatsInput, forecast: Forecast) -> None:
+    status = stats.status
+    _add_states(samples, "runs", Counter(run.state for run in status.runs), State)
+    _add_states(samples, "epochs", status.epoch_states, State)
+    _add_states(samples, "nodes", status.node_states, State)
+    jobs = Counter(job.state for job in stats.ledger.jobs)
+    _add_states(samples, "jobs", jobs, (s for s in State if s in ACTIVE | TERMINAL | set(jobs)))
+    _add_states(samples, "dags", Counter(dag.state for dag in status.dags), DagState)
+    samples.add("epochs_planned", forecast.total)
+    samples.add("epochs_done", forecast.done)
+    if status.dags:
+        samples.add("dag_nodes_planned", sum(dag.nodes_total for dag in status.dags))
+        samples.add("dag_nodes_done", sum(dag.nodes_done for dag in status.dags))
+        samples.add("dag_nodes_failed", sum(dag.nodes_failed for dag in status.dags))
+
+
+def _add_states(
+    samples: MetricSamples, name: str, numbers: Mapping[_State, int], states: Iterable[_State]
+) -> None:
+    for state in states:
+        samples.add(name, numbers.get(state, 0), state=state)
+
+
+def _add_hours(samples: MetricSamples, scope: str, hours: GpuHours, **labels: str) -> None:
+    name = f"{hours.measure.lower()}_seconds"
+    samples.add(f"{scope}{name}", _seconds(hours.good), **labels, state="good")
+    samples.add(f"{scope}{name}", _seconds(hours.bad), **labels, state="bad")
+    samples.add(f"{scope}running_{name}", _seconds(hours.in_flight), **labels)
+
+
+def _seconds(hours: float) -> float:
+    return round(hours * HOUR, 3)
+
+
+def _add_losses(samples: MetricSamples, stats: StatsInput) -> None:
+    status = stats.status
+    _add_hours(samples, "", status.gpu_hours)
+    for row in status.causes:
+        cause = cause_label(row)
+        samples.add("lost_executions", row.executions, cause=cause)
+        if status.gpu_hours.measure is HourUnit.GPU:
+            samples.add("lost_gpu_seconds", _seconds(row.bad), cause=cause)
+    transfers = status.transfers
+    inputs = {
+        "ok": transfers.input_ok,
+        "aborted": transfers.input_aborted,
+        "unfinished": transfers.input_unfinished,
+    }
+    for outcome, each in inputs.items():
+        samples.add("input_transfers", each.n, state=outcome)
+        samples.add("input_transfer_seconds", round(each.seconds, 3), state=outcome)
+    samples.add("output_transfers", transfers.output.n)
+    samples.add("output_transfer_seconds", round(transfers.output.seconds, 3))
+    samples.add("transfer_bytes", transfers.bytes_sent, state="sent")
+    samples.add("transfer_bytes", transfers.bytes_received, state="received")
+
+
+def cause_label(row: CauseRow) -> str:
+    """The label of a cause: the code and its name, or metlmon's own words; never a reason."""
+    if is_expiry(row.cause) or (row.code is None and OWN_CAUSES.fullmatch(row.cause)):
+        return row.cause
+    return OTHER if row.code is None else code_text(row.code)
+
+
+def _add_estimate(samples: MetricSamples, forecast: Forecast, epoch_time: EpochTime) -> None:
+    if forecast.remaining is not None:
+        samples.add("remaining_seconds", round(forecast.remaining.median, 3))
+        samples.add("remaining_low_seconds", round(forecast.remaining.low, 3))
+        samples.add("remaining_high_seconds", round(forecast.remaining.high, 3))
+    expected = _converted(forecast.expected_end, epoch_time)
+    samples.add("expected_end_timestamp_seconds", expected)
+    completed = _converted(forecast.completed_at, epoch_time)
+    samples.add("completed_timestamp_seconds", completed)
+
+
+def _add_runs(
+    samples: MetricSamples, stats: StatsInput, forecast: Forecast, epoch_time: EpochTime
+) -> None:
+    labels = unique_labels({row.key: row.run for row in stats.status.runs})
+    sites, models = _place_labels(stats.status)
+    figures = run_figures(stats)
+    for row in stats.status.runs:
+        run, latest = labels[row.key], row.latest
+        places = {}
+        if latest is not None and latest.site:
+            places["site"] = sites.get(latest.site) or label_text(latest.site)
+        if latest is not None and latest.gpu:
+            places["gpu"] = models.get(latest.gpu) or label_text(latest.gpu)
+        samples.add("run_state", 1, run=run, state=row.state, **places)
+        if latest is not None:
+            samples.add("run_state_seconds", latest.seconds, run=run)
+            if latest.epoch is not None:
+                samples.add("run_latest_epoch", epoch_number(latest.epoch), run=run)
+        samples.add("run_epochs_planned", row.epochs_total, run=run)
+        samples.add("run_epochs_done", row.epochs_done, run=run)
+        _add_hours(samples, "run_", row.gpu_hours, run=run)
+        samples.add("run_duration_seconds", figures.wall_seconds.get(row.key), run=run)
+        curve = figures.by_run.get(row.key)
+        if curve is not None and curve.best is not None:
+            samples.add("run_metric_best", curve.best.value, run=run)
+            samples.add("run_metric_best_epoch", epoch_number(curve.best.epoch), run=run)
+        if curve is not None and curve.last is not None:
+            samples.add("run_metric_last", curve.last.value, run=run)
+    for each in forecast.runs:
+        if each.run not in labels:
+            continue
+        run = labels[each.run]
+        if each.remaining is not None:
+            samples.add("run_remaining_seconds", round(each.remaining.median, 3), run=run)
+        expected = _converted(each.expected_end, epoch_time)
+        samples.add("run_expected_end_timestamp_seconds", expected, run=run)
+        completed = _converted(each.completed_at, epoch_time)
+        samples.add("run_completed_timestamp_seconds", completed, run=run)
+
+
+def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:
+    """A label for each key, of its name; with a number where an earlier key has that label."""
+    labels: dict[Key, str] = {}
+    used: set[str] = set()
+    for key, name in names.items():
+        text = label_text(name)
+        numbered = chain([text], (f"{text} ({number})" for number in count(2)))
+        labels[key] = next(label for label in numbered if label not in used)
+        used.add(labels[key])
+    return labels
+
+
+def label_text(text: str | None) -> str:
+    """Foreign text as the value of a label: one bounded line."""
+    return plain(text, LABEL_LENGTH) if text else UNKNOWN
+
+
+def _add_places(samples: MetricSamples, stats: StatsInput) -> None:
+    sites, models = _place_labels(stats.status)
+    for site in stats.status.sites:
+        name = sites[site.site]
+        _add_hours(samples, "site_", site.gpu_hours, site=name)
+        samples.add("site_executions", site.executions, site=name)
+        samples.add("site_epochs_done", site.completed_epochs, site=name)
+        median = site.seconds_median
+        samples.add("site_epoch_median_seconds", median and round(median, 3), site=name)
+    for model in stats.status.gpus:
+        name = models[model.gpu]
+        _add_hours(samples, "model_", model.gpu_hours, gpu=name)
+        samples.add("model_executions", model.executions, gpu=name)
+        samples.add("model_epochs_done", model.completed_epochs, gpu=name)
+
+
+def _place_labels(status: Status) -> tuple[dict[str | None, str], dict[str | None, str]]:
+    """The labels of the sites, and of the GPU models."""
+    sites = unique_labels({site.site: site.site for site in status.sites})
+    return sites, unique_labels({model.gpu: model.gpu for model in status.gpus})

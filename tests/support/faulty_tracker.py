@@ -1,0 +1,239 @@
+"""A loopback proxy in front of a tracking server that records calls, and fails as it is asked to.
+
+Without a server behind it, every call that has no fault is answered with 503.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
+
+READING_POSTS: Final = ("runs/search", "experiments/search")
+"""What is asked for by POST and writes nothing."""
+
+
+class Call(NamedTuple):
+    """A request that reached the tracker, as the ``number``-th one, from 0."""
+
+    number: int
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET" and not self.path.endswith(READING_POSTS)
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Answer(NamedTuple):
+    """A fault: this answer in place of the server's; ``passes_on``: the call reaches it still.
+
+    ``cut``: the connection closes after half of the body, or without any answer.
+    """
+
+    code: int = 200
+    body: bytes = b""
+    type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    passes_on: bool = False
+    cut: bool = False
+
+
+REFUSED: Final = Answer(401, b'{"error_code": "UNAUTHENTICATED", "message": "who are you?"}')
+FORBIDDEN: Final = Answer(
+    403, b'{"error_code": "PERMISSION_DENIED", "message": "not allowed to edit"}'
+)
+BROKEN: Final = Answer(500, b"<html><h1>Internal Server Error</h1></html>", "text/html")
+BUSY: Final = Answer(429, b"{}", headers=(("Retry-After", "1"),))
+NO_JSON: Final = Answer(200, b"<!doctype html><title>Log in</title>", "text/html")
+TRUNCATED: Final = Answer(200, b'{"experiment": {"experiment_id": "1", "name": ', cut=True)
+CUT: Final = Answer(cut=True)
+"""The connection closes, and the call never reaches the server."""
+LOST: Final = Answer(passes_on=True, cut=True)
+"""The call reaches the server, its answer does not come back."""
+
+
+class Slow:
+    """A fault: no answer until it is :meth:`over`; then the server's own."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self._over = threading.Event()
+
+    def wait(self) -> None:
+        self.begun.set()
+        self._over.wait()
+
+    def over(self) -> None:
+        """Let the calls go that wait."""
+        self._over.set()
+
+
+class Kill(NamedTuple):
+    """A fault: SIGKILL to the process that calls; ``passes_on``: after the server has the call."""
+
+    pid: Callable[[], int]
+    passes_on: bool
+
+
+Fault = Answer | Slow | Kill
+
+
+class FaultyTracker:
+    """The proxy. ``fault``: called with each call; what it returns happens to the call.
+
+    ``calls``: all calls so far. ``vanish()`` closes the port, ``come_back()`` opens it again. Use
+    it with ``with``.
+    """
+
+    def __init__(self, server_url: str | None) -> None:
+        self.calls: list[Call] = []
+        self.fault: Callable[[Call], Fault | None] = lambda call: None
+        self._upstream = urlsplit(server_url).netloc if server_url else None
+        self._lock = threading.Lock()
+        self._slow: list[Slow] = []
+        self._connections: set[socket.socket] = set()
+        self._server = self._listen(0)
+        self.port: int = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._serve()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for slow in self._slow:
+            slow.over()
+        self.vanish()
+
+    @property
+    def writes(self) -> list[Call]:
+        """The calls so far that write."""
+        return [call for call in self.calls if call.writes]
+
+    def always(self, fault: Fault) -> None:
+        """From now on this happens to every call."""
+        self.fault = lambda call: fault
+
+    def at(self, number: int, fault: Fault) -> None:
+        """This happens to the call with this number, counted from 0."""
+        self.fault = lambda call: fault if call.number == number else None
+
+    def reset(self) -> None:
+        """Forget the calls and the fault."""
+        with self._lock:
+            self.calls.clear()
+        self.fault = lambda call: None
+
+    def vanish(self) -> None:
+        """Close the port, and all connections."""
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            for connection in self._connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def come_back(self) -> None:
+        """Listen on the same port again."""
+        self._server = self._listen(self.port)
+        self._serve()
+
+    # --- in the threads of the server -------------------------------------------------------
+
+    def _serve(self) -> None:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def _listen(self, port: int) -> ThreadingHTTPServer:
+        tracker = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+            server_side: http.client.HTTPConnection | None = None
+
+            def setup(self) -> None:
+                super().setup()
+                with tracker._lock:
+                    tracker._connections.add(self.connection)
+
+            def finish(self) -> None:
+                with tracker._lock:
+                    tracker._connections.discard(self.connection)
+                if self.server_side is not None:
+                    self.server_side.close()
+                with suppress(OSError):
+                    super().finish()
+
+            def answer(self) -> None:
+                tracker._answer(self)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+            def forward(self, call: Call) -> tuple[int, str, bytes]:
+                if tracker._upstream is None:
+                    return 503, "text/plain", b"no server behind this one"
+                if self.server_side is None:
+                    self.server_side = http.client.HTTPConnection(tracker._upstream, timeout=60)
+                headers = {k: v for k, v in call.headers.items() if k.lower() != "host"}
+                self.server_side.request(call.method, call.path, call.body, headers)
+                answer = self.server_side.getresponse()
+                return answer.status, answer.headers.get_content_type(), answer.read()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server.daemon_threads = True
+        # A client may go before it has its answer.
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        return server
+
+    def _answer(self, handler: Any) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        with self._lock:
+            number = len(self.calls)
+            call = Call(number, handler.command, handler.path, dict(handler.headers), body)
+            self.calls.append(call)
+        fault = self.fault(call)
+        if isinstance(fault, Slow):
+            self._slow.append(fault)
+            fault.wait()
+        if isinstance(fault, Kill):
+            if fault.passes_on:
+                handler.forward(call)
+            os.kill(fault.pid(), signal.SIGKILL)
+            handler.close_connection = True
+        elif isinstance(fault, Answer):
+            if fault.passes_on:
+                handler.forward(call)
+            _send(handler, fault)
+        else:
+            code, kind, content = handler.forward(call)
+            _send(handler, Answer(code, content, kind))
+
+
+def _send(handler: Any, answer: Answer) -> None:
+    if not answer.cut or answer.body:
+        handler.send_response(answer.code)
+        handler.send_header("Content-Type", answer.type)
+        handler.send_header("Content-Length", str(len(answer.body) * (2 if answer.cut else 1)))
+        for name, value in answer.headers:
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(answer.body)
+    if answer.cut:
+        handler.close_connection = True

@@ -1,0 +1,28 @@
+"""The tracking server of these tests, and a tracker in front of it that can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.faulty_tracker import FaultyTracker
+from tests.support.tracking_server import NoTrackingServer, TrackingServer
+
+
+@pytest.fixture(name="tracking_server", scope="session")
+def _tracking_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
+    """The one server of all tests in the xdist group ``tracking``."""
+    try:
+        server = TrackingServer(tmp_path_factory.mktemp("mlflow"))
+    except NoTrackingServer as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture(name="tracker")
+def _tracker(tracking_server: TrackingServer) -> Iterator[FaultyTracker]:
+    """A tracker in front of the server; what it answers can be chosen."""
+    with FaultyTracker(tracking_server.url) as tracker:
+        yield tracker

@@ -1,0 +1,178 @@
+"""``export --to openmetrics --listen``: scrapes of a live ensemble, on this machine only."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from prometheus_client import parser as classic_parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from metlmon.cli.commands.export_openmetrics import LiveMetrics
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.tracking.metrics_server import MetricsServer, MetricsTexts
+from metlmon.tracking.openmetrics import CLASSIC_TYPE, OPENMETRICS_TYPE
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+)
+
+
+class Answer:
+    """The answer to one request."""
+
+    def __init__(
+        self,
+        port: int,
+        path: str = "/metrics",
+        method: str = "GET",
+        host: str | None = None,
+        accept: str | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
+        connection = HTTPConnection(address, port, timeout=30)
+        headers = {"Accept": accept} if accept else {}
+        headers |= {"Host": host} if host is not None else {}
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        self.status, self.headers = response.status, response.headers
+        self.text = response.read().decode()
+        connection.close()
+
+
+@pytest.fixture(name="server")
+def _server() -> Iterator[MetricsServer]:
+    server = MetricsServer(0)
+    server.texts = MetricsTexts(b"# EOF\n", b"# classic\n")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_reader_gets_the_format_that_it_takes(server: MetricsServer) -> None:
+    new, old = Answer(server.port, accept=PROMETHEUS), Answer(server.port, accept="text/plain")
+    assert (new.status, new.text) == (200, "# EOF\n")
+    assert new.headers["Content-Type"] == OPENMETRICS_TYPE
+    assert (old.status, old.text) == (200, "# classic\n")
+    assert (
+        old.headers["Content-Type"] == Answer(server.port).headers["Content-Type"] == CLASSIC_TYPE
+    )
+    page = Answer(server.port, "/")
+    assert 'href="/metrics"' in page.text
+    assert Answer(server.port, "/other").status == 404
+
+
+def test_a_host_by_another_name_is_refused(server: MetricsServer) -> None:
+    port = server.port
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
+        assert Answer(port, host=host).status == 200
+    wrong = (
+        f"evil.example:{port}",
+        "127.0.0.1",
+        f"127.0.0.1:{port + 1}",
+        f"127.0.0.1.x:{port}",
+        "",
+    )
+    for host in wrong:
+        answer = Answer(port, host=host)
+        assert (answer.status, "EOF" in answer.text) == (403, False), host
+    # None at all, and two of them.
+    for headers in ("", f"Host: localhost:{port}\r\nHost: evil.example\r\n"):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+            raw.sendall(f"GET /metrics HTTP/1.1\r\n{headers}\r\n".encode())
+            assert raw.recv(100).startswith(b"HTTP/1.0 403")
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_nothing_but_get(server: MetricsServer, method: str) -> None:
+    answer = Answer(server.port, method=method)
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET")
+
+
+def test_it_listens_on_the_loopback_addresses_alone(server: MetricsServer) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        # Another address of this machine, which 0.0.0.0 would cover.
+        socket.create_connection(("127.0.0.2", server.port), timeout=30)
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert Answer(server.port, address="::1", host=f"[::1]:{server.port}").status == 200
+
+
+def test_a_port_that_is_taken(server: MetricsServer) -> None:
+    with pytest.raises(InputError, match=f"--listen {server.port}: .*; choose another port"):
+        MetricsServer(server.port)
+
+
+def test_before_the_first_values_there_are_none(server: MetricsServer) -> None:
+    server.texts, server.reason = None, "reading: 12%"
+    answer = Answer(server.port)
+    assert (answer.status, answer.text) == (503, "reading: 12%\n")
+
+
+def scrape_until(port: int, line: str) -> str:
+    """Scrape until the answer has this line; returns the answer."""
+    deadline = time.monotonic() + 60
+    while line not in (text := Answer(port).text):
+        assert time.monotonic() < deadline, text
+    return text
+
+
+def test_a_scrape_follows_the_directory(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE)
+    dagdir.write("metl.log", log.data)
+    reader = DagdirReader(dagdir.path, live=True)
+    reader.open()
+    metrics = LiveMetrics(reader, 0, update_seconds=0.0)
+    metrics.start()
+    try:
+        port = metrics.server.port
+        scrape_until(port, 'metlmon_jobs{state="idle"} 1')
+        dagdir.append("metl.log", Log().execute(77).data)
+        scrape_until(port, 'metlmon_jobs{state="running"} 1')
+        assert "metlmon_last_event_timestamp_seconds" in Answer(port).text
+        dagdir.path.rename(tmp_path / "away")
+        scrape_until(port, "metlmon_read_errors 1")
+        assert 'metlmon_jobs{state="running"} 1' in Answer(port).text
+    finally:
+        metrics.stop()
+
+
+def test_the_command_serves_until_it_is_interrupted() -> None:
+    words = ["export", str(ROOT / "fixtures" / "demo"), "--to", "openmetrics", "--listen", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "metlmon", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        address = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", line)
+        assert address, line
+        port = int(address[1])
+        while (answer := Answer(port, accept=PROMETHEUS)).status == 503:
+            pass
+        families = list(openmetrics_parser.text_string_to_metric_families(answer.text))
+        assert len(families) > 40
+        classic = Answer(port).text
+        assert len(list(classic_parser.text_string_to_metric_families(classic))) == len(families)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.wait()

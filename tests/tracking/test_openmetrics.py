@@ -1,0 +1,465 @@
+"""``export --to openmetrics``: what parsers of Prometheus read is what ``--json`` prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from prometheus_client import parser as classic_parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.main import main
+from metlmon.model.reasons import code_text
+from metlmon.text.formatting import plain
+from metlmon.tracking import openmetrics
+from metlmon.tracking.openmetrics import FAMILIES
+from tests.support.commands import Captured, json_output, run_command, usage_error
+from tests.support.dagdir_builder import DAG, NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES
+from tests.support.shared_readers import shared_readers
+
+ENSEMBLES: Final = {
+    "demo": FIXTURES / "demo",
+    "first-round": FIXTURES / "first-round",
+    "gated": FIXTURES / "gated",
+    "held": FIXTURES / "holds",
+    "pool-ensemble": "examples/pool-ensemble",
+    "metl-aws": "examples/metl-aws",
+}
+ZONE: Final = ("--tz", "America/Chicago")
+LABELS: Final = {"run", "site", "gpu", "state", "cause"}
+
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _read_once() -> Iterator[None]:
+    """Each recording is read once, in one zone."""
+    with shared_readers(lambda path: path.name != "ensemble"):
+        yield
+
+
+@pytest.fixture(name="dagdir", params=ENSEMBLES)
+def _dagdir(request: pytest.FixtureRequest, shared: Callable[[str], Path]) -> Path:
+    place = ENSEMBLES[request.param]
+    return place if isinstance(place, Path) else shared(place)
+
+
+def exported(capsys: Captured, dagdir: Path) -> str:
+    code, out, _ = run_command("export --to openmetrics", capsys, dagdir, *ZONE)
+    assert code == Exit.OK
+    return out
+
+
+def values(families: Iterable[Any]) -> Values:
+    """Samples by name and labels; each once."""
+    found: Values = {}
+    for family in families:
+        for sample in family.samples:
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            assert key not in found
+            assert sample.timestamp is None
+            found[key] = sample.value
+    return found
+
+
+def parsed(text: str) -> Values:
+    """By the strict parser of OpenMetrics."""
+    return values(openmetrics_parser.text_string_to_metric_families(text))
+
+
+class Expected:
+    """The samples that follow from the JSON of other commands."""
+
+    def __init__(self) -> None:
+        self.values: Values = defaultdict(float)
+
+    def add(self, name: str, value: float | None, **labels: str | None) -> None:
+        if value is not None:
+            named = {label: text for label, text in labels.items() if text}
+            self.values[f"metlmon_{name}", tuple(sorted(named.items()))] += value
+
+    def add_hours(self, scope: str, hours: Mapping[str, Any], **labels: str) -> None:
+        unit = hours.get("measure", "GPU").lower()
+        for state in ("good", "bad"):
+            seconds = hours[state] * 3600
+            self.add(f"{scope}{unit}_seconds_total", seconds, **labels, state=state)
+        self.add(f"{scope}running_{unit}_seconds", hours["in_flight"] * 3600, **labels)
+
+    def add_time(self, name: str, text: str | None, **labels: str) -> None:
+        if text is not None:
+            self.add(name, datetime.fromisoformat(text).timestamp(), **labels)
+
+
+def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Values:
+    expected = Expected()
+    add = expected.add
+    add("live", status["live"])
+    add("read_errors", 0)
+    for warning in status["warnings"]:
+        add("warnings", 1, cause=warning["kind"])
+    last = max((log["last"] for log in status["logs"] if log["last"]), default=None)
+    expected.add_time("snapshot_timestamp_seconds", status["as_of"])
+    expected.add_time("last_event_timestamp_seconds", last)
+    moments = [datetime.fromisoformat(text).timestamp() for text in (status["as_of"], last)]
+    add("last_event_age_seconds", moments[0] - moments[1])
+    opened = [entry for entry in status["health"] if entry["open"]]
+    for severity in ("stopped", "blocked", "costly", "note"):
+        add("problems", sum(e["severity"] == severity for e in opened), state=severity)
+    for entry in opened:
+        add("problem_kinds", 1, state=entry["severity"], cause=entry["kind"])
+    for name, numbers in status["states"].items():
+        for state, number in numbers.items():
+            add(name, number, state=state)
+    run_states = Counter(run["state"] for run in status["runs"])
+    for state in status["states"]["epochs"]:
+        add("runs", run_states[state], state=state)
+    for state, number in Counter(job["state"] for job in jobs).items():
+        add("jobs", number, state=state)
+    for state, number in Counter(dag["state"] for dag in status["dags"]).items():
+        add("dags", number, state=state)
+    add("epochs_planned", status["estimate"]["epochs_total"])
+    add("epochs_done", status["estimate"]["epochs_done"])
+    for dag in status["dags"]:
+        add("dag_nodes_planned", dag["nodes_total"])
+        add("dag_nodes_done", dag["nodes_done"])
+        add("dag_nodes_failed", dag["nodes_failed"])
+    expected.add_hours("", status["hours"])
+    for row in status["causes"]:
+        own = re.match("exited with|killed by|annex expired|.*no reason given", row["cause"])
+        coded = "other" if row["code"] is None else code_text(row["code"])
+        cause = row["cause"] if own else coded
+        add("lost_executions", row["executions"], cause=cause)
+        add("lost_gpu_seconds", row["bad"] * 3600, cause=cause)
+    for outcome, count in status["transfers"]["input"].items():
+        add("input_transfers", count["n"], state=outcome)
+        add("input_transfer_seconds", count["seconds"], state=outcome)
+    add("output_transfers", status["transfers"]["output"]["n"])
+    add("output_transfer_seconds", status["transfers"]["output"]["seconds"])
+    add("transfer_bytes_total", status["transfers"]["bytes_sent"], state="sent")
+    add("transfer_bytes_total", status["transfers"]["bytes_received"], state="received")
+    estimate = status["estimate"]
+    if estimate["remaining"] is not None:
+        add("remaining_seconds", estimate["remaining"]["middle"])
+        add("remaining_low_seconds", estimate["remaining"]["low"])
+        add("remaining_high_seconds", estimate["remaining"]["high"])
+    expected.add_time("expected_end_timestamp_seconds", estimate["at"])
+    expected.add_time("completed_timestamp_seconds", estimate["ended"])
+    for row in status["runs"]:
+        run, latest = row["run"], row["latest"] or {}
+        places = {"site": latest.get("site"), "gpu": latest.get("gpu")}
+        add("run_state", 1, run=run, state=row["state"], **places)
+        add("run_state_seconds", latest.get("seconds"), run=run)
+        add("run_latest_epoch", latest.get("epoch_number"), run=run)
+        add("run_epochs_planned", row["epochs_total"], run=run)
+        add("run_epochs_done", row["epochs_done"], run=run)
+        expected.add_hours("run_", row["hours"], run=run)
+        add("run_duration_seconds", row["wall_seconds"], run=run)
+        metric = row["metric"] or {"best": None, "last": None}
+        if metric["best"] is not None:
+            add("run_metric_best", metric["best"]["value"], run=run)
+            add("run_metric_best_epoch", metric["best"]["epoch_number"], run=run)
+        if metric["last"] is not None:
+            value, odd = metric["last"]["value"], metric["last"]["odd"]
+            add("run_metric_last", float(odd) if value is None else value, run=run)
+    for row in estimate["runs"]:
+        if row["remaining"] is not None:
+            add("run_remaining_seconds", row["remaining"]["middle"], run=row["run"])
+        expected.add_time("run_expected_end_timestamp_seconds", row["at"], run=row["run"])
+        expected.add_time("run_completed_timestamp_seconds", row["ended"], run=row["run"])
+    for scope, rows, label in (("site", status["sites"], "site"), ("model", status["gpus"], "gpu")):
+        for row in rows:
+            place = {label: row[label] or "unknown"}
+            expected.add_hours(f"{scope}_", row, **place)
+            add(f"{scope}_executions_total", row["executions"], **place)
+            add(f"{scope}_epochs_done", row["completed_epochs"], **place)
+            add(f"{scope}_epoch_median_seconds", row.get("seconds_median"), **place)
+    return dict(expected.values)
+
+
+def test_values_are_those_of_status_json(dagdir: Path, capsys: Captured) -> None:
+    status = json_output("status", capsys, dagdir, *ZONE)
+    jobs = json_output("jobs", capsys, dagdir, *ZONE)["jobs"]
+    health = json_output("health", capsys, dagdir, *ZONE)
+    found = parsed(exported(capsys, dagdir))
+    expected = expected_samples(status, jobs)
+    expected["metlmon_stopped_runs", ()] = health["runs_stopped"]
+    # States in which nothing is: JSON has no field of them.
+    for key in [key for key in found if key[0] in ("metlmon_jobs", "metlmon_dags")]:
+        expected.setdefault(key, 0)
+    # Hours in JSON are rounded to 0.004 s.
+    differ = {
+        key: (found.get(key), expected.get(key))
+        for key in found.keys() | expected.keys()
+        if found.get(key) != pytest.approx(expected.get(key), abs=0.03, rel=1e-9, nan_ok=True)
+    }
+    assert not differ
+    assert status["causes"] or dagdir.name in ("holds",)
+
+
+def test_sites_are_those_of_sites_json(dagdir: Path, capsys: Captured) -> None:
+    found = parsed(exported(capsys, dagdir))
+    sites = json_output("sites", capsys, dagdir, *ZONE)["sites"]
+    for site in [site for site in sites if site["executions"]]:
+        label = ("site", site["site"] or "unknown")
+        good = found.get(("metlmon_site_gpu_seconds_total", (label, ("state", "good"))), 0.0)
+        assert good == pytest.approx(site["good"] * 3600, abs=0.01)
+        assert found["metlmon_site_executions_total", (label,)] == site["executions"]
+        assert found["metlmon_site_epochs_done", (label,)] == site["completed_epochs"]
+
+
+def test_the_classic_format_has_the_same_samples(dagdir: Path, capsys: Captured) -> None:
+    text = exported(capsys, dagdir)
+    # What the textfile collector reads, and an older Prometheus.
+    assert values(classic_parser.text_string_to_metric_families(text)) == pytest.approx(
+        parsed(text), nan_ok=True
+    )
+    for family in openmetrics_parser.text_string_to_metric_families(text):
+        declared = FAMILIES[family.name.removeprefix("metlmon_")]
+        assert (family.type, family.unit) == (declared.type, declared.unit)
+        assert declared.unit or not family.name.endswith(("_seconds", "_bytes"))
+
+
+def test_no_label_names_a_cluster_or_a_host(dagdir: Path, capsys: Captured) -> None:
+    labels = {pair for _, pairs in parsed(exported(capsys, dagdir)) for pair in pairs}
+    assert {name for name, _ in labels} <= LABELS
+    texts = {text for _, text in labels}
+    jobs = json_output("jobs", capsys, dagdir, *ZONE)["jobs"]
+    hosts = {e["host"] for job in jobs for e in (*job["executions"], *job["transfers"])} - {None}
+    for log in json_output("status", capsys, dagdir, *ZONE)["logs"]:
+        data = (dagdir / log["file"]).read_text(errors="replace")
+        hosts |= set(re.findall(r"\bslot\w*@[^\s:,\"]+", data))
+        hosts |= set(re.findall(r"alias=([\w.-]+)", data))
+    assert hosts
+    names = {part for host in hosts for part in (host, host.partition(".")[0]) if len(part) > 3}
+    assert not [(name, text) for name in names for text in texts if name in text]
+    clusters = {str(job["cluster"]) for job in jobs}
+    words = {word for text in texts for word in re.findall(r"\d+", text) if len(word) > 2}
+    # Codes of holds and vacations are no clusters, whatever their number.
+    codes = {text.partition(" ")[0] for name, text in labels if name == "cause"}
+    assert not clusters & (words - codes)
+    assert not clusters & texts
+
+
+def test_what_is_not_known_is_left_out(dagdir: Path, capsys: Captured) -> None:
+    status = json_output("status", capsys, dagdir, *ZONE)
+    found = parsed(exported(capsys, dagdir))
+    names = {name for name, _ in found}
+    assert ("metlmon_remaining_seconds" in names) is (status["estimate"]["remaining"] is not None)
+    known = [run["run"] for run in status["runs"] if run["metric"] is not None]
+    measured = [dict(labels)["run"] for name, labels in found if name == "metlmon_run_metric_last"]
+    assert measured == known
+
+
+def test_the_number_of_series_is_bounded(dagdir: Path, capsys: Captured) -> None:
+    status = json_output("status", capsys, dagdir, *ZONE)
+    found = parsed(exported(capsys, dagdir))
+    runs = Counter(name for name, labels in found if "run" in dict(labels))
+    assert max(runs.values()) <= 2 * len(status["runs"])
+    assert len(found) <= 200 + 20 * len(status["runs"]) + 10 * len(status["sites"]) + 100
+
+
+# --- foreign text -------------------------------------------------------------------------------
+
+HOSTILE: Final = "a{x='1'},=#EOF"
+
+
+def test_hostile_names_stay_one_label(capsys: Captured, tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble", DAG.replace("run0", HOSTILE))
+    site = r"x\"y\\n{z=2}" + "\x1b[31m\u202e"
+    log = Log().submit(77, NODE.replace("run0", HOSTILE)).execute(77, site=site)
+    dagdir.write("metl.log", log.data)
+    text = exported(capsys, dagdir.path)
+    assert all(line.isprintable() for line in text.splitlines())
+    found = parsed(text)
+    (labels,) = [dict(labels) for name, labels in found if name == "metlmon_run_state"]
+    row = json_output("status", capsys, dagdir.path, *ZONE)["runs"][0]
+    assert (labels["run"], labels["state"]) == (row["run"], "running")
+    assert labels["run"] == HOSTILE
+    assert labels["site"] == plain(row["latest"]["site"])
+    assert '"' in labels["site"]
+    assert values(classic_parser.text_string_to_metric_families(text)) == found
+
+
+def test_escapes_are_those_of_the_format() -> None:
+    samples = openmetrics.MetricSamples()
+    name = 'line\nquote" backslash\\ \\n'
+    samples.add("run_epochs_done", 1, run=name)
+    assert list(parsed(samples.openmetrics_text())) == [
+        ("metlmon_run_epochs_done", (("run", name),))
+    ]
+    classic = classic_parser.text_string_to_metric_families(samples.classic_text())
+    assert list(values(classic)) == [("metlmon_run_epochs_done", (("run", name),))]
+
+
+def test_two_runs_of_one_name_are_two_series(capsys: Captured, tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("again.dag", DAG.replace("aaaa1111", "bbbb2222"))
+    found = parsed(exported(capsys, dagdir.path))
+    runs = {dict(labels)["run"] for name, labels in found if name == "metlmon_run_state"}
+    assert runs == {"run0", "run0 (2)"}
+
+
+def test_an_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: Path) -> None:
+    log = Log().submit(77, NODE, at="00:00:00").execute(77, gpus=None, at="01:00:00")
+    log.evict(77, at="02:00:00").execute(77, gpus=None, at="03:00:00").terminate(77, at="05:00:00")
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", log.data)
+    hours = json_output("status", capsys, dagdir.path, *ZONE)["hours"]
+    found = parsed(exported(capsys, dagdir.path))
+    assert hours["measure"] == "wall"
+    assert not [name for name, _ in found if "gpu_seconds" in name]
+    of_all = {name: value for (name, labels), value in found.items() if not labels}
+    assert found["metlmon_wall_seconds_total", (("state", "good"),)] == hours["good"] * 3600 == 7200
+    assert found["metlmon_wall_seconds_total", (("state", "bad"),)] == hours["bad"] * 3600 == 3600
+    assert of_all["metlmon_running_wall_seconds"] == 0
+    sites = {v for (name, _), v in found.items() if name == "metlmon_site_wall_seconds_total"}
+    assert sites == {7200, 3600}
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+def test_an_older_file_is_replaced_whole(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "x.prom"
+    drafts: list[str] = []
+    replace = os.replace
+
+    def watched(source: str | Path, to: str | Path) -> None:
+        if Path(to) == target:
+            drafts.append(Path(source).name)
+            old = target.read_text() if target.exists() else None
+            assert old is None or old.endswith("# EOF\n")
+            assert Path(source).read_text().endswith("# EOF\n")
+        replace(source, to)
+
+    monkeypatch.setattr(os, "replace", watched)
+    for dagdir in (FIXTURES / "demo", FIXTURES / "rescue"):
+        code, out, err = run_command(
+            "export --to openmetrics", capsys, dagdir, "--out", target, *ZONE
+        )
+        assert (code, out) == (Exit.OK, "")
+        assert "x.prom written" in err
+        assert target.read_text() == exported(capsys, dagdir)
+    # The collector reads what ends with .prom.
+    assert len(drafts) == 2
+    assert not [name for name in drafts if name.endswith(".prom")]
+    assert os.listdir(tmp_path) == ["x.prom"]
+
+
+def test_a_file_of_somebody_else_stays(capsys: Captured, tmp_path: Path) -> None:
+    other = tmp_path / "node.prom"
+    other.write_text("# TYPE node_load1 gauge\nnode_load1 1\n")
+    demo = FIXTURES / "demo"
+    error = usage_error("export --to openmetrics", capsys, demo, "--out", other)
+    assert "--force" in error
+    assert other.read_text().startswith("# TYPE node_load1")
+    inside = usage_error("export --to openmetrics", capsys, demo, "--out", demo / "x.prom")
+    assert "in the dagdir" in inside
+    assert not (demo / "x.prom").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--listen", "0", "--out", "x"), "--listen: leave out"),
+        (("--listen", "0", "--as-of", "yesterday"), "--listen shows how it is now"),
+        (("--listen", "70000"), "--listen 70000"),
+        (("--only", "runs"), "--only: goes with --to csv"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    capsys: Captured, options: tuple[str, ...], reason: str
+) -> None:
+    assert reason in usage_error("export --to openmetrics", capsys, FIXTURES / "demo", *options)
+
+
+def test_a_listener_needs_its_target(capsys: Captured) -> None:
+    assert "--to openmetrics" in usage_error("export --listen 0", capsys, FIXTURES / "demo")
+
+
+# --- the dashboard ------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="dashboard")
+def _dashboard(capsys: Captured) -> dict[str, Any]:
+    assert main(["export", "--to", "openmetrics", "--dashboard"]) == Exit.OK
+    dashboard: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return dashboard
+
+
+def test_queries_name_metrics_that_are_exported(dashboard: dict[str, Any]) -> None:
+    queries = [
+        target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())
+    ]
+    queries += [dashboard["templating"]["list"][1]["definition"]]
+    named = {name for query in queries for name in re.findall(r"metlmon_\w+", query)}
+    assert named <= {family.sample_name for family in FAMILIES.values()}
+    assert len(named) > 20
+    for query in queries:
+        assert set(re.findall(r'(\w+)(?:=|!=|=~|!~)"', query)) <= LABELS | {"instance"}
+        assert query.count("(") == query.count(")")
+        for words in re.findall(r"\bby \(([^)]*)\)", query):
+            assert {word.strip() for word in words.split(",")} <= LABELS
+    # Values that are counted in states name states that there are.
+    states = {
+        s for q in queries for m in re.findall(r'state!?=~?"([^"]*)"', q) for s in m.split("|")
+    }
+    assert states <= {"stopped", "blocked", "costly", "held", "running", "good", "bad"} | {
+        "completed",
+        "failed",
+        "removed",
+    }
+
+
+def test_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
+    assert dashboard["uid"] == "metlmon-ensemble"
+    assert dashboard["title"]
+    assert dashboard["schemaVersion"] >= 39
+    kinds = [variable["type"] for variable in dashboard["templating"]["list"]]
+    assert kinds[0] == "datasource"
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        covered = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert covered
+        assert max(x for x, _ in covered) < 24
+        assert not covered & cells, panel["title"]
+        cells |= covered
+        if panel["type"] != "row":
+            assert panel["title"]
+            assert panel["targets"]
+            assert panel["datasource"]["uid"] == "${datasource}"
+    rows = [panel["title"] for panel in panels if panel["type"] == "row"]
+    assert rows == [
+        "What is wrong",
+        "Progress",
+        "GPU-hours",
+        "Sites and GPU models",
+        "Learning curves",
+    ]
+
+
+def test_a_dashboard_replaces_no_file(capsys: Captured, tmp_path: Path) -> None:
+    target = tmp_path / "dashboard.json"
+    command = "export --to openmetrics --dashboard"
+    assert run_command(command, capsys, "--out", target)[0] == Exit.OK
+    assert "--force" in usage_error(command, capsys, "--out", target)
+    assert run_command(command, capsys, "--out", target, "--force")[0] == Exit.OK

@@ -1,0 +1,296 @@
+"""``export --to optuna``: what Optuna loads is what ``grid --json`` prints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import optuna
+import pytest
+from msgspec.structs import replace
+from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.live.feed import StatsInput
+from metlmon.model.states import DagState
+from metlmon.stats.sweep import GridChoice, Variable, grid
+from metlmon.tracking.optuna_journal import distribution_of, study_lines
+from tests.generated import sweeps
+from tests.support.commands import Captured, json_output, run_command, usage_error
+from tests.support.recordings import FIXTURES
+from tests.support.records import read_dagdir, stats_input
+from tests.support.shared_readers import shared_readers
+
+ZONE: Final = ("--tz", "America/Chicago")
+SWEEPS: Final = ("gated", "trainer", "generated", "scripts")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _read_once() -> Iterator[None]:
+    """Each sweep is read once, in one zone."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with shared_readers(lambda path: True):
+        yield
+
+
+@pytest.fixture(name="generated", scope="module")
+def _generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that runs: some of its runs are done, held, not begun, or have a NaN."""
+    path = tmp_path_factory.mktemp("sweep")
+    sweeps.write(path)
+    return path
+
+
+@pytest.fixture(name="dagdir", params=SWEEPS)
+def _dagdir(request: pytest.FixtureRequest, generated: Path) -> Path:
+    return generated if request.param == "generated" else FIXTURES / str(request.param)
+
+
+def written(capsys: Captured, dagdir: Path, file: Path, *options: str) -> Path:
+    words = (dagdir, "--out", file, *ZONE, *options)
+    code, out, err = run_command("export --to optuna", capsys, *words)
+    assert (code, out) == (Exit.OK, "")
+    assert f"{file} written" in err
+    return file
+
+
+def load(file: Path) -> optuna.Study:
+    return optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(file))))
+
+
+@pytest.fixture(name="study")
+def _study(dagdir: Path, capsys: Captured, tmp_path: Path) -> optuna.Study:
+    return load(written(capsys, dagdir, tmp_path / "study.journal"))
+
+
+def grid_runs(sweep: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The runs of all cells by name."""
+    return {run["run"]: run for cell in sweep["cells"] for run in cell["runs"]}
+
+
+def trial_of(study: optuna.Study, run: str) -> FrozenTrial:
+    (trial,) = [trial for trial in study.trials if trial.user_attrs["run"] == run]
+    return trial
+
+
+def test_the_best_trial_is_the_best_run(
+    dagdir: Path, study: optuna.Study, capsys: Captured
+) -> None:
+    sweep = json_output("grid", capsys, dagdir, *ZONE)
+    runs = grid_runs(sweep)
+    # Optuna ranks complete trials only.
+    complete = {name: run for name, run in runs.items() if _state(run) is TrialState.COMPLETE}
+    best = min(complete, key=lambda name: complete[name]["value"])
+    assert study.direction.name == "MINIMIZE"
+    assert study.metric_names == [sweep["metric"]] == ["val_loss"]
+    assert study.best_value == runs[best]["value"]
+    assert study.best_trial.user_attrs["run"] == best
+    if sweep["best"]["run"] in complete:
+        assert study.best_value == sweep["best"]["value"]
+        swept = {name: text for name, text in sweep["best"]["at"].items() if text is not None}
+        assert study.best_params == {name: _typed(text) for name, text in swept.items()}
+    assert sweep["best"]["run"] in complete or dagdir.name == "scripts"
+
+
+def _typed(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _state(run: dict[str, Any]) -> TrialState:
+    """The state of a run of ``grid --json`` in Optuna's words."""
+    if run["stopped"]:
+        return TrialState.PRUNED
+    if run["epochs_done"] + run["epochs_skipped"] >= run["epochs_total"]:
+        return TrialState.COMPLETE if run["value"] is not None else TrialState.FAIL
+    if run["state"] in ("failed", "removed", "futile"):
+        return TrialState.FAIL
+    begun = run["epochs_done"] or run["state"] != "waiting"
+    return TrialState.RUNNING if begun else TrialState.WAITING
+
+
+def test_states_values_and_parameters_are_those_of_the_grid(
+    dagdir: Path, study: optuna.Study, capsys: Captured
+) -> None:
+    runs = grid_runs(json_output("grid", capsys, dagdir, *ZONE))
+    rows = json_output("status", capsys, dagdir, *ZONE)["runs"]
+    assert [trial.user_attrs["run"] for trial in study.trials] == [row["run"] for row in rows]
+    for trial, row in zip(study.trials, rows, strict=True):
+        run = runs[row["run"]]
+        assert trial.state is _state(run), row["run"]
+        ranked = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+        assert trial.value == (run["value"] if ranked else None)
+        swept = {name: text for name, text in row["swept"].items() if text is not None}
+        assert trial.params == {name: _typed(text) for name, text in swept.items()}
+        attributes = trial.user_attrs
+        assert (attributes["uuid"], attributes["state"]) == (row["uuid"], run["state"])
+        assert attributes["stopped"] == run["stopped"]
+        assert attributes["goodput_gpu_hours"] == row["gpu_hours"]["good"]
+        assert attributes["badput_gpu_hours"] == row["gpu_hours"]["bad"]
+    if dagdir.name == "gated":
+        assert [trial.state.name for trial in study.trials].count("PRUNED") == 3
+
+
+def test_intermediate_values_are_those_of_the_curves(
+    dagdir: Path, study: optuna.Study, capsys: Captured
+) -> None:
+    curves = json_output("curves", capsys, dagdir, *ZONE)["runs"]
+    odd = 0
+    for curve in curves:
+        points = {
+            point["epoch"]: float(point["odd"]) if point["value"] is None else point["value"]
+            for point in curve["points"]
+        }
+        found = trial_of(study, curve["run"]).intermediate_values
+        assert found == pytest.approx(points, nan_ok=True, rel=0, abs=0)
+        odd += sum(not math.isfinite(value) for value in found.values())
+    assert odd or dagdir.name == "scripts"
+
+
+def test_times_and_sites_are_those_of_the_jobs(
+    dagdir: Path, study: optuna.Study, capsys: Captured
+) -> None:
+    jobs = json_output("jobs", capsys, dagdir, *ZONE)["jobs"]
+    for trial in study.trials:
+        own = [job for job in jobs if job["run"] == trial.user_attrs["run"]]
+        begun = min((job["submitted"] for job in own), default=None)
+        assert trial.datetime_start == (None if begun is None else _local(begun))
+        assert (trial.datetime_complete is not None) is (trial.state.is_finished() and bool(own))
+        if trial.datetime_complete is not None:
+            ends = [job["since"] for job in own]
+            assert trial.datetime_complete == _local(max(ends))
+        sites = {execution["site"] for job in own for execution in job["executions"]}
+        assert trial.user_attrs["sites"] == sorted(sites - {None})
+        # What Optuna demands of trials that are added to a study.
+        if trial.datetime_start is not None or trial.state is TrialState.WAITING:
+            trial._validate()
+
+
+def _local(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
+
+
+def test_runs_of_a_removed_dag_have_failed(generated: Path) -> None:
+    """Their latest jobs are idle, running or held in a log that ends with them."""
+    basis = stats_input(read_dagdir(generated, live=True), files_in=generated)
+    sweep = grid(basis, GridChoice())
+    removed = tuple(replace(dag, state=DagState.REMOVED) for dag in basis.status.dags)
+    after = replace(basis, status=replace(basis.status, dags=removed))
+
+    def states(of: StatsInput) -> list[int]:
+        lines = study_lines(sweep, of, "name", lambda time: time)
+        return [record["state"] for line in lines if "state" in (record := json.loads(line))]
+
+    assert set(states(basis)) == {TrialState.RUNNING, TrialState.COMPLETE, TrialState.WAITING}
+    assert set(states(after)) == {TrialState.FAIL, TrialState.COMPLETE}
+
+
+def test_written_again_it_is_the_same(dagdir: Path, capsys: Captured, tmp_path: Path) -> None:
+    first = written(capsys, dagdir, tmp_path / "a").read_bytes()
+    assert written(capsys, dagdir, tmp_path / "b").read_bytes() == first
+    error = usage_error("export --to optuna", capsys, dagdir, "--out", tmp_path / "a", *ZONE)
+    assert "--force" in error
+    assert written(capsys, dagdir, tmp_path / "a", "--force").read_bytes() == first
+
+
+def test_optuna_goes_on_with_the_study(capsys: Captured, tmp_path: Path) -> None:
+    study = load(written(capsys, FIXTURES / "trainer", tmp_path / "study.journal"))
+    before = len(study.trials)
+    trial = study.ask(study.best_trial.distributions)
+    study.tell(trial, 0.1)
+    again = load(tmp_path / "study.journal")
+    assert len(again.trials) == before + 1
+    assert again.best_trial.number == trial.number == before
+
+
+def test_a_metric_of_which_more_is_better(capsys: Captured, tmp_path: Path) -> None:
+    metrics = json_output("grid", capsys, FIXTURES / "trainer", *ZONE)["metrics"]
+    assert len(metrics) > 1
+    goals = set()
+    for number, name in enumerate(metrics):
+        sweep = json_output("grid", capsys, FIXTURES / "trainer", *ZONE, "--metric", name)
+        goals.add(sweep["goal"])
+        file = tmp_path / str(number)
+        if sweep["goal"] is None:
+            words = ("--out", file, *ZONE, "--metric", name)
+            error = usage_error("export --to optuna", capsys, FIXTURES / "trainer", *words)
+            assert "--metric" in error
+            continue
+        study = load(written(capsys, FIXTURES / "trainer", file, "--metric", name))
+        assert study.direction.name == {"min": "MINIMIZE", "max": "MAXIMIZE"}[sweep["goal"]]
+        assert study.best_value == sweep["best"]["value"]
+    assert {"min", "max"} <= goals
+
+
+def test_what_is_no_sweep_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "x.journal"
+    demo = FIXTURES / "demo"
+    assert "No sweep here" in usage_error("export --to optuna", capsys, demo, "--out", file)
+    assert not file.exists()
+    inside = usage_error("export --to optuna", capsys, demo, "--out", demo / "x.journal")
+    assert "in the dagdir" in inside
+    assert "no run has it" in usage_error(
+        "export --to optuna", capsys, FIXTURES / "trainer", "--out", file, "--metric", "nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "typed"),
+    [
+        (("32", "64", "1024"), "Int", (32, 64, 1024)),
+        (("-1", "+3", None), "Int", (-1, 3)),
+        (("1e-4", "0.001", ".5", "2."), "Float", (1e-4, 0.001, 0.5, 2.0)),
+        (("1", "2.5"), "Float", (1.0, 2.5)),
+        (("relu", "gelu"), "Categorical", ("relu", "gelu")),
+        (("1", "many"), "Categorical", ("1", "many")),
+        (("nan", "inf", "1_000"), "Categorical", ("nan", "inf", "1_000")),
+        (("1e999", "1"), "Categorical", ("1e999", "1")),
+        (("9007199254740993", "1"), "Float", (9007199254740993.0, 1.0)),
+        (("", 'a"\n'), "Categorical", ("", 'a"\n')),
+    ],
+)
+def test_distributions_are_optunas(
+    values: tuple[str | None, ...], kind: str, typed: tuple[Any, ...]
+) -> None:
+    made = distribution_of(Variable("x", values))
+    distribution: BaseDistribution = json_to_distribution(made.json())
+    assert type(distribution).__name__ == f"{kind}Distribution"
+    stored = [made.stored(value) for value in values if value is not None]
+    assert tuple(map(distribution.to_external_repr, stored)) == typed
+    assert all(map(distribution._contains, stored))
+    assert stored == [distribution.to_internal_repr(value) for value in typed]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_each_line_is_what_optuna_itself_writes(capsys: Captured, tmp_path: Path) -> None:
+    """The same study, by Optuna: fields of the same names, in the same order."""
+    ours = written(capsys, FIXTURES / "trainer", tmp_path / "ours")
+    study = load(ours)
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "theirs")))
+    copy = optuna.create_study(study_name=study.study_name, storage=storage, direction="minimize")
+    copy.set_metric_names(["val_loss"])
+    copy.add_trials(study.trials)
+    lines = [
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (ours, tmp_path / "theirs")
+    ]
+    assert len(lines[0]) == len(lines[1])
+    for our, their in zip(*lines, strict=True):
+        assert {**our, "worker_id": ""}.keys() == their.keys()
+        same = [name for name in their if name not in ("worker_id", *TIMES)]
+        assert [repr(our[name]) for name in same] == [repr(their[name]) for name in same]
+        for name in TIMES:
+            moments = [_local(line[name]) for line in (our, their) if name in line]
+            assert len(set(moments)) <= 1
+
+
+TIMES: Final = ("datetime_start", "datetime_complete")
