@@ -1,0 +1,1 @@
+"""Reads the files of another machine, over the ssh of the user."""
