@@ -13,12 +13,12 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
-from typing import Any, Final, NamedTuple
-from urllib.error import HTTPError, URLError
+from typing import Final, NamedTuple, TypeVar
+from urllib.error import URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import (
     BaseHandler,
-    HTTPRedirectHandler,
+    HTTPErrorProcessor,
     HTTPSHandler,
     OpenerDirector,
     ProxyHandler,
@@ -26,7 +26,7 @@ from urllib.request import (
     build_opener,
 )
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from metlmon import __version__
 from metlmon.config.readers import LOOPBACK
@@ -47,6 +47,9 @@ MAX_QUOTED: Final = 300
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP codes of failures that may not last."""
+
+
+Answer = TypeVar("Answer", bound=Struct)
 
 
 class TrackingError(Exception):
@@ -75,6 +78,7 @@ GET_EXPERIMENT: Final = Endpoint("GET", f"{API}experiments/get-by-name", "look f
 CREATE_EXPERIMENT: Final = Endpoint(
     "POST", f"{API}experiments/create", "create the experiment", True
 )
+GET_RUN: Final = Endpoint("GET", f"{API}runs/get", "read a run")
 SEARCH_RUNS: Final = Endpoint("POST", f"{API}runs/search", "search for runs")
 CREATE_RUN: Final = Endpoint("POST", f"{API}runs/create", "create a run", True)
 UPDATE_RUN: Final = Endpoint("POST", f"{API}runs/update", "set the status of a run", True)
@@ -108,9 +112,13 @@ class Credentials(Struct, frozen=True):
         return f"Bearer {self.token}" if self.token else None
 
 
-class _NoRedirections(HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        return None
+class _AnyStatus(HTTPErrorProcessor):
+    """Returns answers of any status as they are: no redirection is followed."""
+
+    def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:
+        return response
+
+    https_response = http_response
 
 
 class TrackingClient:
@@ -146,33 +154,39 @@ class TrackingClient:
         encrypted = self.uri.startswith("https:")
         return bool(self._credentials.secrets) and not encrypted and not local
 
-    def get(self, endpoint: Endpoint, **parameters: str | int) -> dict[str, Any]:
-        """The JSON object that a GET returns."""
-        return self._json(endpoint, f"?{urlencode(parameters)}", None)
+    def get(self, endpoint: Endpoint, kind: type[Answer], **parameters: str | int) -> Answer:
+        """What a GET returns, as a record of type ``kind``."""
+        return self._json(endpoint, kind, f"?{urlencode(parameters)}", None)
 
-    def post(self, endpoint: Endpoint, body: Mapping[str, object]) -> dict[str, Any]:
-        """The JSON object that a POST returns."""
-        return self._json(endpoint, "", json.dumps(body, allow_nan=False).encode())
+    def post(self, endpoint: Endpoint, kind: type[Answer], body: Mapping[str, object]) -> Answer:
+        """What a POST returns, as a record of type ``kind``."""
+        return self._json(endpoint, kind, "", json.dumps(body, allow_nan=False).encode())
 
     def put_artifact(self, path: str, content: bytes, media_type: str) -> None:
         """Upload a file to the artifacts of the server, of which ``path`` is the path there."""
         endpoint = Endpoint("PUT", ARTIFACTS + quote(path), "upload a file", True)
         self._send(endpoint, "", content, media_type)
 
+    def safe_text(self, text: str) -> str:
+        """A text of the server for people, without the credentials, which it may repeat."""
+        for secret in self._credentials.secrets:
+            text = text.replace(secret, HIDDEN)
+        return plain(redact_secrets(text), MAX_QUOTED)
+
     # --- one call ---------------------------------------------------------------------------
 
-    def _json(self, endpoint: Endpoint, query: str, content: bytes | None) -> dict[str, Any]:
+    def _json(
+        self, endpoint: Endpoint, kind: type[Answer], query: str, content: bytes | None
+    ) -> Answer:
         answer = self._send(endpoint, query, content, "application/json")
         try:
-            value = json.loads(answer or b"{}")
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
+            # Not strict: some servers write integers and NaN as texts.
+            return convert(json.loads(answer or b"{}"), kind, strict=False)
+        except (ValueError, ValidationError, RecursionError):
             raise TrackingError(
                 f"{self.uri} does not answer as an MLflow server does when asked to "
                 f"{endpoint.task}: check the tracking URI"
-            )
-        return value
+            ) from None
 
     def _send(
         self, endpoint: Endpoint, query: str, content: bytes | None, media_type: str
@@ -187,12 +201,12 @@ class TrackingClient:
         self.writes += endpoint.writes
         try:
             with self._opener.open(request, timeout=self.seconds) as answer:
-                return self._read_whole(answer)
-        except HTTPError as error:
-            with error:
-                raise self._refusal(endpoint, error) from None
+                body = self._read_whole(answer)
         except (URLError, HTTPException, OSError, ValueError) as error:
             raise self._failure(endpoint, error) from None
+        if 200 <= answer.status < 300:
+            return body
+        raise self._refusal(endpoint, answer, body)
 
     def _read_whole(self, answer: HTTPResponse) -> bytes:
         """The body within the time limit, which a server that sends byte by byte would exceed."""
@@ -211,7 +225,7 @@ class TrackingClient:
         return b"".join(parts)
 
     def _make_opener(self, certificates: str | None, verify: bool) -> OpenerDirector:
-        handlers: list[BaseHandler] = [_NoRedirections()]
+        handlers: list[BaseHandler] = [_AnyStatus()]
         if urlsplit(self.uri).hostname in LOOPBACK:
             handlers.append(ProxyHandler({}))
         if self.uri.startswith("https:"):
@@ -253,44 +267,38 @@ class TrackingClient:
             transient=isinstance(reason, OSError | HTTPException),
         )
 
-    def _refusal(self, endpoint: Endpoint, error: HTTPError) -> TrackingError:
-        """The error of a call that the server answered with an HTTP error."""
-        code, message = _error_body(error)
-        status = f"HTTP {error.code} {code}".strip()
-        text = f"{self.uri} was asked to {endpoint.task} and answered {status}"
+    def _refusal(self, endpoint: Endpoint, answer: HTTPResponse, body: bytes) -> TrackingError:
+        """The error of a call that the server answered with another status than 2xx."""
+        status = answer.status
+        code, message = _error_body(body)
+        named = f"HTTP {status} {self.safe_text(code)}".strip()
+        text = f"{self.uri} was asked to {endpoint.task} and answered {named}"
         if message:
-            text += f" ({self._safe(message)})"
-        if 300 <= error.code < 400:
-            target = self._safe(_origin(error.headers.get("Location", "")))
+            text += f" ({self.safe_text(message)})"
+        if 300 <= status < 400:
+            target = self.safe_text(_origin(answer.headers.get("Location", "")))
             remedy = f"it redirects to {target}: give the tracking URI that it redirects to"
-        elif error.code in (401, 403):
+        elif status in (401, 403):
             remedy = (
                 "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD, to what the server takes"
             )
-        elif error.code == 404 and not code:
+        elif status == 404 and not code:
             remedy = "check the tracking URI"
-        elif error.code in TRANSIENT:
+        elif status in TRANSIENT:
             remedy = "export again later, which goes on where it stopped"
         else:
             remedy = "see the server's log"
-        return TrackingError(f"{text}; {remedy}", error.code in TRANSIENT, code)
-
-    def _safe(self, text: str) -> str:
-        """A text of the server, which may contain what it was sent."""
-        for secret in self._credentials.secrets:
-            text = text.replace(secret, HIDDEN)
-        return plain(redact_secrets(text), MAX_QUOTED)
+        return TrackingError(f"{text}; {remedy}", status in TRANSIENT, code)
 
 
-def _error_body(error: HTTPError) -> tuple[str, str]:
+def _error_body(body: bytes) -> tuple[str, str]:
     """The error code and the message of an answer of MLflow's; empty for another's."""
     try:
-        value = json.loads(error.read(1 << 16))
-        code, message = value.get("error_code", ""), value.get("message", "")
-    except (OSError, HTTPException, ValueError, AttributeError):
+        value = json.loads(body)
+        return str(value.get("error_code", "")), str(value.get("message", ""))
+    except (ValueError, AttributeError, RecursionError):
         return "", ""
-    return plain(str(code), 60), str(message)
 
 
 def _origin(url: str) -> str:

@@ -5,6 +5,9 @@ stored here. Runs are created with that tag, points are compared by metric, step
 the tag ``metlmon.points`` confirms those that are written: an export that was interrupted at any
 call is completed by the next one. A call whose answer was lost may have been carried out; it is
 not repeated, but the difference is computed again.
+
+A server deletes no point: a value that has changed is written behind the old one, as the newest of
+its step.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from metlmon.redact import redact_secrets
 from metlmon.text.formatting import count, plain
 from metlmon.tracking.mlflow_client import (
     ARTIFACTS,
@@ -27,6 +30,7 @@ from metlmon.tracking.mlflow_client import (
     CREATE_RUN,
     DELETE_RUN,
     GET_EXPERIMENT,
+    GET_RUN,
     LOG_BATCH,
     METRIC_HISTORY,
     SEARCH_RUNS,
@@ -35,10 +39,23 @@ from metlmon.tracking.mlflow_client import (
     TrackingClient,
     TrackingError,
 )
+from metlmon.tracking.mlflow_records import (
+    Experiment,
+    ExperimentAnswer,
+    HistoryAnswer,
+    KeyValue,
+    Metric,
+    NoContent,
+    Run,
+    RunAnswer,
+    RunData,
+    RunInfo,
+    RunsAnswer,
+    stored_value,
+)
 from metlmon.tracking.mlflow_runs import (
     ENSEMBLE_TAG,
     KEY_TAG,
-    NAME_TAG,
     NOTE_MARK,
     NOTE_TAG,
     PARENT_TAG,
@@ -67,18 +84,6 @@ PAGE: Final = 1000
 Json = Mapping[str, Any]
 
 
-class ServerRun(Struct):
-    """A run as the server has it; ``latest``: the newest step and value of each metric."""
-
-    id: str
-    status: str
-    end: int | None
-    artifacts: str
-    tags: dict[str, str]
-    params: dict[str, str]
-    latest: dict[str, int]
-
-
 class ExportResult(Struct):
     """What an export wrote, or would write in a dry run.
 
@@ -98,24 +103,31 @@ class ExportResult(Struct):
     url: str | None = None
 
     @property
+    def changed(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.created or self.updated or self.uploads)
+
+    @property
     def summary(self) -> str:
-        """``3 runs created, 1 updated, 120 points, 45 params and tags, report uploaded``."""
-        parts = [
-            f"{count(len(self.created), 'run')} created",
-            f"{len(self.updated - self.created)} updated",
-            count(self.points, "point"),
-            f"{self.texts} params and tags",
-        ]
-        if self.uploads:
-            parts.append("report uploaded")
-        return ", ".join(parts)
+        """``3 new runs, 1 changed run, 120 points, 45 params and tags, the report``."""
+        numbers = (
+            (len(self.created), "new run"),
+            (len(self.updated - self.created), "changed run"),
+            (self.points, "point"),
+        )
+        parts = [count(number, what) for number, what in numbers if number]
+        parts += [f"{self.texts} params and tags"] if self.texts else []
+        parts += ["the report"] if self.uploads else []
+        return ", ".join(parts) or "nothing"
 
 
 class MlflowExporter:
     """Exports ensembles to one experiment of a server.
 
-    ``dry_run``: nothing is written. ``progress`` is called with the runs that are done and all.
-    An instance may be used again for later states of an ensemble.
+    ``experiment``: its name; it is created where there is none. ``parent_id``: a run of the server
+    that becomes the ensemble's, in whatever experiment it is; without it the ensemble's run is
+    found by its tag, or created. ``dry_run``: nothing is written. ``progress`` is called with the
+    number of runs that are done, and of all. An instance may be used again for later states.
     """
 
     def __init__(
@@ -123,40 +135,43 @@ class MlflowExporter:
         server: TrackingClient,
         experiment: str,
         *,
+        parent_id: str | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self._server = server
         self._experiment = experiment
+        self._parent_id = parent_id
         self._dry_run = dry_run
         self._progress = progress
         self._result = ExportResult(experiment)
 
-    def export(self, ensemble: TrackedEnsemble, report: bytes | None = None) -> ExportResult:
-        """Write what the server lacks; ``report``: HTML, an artifact of the parent.
+    def export(
+        self, ensemble: TrackedEnsemble, report: bytes | None = None, attempts: int = ATTEMPTS
+    ) -> ExportResult:
+        """Write what the server lacks; ``report``: HTML, an artifact of the ensemble's run.
 
-        Raises TrackingError if a call fails repeatedly; the next export goes on from there.
+        Raises TrackingError if it fails ``attempts`` times; the next export goes on from there.
         """
         self._result = result = ExportResult(self._experiment)
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, attempts + 1):
             result.problems, result.warnings = [], []
             try:
                 self._export_once(ensemble, report)
                 return result
             except TrackingError as error:
-                if not error.transient or attempt == ATTEMPTS:
+                if not error.transient or attempt == attempts:
                     raise
             time.sleep(2.0 ** (attempt - 1))
         raise AssertionError
 
     def _export_once(self, ensemble: TrackedEnsemble, report: bytes | None) -> None:
-        experiment = self._find_experiment()
-        runs = self._find_runs(experiment, ensemble.parent.key) if experiment is not None else {}
+        experiment, runs = self._find(ensemble)
         total = 1 + len(ensemble.children)
         self._progress(0, total)
         parent = self._write(ensemble.parent, runs, experiment, None)
-        if parent is not None and experiment is not None:
-            path = f"#/experiments/{experiment}/runs/{parent.id}"
+        if parent.id:
+            path = self._server.safe_text(f"#/experiments/{experiment}/runs/{parent.id}")
             self._result.url = f"{self._server.uri}/{path}"
         for done, child in enumerate(ensemble.children, 1):
             self._progress(done, total)
@@ -167,104 +182,111 @@ class MlflowExporter:
 
     # --- what the server has ----------------------------------------------------------------
 
+    def _find(self, ensemble: TrackedEnsemble) -> tuple[str | None, dict[str, Run]]:
+        """The id of the experiment, and the ensemble's runs in it by key.
+
+        None if there is no such experiment, in a dry run.
+        """
+        key = ensemble.parent.key
+        if self._parent_id is not None:
+            parent = self._server.get(GET_RUN, RunAnswer, run_id=self._parent_id).run
+            experiment = parent.info.experiment_id
+            return experiment, {**self._find_runs(experiment, key), key: parent}
+        found = self._find_experiment()
+        return found, {} if found is None else self._find_runs(found, key)
+
     def _find_experiment(self) -> str | None:
         """The id of the experiment, which is created where there is none; None in a dry run."""
         try:
-            answer = self._server.get(GET_EXPERIMENT, experiment_name=self._experiment)
+            experiment = self._server.get(
+                GET_EXPERIMENT, ExperimentAnswer, experiment_name=self._experiment
+            ).experiment
         except TrackingError as error:
             if error.code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             if self._dry_run:
                 return None
         else:
-            experiment = answer.get("experiment", {})
-            if experiment.get("lifecycle_stage") == "deleted":
+            if experiment.lifecycle_stage == "deleted":
                 raise TrackingError(
                     f"the experiment {plain(self._experiment, 80)} is deleted on "
                     f"{self._server.uri}: restore it there, or name another one by --experiment"
                 )
-            return str(experiment.get("experiment_id"))
+            return experiment.experiment_id
         try:
-            created = self._server.post(CREATE_EXPERIMENT, {"name": self._experiment})
+            body = {"name": self._experiment}
+            return self._server.post(CREATE_EXPERIMENT, Experiment, body).experiment_id
         except TrackingError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":
                 raise
+            # Another program has just created it.
             raise TrackingError(str(error), transient=True) from None
-        return str(created.get("experiment_id"))
 
-    def _find_runs(self, experiment: str, ensemble: str) -> dict[str, ServerRun]:
-        """The runs of the ensemble, by key.
-
-        Where a create was carried out twice, as may happen when its answer is lost, the run with
-        the most in it remains.
-        """
-        found: dict[str, list[ServerRun]] = {}
+    def _find_runs(self, experiment: str, ensemble: str) -> dict[str, Run]:
+        """The runs of the ensemble, by key."""
+        found: dict[str, list[Run]] = {}
         body: dict[str, object] = {
             "experiment_ids": [experiment],
             "filter": f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
             "max_results": PAGE,
         }
         while True:
-            answer = self._server.post(SEARCH_RUNS, body)
-            for item in answer.get("runs", ()):
-                run = _server_run(item)
-                found.setdefault(run.tags.get(KEY_TAG, ""), []).append(run)
-            token = answer.get("next_page_token")
-            if not token:
-                break
-            body = {**body, "page_token": token}
-        runs = {}
-        for key, same in found.items():
-            best, *duplicates = sorted(
-                same, key=lambda run: (-len(run.latest), -len(run.tags), run.id)
-            )
-            runs[key] = best
-            for duplicate in duplicates:
-                self._post(DELETE_RUN, duplicate, {})
-        return runs
+            answer = self._server.post(SEARCH_RUNS, RunsAnswer, body)
+            for run in answer.runs:
+                if KEY_TAG in run.tags:
+                    found.setdefault(run.tags[KEY_TAG], []).append(run)
+            if not answer.next_page_token:
+                return {key: self._only_one(same) for key, same in found.items()}
+            body["page_token"] = answer.next_page_token
 
-    def _history(self, run: ServerRun, key: str) -> set[tuple[int, float | None]]:
-        """The steps and values of a metric that the server has."""
-        have = set()
-        token = ""
+    def _only_one(self, same: list[Run]) -> Run:
+        """The one of several runs with the same key that is written to.
+
+        A create that was carried out after its time limit leaves a second run, in which nothing
+        is: it is deleted, as MLflow deletes, so that it can be restored. Any other stays.
+        """
+        chosen, *others = sorted(same, key=lambda run: (_is_blank(run), run.id))
+        for other in others:
+            if _is_blank(other):
+                self._post(DELETE_RUN, other, {})
+            else:
+                text = f"{self._server.uri} has a second run with the tag {KEY_TAG} of {chosen.id}"
+                self._result.warnings.append(
+                    f"{self._server.safe_text(f'{text}, {other.id}')}: only the first one is kept "
+                    "up to date; delete the one that you do not need"
+                )
+        return chosen
+
+    def _newest_values(self, run: Run, key: str) -> dict[int, Metric]:
+        """The newest value at each step of a metric."""
+        newest: dict[int, Metric] = {}
+        parameters: dict[str, str | int] = {"metric_key": key, "max_results": 25 * PAGE}
         while True:
-            parameters: dict[str, str | int] = {
-                "run_id": run.id,
-                "metric_key": key,
-                "max_results": 25 * PAGE,
-            }
-            if token:
-                parameters["page_token"] = token
-            answer = self._server.get(METRIC_HISTORY, **parameters)
-            for item in answer.get("metrics", ()):
-                have.add((int(item.get("step", 0)), _comparable(float(item.get("value", 0)))))
-            token = answer.get("next_page_token", "")
-            if not token:
-                return have
+            answer = self._server.get(METRIC_HISTORY, HistoryAnswer, run_id=run.id, **parameters)
+            for item in answer.metrics:
+                have = newest.get(item.step)
+                if have is None or item.timestamp > have.timestamp:
+                    newest[item.step] = item
+            if not answer.next_page_token:
+                return newest
+            parameters["page_token"] = answer.next_page_token
 
     # --- one run ----------------------------------------------------------------------------
 
     def _write(
-        self,
-        run: TrackedRun,
-        runs: dict[str, ServerRun],
-        experiment: str | None,
-        parent: ServerRun | None,
-    ) -> ServerRun | None:
-        """Bring one run up to date; None if it does not exist, in a dry run."""
+        self, run: TrackedRun, runs: dict[str, Run], experiment: str | None, parent: Run | None
+    ) -> Run:
+        """Bring one run up to date."""
         known = runs.get(run.key)
-        points = run.points if known is None else self._missing_points(run, known)
-        params = self._missing_params(run, known)
-        tags = _missing_tags(run, known)
-        status = _missing_status(run, known)
-        if known is not None and not (points or params or tags or status):
-            return known
         if known is None:
             self._result.created.add(run.key)
-            if not self._dry_run:
-                known = runs[run.key] = self._create(run, experiment, parent)
-                status = _missing_status(run, known)
-        self._result.updated.add(run.key)
+            known = runs[run.key] = self._create(run, experiment, parent)
+        points = self._missing_points(run, known)
+        params = self._missing_params(run, known)
+        tags = _missing_tags(run, known, parent)
+        status = _missing_status(run, known)
+        if points or params or tags or status:
+            self._result.updated.add(run.key)
         # The tags come behind the points, which one of them confirms.
         for batch in (*_batches(points, params, {}), *_batches((), {}, tags)):
             self._post(LOG_BATCH, known, batch)
@@ -274,32 +296,31 @@ class MlflowExporter:
             self._post(UPDATE_RUN, known, status)
         return known
 
-    def _post(self, endpoint: Endpoint, run: ServerRun | None, body: Json) -> None:
+    def _post(self, endpoint: Endpoint, run: Run, body: Json) -> None:
         """Call an endpoint that writes to a run; not in a dry run."""
-        if run is not None and not self._dry_run:
-            self._server.post(endpoint, {"run_id": run.id, **body})
+        if not self._dry_run:
+            self._server.post(endpoint, NoContent, {"run_id": run.id, **body})
 
-    def _create(
-        self, run: TrackedRun, experiment: str | None, parent: ServerRun | None
-    ) -> ServerRun:
-        tags = {KEY_TAG: run.key, ENSEMBLE_TAG: run.tags[ENSEMBLE_TAG], NAME_TAG: run.name}
+    def _create(self, run: TrackedRun, experiment: str | None, parent: Run | None) -> Run:
+        """The new run; in a dry run one without an id."""
+        tags = {KEY_TAG: run.key, ENSEMBLE_TAG: run.tags[ENSEMBLE_TAG]}
         if parent is not None:
             tags[PARENT_TAG] = parent.id
-        answer = self._server.post(
-            CREATE_RUN,
-            {
-                "experiment_id": experiment,
-                "run_name": run.name,
-                "start_time": run.start,
-                "tags": _pairs(tags),
-            },
-        )
-        return _server_run(answer.get("run", {}))
+        if self._dry_run:
+            data = RunData(tags=[KeyValue(name, value) for name, value in tags.items()])
+            return Run(RunInfo("", status="RUNNING"), data)
+        body = {
+            "experiment_id": experiment,
+            "run_name": run.name,
+            "start_time": run.start,
+            "tags": _pairs(tags),
+        }
+        return self._server.post(CREATE_RUN, RunAnswer, body).run
 
-    def _missing_points(self, run: TrackedRun, known: ServerRun) -> Sequence[MetricPoint]:
+    def _missing_points(self, run: TrackedRun, known: Run) -> Sequence[MetricPoint]:
         """The points that the server does not have.
 
-        The tag confirms those before a certain one. Of the others, one beyond the newest step of
+        The tag confirms those before a certain one. Of the others, one beyond the greatest step of
         its metric is missing; else the metric's history shows whether it is.
         """
         number, _, digest = known.tags.get(POINTS_TAG, "").partition(" ")
@@ -307,102 +328,91 @@ class MlflowExporter:
         if digest != _digest(run.points[:confirmed]):
             confirmed = 0
         missing = []
-        histories: dict[str, set[tuple[int, float | None]]] = {}
+        steps = known.latest_steps
+        histories: dict[str, dict[int, Metric]] = {}
         for point in run.points[confirmed:]:
-            newest = known.latest.get(point.key)
-            if newest is not None and point.step <= newest:
+            if point.step <= steps.get(point.key, point.step - 1):
                 if point.key not in histories:
-                    histories[point.key] = self._history(known, point.key)
-                if (point.step, _comparable(point.value)) in histories[point.key]:
-                    continue
+                    histories[point.key] = self._newest_values(known, point.key)
+                have = histories[point.key].get(point.step)
+                if have is not None:
+                    if stored_value(have.value) == stored_value(point.value):
+                        continue
+                    # Of two values at a step, the one with the later time is shown.
+                    point = replace(point, time=max(point.time, have.timestamp + 1))
             missing.append(point)
         return missing
 
-    def _missing_params(self, run: TrackedRun, known: ServerRun | None) -> dict[str, str]:
-        """The params that the server does not have; a changed one is a problem."""
-        if known is None:
-            return dict(run.params)
-        for name, value in run.params.items():
-            old = known.params.get(name, value)
-            if old != value:
-                self._result.problems.append(
-                    f"run {plain(run.name, 80)}: the param {plain(name, 80)} is "
-                    f"{_quoted(old)} on {self._server.uri} and {_quoted(value)} here; MLflow "
-                    "refuses to change a param (all else was exported): delete that run there, and "
-                    "export again"
-                )
-        return {name: value for name, value in run.params.items() if name not in known.params}
+    def _missing_params(self, run: TrackedRun, known: Run) -> dict[str, str]:
+        """The params that the server does not have; changed ones are a problem."""
+        have = known.params
+        changed = [name for name, value in run.params.items() if have.get(name, value) != value]
+        if changed:
+            name, *more = changed
+            others = f" (and {len(more)} more)" if more else ""
+            self._result.problems.append(
+                f"run {plain(run.name, 80)}: the param {plain(name, 80)} is "
+                f"{self._quoted(have[name])} on {self._server.uri} and "
+                f"{self._quoted(run.params[name])} here{others}; MLflow refuses to change a param "
+                "(all else was exported): delete that run there, and export again"
+            )
+        return {name: value for name, value in run.params.items() if name not in have}
+
+    def _quoted(self, value: str) -> str:
+        return repr(plain(self._server.safe_text(value), 80))
 
     # --- the report -------------------------------------------------------------------------
 
-    def _upload(self, parent: ServerRun | None, report: bytes) -> None:
+    def _upload(self, parent: Run, report: bytes) -> None:
         digest = hashlib.sha256(report).hexdigest()
-        if parent is not None and parent.tags.get(REPORT_TAG) == digest:
+        if parent.tags.get(REPORT_TAG) == digest:
             return
-        path = _proxied_path(parent.artifacts) if parent is not None else ""
-        if path is None:
+        path = _proxied_path(parent.info.artifact_uri)
+        if path is None and parent.id:
             self._result.warnings.append(
                 f"{self._server.uri} stores artifacts where only MLflow's own clients write: the "
                 "report is not there; metlmon report --html writes it to a file"
             )
             return
         self._result.uploads += 1
-        if self._dry_run or parent is None:
-            return
-        self._server.put_artifact(f"{path}/{REPORT_NAME}", report, "text/html")
-        self._post(LOG_BATCH, parent, {"tags": _pairs({REPORT_TAG: digest})})
+        if not self._dry_run:
+            self._server.put_artifact(f"{path}/{REPORT_NAME}", report, "text/html")
+            self._post(LOG_BATCH, parent, {"tags": _pairs({REPORT_TAG: digest})})
 
 
 # --- differences ----------------------------------------------------------------------------
 
 
-def _missing_tags(run: TrackedRun, known: ServerRun | None) -> dict[str, str]:
+def _missing_tags(run: TrackedRun, known: Run, parent: Run | None) -> dict[str, str]:
     """The tags that differ. A description that a person wrote, and a new name, stay."""
-    have = known.tags if known is not None else {}
+    have = known.tags
     tags = {**run.tags, POINTS_TAG: f"{len(run.points)} {_digest(run.points)}"}
+    if parent is not None:
+        tags[PARENT_TAG] = parent.id
     note = have.get(NOTE_TAG, "")
     if run.note and (not note or note.startswith(NOTE_MARK)):
         tags[NOTE_TAG] = run.note
     return {name: value for name, value in tags.items() if have.get(name) != value}
 
 
-def _missing_status(run: TrackedRun, known: ServerRun | None) -> dict[str, object]:
-    """The status and the end, if one of them differs; an end cannot be taken back."""
-    status, end = (known.status, known.end) if known is not None else ("", None)
-    if run.status == status and run.end in (None, end):
+def _missing_status(run: TrackedRun, known: Run) -> dict[str, object]:
+    """The status and the end, if one of them differs; MLflow takes no end back."""
+    if run.status == known.info.status and run.end in (None, known.info.end_time):
         return {}
     return {"status": run.status} | ({} if run.end is None else {"end_time": run.end})
+
+
+def _is_blank(run: Run) -> bool:
+    """Whether a run is as metlmon creates one, before anything is written to it."""
+    own = {name for name in run.tags if not name.startswith("mlflow.")}
+    is_new = run.info.status == "RUNNING" and own <= {KEY_TAG, ENSEMBLE_TAG}
+    return is_new and not run.data.metrics and not run.data.params and NOTE_TAG not in run.tags
 
 
 def _digest(points: Sequence[MetricPoint]) -> str:
     """A digest of what points are compared by."""
     text = "\n".join(f"{point.step} {point.key} {point.value!r}" for point in points)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _comparable(value: float) -> float | None:
-    """A value as an SQL store returns it: infinities as the largest number; None for NaN."""
-    if math.isnan(value):
-        return None
-    return max(-1.7976931348623157e308, min(1.7976931348623157e308, value))
-
-
-def _server_run(item: Json) -> ServerRun:
-    info, data = item.get("info", {}), item.get("data", {})
-    end = int(info.get("end_time") or 0)
-    return ServerRun(
-        id=str(info.get("run_id", "")),
-        status=str(info.get("status", "")),
-        end=end or None,
-        artifacts=str(info.get("artifact_uri", "")),
-        tags={tag["key"]: tag.get("value", "") for tag in data.get("tags", ())},
-        params={param["key"]: param.get("value", "") for param in data.get("params", ())},
-        latest={each["key"]: int(each.get("step", 0)) for each in data.get("metrics", ())},
-    )
-
-
-def _quoted(value: str) -> str:
-    return repr(plain(redact_secrets(value), 80))
 
 
 def _proxied_path(artifact_uri: str) -> str | None:

@@ -39,7 +39,6 @@ MAX_TAG: Final = 5000
 
 KEY_TAG: Final = "metlmon.key"
 ENSEMBLE_TAG: Final = "metlmon.ensemble"
-NAME_TAG: Final = "mlflow.runName"
 PARENT_TAG: Final = "mlflow.parentRunId"
 NOTE_TAG: Final = "mlflow.note.content"
 NOTE_MARK: Final = "Epochs by the logs, written by metlmon:"

@@ -60,8 +60,11 @@ def _export(
 def _print_result(
     ensemble: TrackedEnsemble, result: ExportResult, server: TrackingClient, *, dry_run: bool
 ) -> None:
-    would = "would write to" if dry_run else "wrote to"
-    print(f"{would} {server.uri}, experiment {plain(result.experiment, 80)}: {result.summary}")
+    place = f"{server.uri}, experiment {plain(result.experiment, 80)}"
+    if not result.changed:
+        print(f"{place}: up to date")
+    else:
+        print(f"{'would write' if dry_run else 'wrote'} to {place}: {result.summary}")
     if dry_run:
         for run in (ensemble.parent, *ensemble.children):
             if run.key in result.created | result.updated:
