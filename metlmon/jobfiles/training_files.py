@@ -64,6 +64,38 @@ def read_metrics_csv(lines: Iterable[str]) -> MetricsTable:
     return table.result()
 
 
+class EpochTable:
+    """Collects the values of metrics by epoch: the last one that is added counts."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[int, float]] = {}
+        self._tests: dict[str, dict[int, float]] = {}
+        self._newest = -1
+
+    def add(self, name: str, epoch: int, value: float) -> None:
+        """Add a value that was written in ``epoch``, or, of a test, after it."""
+        is_test = name.startswith(TEST)
+        values = (self._tests if is_test else self._values).setdefault(name, {})
+        if epoch in values or len(values) < MOST_EPOCHS:
+            values[epoch] = value
+        if not is_test:
+            self._newest = max(self._newest, epoch)
+
+    def values(self) -> dict[str, dict[int, float]]:
+        """The values of all metrics, with those of tests at the epochs that were tested."""
+        values = dict(self._values)
+        for name, tests in self._tests.items():
+            values[name] = {self._tested_epoch(epoch): tests[epoch] for epoch in sorted(tests)}
+        return values
+
+    def _tested_epoch(self, epoch: int) -> int:
+        """The epoch to which a test with this ``epoch`` belongs.
+
+        A test in the middle of an epoch with values of its own belongs to that epoch.
+        """
+        return max(0, epoch - 1) if epoch > self._newest else epoch
+
+
 class _CsvTable:
     """The table while its file is read."""
 
@@ -72,9 +104,7 @@ class _CsvTable:
         self._epoch_column: int | None = None
         self._columns: list[tuple[int, str]] = []
         self._has_header = False
-        self._values: dict[str, dict[int, float]] = {}
-        self._tests: dict[str, dict[int, float]] = {}
-        self._newest = -1
+        self._table = EpochTable()
         self._commas = 0
         self._empty_start = ""
         self._empty_ends: tuple[str, ...] = ()
@@ -102,12 +132,13 @@ class _CsvTable:
         column = self._epoch_column
         if column is None or column >= len(row):
             return
-        epoch = _parse_epoch(row[column])
+        epoch = whole_epoch(number(row[column]))
         if epoch is None:
             return
         for index, name in self._columns:
-            if index < len(row) and row[index]:
-                self._store(name, epoch, row[index])
+            value = number(row[index]) if index < len(row) and row[index] else None
+            if value is not None:
+                self._table.add(name, epoch, value)
 
     def _is_header(self, row: list[str]) -> bool:
         """Whether this is another header: a restarted logger repeats it in the same file."""
@@ -119,11 +150,7 @@ class _CsvTable:
         self._epoch_column = names.index(EPOCH) if EPOCH in names else None
         if self._epoch_column is None:
             self.problems.append("has no column called epoch")
-        metrics = [
-            (index, name)
-            for index, name in enumerate(names)
-            if name not in _NOT_METRICS and not name.endswith(_PER_STEP)
-        ]
+        metrics = [(index, name) for index, name in enumerate(names) if is_metric(name)]
         if len(metrics) > MOST_METRICS:
             self.problems.append(f"has more than {MOST_METRICS} metrics: only those are read")
         self._columns = metrics[:MOST_METRICS]
@@ -147,33 +174,17 @@ class _CsvTable:
             self._empty_ends = ends(behind[0])
             self._empty_start = "," * max((i + 1 for i in indices if i < epoch), default=0)
 
-    def _store(self, name: str, epoch: int, text: str) -> None:
-        value = number(text)
-        if value is None:
-            return
-        is_test = name.startswith(TEST)
-        values = (self._tests if is_test else self._values).setdefault(name, {})
-        if epoch in values or len(values) < MOST_EPOCHS:
-            values[epoch] = value
-        if not is_test:
-            self._newest = max(self._newest, epoch)
-
     def result(self) -> MetricsTable:
-        values = dict(self._values)
-        for name, tests in self._tests.items():
-            values[name] = {self._tested_epoch(epoch): tests[epoch] for epoch in sorted(tests)}
-        return MetricsTable(values, tuple(self.problems))
-
-    def _tested_epoch(self, epoch: int) -> int:
-        """The epoch to which a test with this ``epoch`` belongs.
-
-        A test in the middle of an epoch with values of its own belongs to that epoch.
-        """
-        return max(0, epoch - 1) if epoch > self._newest else epoch
+        return MetricsTable(self._table.values(), tuple(self.problems))
 
 
-def _parse_epoch(text: str) -> int | None:
-    value = number(text)
+def is_metric(name: str) -> bool:
+    """Whether a column is a metric of epochs: neither a counter nor a value of single steps."""
+    return name not in _NOT_METRICS and not name.endswith(_PER_STEP)
+
+
+def whole_epoch(value: float | None) -> int | None:
+    """The number of an epoch; None for a value that is none."""
     if value is None or not 0 <= value < MOST_EPOCHS or value != int(value):
         return None
     return int(value)

@@ -1,21 +1,14 @@
-"""Finds and reads what jobs write beside their logs: metrics and progress.
-
-Patterns of file names come from the settings; the values in them from a DAG file, which may have
-been copied from anywhere. A name that leads out of its directory matches nothing, links are
-followed only within the dagdir, and each directory is listed once.
-"""
+"""Finds and reads what jobs write beside their logs: metrics and progress."""
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-import stat
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -34,14 +27,17 @@ from metlmon.jobfiles.training_files import (
     read_metrics_csv,
     read_metrics_txt,
 )
+from metlmon.jobfiles.wandb_run import BLOCK_BYTES, WandbRun, read_wandb_run
 from metlmon.live.file_access import (
     FileState,
     UnreadableFile,
     file_state,
+    open_output,
     open_text,
     output_file,
     read_file_end,
 )
+from metlmon.live.safe_glob import SafeGlob
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -51,6 +47,12 @@ T = TypeVar("T")
 
 LARGEST_CSV: Final = 256_000_000
 """Bytes of one metrics.csv: a million logged steps are a fifth of it."""
+
+LARGEST_WANDB_RUN: Final = 256_000_000
+"""Bytes of the file of one W&B run: half a million rows of a dozen metrics."""
+
+WANDB_RUNS: Final = "wandb/offline-run-*/run-*.wandb"
+"""Where the W&B library writes, below its directory; sorted by name, the first began first."""
 
 LARGEST_TEXT: Final = 1_000_000
 """Bytes of a metrics.txt or an args.txt: they have a hundred lines."""
@@ -138,7 +140,7 @@ class _RunFiles(Struct):
     summary: Mapping[str, float] = field(default_factory=dict)
     arguments: dict[int, Mapping[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    signature: list[tuple[str, FileState]] = field(default_factory=list)
+    signature: list[tuple[Any, ...]] = field(default_factory=list)
 
     def take(self, cache: _FileCache[T], path: str) -> T | None:
         """Return the content of a file that belongs to the run; None if there is none."""
@@ -172,9 +174,9 @@ class TrainingFiles:
 
     Its methods may be called from any thread, and block for as long as reading takes. Metrics
     come from ``metrics.csv``, in METL's layout or wherever ``settings.metrics.files`` says; then
-    from the patterns of the settings; then from the jobs' stdout, for epochs without a value of
-    the primary metric. Files have no times: of an ensemble as of a past time (``cut``) only the
-    epochs completed by then are returned.
+    from W&B runs there; then from the patterns of the settings; then from the jobs' stdout, for
+    epochs without a value of the primary metric. Files have no times: of an ensemble as of a past
+    time (``cut``) only the epochs completed by then are returned.
     """
 
     def __init__(self, dagdir: Path, settings: Settings) -> None:
@@ -183,6 +185,7 @@ class TrainingFiles:
         self._lock = threading.Lock()
         primary = settings.metrics.primary
         self._csv = _FileCache(_read_csv, MetricsTable({}, ()))
+        self._wandb_runs = _FileCache(_read_wandb_run, WandbRun(MetricsTable({}), {}))
         self._summaries: _FileCache[dict[str, float]] = _FileCache(
             partial(_read_text, read_metrics_txt), {}
         )
@@ -219,8 +222,8 @@ class TrainingFiles:
                 if output is not None:
                     results[run.run] = output
             self._outputs = {run: known for run, known in self._outputs.items() if run in results}
-            caches: list[_FileCache[Any]] = [self._csv, self._summaries, self._arguments]
-            for cache in (*caches, self._printed, *self._matched.values()):
+            caches: list[_FileCache[Any]] = [self._csv, self._wandb_runs, self._summaries]
+            for cache in (*caches, self._arguments, self._printed, *self._matched.values()):
                 cache.forget_unused()
             return results
 
@@ -256,6 +259,7 @@ class TrainingFiles:
         placeholders = {"uuid": run.uuid, "run": run.run_name}
         for version in _versions(glob, self._settings.metrics.files, placeholders):
             self._add_version(files, version, glob)
+        self._add_wandb_runs(files, jobs, glob, builder, placeholders)
         for pattern, cache in self._matched.items():
             new: list[Point] = []
             if pattern.file == "out":
@@ -291,6 +295,36 @@ class TrainingFiles:
         arguments = files.take(self._arguments, f"{version.path}/args.txt")
         if arguments is not None:
             files.arguments[version.number or 0] = arguments
+
+    def _add_wandb_runs(
+        self,
+        files: _RunFiles,
+        jobs: Sequence[JobEntry],
+        glob: SafeGlob,
+        builder: SnapshotBuilder,
+        placeholders: Mapping[str, str | None],
+    ) -> None:
+        """Add values of W&B runs for epochs without one; those of the latest run count."""
+        points: dict[str, dict[int, Point]] = {}
+        for path in _wandb_runs(glob, self._settings.metrics.files, placeholders):
+            run = files.take(self._wandb_runs, path)
+            if run is None:
+                continue
+            name, problems = glob.relative(path), list(run.table.problems)
+            values: Mapping[str, Mapping[int, float]] = run.table.values
+            if run.newest:
+                epoch = _epoch_at(run.started, jobs, builder)
+                files.signature.append((path, epoch))
+                if epoch is None:
+                    problems.append("logs no epoch, and which job wrote it is not known")
+                else:
+                    values = {metric: {epoch: value} for metric, value in run.newest.items()}
+            files.problems += [f"{name} {problem}" for problem in problems]
+            for metric, by_epoch in values.items():
+                new = {epoch: Point(epoch, value, None, name) for epoch, value in by_epoch.items()}
+                points.setdefault(metric, {}).update(new)
+        for metric, by_epoch_number in points.items():
+            files.add_missing(metric, by_epoch_number.values())
 
     def _add_printed(
         self, files: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
@@ -340,6 +374,28 @@ class TrainingFiles:
             return lines
 
 
+def _epoch_at(
+    moment: float | None, jobs: Iterable[JobEntry], builder: SnapshotBuilder
+) -> int | None:
+    """The epoch of the one job that was in the queue at a time in seconds since 1970."""
+    if moment is None:
+        return None
+    local = builder.clock.to_local(moment)
+    if local is None:
+        if not builder.live:
+            return None
+        # The logs of a live ensemble are this machine's.
+        local = datetime.fromtimestamp(moment)
+    epochs = {
+        job.epoch
+        for job in jobs
+        if job.submitted is not None
+        and job.submitted <= local
+        and (job.ended is None or local <= job.ended)
+    }
+    return epochs.pop() if len(epochs) == 1 else None
+
+
 def _points(values: Iterable[tuple[int | None, float]], output: _Output) -> list[Point]:
     """Points of values in a file; those without an epoch have that of the file's job."""
     epochs = ((output.epoch if epoch is None else epoch, value) for epoch, value in values)
@@ -357,6 +413,17 @@ def _read_csv(path: str) -> MetricsTable:
             return read_metrics_csv(lines)
     except (UnreadableFile, OSError) as problem:
         return MetricsTable({}, (f"is not read: {problem}",))
+
+
+def _read_wandb_run(path: str) -> WandbRun:
+    try:
+        with open_output(path) as (descriptor, size):
+            if size > LARGEST_WANDB_RUN:
+                raise UnreadableFile(f"it is larger than {LARGEST_WANDB_RUN // 1_000_000} MB")
+            with open(descriptor, "rb", closefd=False) as file:
+                return read_wandb_run(iter(partial(file.read, BLOCK_BYTES), b""))
+    except (UnreadableFile, OSError) as problem:
+        return WandbRun(MetricsTable({}, (f"is not read: {problem}",)), {})
 
 
 def _read_text(parse: Callable[[str], dict[str, T]], path: str) -> dict[str, T]:
@@ -406,6 +473,22 @@ def _versions(
     return sorted(versions.values(), key=order)[-MOST_VERSIONS:]
 
 
+def _wandb_runs(
+    glob: SafeGlob, patterns: Iterable[str], placeholders: Mapping[str, str | None]
+) -> list[str]:
+    """The files of a run's W&B runs, in the order in which they began.
+
+    A pattern names the directory that contains ``wandb``, or the directory of W&B runs.
+    """
+    paths = {
+        path
+        for pattern in patterns
+        for place in (f"{pattern}/{WANDB_RUNS}", f"{pattern}/{Path(WANDB_RUNS).name}")
+        for path in glob.matching(place, placeholders)
+    }
+    return [str(path) for path in sorted(paths, key=lambda path: (path.parent.name, path))]
+
+
 def _mtime(path: str) -> float:
     try:
         return os.stat(path).st_mtime
@@ -420,102 +503,3 @@ def _completed_epochs(ledger: Ledger) -> dict[str, set[int | None]]:
         if epoch.state is State.COMPLETED:
             completed.setdefault(epoch.run, set()).add(epoch.epoch)
     return completed
-
-
-# --- files that match a pattern, strictly below the dagdir -----------------------------------
-
-MOST_ENTRIES: Final = 100_000
-"""Maximum number of names read in one directory, three times those of 10,000 jobs."""
-
-MAX_MATCHES: Final = 1000
-"""Maximum number of matches of one pattern for one run."""
-
-
-class SafeGlob:
-    """Finds the matches of patterns; caches directory listings, so make one per check."""
-
-    def __init__(self, dagdir: Path) -> None:
-        try:
-            self.base = dagdir.resolve()
-        except (OSError, RuntimeError):
-            self.base = dagdir
-        self._listings: dict[Path, dict[str, bool]] = {}
-
-    def matching(self, pattern: str, values: Mapping[str, str | None]) -> list[Path]:
-        """Return the resolved paths in the dagdir that match ``pattern``, sorted by name.
-
-        ``{name}`` is replaced by its value in ``values``; a missing value, or one that is no
-        plain file name, matches nothing.
-        """
-        paths, parts = [self.base], Path(pattern).parts
-        for index, part in enumerate(parts, start=1):
-            name_pattern = _expand(part, values)
-            if name_pattern is None:
-                return []
-            last = index == len(parts)
-            paths = [
-                path for folder in paths for path in self._matches_in(folder, name_pattern, last)
-            ]
-            paths = paths[:MAX_MATCHES]
-        return paths if parts else []
-
-    def list_directory(self, path: Path) -> Mapping[str, bool]:
-        """Return the sorted names in a directory, and whether each is a directory.
-
-        Empty if it is unreadable. Links that leave the dagdir are excluded.
-        """
-        if path not in self._listings:
-            try:
-                with os.scandir(path) as entries:
-                    names_and_kinds = [
-                        (entry.name, entry.is_dir())
-                        for entry in islice(entries, MOST_ENTRIES)
-                        if not entry.is_symlink()
-                        or self.resolve_inside(path / entry.name) is not None
-                    ]
-            except OSError:
-                names_and_kinds = []
-            self._listings[path] = dict(sorted(names_and_kinds))
-        return self._listings[path]
-
-    def relative(self, path: str) -> str:
-        """Return a path relative to the dagdir."""
-        return path.removeprefix(f"{self.base}/")
-
-    def resolve_inside(self, path: Path) -> Path | None:
-        """Return the resolved path if it is below the dagdir.
-
-        For a name in a resolved directory, one ``lstat`` suffices unless it is a link.
-        """
-        try:
-            is_link = stat.S_ISLNK(os.lstat(path).st_mode)
-            resolved = path.resolve(strict=True) if is_link else path
-        except (OSError, RuntimeError, ValueError):
-            return None
-        return resolved if resolved.is_relative_to(self.base) and resolved != self.base else None
-
-    def _matches_in(self, folder: Path, name_pattern: str, last: bool) -> list[Path]:
-        names = [name_pattern]
-        if glob.has_magic(name_pattern):
-            # As in a shell, hidden names match only a pattern that begins with a dot.
-            names = [
-                name
-                for name, is_folder in self.list_directory(folder).items()
-                if (last or is_folder)
-                and fnmatchcase(name, name_pattern)
-                and (name_pattern[0] == "." or name[0] != ".")
-            ]
-        resolved_paths = (self.resolve_inside(folder / name) for name in names)
-        return [path for path in resolved_paths if path is not None]
-
-
-def _expand(part: str, values: Mapping[str, str | None]) -> str | None:
-    if part in ("..", "/") or "\0" in part:
-        return None
-    for name, value in values.items():
-        if f"{{{name}}}" not in part:
-            continue
-        if not value or value in (".", "..") or "/" in value or "\0" in value:
-            return None
-        part = part.replace(f"{{{name}}}", glob.escape(value))
-    return part

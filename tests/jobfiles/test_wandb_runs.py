@@ -1,0 +1,295 @@
+"""W&B runs that the real library has written offline, read without it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from metlmon.jobfiles import wandb_run
+from metlmon.jobfiles.wandb_run import (
+    BLOCK_BYTES,
+    WandbLog,
+    WandbRun,
+    numbers_of,
+    read_wandb_run,
+)
+from tests.support.wandb_files import HEADER, history_record, log_file, log_records, run_record
+from tests.support.wandb_runs import HISTOGRAM, RunRequest, run_file, write_runs
+
+EPOCHS = 40
+"""Of a run whose rows are in several blocks."""
+
+LOSSES = {3: math.nan, 5: math.inf, 6: -math.inf}
+
+
+def loss(epoch: int) -> float:
+    return LOSSES.get(epoch, 1 / (epoch + 3))
+
+
+def rows_of_epochs() -> Iterator[dict[str, Any]]:
+    """Twelve rows of single steps in each epoch, and one of its validation."""
+    for epoch in range(EPOCHS):
+        for step in range(12):
+            yield {"train_loss": epoch + step / 100, "epoch": epoch, "trainer/global_step": step}
+        yield {
+            "val_loss": loss(epoch),
+            "epoch": epoch,
+            "score": {"rank": {"spearman": epoch / 8}, "f1": -epoch},
+            "weights": HISTOGRAM,
+            "best": epoch % 2 == 0,
+            "remark": "x" * (70_000 if epoch == 7 else 10),
+            "lr.Adam": 10.0**-epoch,
+            "naïve loss": 2**40 + epoch,
+        }
+    yield {"test_loss": 0.125, "epoch": EPOCHS}
+
+
+EXPECTED = {
+    "train_loss": {epoch: epoch + 11 / 100 for epoch in range(EPOCHS)},
+    "val_loss": {epoch: loss(epoch) for epoch in range(EPOCHS)},
+    "score.rank.spearman": {epoch: epoch / 8 for epoch in range(EPOCHS)},
+    "score.f1": {epoch: float(-epoch) for epoch in range(EPOCHS)},
+    "lr.Adam": {epoch: 10.0**-epoch for epoch in range(EPOCHS)},
+    "naïve loss": {epoch: float(2**40 + epoch) for epoch in range(EPOCHS)},
+    "test_loss": {EPOCHS - 1: 0.125},
+}
+
+SECRET = "b3f5c2a9d8e74f60a1b2c3d4e5f60718293a4b5c"
+
+
+class WrittenRuns(NamedTuple):
+    """The bytes of three files: with epochs, without, and of a process that was killed."""
+
+    epochs: bytes
+    steps: bytes
+    killed: bytes
+
+
+@pytest.fixture(name="written", scope="module")
+def _written(tmp_path_factory: pytest.TempPathFactory) -> WrittenRuns:
+    if find_spec("wandb") is None:
+        pytest.skip("no wandb here")
+    place = tmp_path_factory.mktemp("wandb")
+    config = {"lr": 0.001, "api_token": SECRET}
+    requests = [
+        RunRequest(str(place / "epochs"), "epochs", list(rows_of_epochs()), config),
+        RunRequest(str(place / "steps"), "steps", [{"val_loss": n / 4} for n in range(9)]),
+        RunRequest(str(place / "killed"), "killed", list(rows_of_epochs()), config, killed=True),
+    ]
+    write_runs(requests, place)
+    return WrittenRuns(*(run_file(place / name).read_bytes() for name in WrittenRuns._fields))
+
+
+def blocks_of(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
+
+
+def read(data: bytes) -> WandbRun:
+    return read_wandb_run(blocks_of(data))
+
+
+def comparable(values: Any) -> str:
+    """As JSON, where NaN equals NaN, with sorted names."""
+    return json.dumps(values, sort_keys=True)
+
+
+# --- files of the library ----------------------------------------------------------------------
+
+
+def test_values_are_those_that_were_logged(written: WrittenRuns) -> None:
+    assert len(written.epochs) > 3 * BLOCK_BYTES
+    run = read(written.epochs)
+    assert run.table.problems == ()
+    assert comparable(run.table.values) == comparable(EXPECTED)
+    assert run.newest == {}
+    assert SECRET.encode() in written.epochs
+    assert SECRET not in repr(run)
+
+
+def test_rows_are_those_that_the_librarys_protobuf_classes_parse(written: WrittenRuns) -> None:
+    rows = 0
+    for data in (written.epochs, written.steps, written.killed):
+        theirs = list(_parsed_by_library(data))
+        assert comparable(_parsed(data)) == comparable(theirs)
+        rows += len(theirs)
+    assert rows > EPOCHS * 13 + 9
+
+
+def _parsed(data: bytes) -> list[dict[str, float]]:
+    return [numbers_of(row) for row in WandbLog(blocks_of(data)).rows()]
+
+
+def _parsed_by_library(data: bytes) -> Iterator[dict[str, float]]:
+    from wandb.proto import wandb_internal_pb2
+
+    for each in log_records(data):
+        record = wandb_internal_pb2.Record.FromString(each)
+        if record.WhichOneof("record_type") != "history":
+            continue
+        values = {
+            ".".join(item.nested_key) or item.key: json.loads(item.value_json)
+            for item in record.history.item
+        }
+        others = tuple(name[:-5] for name in values if name.endswith("._type"))
+        yield {
+            name: float(value)
+            for name, value in values.items()
+            if type(value) in (int, float) and not (others and name.startswith(others))
+        }
+
+
+def test_the_start_is_that_of_the_librarys_record(written: WrittenRuns) -> None:
+    from wandb.proto import wandb_internal_pb2
+
+    records = map(wandb_internal_pb2.Record.FromString, log_records(written.epochs))
+    (run,) = (record.run for record in records if record.HasField("run"))
+    assert read(written.epochs).started == run.start_time.seconds
+
+
+def test_the_last_values_of_rows_without_an_epoch(written: WrittenRuns) -> None:
+    run = read(written.steps)
+    assert run.table.values == {}
+    assert run.newest == {"val_loss": 2.0}
+
+
+def test_a_run_that_was_killed_is_read_up_to_its_last_complete_row(written: WrittenRuns) -> None:
+    assert len(written.killed) % BLOCK_BYTES == 0, "the library writes whole blocks"
+    run = read(written.killed)
+    assert run.table.problems == ()
+    read_losses = run.table.values["train_loss"]
+    assert 0 < len(read_losses) <= EPOCHS
+    epochs = range(len(read_losses) - 1)
+    assert comparable([read_losses[n] for n in epochs]) == comparable(
+        [EXPECTED["train_loss"][n] for n in epochs]
+    )
+
+
+# --- torn and damaged files ----------------------------------------------------------------------
+
+
+def sample(rows: int = 2000) -> bytes:
+    records = [history_record({"val_loss": n / 2, "epoch": n}) for n in range(rows)]
+    return log_file([run_record(1_795_860_000), *records])
+
+
+def test_a_file_that_is_cut_off_anywhere_has_the_rows_before(written: WrittenRuns) -> None:
+    step = 1 if os.environ.get("CI") else 7
+    whole = comparable(_parsed(written.steps))
+    for length in range(0, len(written.steps), step):
+        run = read(written.steps[:length])
+        assert run.table.problems == ()
+        assert whole.startswith(comparable(_parsed(written.steps[:length]))[:-1])
+
+
+def test_a_file_grows() -> None:
+    data = sample()
+    lengths = range(7, len(data), 1009)
+    numbers = [len(read(data[:length]).table.values.get("val_loss", ())) for length in lengths]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) > len(numbers) * 0.9
+    assert len(read(data).table.values["val_loss"]) == 2000
+
+
+def test_a_damaged_block_is_skipped_and_reported() -> None:
+    data = bytearray(sample())
+    assert len(data) > 2 * BLOCK_BYTES
+    data[BLOCK_BYTES + 5000] ^= 1
+    run = read(bytes(data))
+    (problem,) = run.table.problems
+    assert problem.startswith("is damaged at byte 3")
+    epochs = run.table.values["val_loss"]
+    assert {0, 1, 1999} <= epochs.keys()
+    assert all(value == epoch / 2 for epoch, value in epochs.items())
+    assert 1000 < len(epochs) < 2000
+
+
+@pytest.mark.parametrize("data", [b"epoch,val_loss\n0,1\n", b"\0" * 100, HEADER[:6] + b"\1"])
+def test_another_file_is_reported(data: bytes) -> None:
+    assert read(data).table.problems == ("is not in the format of a W&B run",)
+
+
+def test_a_file_that_has_just_been_created() -> None:
+    for length in range(8):
+        assert read(HEADER[:length]) == read(b"")
+        assert read(HEADER[:length]).table.problems == ()
+
+
+def test_a_block_of_zeros_is_damage() -> None:
+    run = read(log_file([history_record({"a": 1, "epoch": 0})]) + bytes(50))
+    assert run.table.values == {"a": {0: 1.0}}
+    assert len(run.table.problems) == 1
+
+
+def test_damage_inside_a_record_with_a_right_checksum() -> None:
+    for record in (b"\x12\x05\x0a\x99", b"\x12\x04\x0a\x02\x12\x7f", b"\xff" * 12, b"\x0b\x12"):
+        run = read(log_file([record, history_record({"a": 1, "epoch": 0})]))
+        assert run.table.values == {"a": {0: 1.0}}
+        assert run.table.problems == ("is damaged at byte 7: some values are not read",)
+
+
+def test_a_record_without_bounds_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wandb_run, "LARGEST_RECORD", 50_000)
+    rows = [{"a": 1, "epoch": 0}, {"b": "x" * 50_000, "epoch": 0}, {"c": 1, "epoch": 0}]
+    run = read(log_file(map(history_record, rows)))
+    assert run.table.values == {"a": {0: 1.0}, "c": {0: 1.0}}
+    assert len(run.table.problems) == 1
+
+
+def test_fragments_without_their_first_are_damage() -> None:
+    piece = b"\x04" + history_record({"a": 1, "epoch": 0})
+    data = HEADER + zlib.crc32(piece).to_bytes(4, "little") + bytes([len(piece) - 1, 0]) + piece
+    assert read(data).table == read(data).table
+    assert read(data).table.values == {}
+    assert len(read(data).table.problems) == 1
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    table = read(log_file(map(history_record, rows))).table
+    assert table.problems == ()
+    return dict(table.values)
+
+
+def test_an_epoch_may_be_a_whole_float() -> None:
+    rows = [{"a": 1, "epoch": 0.0}, {"a": 2, "epoch": 1.0}, {"a": 3, "epoch": 1}]
+    assert table_of(rows) == {"a": {0: 1.0, 1: 3.0}}
+
+
+@pytest.mark.parametrize("epoch", [-1, 0.5, True, "0", math.nan, 1e9, None])
+def test_rows_with_another_epoch_count_in_none(epoch: object) -> None:
+    assert table_of([{"a": 1, "epoch": epoch}, {"b": 2, "epoch": 0}]) == {"b": {0: 2.0}}
+
+
+def test_nested_metrics_of_old_versions_are_json_objects() -> None:
+    nested = {"a": 1, "b": {"c": math.nan, "flag": True, "list": [1]}, "h": {"_type": "x", "n": 1}}
+    values = table_of([{"epoch": 0, "all": nested}])
+    assert comparable(values) == comparable({"all.a": {0: 1.0}, "all.b.c": {0: math.nan}})
+
+
+def test_an_object_nested_too_deep_has_no_values() -> None:
+    deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    assert numbers_of({"deep": deep, "a": b"1"}) == {"a": 1.0}
+
+
+def test_the_librarys_own_values_and_counters_are_no_metrics() -> None:
+    row = {"_step": 3, "_timestamp": 1.5, "_runtime": 2, "step": 1, "loss_step": 2, "epoch": 0}
+    assert table_of([{**row, "loss": 4}]) == {"loss": {0: 4.0}}
+
+
+def test_names_and_their_number_are_bounded() -> None:
+    row = {"epoch": 0, **{f"m{n}": n for n in range(300)}}
+    table = read(log_file([history_record(row)])).table
+    assert len(table.values) == 256
+    assert table.problems == ("has more than 256 metrics: only those are read",)
+    (name,) = table_of([{"x" * 5000: 1, "epoch": 0}])
+    assert len(name) == 200
