@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
+import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -21,6 +23,8 @@ from metlmon.jobfiles.wandb_run import (
     numbers_of,
     read_wandb_run,
 )
+from tests.generated import sweeps
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.wandb_files import HEADER, history_record, log_file, log_records, run_record
 from tests.support.wandb_runs import HISTOGRAM, RunRequest, run_file, write_runs
 
@@ -66,11 +70,15 @@ SECRET = "b3f5c2a9d8e74f60a1b2c3d4e5f60718293a4b5c"
 
 
 class WrittenRuns(NamedTuple):
-    """The bytes of three files: with epochs, without, and of a process that was killed."""
+    """The bytes of three files: with epochs, without, and of a process that was killed.
+
+    ``sweep``: a dagdir whose trainings wrote ``metrics.csv`` and W&B runs with the same values.
+    """
 
     epochs: bytes
     steps: bytes
     killed: bytes
+    sweep: Path
 
 
 @pytest.fixture(name="written", scope="module")
@@ -79,13 +87,26 @@ def _written(tmp_path_factory: pytest.TempPathFactory) -> WrittenRuns:
         pytest.skip("no wandb here")
     place = tmp_path_factory.mktemp("wandb")
     config = {"lr": 0.001, "api_token": SECRET}
+    sweep = place / "sweep"
+    sweeps.write(sweep, rates=("1e-4", "0.1"), widths=("1024",))
     requests = [
+        *(
+            RunRequest(str(path.parents[1]), path.parents[1].name, _rows_of(path))
+            for path in sorted(sweep.glob("output/training_logs/*/version_0/metrics.csv"))
+        ),
         RunRequest(str(place / "epochs"), "epochs", list(rows_of_epochs()), config),
         RunRequest(str(place / "steps"), "steps", [{"val_loss": n / 4} for n in range(9)]),
         RunRequest(str(place / "killed"), "killed", list(rows_of_epochs()), config, killed=True),
     ]
     write_runs(requests, place)
-    return WrittenRuns(*(run_file(place / name).read_bytes() for name in WrittenRuns._fields))
+    data = (run_file(place / name).read_bytes() for name in ("epochs", "steps", "killed"))
+    return WrittenRuns(*data, sweep)
+
+
+def _rows_of(metrics_csv: Path) -> list[dict[str, float]]:
+    with open(metrics_csv, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{"epoch": int(row["epoch"]), "val_loss": float(row["val_loss"])} for row in rows]
 
 
 def blocks_of(data: bytes) -> Iterator[bytes]:
@@ -146,6 +167,12 @@ def _parsed_by_library(data: bytes) -> Iterator[dict[str, float]]:
         }
 
 
+def _is_exit(record: bytes) -> bool:
+    from wandb.proto import wandb_internal_pb2
+
+    return bool(wandb_internal_pb2.Record.FromString(record).HasField("exit"))
+
+
 def test_the_start_is_that_of_the_librarys_record(written: WrittenRuns) -> None:
     from wandb.proto import wandb_internal_pb2
 
@@ -161,7 +188,8 @@ def test_the_last_values_of_rows_without_an_epoch(written: WrittenRuns) -> None:
 
 
 def test_a_run_that_was_killed_is_read_up_to_its_last_complete_row(written: WrittenRuns) -> None:
-    assert len(written.killed) % BLOCK_BYTES == 0, "the library writes whole blocks"
+    assert sum(map(_is_exit, log_records(written.epochs))) == 1
+    assert not any(map(_is_exit, log_records(written.killed)))
     run = read(written.killed)
     assert run.table.problems == ()
     read_losses = run.table.values["train_loss"]
@@ -191,7 +219,7 @@ def test_a_file_that_is_cut_off_anywhere_has_the_rows_before(written: WrittenRun
 
 def test_a_file_grows() -> None:
     data = sample()
-    lengths = range(7, len(data), 1009)
+    lengths = range(7, len(data), 4099)
     numbers = [len(read(data[:length]).table.values.get("val_loss", ())) for length in lengths]
     assert numbers == sorted(numbers)
     assert len(set(numbers)) > len(numbers) * 0.9
@@ -293,3 +321,50 @@ def test_names_and_their_number_are_bounded() -> None:
     assert table.problems == ("has more than 256 metrics: only those are read",)
     (name,) = table_of([{"x" * 5000: 1, "epoch": 0}])
     assert len(name) == 200
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+BEST = round(min(sweeps.loss("1e-4", "1024", epoch) for epoch in range(sweeps.EPOCHS)), 5)
+
+
+@pytest.mark.parametrize("command", ["status", "curves", "grid", "health", "report"])
+def test_commands_use_them_as_they_use_metrics_csv(
+    written: WrittenRuns, command: str, tmp_path: Path, capsys: Captured
+) -> None:
+    """Of two copies of one sweep, the values of one are in W&B runs alone."""
+    theirs = copy_without("wandb", written.sweep, tmp_path / "csv")
+    ours = copy_without("version_*", written.sweep, tmp_path / "wandb")
+    result = _without_places(json_output(command, capsys, ours))
+    assert result == _without_places(json_output(command, capsys, theirs))
+    assert command not in ("curves", "grid") or str(BEST) in json.dumps(result)
+
+
+def copy_without(name: str, sweep: Path, copy: Path) -> Path:
+    """A copy of a sweep, without the directories of its trainings with this name."""
+    shutil.copytree(sweep, copy, symlinks=True)
+    for path in copy.glob(f"output/training_logs/*/{name}"):
+        shutil.rmtree(path)
+    return copy
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _without_places(each)
+            for name, each in value.items()
+            if name not in ("file", "version", "dagdir", "title")
+        }
+    return [_without_places(each) for each in value] if isinstance(value, list) else value
+
+
+def test_the_table_of_curves(written: WrittenRuns, tmp_path: Path, capsys: Captured) -> None:
+    dagdir = copy_without("version_*", written.sweep, tmp_path / "wandb")
+    text = text_output("curves", capsys, dagdir)
+    assert f"{BEST:.4f}" in text
+    assert "NaN" in text
+    files = {str(path.relative_to(dagdir)) for path in dagdir.glob("output/**/run-*.wandb")}
+    runs = json_output("curves", capsys, dagdir)["runs"]
+    assert {run["points"][0]["file"] for run in runs} == files
+    assert len(files) == 2

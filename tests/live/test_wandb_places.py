@@ -1,0 +1,175 @@
+"""Where W&B runs are found below the dagdir, and which epochs their values belong to."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+
+import pytest
+
+from metlmon.config.settings import MetricSettings, Settings
+from metlmon.jobfiles.records import Point, TrainingOutput
+from metlmon.live import job_files
+from metlmon.live.job_files import TrainingFiles
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.records import read_dagdir
+from tests.support.wandb_files import history_record, log_file, run_record
+
+UUID = "aaaa1111-0000"
+LOGS = f"output/training_logs/{UUID}"
+FIRST = f"{LOGS}/wandb/offline-run-20260504_100100-aa/run-aa.wandb"
+SECOND = f"{LOGS}/wandb/offline-run-20260504_113500-bb/run-bb.wandb"
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    """One run of two epochs: the first is done, the second runs."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77).terminate(77, 0, at="11:00:00")
+    log.submit(78, "run0-train_epoch1", at="11:01:00").execute(78, at="11:30:00")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+def run_of(*rows: tuple[int | None, float], started: str = "2026-05-04 10:01:00") -> bytes:
+    """A file with rows of (epoch, val_loss); ``started`` in UTC."""
+    moment = datetime.fromisoformat(started).replace(tzinfo=UTC)
+    records = [
+        history_record({"val_loss": value} | ({} if epoch is None else {"epoch": epoch}))
+        for epoch, value in rows
+    ]
+    return log_file([run_record(int(moment.timestamp())), *records])
+
+
+def output(
+    dagdir: Dagdir, files: TrainingFiles | None = None, zone: tzinfo | None = UTC, **options: object
+) -> TrainingOutput | None:
+    settings = Settings(zone=zone)
+    builder = read_dagdir(dagdir.path, settings=settings, **options)
+    files = files or TrainingFiles(dagdir.path, settings)
+    return files.training_outputs(builder.ledger(), builder).get(UUID)
+
+
+def points(found: TrainingOutput | None) -> list[tuple[int, float]]:
+    assert found is not None
+    return [(point.epoch, point.value) for point in found.metrics.get("val_loss", ())]
+
+
+# --- places ----------------------------------------------------------------------------------
+
+
+def test_below_the_directory_of_a_trainings_versions(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
+    found = output(dagdir)
+    assert found is not None
+    assert found.metrics["val_loss"] == (Point(0, 0.5, None, FIRST), Point(1, 0.25, None, FIRST))
+    assert found.problems == ()
+
+
+def test_a_directory_of_runs_whose_names_have_the_uuid(dagdir: Dagdir) -> None:
+    """As ``WANDB_RUN_ID`` sets it, where all jobs share one directory."""
+    for uuid, value in ((UUID, 0.5), ("bbbb", 0.1)):
+        name = f"wandb/offline-run-20260504_100100-{uuid}/run-{uuid}.wandb"
+        dagdir.write(name, run_of((0, value)))
+    assert output(dagdir) is None
+    settings = Settings(metrics=MetricSettings(files=("wandb/offline-run-*-{uuid}",)))
+    files = TrainingFiles(dagdir.path, settings)
+    assert points(output(dagdir, files)) == [(0, 0.5)]
+
+
+def test_other_names_are_not_read(dagdir: Dagdir) -> None:
+    dagdir.write(f"{LOGS}/wandb/run-20260504_100100-aa/run-aa.wandb", run_of((0, 0.5)))
+    dagdir.write(f"{LOGS}/wandb/offline-run-20260504_100100-aa/logs/run-a.wandb", run_of((0, 0.5)))
+    (dagdir.path / LOGS / "wandb/latest-run").symlink_to("run-20260504_100100-aa")
+    assert output(dagdir) is None
+
+
+def test_metrics_csv_takes_precedence(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val_loss\n0,0.75\n")
+    assert points(output(dagdir)) == [(0, 0.75), (1, 0.25)]
+
+
+def test_the_run_that_began_last_counts(dagdir: Dagdir) -> None:
+    dagdir.write(SECOND, run_of((1, 0.125)))
+    dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
+    assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
+
+
+def test_links_out_of_the_dagdir_and_pipes_are_not_read(dagdir: Dagdir, tmp_path: Path) -> None:
+    outside = Dagdir(tmp_path / "outside", "")
+    path = outside.write("run-aa.wandb", run_of((0, 0.5)))
+    (dagdir.path / FIRST).parent.mkdir(parents=True)
+    (dagdir.path / FIRST).symlink_to(path)
+    (dagdir.path / SECOND).parent.mkdir(parents=True)
+    os.mkfifo(dagdir.path / SECOND)
+    assert output(dagdir) is None
+
+
+def test_problems_have_the_files_name(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    dagdir.write(FIRST, b"nothing of W&B's")
+    dagdir.write(SECOND, run_of((0, 0.5)) + bytes(9))
+    found = output(dagdir)
+    assert found is not None
+    assert found.problems[0] == f"{FIRST} is not in the format of a W&B run"
+    assert found.problems[1].startswith(f"{SECOND} is damaged at byte ")
+    assert points(found) == [(0, 0.5)]
+    monkeypatch.setattr(job_files, "LARGEST_WANDB_RUN", 10)
+    found = output(dagdir)
+    assert found is not None
+    assert found.problems[0] == f"{FIRST} is not read: it is larger than 0 MB"
+
+
+def test_a_file_that_grows_is_read_again(dagdir: Dagdir) -> None:
+    data = run_of((0, 0.5), (1, 0.25))
+    files = TrainingFiles(dagdir.path, Settings())
+    dagdir.write(FIRST, data[:-3])
+    assert points(output(dagdir, files)) == [(0, 0.5)]
+    first = output(dagdir, files)
+    assert output(dagdir, files) is first
+    dagdir.append(FIRST, data[-3:])
+    assert points(output(dagdir, files)) == [(0, 0.5), (1, 0.25)]
+
+
+def test_as_of_a_past_time_only_completed_epochs_have_values(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
+    as_of = datetime(2026, 5, 4, 11, 45)
+    assert points(output(dagdir, as_of=as_of)) == [(0, 0.5)]
+
+
+# --- runs without an epoch -----------------------------------------------------------------------
+
+
+def test_rows_without_an_epoch_belong_to_that_of_the_job_that_wrote_them(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((None, 0.75), (None, 0.5)))
+    dagdir.write(SECOND, run_of((None, 0.25), started="2026-05-04 11:35:00"))
+    found = output(dagdir)
+    assert points(found) == [(0, 0.5), (1, 0.25)]
+    assert found is not None
+    assert found.problems == ()
+
+
+UNKNOWN = "logs no epoch, and which job wrote it is not known"
+
+
+def test_a_run_between_two_jobs_is_that_of_none(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((None, 0.75), started="2026-05-04 11:00:30"))
+    found = output(dagdir)
+    assert found is not None
+    assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
+
+
+def test_without_a_zone_the_job_is_not_known(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((None, 0.75)))
+    found = output(dagdir, zone=None, live=False)
+    assert found is not None
+    assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
+
+
+def test_a_zone_that_becomes_known_is_used(dagdir: Dagdir) -> None:
+    dagdir.write(FIRST, run_of((None, 0.75)))
+    files = TrainingFiles(dagdir.path, Settings())
+    assert output(dagdir, files, zone=None, live=False) is not None
+    assert points(output(dagdir, files, zone=UTC)) == [(0, 0.75)]
