@@ -38,12 +38,15 @@ BLOCK_BYTES: Final = 32_768
 LARGEST_RECORD: Final = 16_000_000
 """Bytes of one record: a row of 256 metrics has ten kilobytes."""
 
+_TOO_LARGE: Final = f"has a record of more than {LARGEST_RECORD // 1_000_000} MB, which is not read"
+
 LONGEST_NUMBER: Final = 60
 """Bytes of a number."""
 
 _FILE_HEADER: Final = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _FRAGMENT_HEADER: Final = struct.Struct("<IHB")
-_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_DAMAGED, _FULL, _FIRST, _MIDDLE, _LAST = _KINDS = range(5)
+"""Kinds of fragments; damaged ones are 0 here."""
 
 _HISTORY, _RUN = 2, 17
 """Fields of ``Record``."""
@@ -151,28 +154,26 @@ class WandbLog:
         """Yield where each complete record begins, and its bytes."""
         begin, parts, size = 0, list[bytes](), 0
         for position, kind, data in self._fragments():
-            if kind in (_FULL, _FIRST):
-                if parts:
-                    self._add_damage(begin)
-                begin, parts, size = position, [], 0
-            elif not parts:
+            is_first = kind in (_FULL, _FIRST)
+            if kind not in _KINDS[1:] or is_first == bool(parts):
                 self._add_damage(position)
-                continue
-            size += len(data)
-            if size <= LARGEST_RECORD:
-                parts.append(data)
-            if kind in (_FULL, _LAST):
+                parts = []
+            if is_first:
+                begin, parts, size = position, [data], len(data)
+            elif parts:
+                size += len(data)
+                parts += [data] if size <= LARGEST_RECORD else []
+            if kind in (_FULL, _LAST) and parts:
                 if size <= LARGEST_RECORD:
                     yield begin, b"".join(parts)
-                else:
-                    megabytes = LARGEST_RECORD // 1_000_000
-                    self.problems.append(f"has a record above {megabytes} MB: it is not read")
+                elif _TOO_LARGE not in self.problems:
+                    self.problems.append(_TOO_LARGE)
                 parts = []
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield the position, kind and data of each fragment of a record.
 
-        What follows a damaged one in its block is skipped: where the next begins is not known.
+        What follows a damaged one in its block is skipped: where the next begins is unknown.
         """
         start = 0
         for block in self._blocks:
@@ -190,7 +191,7 @@ class WandbLog:
                     # It is incomplete.
                     return
                 if end > BLOCK_BYTES or zlib.crc32(block[begin - 1 : end]) != checksum:
-                    self._add_damage(start + at)
+                    yield start + at, _DAMAGED, b""
                     break
                 yield start + at, kind, block[begin:end]
                 at = end
@@ -248,10 +249,13 @@ def numbers_of(values: Values) -> dict[str, float]:
             numbers.update(_numbers_in(name, text))
         elif (value := _number(text)) is not None:
             numbers[name] = value
-    others = {name.removesuffix(_OBJECT_TYPE) for name in values if name.endswith(_OBJECT_TYPE)}
-    for prefix in others - {""}:
-        numbers = {name: numbers[name] for name in numbers if not name.startswith(prefix)}
-    return numbers
+    objects = {name.removesuffix(_OBJECT_TYPE) for name in values if name.endswith(_OBJECT_TYPE)}
+    return {name: numbers[name] for name in numbers if objects.isdisjoint(_parents(name))}
+
+
+def _parents(name: str) -> list[str]:
+    """The objects that contain a value, by their names with the dot behind."""
+    return [name[: dot + 1] for dot, character in enumerate(name) if character == "."]
 
 
 def _number(text: bytes) -> float | None:

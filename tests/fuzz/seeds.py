@@ -12,6 +12,7 @@ from msgspec import msgpack
 from metlmon.eventlog import Position
 from metlmon.live.cache import CachedLog, FileMark, LogFragment, parser_version
 from tests.fuzz.targets import BETWEEN, CACHED_LOG, DAGDIR_FILES
+from tests.support.wandb_files import history_record, log_file, run_record
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -160,6 +161,13 @@ def _tables() -> Iterator[bytes]:
     yield b"epoch,step,val_loss,test_loss\n0,10,0.5,\n1,20,nan,\n2,30,,0.25\n"
 
 
+def _wandb_runs() -> Iterator[bytes]:
+    rows = [{"val_loss": n / 4, "epoch": n, "a.b": {"c": [1]}, "h._type": "x"} for n in range(5)]
+    yield log_file([run_record(1_795_254_258, {"lr": 0.1}), *map(history_record, rows)])
+    yield history_record({"val_loss": 0.5, "epoch": 1})
+    yield run_record(1_795_254_258)
+
+
 def _small() -> Iterator[bytes]:
     yield from _each("*/output/**/metrics.txt", "*/output/**/args.txt")
     yield b"--lr\n0.1\n--wandb\n--name=x\nval_loss,0.25\nmodel,a.ckpt\n"
@@ -265,6 +273,7 @@ _SEEDS = {
     "dagman-out": lambda: _each("*/*.dagman.out"),
     "metrics": lambda: _each("*/*.metrics", "*/*.condor.sub"),
     "csv": _tables,
+    "wandb": _wandb_runs,
     "small": _small,
     "printed": _printed,
     "toml": lambda: iter([TOML.replace(b"\\\\", b"\\")]),

@@ -49,17 +49,20 @@ from metlmon.eventlog.events import Evicted, ImageSize
 from metlmon.jobfiles.training_files import (
     MOST_EPOCHS,
     MOST_METRICS,
+    NAME_CHARACTERS,
     newest_progress,
     printed_values,
     read_args_txt,
     read_metrics_csv,
     read_metrics_txt,
 )
+from metlmon.jobfiles.wandb_run import BLOCK_BYTES, read_wandb_run
 from metlmon.live.cache import Cache, CacheMiss, entry_name, load_entry, parser_version
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.support.json_writer import JsonWriter
+from tests.support.wandb_files import history_record, log_file
 
 BETWEEN: Final = b"\n#--\n"
 """Divides the files of an input that is several: a comment in nearly all of them."""
@@ -344,6 +347,22 @@ def metrics_csv(data: bytes) -> None:
     _sound_sentences(table.problems)
     more = read_metrics_csv([*lines, "half a li"])
     check(repr(more.values) == repr(table.values) or _ends_torn(lines), "a torn line counts")
+
+
+def wandb_run(data: bytes) -> None:
+    """A W&B run, and a record of one whose checksum is right."""
+    for file in (data, log_file([history_record({"a": 1, "epoch": 0}), data])):
+        blocks = [file[at : at + BLOCK_BYTES] for at in range(0, len(file), BLOCK_BYTES)]
+        run = read_wandb_run(blocks)
+        values = run.table.values
+        check(len({*values, *run.newest}) <= MOST_METRICS, "too many metrics")
+        check(all(len(name) <= NAME_CHARACTERS for name in values), "a name without bounds")
+        for by_epoch in values.values():
+            check(all(0 <= epoch < MOST_EPOCHS for epoch in by_epoch), "an epoch that is none")
+        check(not (values and run.newest), "rows with an epoch, and rows without one")
+        check(len(run.table.problems) <= 3, "more sentences than anybody reads")
+        _sound_sentences(run.table.problems)
+    check(values["a"][0] == 1 or b"a" in data, "a row before it is lost")
 
 
 def _ends_torn(lines: list[str]) -> bool:
@@ -631,6 +650,11 @@ TARGETS: Final = {
         (b'"metrics_version":2', b"arguments = ", b'"', b"'-Dag'", b"1e400", b"''"),
     ),
     "csv": Target(metrics_csv, 1 << 14, (b"epoch", b",", b"\n", b'"', b"val_loss", b"nan", b"\r")),
+    "wandb": Target(
+        wandb_run,
+        1 << 14,
+        (b":W&B\xe1\xbe\0", b"\x12\x05epoch", b"\x82\x01", b"\x0a", b"NaN", b'{"a":1}', b"_type"),
+    ),
     "small": Target(small_files, 1 << 13, (b"--lr\n", b"--a=b\n", b"\n", b",", b"tensor(1)")),
     "printed": Target(
         printed,

@@ -4,7 +4,7 @@ reader, the longest lines, deepest nestings and most repetitions that make a poo
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +31,10 @@ from metlmon.jobfiles.training_files import (
     read_metrics_csv,
     read_metrics_txt,
 )
+from metlmon.jobfiles.wandb_run import BLOCK_BYTES, read_wandb_run
 from tests.fuzz.targets import HOME, scratch
 from tests.support.effort import effort
+from tests.support.wandb_files import history_record, log_file
 
 SMALLEST: Final = 1 << 12
 LARGEST: Final = 1 << 18
@@ -110,6 +112,11 @@ def out(line: bytes, n: int) -> None:
 
 def progress(line: str, n: int) -> None:
     newest_progress((line + "\n") * (n // len(line) + 1))
+
+
+def wandb_run(records: Iterable[bytes]) -> None:
+    data = log_file(records)
+    read_wandb_run(data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
 
 
 def numbered(n: int, line: str) -> bytes:
@@ -415,6 +422,21 @@ FAMILIES: Final[dict[str, Callable[[int], Any]]] = {
     "csv: digits": lambda n: read_metrics_csv(
         ["epoch,a\n", "1," + "1" * min(n, 130000) + "\n"] * (n // 130000 + 1)
     ),
+    "wandb: rows": lambda n: wandb_run(
+        history_record({"a": i, "epoch": i % 99}) for i in range(n // 40)
+    ),
+    "wandb: epochs": lambda n: wandb_run(
+        history_record({"a": i, "epoch": i}) for i in range(n // 40)
+    ),
+    "wandb: names": lambda n: wandb_run([history_record({f"m{i}": 1 for i in range(n // 20)})]),
+    "wandb: objects": lambda n: wandb_run(
+        [history_record({f"m{i}._type": "" for i in range(n // 20)} | {"a": 1, "epoch": 0})]
+    ),
+    "wandb: nested": lambda n: wandb_run([history_record({"a" + ".a" * (n // 4): 1})]),
+    "wandb: deep": lambda n: wandb_run([b"\x12" + history_record({"a": "{" * n})]),
+    "wandb: zeros": lambda n: wandb_run([bytes(n)]),
+    "wandb: integers": lambda n: wandb_run([b"\x08" + b"\xff" * n]),
+    "wandb: fields": lambda n: wandb_run([b"\x08\x01" * (n // 2)]),
     "printed: returns": lambda n: (
         newest_progress("\r" * n),
         printed_values(["val_loss" + "\r" * n], "val_loss"),

@@ -263,6 +263,16 @@ def test_damage_inside_a_record_with_a_right_checksum() -> None:
         assert run.table.problems == ("is damaged at byte 7: some values are not read",)
 
 
+def test_a_record_without_its_middle_is_not_put_together() -> None:
+    """What is left of it would be a row with another value."""
+    row = {"epoch": 0, "a": 1, "text": "x" * 3 * BLOCK_BYTES, "b": 2}
+    data = bytearray(log_file([history_record(row), history_record({"c": 3, "epoch": 0})]))
+    data[BLOCK_BYTES + 100] ^= 1
+    run = read(bytes(data))
+    assert run.table.values == {"c": {0: 3.0}}
+    assert run.table.problems == ("is damaged at byte 32,768: some values are not read",)
+
+
 def test_a_record_without_bounds_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb_run, "LARGEST_RECORD", 50_000)
     rows = [{"a": 1, "epoch": 0}, {"b": "x" * 50_000, "epoch": 0}, {"c": 1, "epoch": 0}]

@@ -12,6 +12,7 @@ from typing import Any, Final
 from xml.sax.saxutils import escape
 
 from tests.safety.corpus import NAMES, filename, one_line, payload, word
+from tests.support.wandb_files import history_record, log_file
 
 FORMS: Final = ("text", "json", "xml")
 SHARDS: Final = 4
@@ -318,6 +319,12 @@ class _Writer:
         self.put(
             folder + b"metrics.csv",
             b'val_loss,"%b",epoch,step\n0.5,0.25,0,10\n0.4,0.125,1,20\n' % metric,
+        )
+        name = result(f"wandbmetric{letter}", attack).decode("utf-8", "replace")
+        row = {name.replace(".", "·"): 0.25, "val_loss": 0.75, "epoch": 2}
+        self.put(
+            b"output/training_logs/" + uuid + b"/wandb/offline-run-1-a/run-a.wandb",
+            log_file([history_record(row)]),
         )
         self.put(folder + b"metrics.txt", one_line(result("summary", attack)) + b",1.5\n")
         self.put(

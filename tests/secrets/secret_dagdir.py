@@ -6,6 +6,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from tests.support.wandb_files import history_record, log_file, run_record
+
+WANDB_RUN: Final = "wandb/offline-run-20261121_090400-3f1c2d4e/run-3f1c2d4e.wandb"
+
 NODES: Final = ("3f1c2d4e-train_epoch0", "3f1c2d4e-train_epoch1")
 
 DAG: Final = """\
@@ -295,4 +299,10 @@ def plant(path: Path) -> Planted:
         ("output/training_logs/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab/version_0/args.txt", ARGUMENTS),
     ):
         planted.write(name, text)
+    config = {"wandb_api_key": planted["wandb-named"], "note": f"token={planted['wandb-config']}"}
+    row = {"val_loss": 0.5, "epoch": 0, "remark": f"--token {planted['wandb-text']}"}
+    data = log_file([run_record(1_795_254_258, config), history_record(row)])
+    file = path / "output/training_logs/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab" / WANDB_RUN
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
     return planted

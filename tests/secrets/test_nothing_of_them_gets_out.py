@@ -115,6 +115,13 @@ def test_no_command_says_one(command: tuple[str, ...], planted: Planted) -> None
     assert planted.left_in(shown.encode()) == []
 
 
+def test_of_a_wandb_run_only_the_numbers_are_said(planted: Planted) -> None:
+    shown = printed("curves", str(planted.path), "--json")
+    (run,) = json.loads(shown)["runs"]
+    assert [(point["epoch"], point["value"]) for point in run["points"]] == [(0, 0.5)]
+    assert "remark" not in shown
+
+
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_nor_does_a_comparison(more: tuple[str, ...], planted: Planted) -> None:
     shown = output_of("compare", "3f1c2d4e", "79", str(planted.path), *more)
