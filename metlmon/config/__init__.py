@@ -25,7 +25,7 @@ runs = ["run1*", "0ee9fad9"]
 overview = ["vars", "progress", "state", "val_loss", "best", "badput"]
 
 [metrics]
-files = ["output/training_logs/{uuid}"]   # directories with version_<k>/metrics.csv
+files = ["output/training_logs/{uuid}"]   # directories with version_<k>/metrics.csv or wandb/
 primary = "val_loss"              # shown first
 goal = "min"                      # or "max": which value is best
 

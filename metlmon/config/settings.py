@@ -131,9 +131,9 @@ class MetricPattern(Struct, frozen=True, rename={"metric": "name"}):
 class MetricSettings(Struct, frozen=True):
     """Settings for the metrics of trainings.
 
-    ``files``: name patterns, relative to the dagdir, of directories like METL's
-    ``version_<k>``, with ``{uuid}`` and ``{run}``. ``primary``: the metric that is shown first.
-    ``goal``: "min" or "max", its best value.
+    ``files``: name patterns, relative to the dagdir, of the directories that contain METL's
+    ``version_<k>`` or W&B's ``wandb``, with ``{uuid}`` and ``{run}``. ``primary``: the metric that
+    is shown first. ``goal``: "min" or "max", its best value.
     """
 
     files: tuple[str, ...] = ("*/training_logs/{uuid}", "training_logs/{uuid}")

@@ -253,6 +253,7 @@ def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> 
             place = place.replace("{uuid}", uuid)
         place = place.replace("{run}", name or "{run}")
         lines.append(line("    ", f"{place}/version_<k>/metrics.csv"))
+    lines.append(line("    ", "wandb/offline-run-*/*.wandb", (" in the same directories", DIM)))
     lines += [
         line(
             "    ",

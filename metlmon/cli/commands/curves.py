@@ -61,7 +61,9 @@ def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
         places = ", ".join(
             plain(f"{pattern}/version_<k>/metrics.csv", 80) for pattern in metrics.files
         )
-        out.print(f"Looked for {places}, and for {plain(result.metric, 40)} in the jobs' output.")
+        metric = plain(result.metric, 40)
+        out.print(f"Looked for {places}, wandb/offline-run-* beside it,")
+        out.print(f"and {metric} in the jobs' output.")
         return
     summary = curves_summary(result, live)
     dot = " · "
