@@ -27,7 +27,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.snapshot.ledger import HOUR, HourUnit
-from metlmon.snapshot.types import CauseRow, GpuHours, Status
+from metlmon.snapshot.types import CauseRow, GpuHours, RunRow, Status
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
 from metlmon.text.formatting import epoch_number, plain
@@ -336,10 +336,11 @@ def _add_estimate(samples: MetricSamples, forecast: Forecast, epoch_time: EpochT
 def _add_runs(
     samples: MetricSamples, stats: StatsInput, forecast: Forecast, epoch_time: EpochTime
 ) -> None:
-    labels = unique_labels({row.key: row.run for row in stats.status.runs})
+    rows = [row for row in stats.status.runs if _has_name(row)]
+    labels = unique_labels({row.key: row.run for row in rows})
     sites, models = _place_labels(stats.status)
     figures = run_figures(stats)
-    for row in stats.status.runs:
+    for row in rows:
         run, latest = labels[row.key], row.latest
         places = {}
         if latest is not None and latest.site:
@@ -371,6 +372,11 @@ def _add_runs(
         samples.add("run_expected_end_timestamp_seconds", expected, run=run)
         completed = _converted(each.completed_at, epoch_time)
         samples.add("run_completed_timestamp_seconds", completed, run=run)
+
+
+def _has_name(row: RunRow) -> bool:
+    """Whether a run has a name; jobs of no DAG may have that of their cluster alone."""
+    return bool(row.dag) or not row.run.isdecimal()
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:

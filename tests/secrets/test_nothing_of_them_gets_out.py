@@ -16,6 +16,7 @@ from metlmon.cli.main import main
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.redact import HIDDEN
+from tests.generated import sweeps
 from tests.secrets.secret_dagdir import NODES, Planted, plant
 
 
@@ -149,6 +150,28 @@ def test_what_stands_around_them_is_reported(planted: Planted) -> None:
     status = output_of("status", str(planted.path), "--json")
     assert f"has --token {HIDDEN} in it" in status
     assert f"cannot go on with token={HIDDEN} in there" in status
+
+
+@pytest.mark.parametrize("target", ["openmetrics", "optuna"])
+def test_no_exporter_of_a_sweep_writes_one(target: str, tmp_path: Path) -> None:
+    """Each key is swept: half of the runs have one, the others another."""
+    dagdir = tmp_path / "sweep"
+    sweeps.write(dagdir, rates=("1e-4", "0.1"), widths=("64", "32"))
+    keys = [f"ghp_{letter}q7Xz2LmP9vRk4TbN8sWd3HyJ5cFg6AeQ" for letter in "ab"]
+    dag = (dagdir / "sweep.dag").read_text()
+    for number in range(4):
+        key = keys[number % 2]
+        more = f'api_token="{key}" note="password: {key}" plain="{key}"'
+        dag = dag.replace(f'run="run{number:02}"', f'run="run{number:02}" {more}')
+    (dagdir / "sweep.dag").write_text(dag)
+    with (dagdir / "metl.log").open("a") as log:
+        log.write(
+            "012 (501.000.000) 2026-05-05 09:00:00 Job was held.\n"
+            f"\tcurl --token {keys[0]} failed\n\tCode 0 Subcode 0\n...\n"
+        )
+    shown = output_of("export", str(dagdir), "--to", target, "--out", "-")
+    assert "run03" in shown
+    assert not [key for key in keys if key in shown]
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])

@@ -29,6 +29,8 @@ from tests.support.shared_readers import shared_readers
 
 ENSEMBLES: Final = {
     "demo": FIXTURES / "demo",
+    "trainer": FIXTURES / "trainer",
+    "no-further": FIXTURES / "health" / "no-further",
     "first-round": FIXTURES / "first-round",
     "gated": FIXTURES / "gated",
     "held": FIXTURES / "holds",
@@ -307,6 +309,24 @@ def test_two_runs_of_one_name_are_two_series(capsys: Captured, tmp_path: Path) -
     found = parsed(exported(capsys, dagdir.path))
     runs = {dict(labels)["run"] for name, labels in found if name == "metlmon_run_state"}
     assert runs == {"run0", "run0 (2)"}
+
+
+def test_a_run_that_is_but_a_cluster_has_no_series(capsys: Captured, tmp_path: Path) -> None:
+    """Such runs have no name, and there may be thousands of them."""
+    dagdir = Dagdir(tmp_path / "ensemble", "")
+    log = Log()
+    log.batch_name = "named"
+    for job in range(1230, 1240):
+        log.submit(job).execute(job, site="Delta").terminate(job, 0)
+    log.submit(1240, "another").execute(1240, site="Delta").terminate(1240, 0)
+    dagdir.write("a.log", log.data)
+    names = [run["run"] for run in json_output("status", capsys, dagdir.path, *ZONE)["runs"]]
+    assert sorted(names) == [*map(str, range(1230, 1240)), "named"]
+    found = parsed(exported(capsys, dagdir.path))
+    runs = {dict(labels)["run"] for _, labels in found if "run" in dict(labels)}
+    assert runs == {"named"}
+    assert found["metlmon_runs", (("state", "completed"),)] == 11
+    assert found["metlmon_site_executions_total", (("site", "Delta"),)] == 11
 
 
 def test_an_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: Path) -> None:
