@@ -52,7 +52,7 @@ LARGEST_WANDB_RUN: Final = 256_000_000
 """Bytes of the file of one W&B run: half a million rows of a dozen metrics."""
 
 WANDB_RUNS: Final = "wandb/offline-run-*/run-*.wandb"
-"""Where the W&B library writes, below its directory; sorted by name, the first began first."""
+"""Where the W&B library writes, below its directory; the names are in the order of the starts."""
 
 LARGEST_TEXT: Final = 1_000_000
 """Bytes of a metrics.txt or an args.txt: they have a hundred lines."""
@@ -257,9 +257,15 @@ class TrainingFiles:
     ) -> _RunFiles:
         files = _RunFiles()
         placeholders = {"uuid": run.uuid, "run": run.run_name}
-        for version in _versions(glob, self._settings.metrics.files, placeholders):
+        folders = [
+            folder
+            for pattern in self._settings.metrics.files
+            for folder in glob.matching(pattern, placeholders)
+        ]
+        for version in _versions(glob, folders):
             self._add_version(files, version, glob)
-        self._add_wandb_runs(files, jobs, glob, builder, placeholders)
+        for path in _wandb_runs(glob, folders):
+            self._add_wandb_run(files, path, jobs, glob, builder)
         for pattern, cache in self._matched.items():
             new: list[Point] = []
             if pattern.file == "out":
@@ -296,35 +302,31 @@ class TrainingFiles:
         if arguments is not None:
             files.arguments[version.number or 0] = arguments
 
-    def _add_wandb_runs(
+    def _add_wandb_run(
         self,
         files: _RunFiles,
+        path: str,
         jobs: Sequence[JobEntry],
         glob: SafeGlob,
         builder: SnapshotBuilder,
-        placeholders: Mapping[str, str | None],
     ) -> None:
-        """Add values of W&B runs for epochs without one; those of the latest run count."""
-        points: dict[str, dict[int, Point]] = {}
-        for path in _wandb_runs(glob, self._settings.metrics.files, placeholders):
-            run = files.take(self._wandb_runs, path)
-            if run is None:
-                continue
-            name, problems = glob.relative(path), list(run.table.problems)
-            values: Mapping[str, Mapping[int, float]] = run.table.values
-            if run.newest:
-                epoch = _epoch_at(run.started, jobs, builder)
-                files.signature.append((path, epoch))
-                if epoch is None:
-                    problems.append("logs no epoch, and which job wrote it is not known")
-                else:
-                    values = {metric: {epoch: value} for metric, value in run.newest.items()}
-            files.problems += [f"{name} {problem}" for problem in problems]
-            for metric, by_epoch in values.items():
-                new = {epoch: Point(epoch, value, None, name) for epoch, value in by_epoch.items()}
-                points.setdefault(metric, {}).update(new)
-        for metric, by_epoch_number in points.items():
-            files.add_missing(metric, by_epoch_number.values())
+        """Add the values of a W&B run for epochs without one."""
+        run = files.take(self._wandb_runs, path)
+        if run is None:
+            return
+        name, problems = glob.relative(path), list(run.table.problems)
+        values: Mapping[str, Mapping[int, float]] = run.table.values
+        if run.newest:
+            epoch = _epoch_at(run.started, jobs, builder)
+            files.signature.append((path, epoch))
+            if epoch is None:
+                problems.append("logs no epoch, and which job wrote it is not known")
+            else:
+                values = {metric: {epoch: value} for metric, value in run.newest.items()}
+        files.problems += [f"{name} {problem}" for problem in problems]
+        for metric, points in values.items():
+            new = (Point(epoch, value, None, name) for epoch, value in points.items())
+            files.add_missing(metric, new)
 
     def _add_printed(
         self, files: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
@@ -448,20 +450,17 @@ def _read_progress(path: str) -> Streamed | None:
     return newest_progress(read_file_end(path, PROGRESS_TAIL))
 
 
-def _versions(
-    glob: SafeGlob, patterns: Iterable[str], placeholders: Mapping[str, str | None]
-) -> list[_Version]:
+def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:
     """The directories of a run's starts, in the order in which they began."""
     versions: dict[str, _Version] = {}
-    for pattern in patterns:
-        for folder in glob.matching(pattern, placeholders):
-            names, path = glob.list_directory(folder), str(folder)
-            for name, is_folder in names.items():
-                if is_folder and (number := _VERSION.fullmatch(name)):
-                    versions[f"{path}/{name}"] = _Version(int(number[1]), f"{path}/{name}")
-            if "metrics.csv" in names or "metrics.txt" in names:
-                number = _VERSION.fullmatch(folder.name)
-                versions[path] = _Version(int(number[1]) if number else None, path)
+    for folder in folders:
+        names, path = glob.list_directory(folder), str(folder)
+        for name, is_folder in names.items():
+            if is_folder and (number := _VERSION.fullmatch(name)):
+                versions[f"{path}/{name}"] = _Version(int(number[1]), f"{path}/{name}")
+        if "metrics.csv" in names or "metrics.txt" in names:
+            number = _VERSION.fullmatch(folder.name)
+            versions[path] = _Version(int(number[1]) if number else None, path)
     counts = Counter(version.number for version in versions.values())
 
     def order(version: _Version) -> tuple[int, float, str]:
@@ -473,20 +472,19 @@ def _versions(
     return sorted(versions.values(), key=order)[-MOST_VERSIONS:]
 
 
-def _wandb_runs(
-    glob: SafeGlob, patterns: Iterable[str], placeholders: Mapping[str, str | None]
-) -> list[str]:
-    """The files of a run's W&B runs, in the order in which they began.
+def _wandb_runs(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
+    """The files of a run's W&B runs; those that began last come first, as they count.
 
-    A pattern names the directory that contains ``wandb``, or the directory of W&B runs.
+    ``folders``: they contain ``wandb``, or are the directories of W&B runs themselves.
     """
     paths = {
         path
-        for pattern in patterns
-        for place in (f"{pattern}/{WANDB_RUNS}", f"{pattern}/{Path(WANDB_RUNS).name}")
-        for path in glob.matching(place, placeholders)
+        for folder in folders
+        for place in (WANDB_RUNS, Path(WANDB_RUNS).name)
+        for path in glob.matching(place, {}, folder)
     }
-    return [str(path) for path in sorted(paths, key=lambda path: (path.parent.name, path))]
+    order = sorted(paths, key=lambda path: (path.parent.name, path), reverse=True)
+    return [str(path) for path in order[:MOST_VERSIONS]]
 
 
 def _mtime(path: str) -> float:

@@ -33,13 +33,16 @@ class SafeGlob:
             self.base = dagdir
         self._listings: dict[Path, dict[str, bool]] = {}
 
-    def matching(self, pattern: str, values: Mapping[str, str | None]) -> list[Path]:
+    def matching(
+        self, pattern: str, values: Mapping[str, str | None], start: Path | None = None
+    ) -> list[Path]:
         """Return the resolved paths in the dagdir that match ``pattern``, sorted by name.
 
         ``{name}`` is replaced by its value in ``values``; a missing value, or one that is no
-        plain file name, matches nothing.
+        plain file name, matches nothing. ``start``: a directory that matched before, by default
+        the dagdir.
         """
-        paths, parts = [self.base], Path(pattern).parts
+        paths, parts = [start or self.base], Path(pattern).parts
         for index, part in enumerate(parts, start=1):
             name_pattern = _expand(part, values)
             if name_pattern is None:

@@ -113,13 +113,13 @@ def test_problems_have_the_files_name(dagdir: Dagdir, monkeypatch: pytest.Monkey
     dagdir.write(SECOND, run_of((0, 0.5)) + bytes(9))
     found = output(dagdir)
     assert found is not None
-    assert found.problems[0] == f"{FIRST} is not in the format of a W&B run"
-    assert found.problems[1].startswith(f"{SECOND} is damaged at byte ")
+    assert found.problems[0].startswith(f"{SECOND} is damaged at byte ")
+    assert found.problems[1] == f"{FIRST} is not in the format of a W&B run"
     assert points(found) == [(0, 0.5)]
     monkeypatch.setattr(job_files, "LARGEST_WANDB_RUN", 10)
     found = output(dagdir)
     assert found is not None
-    assert found.problems[0] == f"{FIRST} is not read: it is larger than 0 MB"
+    assert found.problems[1] == f"{FIRST} is not read: it is larger than 0 MB"
 
 
 def test_a_file_that_grows_is_read_again(dagdir: Dagdir) -> None:
