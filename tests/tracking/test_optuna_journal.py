@@ -140,6 +140,29 @@ def test_states_values_and_parameters_are_those_of_the_grid(
         assert [trial.state.name for trial in study.trials].count("PRUNED") == 3
 
 
+def test_a_study_has_what_its_generator_wrote(
+    generated: Path, capsys: Captured, tmp_path: Path
+) -> None:
+    """Its losses are a function of the parameters and the epoch."""
+    study = load(written(capsys, generated, tmp_path / "study.journal"))
+    points = [(rate, width) for rate in sweeps.RATES for width in sweeps.WIDTHS]
+    assert len(study.trials) == len(points)
+    for index, (trial, (rate, width)) in enumerate(zip(study.trials, points, strict=True)):
+        assert trial.params == {"lr": float(rate), "width": int(width)}
+        losses = [
+            round(sweeps.loss(rate, width, epoch), 5) for epoch in range(sweeps.reached(index))
+        ]
+        intermediate = dict(enumerate(losses))
+        assert trial.intermediate_values == pytest.approx(intermediate, nan_ok=True, abs=0)
+        if trial.state is TrialState.COMPLETE:
+            assert len(losses) == sweeps.EPOCHS
+            assert trial.value == min(loss for loss in losses if math.isfinite(loss))
+        else:
+            assert trial.state is (TrialState.RUNNING if losses else TrialState.WAITING)
+    complete = [trial for trial in study.trials if trial.state is TrialState.COMPLETE]
+    assert study.best_value == min(trial.value for trial in complete if trial.value is not None)
+
+
 def test_intermediate_values_are_those_of_the_curves(
     dagdir: Path, study: optuna.Study, capsys: Captured
 ) -> None:
