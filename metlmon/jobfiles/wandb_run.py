@@ -67,7 +67,6 @@ _QUOTED: Final = frozenset({'"NaN"', '"Infinity"', '"-Infinity"'})
 _OBJECT_TYPE: Final = "_type"
 """Key of an object that is no metric: a histogram, an image, a table."""
 
-
 Values = dict[str, bytes]
 """A row of the history: the JSON text of each value, by name."""
 
@@ -76,7 +75,8 @@ class WandbRun(Struct, frozen=True):
     """The metrics of one W&B run.
 
     ``table``: values by the ``epoch`` of their rows. ``newest``: the last value of each metric
-    where no row has an epoch, else empty. ``started``: seconds since 1970, None if not known.
+    where no row has an epoch, else empty. ``started``: in seconds since 1970, None if not known;
+    it may be outside the calendar.
     """
 
     table: MetricsTable
@@ -260,7 +260,9 @@ def _parents(name: str) -> list[str]:
 
 def _number(text: bytes) -> float | None:
     """A number in JSON, or NaN and infinity as the library writes them."""
-    word = text[:LONGEST_NUMBER].decode("utf-8", "replace")
+    if len(text) > LONGEST_NUMBER:
+        return None
+    word = text.decode("utf-8", "replace")
     return number(word.strip('"') if word in _QUOTED else word)
 
 
@@ -275,8 +277,10 @@ def _numbers_in(name: str, text: bytes) -> Iterator[tuple[str, float]]:
         if isinstance(value, dict):
             if _OBJECT_TYPE not in value:
                 waiting += [(f"{name}.{key}"[:NAME_CHARACTERS], value[key]) for key in value]
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield name, float(value)
+        elif isinstance(value, int | float):
+            found = _number(json.dumps(value).encode())
+            if found is not None:
+                yield name, found
 
 
 def _start_time(message: bytes) -> float | None:

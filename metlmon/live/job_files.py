@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -383,11 +384,12 @@ def _epoch_at(
     if moment is None:
         return None
     local = builder.clock.to_local(moment)
-    if local is None:
-        if not builder.live:
-            return None
+    if local is None and builder.live:
         # The logs of a live ensemble are this machine's.
-        local = datetime.fromtimestamp(moment)
+        with suppress(OverflowError, ValueError, OSError):
+            local = datetime.fromtimestamp(moment)
+    if local is None:
+        return None
     epochs = {
         job.epoch
         for job in jobs

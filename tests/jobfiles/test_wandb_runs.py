@@ -314,6 +314,30 @@ def test_nested_metrics_of_old_versions_are_json_objects() -> None:
     assert comparable(values) == comparable({"all.a": {0: 1.0}, "all.b.c": {0: math.nan}})
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e400", math.inf),
+        ("-2.5E-3", -0.0025),
+        ('"NaN"', math.nan),
+        ('"-Infinity"', -math.inf),
+        ("9" * 400, None),
+        ("1" + " " * 80 + "x", None),
+        ('"12"', None),
+        ("null", None),
+        ("true", None),
+        ("[1]", None),
+        ("", None),
+    ],
+)
+def test_what_is_a_number(text: str, value: float | None) -> None:
+    expected = {} if value is None else {"a": value}
+    assert comparable(numbers_of({"a": text.encode()})) == comparable(expected)
+    if text not in ("", '"NaN"', '"-Infinity"') and "x" not in text:
+        nested = numbers_of({"a": b'{"b":' + text.encode() + b"}"})
+        assert list(nested.values()) == list(expected.values())
+
+
 def test_an_object_nested_too_deep_has_no_values() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     assert numbers_of({"deep": deep, "a": b"1"}) == {"a": 1.0}

@@ -168,6 +168,21 @@ def test_without_a_zone_the_job_is_not_known(dagdir: Dagdir) -> None:
     assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
 
 
+@pytest.mark.parametrize("zone", [UTC, None])
+@pytest.mark.parametrize("started", [0, 1 << 40, (1 << 64) - 1])
+def test_a_start_outside_the_calendar(dagdir: Dagdir, zone: tzinfo | None, started: int) -> None:
+    dagdir.write(FIRST, log_file([run_record(started), history_record({"val_loss": 1})]))
+    found = output(dagdir, zone=zone, live=True)
+    assert found is not None
+    assert found.problems == (f"{FIRST} {UNKNOWN}",)
+
+
+def test_a_live_ensembles_zone_is_this_machines(dagdir: Dagdir) -> None:
+    moment = int(datetime(2026, 5, 4, 11, 35).timestamp())
+    dagdir.write(SECOND, log_file([run_record(moment), history_record({"val_loss": 1})]))
+    assert points(output(dagdir, zone=None, live=True)) == [(1, 1.0)]
+
+
 def test_a_zone_that_becomes_known_is_used(dagdir: Dagdir) -> None:
     dagdir.write(FIRST, run_of((None, 0.75)))
     files = TrainingFiles(dagdir.path, Settings())
