@@ -53,7 +53,7 @@ LARGEST_WANDB_RUN: Final = 256_000_000
 """Bytes of the file of one W&B run: half a million rows of a dozen metrics."""
 
 WANDB_RUNS: Final = "wandb/offline-run-*/run-*.wandb"
-"""Where the W&B library writes, below its directory; the names are in the order of the starts."""
+"""Where the W&B library writes, below its directory."""
 
 LARGEST_TEXT: Final = 1_000_000
 """Bytes of a metrics.txt or an args.txt: they have a hundred lines."""
@@ -265,8 +265,8 @@ class TrainingFiles:
         ]
         for version in _versions(glob, folders):
             self._add_version(files, version, glob)
-        for path in _wandb_runs(glob, folders):
-            self._add_wandb_run(files, path, jobs, glob, builder)
+        for path, wandb_run in self._wandb_runs_of(files, glob, folders):
+            self._add_wandb_run(files, glob.relative(path), wandb_run, jobs, builder)
         for pattern, cache in self._matched.items():
             new: list[Point] = []
             if pattern.file == "out":
@@ -303,23 +303,31 @@ class TrainingFiles:
         if arguments is not None:
             files.arguments[version.number or 0] = arguments
 
+    def _wandb_runs_of(
+        self, files: _RunFiles, glob: SafeGlob, folders: Iterable[Path]
+    ) -> list[tuple[str, WandbRun]]:
+        """The W&B runs of a run by path; those that began last come first, as they count.
+
+        The times in their names are those of execute hosts, which may be in several zones.
+        """
+        taken = ((path, files.take(self._wandb_runs, path)) for path in _wandb_paths(glob, folders))
+        runs = [(path, run) for path, run in taken if run is not None]
+        return sorted(runs, key=lambda each: (each[1].started or 0.0, each[0]), reverse=True)
+
     def _add_wandb_run(
         self,
         files: _RunFiles,
-        path: str,
-        jobs: Sequence[JobEntry],
-        glob: SafeGlob,
+        name: str,
+        run: WandbRun,
+        jobs: Iterable[JobEntry],
         builder: SnapshotBuilder,
     ) -> None:
-        """Add the values of a W&B run for epochs without one."""
-        run = files.take(self._wandb_runs, path)
-        if run is None:
-            return
-        name, problems = glob.relative(path), list(run.table.problems)
+        """Add the values of a W&B run for epochs without one; ``name``: of its file."""
+        problems = list(run.table.problems)
         values: Mapping[str, Mapping[int, float]] = run.table.values
         if run.newest:
             epoch = _epoch_at(run.started, jobs, builder)
-            files.signature.append((path, epoch))
+            files.signature.append((name, epoch))
             if epoch is None:
                 problems.append("logs no epoch, and which job wrote it is not known")
             else:
@@ -474,8 +482,8 @@ def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:
     return sorted(versions.values(), key=order)[-MOST_VERSIONS:]
 
 
-def _wandb_runs(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
-    """The files of a run's W&B runs; those that began last come first, as they count.
+def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
+    """The files of a run's W&B runs, of the newest ones by their names.
 
     ``folders``: they contain ``wandb``, or are the directories of W&B runs themselves.
     """
@@ -485,8 +493,8 @@ def _wandb_runs(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
         for place in (WANDB_RUNS, Path(WANDB_RUNS).name)
         for path in glob.matching(place, {}, folder)
     }
-    order = sorted(paths, key=lambda path: (path.parent.name, path), reverse=True)
-    return [str(path) for path in order[:MOST_VERSIONS]]
+    order = sorted(paths, key=lambda path: (path.parent.name, path))
+    return [str(path) for path in order[-MOST_VERSIONS:]]
 
 
 def _mtime(path: str) -> float:

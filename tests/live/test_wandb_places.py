@@ -93,8 +93,15 @@ def test_metrics_csv_takes_precedence(dagdir: Dagdir) -> None:
 
 
 def test_the_run_that_began_last_counts(dagdir: Dagdir) -> None:
-    dagdir.write(SECOND, run_of((1, 0.125)))
+    dagdir.write(SECOND, run_of((1, 0.125), started="2026-05-04 11:35:00"))
     dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
+    assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
+
+
+def test_the_order_is_not_that_of_local_times(dagdir: Dagdir) -> None:
+    """The second run began in a zone further in the west, where the clock is behind."""
+    dagdir.write(SECOND, run_of((0, 0.5), (1, 0.25), started="2026-05-04 10:01:00"))
+    dagdir.write(FIRST, run_of((1, 0.125), started="2026-05-04 11:35:00"))
     assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
 
 
