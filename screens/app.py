@@ -15,7 +15,6 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, NullFeed, Snapshot
 from metlmon.pool.client import FeedAndPool, PoolClient
@@ -27,8 +26,9 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
-from screens.base.context import AppContext, AppOptions, SavedFiles, load_states, save_states
-from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
+from screens.base.context import AppContext, AppOptions, load_states, save_states
+from screens.base.fault_tolerant_app import terminal_guard, write_stderr
+from screens.base.file_actions import FileActions
 from screens.base.registry import create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
@@ -70,7 +70,7 @@ TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` expired; documented with the commands."""
 
 
-class MetlmonApp(FaultTolerantApp):
+class MetlmonApp(FileActions):
     """Shows the snapshots of a feed.
 
     The application starts the feed; :func:`run_app`, or another caller, stops it.
@@ -109,7 +109,6 @@ class MetlmonApp(FaultTolerantApp):
         self._pacer.newest = feed.latest
         self._shown_count = 0
         self.form_state: FormState | None = None
-        self.report_path: Path | None = None
         self.list_states = load_states(self.options.state_file)
         self.keys: Mapping[str, str] = dict(feed.settings.keys)
         self._unknown_keys: set[tuple[str, str]] = set()
@@ -357,7 +356,7 @@ class MetlmonApp(FaultTolerantApp):
 
         From a run's screen, the curves are those of the run.
         """
-        if self._refuse_on_home():
+        if self.refuse_on_home():
             return
         names = [name_of_screen(screen) for screen in self.screen_stack]
         key = getattr(self.screen, "key", None) if name == "curves" else None
@@ -371,7 +370,7 @@ class MetlmonApp(FaultTolerantApp):
 
     action_open_screen = open_screen
 
-    def _refuse_on_home(self) -> bool:
+    def refuse_on_home(self) -> bool:
         """On Home say that the other screens are those of one ensemble."""
         is_home = name_of_screen(self.screen) == "home"
         if is_home and isinstance(self.screen, SnapshotScreen):
@@ -380,7 +379,7 @@ class MetlmonApp(FaultTolerantApp):
 
     def action_tab(self, number: int) -> None:
         """Open a tab; if its screen is shown, the next one of the tab instead of it."""
-        if self._refuse_on_home():
+        if self.refuse_on_home():
             return
         names, current = TABS[number - 1], name_of_screen(self.screen)
         if current in names and len(names) > 1:
@@ -449,52 +448,6 @@ class MetlmonApp(FaultTolerantApp):
         else:
             self.push_screen(create_screen("new", self.options.initial_request))
 
-    # --- files ------------------------------------------------------------------------------
-
-    def action_report(self) -> None:
-        """Write the report of what is shown, in a thread."""
-        if self._refuse_on_home():
-            return
-        if self.options.files is not None:
-            self._show_message("writing the report …")
-            save = partial(self._save_report, self.options.files, self.feed)
-            self.run_worker(save, thread=True, exit_on_error=False)
-
-    def _save_report(self, files: SavedFiles, feed: Feed) -> None:
-        try:
-            self.report_path = files.save_report(feed)
-            message = f"report written: {self.report_path}; [^o] opens it"
-        except (InputError, OSError) as error:
-            message = f"no report was written: {error}"
-        self.call_from_thread(self._show_message, message)
-
-    def action_browse(self) -> None:
-        if self.options.files is None:
-            return
-        if self.report_path is None:
-            self._show_message("no report was written yet; [^y] writes it")
-            return
-        try:
-            self.options.files.open_file(self.report_path)
-        except InputError as error:
-            self._show_message(str(error))
-
-    def action_picture(self) -> None:
-        if self.options.files is None:
-            return
-        screen = self.screen_name or "screen"
-        try:
-            svg = self.export_screenshot(title=f"metlmon {screen}")
-            path = self.options.files.save_picture(self.feed, screen, svg)
-        except (InputError, OSError) as error:
-            self._show_message(f"no picture was saved: {error}")
-        else:
-            self._show_message(f"picture saved: {path}")
-
-    def _show_message(self, message: str) -> None:
-        if isinstance(self.screen, SnapshotScreen):
-            self.screen.show_message(message)
-
     def _step_time(self, steps: int) -> None:
         if isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
             refusal = self.time_travel.step(steps)
@@ -548,7 +501,7 @@ class MetlmonApp(FaultTolerantApp):
 
     def action_pause(self) -> None:
         # As the terminal does where ^Z is not a key: stop the whole process group.
-        if can_be_resumed():
+        if not self.is_web and can_be_resumed():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
         elif isinstance(self.screen, SnapshotScreen):
             self.screen.show_message(

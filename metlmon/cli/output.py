@@ -19,6 +19,9 @@ WARNINGS_SHOWN: Final = 20
 
 WAITING_SECONDS: Final = 1.0
 
+WEB_DRIVER: Final = "textual.drivers.web_driver:WebDriver"
+"""What textual-serve sets TEXTUAL_DRIVER to, for the programs that it shows in a browser."""
+
 
 def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
     """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
@@ -131,7 +134,9 @@ def can_show(stream: TextIO) -> bool:
 
 
 def is_terminal() -> bool:
-    """Can a terminal show the dashboard? (It is drawn on standard error.)"""
+    """Can a terminal show the dashboard? (It is drawn on standard error.) Or a browser?"""
+    if os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER:
+        return True
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
     streams: list[TextIO | None] = [sys.stdin, sys.stdout, sys.stderr]
     # One that was closed by whoever started this is None.

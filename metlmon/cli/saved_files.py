@@ -33,14 +33,11 @@ def output_directory(dagdir: Path) -> Path:
     raise InputError("neither the current directory nor yours can be written to")
 
 
-def save_report(feed: Feed) -> Path:
-    """Write the report of the newest snapshot as HTML; returns its path.
+def render_report(feed: Feed) -> tuple[str, str]:
+    """The file name and the HTML of the report of the newest snapshot.
 
-    An older report of that name is replaced. Reads files: not for the UI thread. Raises
-    InputError.
+    Reads files: not for the UI thread. Raises InputError.
     """
-    from metlmon.cli.commands.report import REPORT_MARKS
-    from metlmon.cli.output_file import check_replaceable
     from metlmon.report.build import build_report
     from metlmon.report.learning import learning_section
     from metlmon.report.to_html import render_html
@@ -60,10 +57,23 @@ def save_report(feed: Feed) -> Path:
         measure=ledger.measure,
         learning=learning_section(curves(basis), grid(basis, GridChoice())),
     )
-    path = output_directory(feed.dagdir) / f"{_stem(feed)}-report.html"
+    return f"{_stem(feed)}-report.html", render_html(document)
+
+
+def save_report(feed: Feed) -> Path:
+    """Write the report of the newest snapshot as HTML; returns its path.
+
+    An older report of that name is replaced. Reads files: not for the UI thread. Raises
+    InputError.
+    """
+    from metlmon.cli.commands.report import REPORT_MARKS
+    from metlmon.cli.output_file import check_replaceable
+
+    name, html = render_report(feed)
+    path = output_directory(feed.dagdir) / name
     check_replaceable(str(path), force=False, marks=REPORT_MARKS)
     with replacing(path) as draft:
-        draft.write_text(render_html(document), encoding="utf-8")
+        draft.write_text(html, encoding="utf-8")
     return path
 
 

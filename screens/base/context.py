@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 class SavedFiles(Protocol):
     """Writes files outside of the dagdir. All raise InputError with one sentence.
 
-    ``save_report`` reads files: not for the UI thread.
+    ``render_report`` and ``save_report`` read files: not for the UI thread.
     """
+
+    @staticmethod
+    def render_report(feed: Feed) -> tuple[str, str]: ...
 
     @staticmethod
     def save_report(feed: Feed) -> Path: ...

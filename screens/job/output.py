@@ -282,6 +282,9 @@ class OutputScreen(JobTools, SnapshotScreen):
 
     def action_pager(self) -> None:
         """Open the file in $PAGER; its end returns here."""
+        if self.app.is_web:
+            self.show_message("a pager needs a terminal: a browser has none")
+            return
         names = self._output_names()
         command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
         tool = shutil.which(command[0])

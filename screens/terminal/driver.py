@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -26,38 +25,28 @@ from textual import events
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.message import Message
+from textual.drivers.web_driver import WebDriver
 from textual.widgets import Input
 
-from screens.terminal.input_decoder import InputDecoder
-from screens.terminal.private import (
-    ChopsUpdate,
-    HookedApp,
-    HookedDriver,
-    LayoutUpdate,
-    color_system,
+from screens.terminal.flow_control import (
+    MAXIMUM_HEIGHT,
+    MAXIMUM_WIDTH,
+    QUEUE_LIMIT,
+    READ_BYTES,
+    READ_MILLISECONDS,
+    FlowControl,
+    PaintingApp,
 )
+from screens.terminal.input_decoder import InputDecoder
+from screens.terminal.private import ChopsUpdate, HookedDriver, LayoutUpdate, color_system
 from screens.terminal.screen_buffer import ScreenBuffer
+from screens.terminal.web_driver import FlowControlledWebDriver
 
 SYNCHRONISED_BYTES: Final = 256
 """Larger frames use synchronised output, where the terminal supports it."""
 
-REPORT_BYTES: Final = 2048
-"""Bytes between cursor position requests, which show what has arrived: output may stay in the
-buffers of ssh for many seconds. At 20 kB/s this is a tenth of a second."""
-
-REPORT_CURSOR: Final = "\x1b[6n"
-"""Device status report, cursor position: every terminal replies once it has come to it."""
-
-REPLY_SECONDS: Final = 3.0
-"""Time-out for the reply, which may be lost or read by another program."""
-
 EXIT_REPLY_SECONDS: Final = 0.3
 """Time-out for the reply at exit, where the shell would read a late one as typed text."""
-
-MAXIMUM_WIDTH: Final = 1000
-MAXIMUM_HEIGHT: Final = 500
-"""Largest size used, each cell takes some hundred bytes: a serial line may report nonsense."""
 
 DEFAULT_SIZE: Final = (80, 24)
 """The size of a terminal that reports none, such as a serial console."""
@@ -65,14 +54,6 @@ DEFAULT_SIZE: Final = (80, 24)
 MINIMUM_SIZE: Final = (40, 8)
 """Columns and lines below which no screen is usable; the message shown instead is short enough
 for half of that."""
-
-READ_BYTES: Final = 4096
-READ_MILLISECONDS: Final = 50
-"""Time-out for an incomplete escape sequence."""
-
-QUEUE_LIMIT: Final = 500
-"""Queued messages from which input is no longer read: an accidental paste must not fill the
-memory, and the terminal can wait."""
 
 
 class TerminalWriter:
@@ -110,7 +91,7 @@ class TerminalWriter:
         return self._file.fileno()
 
 
-class FlowControlledDriver(HookedDriver):
+class FlowControlledDriver(FlowControl, HookedDriver):
     """Textual's driver, extended by flow control and a robust input decoder."""
 
     def __init__(self, app: App[Any], **kwargs: Any) -> None:
@@ -119,14 +100,9 @@ class FlowControlledDriver(HookedDriver):
             self.output_file, self._written, self.application.terminal_lost
         )
         self._writes_queued = self._writes_done = 0
-        self._unreported_bytes = REPORT_BYTES
-        self._requested_at: float | None = None
-        self._terminal_replies = False
-        self._reply = threading.Event()
         self._suspended = False
         # Signal handlers run in an arbitrary context.
         self._context = copy_context()
-        self.paint_pending = False
 
     @property
     def application(self) -> DiffRenderingApp:
@@ -138,56 +114,20 @@ class FlowControlledDriver(HookedDriver):
     @property
     def has_pending_output(self) -> bool:
         """Has some output not yet arrived at the terminal?"""
-        if self._writes_done < self._writes_queued:
-            return True
-        reply_pending = self._terminal_replies and self._requested_at is not None
-        return reply_pending and monotonic() - (self._requested_at or 0.0) < REPLY_SECONDS
+        return self._writes_done < self._writes_queued or super().has_pending_output
 
     def write(self, data: str) -> None:
         if not self._suspended:
             self._writes_queued += 1
             super().write(data)
 
-    def write_frame(self, output: str) -> None:
-        """Write a frame, and after enough bytes a cursor position request."""
-        self._unreported_bytes += len(output)
-        if self._unreported_bytes >= REPORT_BYTES:
-            self._unreported_bytes = 0
-            self._reply.clear()
-            self._requested_at = monotonic()
-            output += REPORT_CURSOR
-            self.event_loop.call_later(REPLY_SECONDS, self._paint_if_clear)
-        self.write(output)
-
     def write_apart(self, text: str) -> bool:
-        """Write what is no part of a frame, between two of them; False if that is not possible.
-
-        Called in any thread.
-        """
-        if self._suspended or self.event_loop.is_closed():
-            return False
-        self.event_loop.call_soon_threadsafe(self.write, text)
-        return True
+        return not self._suspended and super().write_apart(text)
 
     def _written(self, count: int) -> None:
         """Record finished writes; called in the writer thread."""
         self._writes_done = count
         self._paint_if_clear()
-
-    def process_message(self, message: Message) -> None:
-        if not isinstance(message, events.CursorPosition):
-            super().process_message(message)
-            return
-        self._requested_at, self._terminal_replies = None, True
-        self._reply.set()
-        self._paint_if_clear()
-
-    def _paint_if_clear(self) -> None:
-        """Paint if all output may have arrived; called in any thread."""
-        if self.paint_pending and not self.has_pending_output and not self.event_loop.is_closed():
-            self.event_loop.call_soon_threadsafe(
-                self.application.call_later, self.application.paint
-            )
 
     def start_application_mode(self) -> None:
         self.application.screen_buffer.invalidate()
@@ -301,7 +241,7 @@ def can_be_resumed() -> bool:
     return False
 
 
-class DiffRenderingApp(HookedApp):
+class DiffRenderingApp(PaintingApp):
     """Base application with differential rendering, for slow remote terminals."""
 
     def __init__(self) -> None:
@@ -321,11 +261,10 @@ class DiffRenderingApp(HookedApp):
             self._screen_buffer = ScreenBuffer(system, erases_with_background())
         return self._screen_buffer
 
-    def terminal_lost(self) -> None:
-        """Handle the loss of the terminal; called in any thread."""
-
     def get_driver_class(self) -> type[Driver]:
         driver_class = super().get_driver_class()
+        if driver_class is WebDriver:
+            return FlowControlledWebDriver
         return FlowControlledDriver if driver_class is LinuxDriver else driver_class
 
     def on_resize(self, event: events.Resize) -> None:
@@ -340,7 +279,7 @@ class DiffRenderingApp(HookedApp):
         Called in any thread.
         """
         driver = self.driver
-        return isinstance(driver, FlowControlledDriver) and driver.write_apart(text)
+        return isinstance(driver, FlowControl) and driver.write_apart(text)
 
     def action_redraw(self) -> None:
         """Write the whole screen again, whatever the terminal shows."""
@@ -385,7 +324,7 @@ class DiffRenderingApp(HookedApp):
         driver = self.driver
         if not self.can_paint or driver is None:
             return
-        if isinstance(driver, FlowControlledDriver):
+        if isinstance(driver, FlowControl):
             driver.paint_pending = True
             if driver.has_pending_output:
                 return
@@ -399,7 +338,7 @@ class DiffRenderingApp(HookedApp):
             output += self.screen_buffer.cursor_sequence(y, x)
         if self.supports_synchronised_output and len(output) > SYNCHRONISED_BYTES:
             output = f"\x1b[?2026h{output}\x1b[?2026l"
-        if isinstance(driver, FlowControlledDriver):
+        if isinstance(driver, FlowControl):
             driver.write_frame(output)
         else:
             driver.write(output)

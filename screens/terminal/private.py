@@ -7,6 +7,8 @@ Textual needs a look at this module alone (``pyproject.toml`` bounds the version
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from typing import Any
 
 from rich.cells import cached_cell_len
@@ -24,7 +26,11 @@ from textual._styles_cache import StylesCache
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.app import App
 from textual.driver import Driver
+
+# The packets that textual-serve sends to an application, as Textual's own web driver reads them.
+from textual.drivers._byte_stream import ByteStream
 from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers.web_driver import WebDriver
 from textual.events import Key
 from textual.filter import Monochrome, NoColor
 from textual.message import Message
@@ -35,10 +41,13 @@ from textual.timer import Timer
 __all__ = [
     "BRACKETED_PASTE_END",
     "BRACKETED_PASTE_START",
+    "ByteStream",
     "ChopsUpdate",
+    "DriverHooks",
     "FaultTolerant",
     "HookedApp",
     "HookedDriver",
+    "HookedWebDriver",
     "LayoutUpdate",
     "XTermParser",
     "color_system",
@@ -176,8 +185,8 @@ class HookedApp(FaultTolerant, App[int]):
         self._filters = [*others, NoColor()]
 
 
-class HookedDriver(LinuxDriver):
-    """Textual's driver with public hooks for its private methods and attributes."""
+class DriverHooks(Driver):
+    """Public hooks for private attributes of any driver of Textual."""
 
     @property
     def application(self) -> App[Any]:
@@ -188,6 +197,15 @@ class HookedDriver(LinuxDriver):
     def event_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of the application."""
         return self._loop
+
+    @property
+    def sends_mouse(self) -> bool:
+        """Is the mouse turned on?"""
+        return self._mouse
+
+
+class HookedDriver(DriverHooks, LinuxDriver):
+    """Textual's driver with public hooks for its private methods and attributes."""
 
     @property
     def output_file(self) -> Any:
@@ -229,3 +247,35 @@ class HookedDriver(LinuxDriver):
 
     def on_continue_signal(self) -> None:
         """Handle SIGCONT."""
+
+
+class HookedWebDriver(DriverHooks, WebDriver):
+    """Textual's driver for a browser with public hooks for its private methods and attributes."""
+
+    def __init__(self, app: App[Any], **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._write = self.write_bytes  # type: ignore[assignment]
+        self._write_lock = threading.Lock()
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write a whole packet; called in any thread, where ``os.write`` may write a part."""
+        with self._write_lock:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self.fileno, rest) :]
+
+    def initial_size(self) -> tuple[int, int] | None:
+        """Columns and lines of the browser's window, as its page reported them."""
+        return self._size
+
+    def start_input_thread(self) -> None:
+        """Run :meth:`run_input_thread` in its thread."""
+        self._key_thread.start()
+
+    def request_synchronised_output(self) -> None:
+        """Ask the terminal whether it shows a frame at once."""
+        self._request_terminal_sync_mode_support()
+
+    def handle_meta(self, kind: str, payload: bytes) -> None:
+        """Handle a packet that is no input: a new size, a part of a file that is to be sent."""
+        self._on_meta(kind, payload)
