@@ -71,6 +71,20 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "out. metlmon alone opens Home with what is in your list and below the current directory, "
         "or the dashboard where that is a dagdir and the list is empty.",
     ),
+    "serve": Command(
+        "the dashboard in a browser of this machine",
+        (
+            DIRS,
+            option("--port", "of 127.0.0.1 (default: any)", type=int, default=0, metavar="N"),
+            flag(
+                "--allow-actions", "hold, release, submit, … from the browser (default: only look)"
+            ),
+            *(*MOMENT, ONLY, *SCREEN),
+        ),
+        description="The dashboard in a browser, through textual-serve (pip install "
+        "'metlmon[serve]'). Only this machine can connect, and only with the token in the URL "
+        "that is printed. ^C ends it.",
+    ),
     "run": Command(
         "one run, epoch by epoch",
         (

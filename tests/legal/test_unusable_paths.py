@@ -23,6 +23,7 @@ NO_PATH = frozenset({"demo", "completion", "help", "schema"})
 
 ON_A_DAGDIR = (
     *(["status", "{path}"], ["status", "--json", "{path}"], ["watch", "{path}"]),
+    *(["serve", "{path}"],),
     *(["run", "run0", "{path}"], ["jobs", "{path}"], ["nodes", "{path}"], ["sites", "{path}"]),
     *(["timeline", "{path}"], ["curves", "{path}"], ["grid", "{path}"], ["shards", "{path}"]),
     *(
@@ -123,7 +124,7 @@ def test_links_in_a_circle_and_a_file_on_the_way(place: Path) -> None:
     for path in (place / "circle", place / "ens/ens.dag/x"):
         commands = [
             [word.format(path=path, dagdir=place / "ens") for word in command]
-            for command in ON_A_DAGDIR[:22] + AS_OUTPUT
+            for command in ON_A_DAGDIR[:23] + AS_OUTPUT
             if command[0] != "config"
         ]
         for command, (code, _, err) in zip(commands, run(place, commands), strict=True):

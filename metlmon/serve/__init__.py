@@ -1,0 +1,1 @@
+"""The dashboard in a browser of this machine, through textual-serve."""

@@ -1,0 +1,304 @@
+"""The web server of ``metlmon serve``: who may ask, and what is answered.
+
+Only this machine can connect. Each request needs the token, which the first line of output has,
+and a Host header that names this machine: a web page could otherwise reach the server by a name
+of its own that resolves here (DNS rebinding). What comes from another page (Origin) is refused.
+The token stays in the URL, and is no cookie: a browser sends cookies of 127.0.0.1 to every port,
+so that the server of another user, opened in the same browser, would receive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hmac
+import logging
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+from jinja2 import Environment
+from textual_serve.server import Server
+
+from metlmon.errors import InputError, describe_error
+from metlmon.serve.app_process import AppProcess, message_screen
+
+ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+MOST_TABS: Final = 8
+"""Dashboards at a time: each is a process of 50 MB or more."""
+
+TOO_MANY: Final = (
+    f"metlmon: {MOST_TABS} dashboards are open in tabs already: close one, then start this again"
+)
+
+HEARTBEAT_SECONDS: Final = 15.0
+"""Interval of checks whether a tab is still there: a laptop may be asleep."""
+
+CLOSE_SECONDS: Final = 2.0
+"""Time for a tab to confirm that its connection is closed."""
+
+SHUTDOWN_SECONDS: Final = 6.0
+"""Time at the end for all programs to end, after the one that the last of them has."""
+
+STATICS: Final = {"css/xterm.css": "text/css", "js/textual.js": "text/javascript"}
+"""What the page needs of textual-serve; nothing else of it is served."""
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Server": "metlmon",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+DEFAULT_POLICY: Final = "default-src 'none'; frame-ancestors 'none'; sandbox"
+
+PAGE_POLICY: Final = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "script-src 'self' 'nonce-{nonce}'; connect-src 'self' ws://{host}; img-src data:; "
+    # xterm.js writes style elements and attributes of its own.
+    "style-src 'self' 'unsafe-inline'"
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Terminal(NamedTuple):
+    """Columns and lines of a tab's terminal."""
+
+    width: int
+    height: int
+
+
+class DashboardServer(Server):
+    """Serves a dashboard on 127.0.0.1, and on ::1 where the machine has it.
+
+    ``arguments``: what each tab runs; ``title``: of its page; ``port``: 0 for any that is free.
+    Raises InputError where the port is taken.
+    """
+
+    def __init__(self, arguments: Sequence[str], title: str, port: int) -> None:
+        self._sockets = _bind(port)
+        port = self._sockets[0].getsockname()[1]
+        super().__init__("", host="127.0.0.1", port=port, title=title)
+        self.token = secrets.token_urlsafe(32)
+        self.hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+        self._arguments = arguments
+        self._processes: set[AppProcess] = set()
+        self._websockets: set[web.WebSocketResponse] = set()
+        template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+        self._page = Environment(autoescape=True).from_string(template)
+        self._statics = {
+            name: gzip.compress((self.statics_path / name).read_bytes(), mtime=0)
+            for name in STATICS
+        }
+
+    @property
+    def url(self) -> str:
+        """The URL that a browser opens, with the token."""
+        return f"http://127.0.0.1:{self.port}/?token={self.token}"
+
+    async def serve_until(self, stopped: asyncio.Event) -> None:
+        """Answer requests until ``stopped`` is set; then end all programs."""
+        # aiohttp's own logs would have the URL, with the token.
+        silent = logging.Logger("metlmon.serve")
+        silent.addHandler(logging.NullHandler())
+        runner = web.AppRunner(
+            await self._make_app(),
+            access_log=None,
+            logger=silent,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        await runner.setup()
+        try:
+            for each in self._sockets:
+                await web.SockSite(runner, each).start()
+            await stopped.wait()
+        finally:
+            await runner.cleanup()
+
+    async def _make_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._refuse_strangers])
+        app.router.add_get("/", self.handle_index, allow_head=False)
+        app.router.add_get("/ws/{token}", self.handle_websocket, allow_head=False)
+        app.router.add_get("/static/{name:.*}", self._handle_static, allow_head=False)
+        app.router.add_get("/download/{key}", self.handle_download, allow_head=False)
+        app.on_response_prepare.append(_add_headers)
+        app.on_shutdown.append(self.on_shutdown)
+        return app
+
+    # --- who may ask --------------------------------------------------------------------------
+
+    @web.middleware
+    async def _refuse_strangers(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return web.Response(status=403, text=f"{refusal}\n")
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            allowed = {"Allow": "GET"} if error.status == 405 else {}
+            return web.Response(status=error.status, text=f"{error.reason}\n", headers=allowed)
+        except Exception as error:
+            print(f"metlmon: {describe_error('a request failed', error)}", file=sys.stderr)
+            return web.Response(status=500, text="metlmon serve failed here\n")
+
+    def _refusal(self, request: web.Request) -> str | None:
+        """Why a request is refused; None if it is not."""
+        hosts = [each.strip().lower() for each in request.headers.getall("Host", [])]
+        if len(hosts) != 1 or hosts[0] not in self.hosts:
+            return f"the Host header names another machine or port: open 127.0.0.1:{self.port}"
+        origins = request.headers.getall("Origin", [])
+        is_websocket = "Upgrade" in request.headers
+        if (origins or is_websocket) and origins != [f"http://{hosts[0]}"]:
+            return "this was asked for by another page: open the URL that metlmon serve printed"
+        tokens = request.query.getall("token", [])
+        if is_websocket:
+            tokens = [request.match_info.get("token", "")]
+        if len(tokens) != 1 or not self._is_token(tokens[0]):
+            return "the token is missing or wrong: open the URL that metlmon serve printed"
+        return None
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
+
+    # --- what is answered ---------------------------------------------------------------------
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """The page of a dashboard."""
+        host, nonce = request.headers["Host"].strip().lower(), secrets.token_urlsafe(16)
+        page = self._page.render(
+            title=self.title,
+            token=self.token,
+            nonce=nonce,
+            websocket_url=f"ws://{host}/ws/{self.token}",
+        )
+        policy = PAGE_POLICY.format(nonce=nonce, host=host)
+        return web.Response(
+            text=page, content_type="text/html", headers={"Content-Security-Policy": policy}
+        )
+
+    async def _handle_static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self._statics:
+            raise web.HTTPNotFound
+        body, headers = self._statics[name], {"Content-Encoding": "gzip"}
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            body, headers = gzip.decompress(body), {}
+        return web.Response(body=body, content_type=STATICS[name], charset="utf-8", headers=headers)
+
+    async def handle_download(self, request: web.Request) -> web.StreamResponse:
+        """A file that a dashboard sends, once; never shown as a page of this server."""
+        key = request.match_info["key"]
+        try:
+            download = await self.download_manager.get_download_metadata(key)
+        except KeyError:
+            raise web.HTTPNotFound from None
+        name = quote(download.file_name, safe="")
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "application/octet-stream",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+            }
+        )
+        await response.prepare(request)
+        async for chunk in self.download_manager.download(key):
+            await response.write(chunk)
+        await response.write_eof()
+        return response
+
+    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+        """The connection of a tab: its program runs as long as this."""
+        websocket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, timeout=CLOSE_SECONDS)
+        await websocket.prepare(request)
+        if len(self._processes) >= MOST_TABS:
+            await websocket.send_bytes(message_screen(TOO_MANY))
+            await websocket.close()
+            return websocket
+        process = AppProcess(
+            self._arguments,
+            lambda key: f"/download/{quote(key, safe='')}?token={self.token}",
+            write_bytes=websocket.send_bytes,
+            write_str=websocket.send_str,
+            close=websocket.close,
+            download_manager=self.download_manager,
+        )
+        self._processes.add(process)
+        self._websockets.add(websocket)
+        try:
+            await process.start(*_terminal(request.query.get("width"), request.query.get("height")))
+            await self._receive(websocket, process)
+        finally:
+            self._websockets.discard(websocket)
+            await process.stop()
+            self._processes.discard(process)
+        return websocket
+
+    async def _receive(self, websocket: web.WebSocketResponse, process: AppProcess) -> None:
+        """Pass on what the tab sends, until it is closed."""
+        async for message in websocket:
+            if message.type is WSMsgType.TEXT and not await _pass_on(message, websocket, process):
+                return
+
+    async def on_shutdown(self, app: web.Application) -> None:
+        """Close all tabs' connections: their handlers end their programs."""
+        closing = [websocket.close(code=WSCloseCode.GOING_AWAY) for websocket in self._websockets]
+        await asyncio.gather(*closing, return_exceptions=True)
+
+
+async def _pass_on(
+    message: WSMessage, websocket: web.WebSocketResponse, process: AppProcess
+) -> bool:
+    """Pass on one message of textual.js; False where it is none, or was not taken."""
+    try:
+        kind, *rest = message.json()
+        if kind == "stdin":
+            return await process.send_bytes(str(rest[0]).encode("utf-8", "replace"))
+        if kind == "resize":
+            size = _terminal(rest[0]["width"], rest[0]["height"])
+            return await process.send_meta({"type": "resize", **size._asdict()})
+        if kind == "ping":
+            await websocket.send_json(["pong", str(rest[0])[:100]])
+        elif kind in ("focus", "blur"):
+            return await process.send_meta({"type": kind})
+    except (ValueError, TypeError, LookupError):
+        return False
+    return True
+
+
+def _terminal(width: object, height: object) -> Terminal:
+    """The size as numbers; that of a usual terminal where they are none."""
+    try:
+        return Terminal(int(str(width)), int(str(height)))
+    except ValueError:
+        return Terminal(80, 24)
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Content-Security-Policy", DEFAULT_POLICY)
+
+
+def _bind(port: int) -> list[socket.socket]:
+    """Sockets on each loopback address, with one port. Raises InputError where it is taken."""
+    sockets: list[socket.socket] = []
+    for family, address in ADDRESSES:
+        try:
+            bound = socket.create_server((address, port), family=family)
+        except (OSError, OverflowError) as error:
+            if sockets:
+                # Many machines have no IPv6.
+                continue
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"--port {port}: {reason}; choose another port") from None
+        sockets.append(bound)
+        port = bound.getsockname()[1]
+    return sockets

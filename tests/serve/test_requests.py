@@ -1,0 +1,203 @@
+"""Who may ask ``metlmon serve``: the token, Host and Origin, on every route."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from metlmon.errors import InputError
+from tests.support.served_dashboard import needed_module, open_tab, running_server
+
+SERVER = needed_module("metlmon.serve.server")
+STATICS, MOST_TABS, DashboardServer = SERVER.STATICS, SERVER.MOST_TABS, SERVER.DashboardServer
+
+ROUTES = ("/", "/ws/x", "/download/x", "/static/", "/nothing", *(f"/static/{s}" for s in STATICS))
+
+
+@pytest.fixture(name="server")
+async def _server() -> AsyncIterator[DashboardServer]:
+    async with running_server(["/bin/cat"], "</title><script>alert(1)</script>") as server:
+        yield server
+
+
+class Answer:
+    """The answer to a request with exactly these header lines."""
+
+    def __init__(self, data: bytes) -> None:
+        head, _, body = data.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        self.status = int(first.split()[1])
+        self.headers = {
+            name.lower(): text for name, text in (each.split(": ", 1) for each in lines)
+        }
+        self.text = body.decode("utf-8", "replace")
+
+
+async def ask(
+    server: DashboardServer, path: str, *lines: str, method: str = "GET", host: str | None = ""
+) -> Answer:
+    """Send a request; ``host``: of its Host header, None for none."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    host = f"127.0.0.1:{server.port}" if host == "" else host
+    all_lines = [f"{method} {path} HTTP/1.1", *([f"Host: {host}"] if host else []), *lines]
+    writer.write("\r\n".join([*all_lines, "Connection: close", "", ""]).encode())
+    data = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    return Answer(data)
+
+
+def upgrade(origin: str | None) -> list[str]:
+    """Header lines that ask for a websocket."""
+    lines = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    lines += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+    return [*lines, *([f"Origin: {origin}"] if origin is not None else [])]
+
+
+async def test_the_page_may_load_nothing_from_elsewhere(server: DashboardServer) -> None:
+    page = await ask(server, f"/?token={server.token}")
+    assert page.status == 200
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; ")
+    sources = set(re.findall(r"(?:ws|https?)://[^;\s]+|\*", policy))
+    assert sources == {f"ws://127.0.0.1:{server.port}"}
+    assert "unsafe-eval" not in policy
+    assert not re.findall(r"(?:https?:)?//(?!127\.0\.0\.1)\w", page.text)
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["cache-control"] == "no-store"
+    assert "frame-ancestors 'none'" in policy
+
+
+async def test_a_name_cannot_become_a_script(server: DashboardServer) -> None:
+    page = await ask(server, f"/?token={server.token}")
+    assert "<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;</title>" in page.text
+    scripts = re.findall(r"<script[^>]*>", page.text)
+    assert all(
+        "nonce=" in each or f'src="/static/js/textual.js?token={server.token}"' in each
+        for each in scripts
+    )
+    other = await ask(server, f"/?token={server.token}")
+    nonce = re.findall(r'nonce="([^"]+)"', page.text)[0]
+    assert nonce not in other.text
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_without_the_token_nothing_is_answered(server: DashboardServer, path: str) -> None:
+    right = server.token
+    for token in (
+        "",
+        "?token=",
+        "?token=%C3%A9%ff",
+        f"?token={right[:-1]}",
+        f"?token={right}&token=x",
+    ):
+        for lines in ([], [f"Cookie: token={right}"], [f"Authorization: token {right}"]):
+            answer = await ask(server, path + token, *lines)
+            assert (answer.status, answer.text) == (
+                403,
+                "the token is missing or wrong: open the URL that metlmon serve printed\n",
+            )
+            assert server.token not in answer.text
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+async def test_a_websocket_needs_the_token(server: DashboardServer) -> None:
+    own = f"http://127.0.0.1:{server.port}"
+    for path in ("/ws/", "/ws/x", f"/ws/{server.token}x", f"/?token={server.token}"):
+        assert (await ask(server, path, *upgrade(own))).status in (403, 404)
+    # What is in the query is no token of a websocket, and the other way round.
+    assert (await ask(server, f"/ws/x?token={server.token}", *upgrade(own))).status == 403
+    assert (await ask(server, f"/ws/{server.token}")).status == 403
+
+
+@pytest.mark.parametrize("path", ["/?token={}", "/static/js/textual.js?token={}", "/ws/{}"])
+async def test_another_host_is_refused(server: DashboardServer, path: str) -> None:
+    port, path = server.port, path.format(server.token)
+    other = f"127.0.0.1:{port + 1}", f"evil.example:{port}", "evil.example", "127.0.0.1", "", None
+    for host in other:
+        lines = upgrade(f"http://{host}") if path.startswith("/ws") else []
+        answer = await ask(server, path, *lines, host=host or None)
+        assert answer.status in (400, 403)
+    two = await ask(server, path, f"Host: evil.example:{port}")
+    assert two.status in (400, 403)
+
+
+async def test_every_name_of_this_machine_is_answered(server: DashboardServer) -> None:
+    port = server.port
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
+        page = await ask(server, f"/?token={server.token}", host=host)
+        assert page.status == 200
+        assert f'data-session-websocket-url="ws://{host.lower()}/ws/' in page.text
+        assert f"connect-src 'self' ws://{host.lower()};" in page.headers["content-security-policy"]
+
+
+async def test_another_origin_is_refused(server: DashboardServer) -> None:
+    port = server.port
+    others = (
+        *("null", "http://evil.example", f"http://evil.example:{port}", "file://"),
+        *(f"http://127.0.0.1:{port + 1}", "http://127.0.0.1", f"https://127.0.0.1:{port}"),
+        f"http://localhost:{port}",
+    )
+    for origin in others:
+        for path in ("/", "/static/js/textual.js"):
+            page = await ask(server, f"{path}?token={server.token}", f"Origin: {origin}")
+            assert (page.status, page.text) == (
+                403,
+                "this was asked for by another page: open the URL that metlmon serve printed\n",
+            )
+        assert (await ask(server, f"/ws/{server.token}", *upgrade(origin))).status == 403
+    # Browsers always send one for a websocket.
+    assert (await ask(server, f"/ws/{server.token}", *upgrade(None))).status == 403
+    own = f"Origin: http://127.0.0.1:{port}"
+    assert (await ask(server, f"/?token={server.token}", own)).status == 200
+
+
+async def test_only_what_the_page_needs_is_served(server: DashboardServer) -> None:
+    for name, kind in STATICS.items():
+        answer = await ask(server, f"/static/{name}?token={server.token}")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+        assert len(answer.text) > 1000
+    for name in (
+        *("", ".", "js/", "../server.py", "js/../../server.py", "%2e%2e/server.py"),
+        *("..%2fserver.py", "js/..%2f..%2fserver.py", "%2fetc/passwd", "js/textual.js%00"),
+        *("images/background.png", "fonts/RobotoMono-VariableFont_wght.ttf"),
+    ):
+        answer = await ask(server, f"/static/{name}?token={server.token}")
+        assert answer.status in (400, 404), name
+        assert "import" not in answer.text
+
+
+async def test_other_methods_are_refused(server: DashboardServer) -> None:
+    for method in ("POST", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        assert (await ask(server, f"/?token={server.token}", method=method)).status == 405
+    assert (await ask(server, f"/download/x?token={server.token}")).status == 404
+
+
+async def test_more_tabs_than_can_be_served_are_refused(server: DashboardServer) -> None:
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/ws/{server.token}"
+        own = f"http://127.0.0.1:{server.port}"
+        tabs = [await session.ws_connect(url, origin=own) for _ in range(MOST_TABS)]
+        async with open_tab(server.url) as one_more:
+            await one_more.wait_closed()
+            assert f"{MOST_TABS} dashboards are open in tabs already: close one" in one_more.text
+        await tabs[0].close()
+        # Its program ends soon after.
+        while len(server._processes) == MOST_TABS:
+            await asyncio.sleep(0.01)
+        async with open_tab(server.url) as next_tab:
+            with pytest.raises(TimeoutError):
+                await next_tab.take(0.2)
+        for tab in tabs:
+            await tab.close()
+
+
+async def test_a_port_that_is_taken_is_named(server: DashboardServer) -> None:
+    for port, reason in ((server.port, "Address already in use"), (70000, "port must be 0-65535")):
+        with pytest.raises(InputError, match=rf"--port {port}: .*{reason}.*; choose another port"):
+            DashboardServer([], "", port)
