@@ -264,6 +264,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             option("--experiment", "mlflow: the experiment (default: metlmon)", metavar="NAME"),
             flag("--dry-run", "mlflow: print what would be written, and exit"),
+            flag("--follow", "mlflow: keep it up to date until the ensemble is over, or until ^C"),
             *MOMENT,
         ),
         description="Write the frames runs, epochs, jobs, executions, transfers and events, one "

@@ -77,6 +77,7 @@ EXPORT_OPTIONS: Final = {
     "--tracking-uri": ("mlflow",),
     "--experiment": ("mlflow",),
     "--dry-run": ("mlflow",),
+    "--follow": ("mlflow",),
     "--listen": ("openmetrics",),
     "--dashboard": ("openmetrics",),
     "--metric": ("optuna",),

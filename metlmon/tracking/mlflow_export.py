@@ -87,14 +87,16 @@ Json = Mapping[str, Any]
 class ExportResult(Struct):
     """What an export wrote, or would write in a dry run.
 
-    ``created`` and ``updated``: keys of runs; ``texts``: number of params and tags. ``problems``:
-    sentences about what was refused; ``warnings``: about what was left out. ``url``: the page of
-    the parent run; None if there is none yet.
+    ``created`` and ``updated``: keys of runs; ``statuses``: the new ones, by the names of runs;
+    ``texts``: number of params and tags. ``problems``: sentences about what was refused;
+    ``warnings``: about what was left out. ``url``: the page of the parent run; None if there is
+    none yet.
     """
 
     experiment: str
     created: set[str] = field(default_factory=set)
     updated: set[str] = field(default_factory=set)
+    statuses: dict[str, str] = field(default_factory=dict)
     points: int = 0
     texts: int = 0
     uploads: int = 0
@@ -294,6 +296,8 @@ class MlflowExporter:
             self._result.texts += len(batch.get("params", ())) + len(batch.get("tags", ()))
         if status:
             self._post(UPDATE_RUN, known, status)
+            if run.status != known.info.status:
+                self._result.statuses[run.name] = run.status
         return known
 
     def _post(self, endpoint: Endpoint, run: Run, body: Json) -> None:

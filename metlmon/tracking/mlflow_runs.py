@@ -5,8 +5,9 @@ metrics is the epoch as in the node's name, as in the frame ``epochs``; their ti
 end by the logs. The step of the parent's metrics is the number of executions that have ended.
 A run starts with its first submission, which is the beginning of its wait.
 
-A point appears when its epoch has ended, since trackers do not delete points. Where the logs do
-not have the time of an end, it is that of the next epoch's submission, else the run's end.
+A point appears when its epoch has ended, since trackers do not delete points: an epoch with a job
+in the queue has not. Where the logs do not have the time of an end, it is that of the next epoch's
+submission, else the run's end.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import ALIVE, DONE, DagState, State
+from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry, Ledger
+from metlmon.snapshot.ledger import HourUnit, JobEntry, Ledger
 from metlmon.snapshot.types import Status
 from metlmon.stats.frames import Frames, Value
 from metlmon.stats.sweep import constant_values
@@ -52,15 +53,24 @@ NO_PARAMS: Final = frozenset(
 )
 """Variables, in lower case, that name the run, its place or its length, which may grow."""
 
-EPOCH_METRICS: Final = ("gpu_hours_good", "gpu_hours_bad", "attempts", "gpus", "seconds")
+GPU_HOURS: Final = ("gpu_hours_good", "gpu_hours_bad")
+EPOCH_METRICS: Final = (*GPU_HOURS, "attempts", "gpus", "seconds")
 """Columns of the frame ``epochs`` that are metrics."""
+
+MEMORY_METRIC: Final = "system/memory_mb"
 
 EXECUTION_SUMS: Final = ("wait_seconds", "transfer_seconds", "bytes_sent", "bytes_received")
 """Columns of the frame ``executions`` whose sums over an epoch are metrics."""
 
+OWN_METRICS: Final = (
+    *(f"metlmon/{name}" for name in (*EPOCH_METRICS, *EXECUTION_SUMS)),
+    MEMORY_METRIC,
+)
+"""Names of metrics that a training cannot give to its own."""
+
 RUN_TAGS: Final = (
     *("state", "uuid", "run_name", "label", "dag", "epochs_done", "epochs_total"),
-    *("gpu_hours_good", "gpu_hours_bad", "hold_code", "hold_reason"),
+    *(*GPU_HOURS, "hold_code", "hold_reason"),
 )
 """Columns of the frame ``runs`` that are tags."""
 
@@ -79,6 +89,9 @@ ENDED_STATUSES: Final = {
     DagState.REMOVED: "KILLED",
 }
 """Status of a run that is not complete when its DAG has ended."""
+
+UNDER_WAY: Final = ("RUNNING", "SCHEDULED")
+"""Statuses of runs that may go on."""
 
 Row = Mapping[str, Any]
 
@@ -159,7 +172,13 @@ class _Ensemble:
         self._executions = self._rows("executions")
         self._started = {row["run"] for row in self._executions}
         self._by_node = group_by(self._executions, _node)
-        self._jobs_by_node = group_by(self._rows("jobs"), _node)
+        jobs = self._rows("jobs")
+        self._jobs_by_node = group_by(jobs, _node)
+        # Evaluations may be queued behind the last epoch: the training has ended by then.
+        self._queued_runs = {
+            row["run"] for row in jobs if row["training"] and State(row["state"]) in ACTIVE
+        }
+        self._has_gpu_hours = basis.status.gpu_hours.measure is HourUnit.GPU
         self._jobs_by_run = group_by(
             (job for job in self._ledger.jobs if job.run is not None), lambda job: job.run or ""
         )
@@ -193,9 +212,9 @@ class _Ensemble:
     def _child(self, row: Row, status: str) -> TrackedRun:
         run = row["run"]
         ended = self._run_end(row) if status in STATUSES.values() else None
-        epochs = self._ended_epochs(run, ended)
+        epochs = self._ended_epochs(row, ended)
         points = [*self._epoch_points(epochs), *self._training_points(run, epochs, ended)]
-        tags = {f"metlmon.{name}": row[name] for name in RUN_TAGS}
+        tags = {f"metlmon.{name}": row[name] for name in self._known(RUN_TAGS)}
         tags["metlmon.steps_by_site"] = _steps_by("site", epochs)
         tags["metlmon.steps_by_gpu"] = _steps_by("gpu", epochs)
         key = f"{self._key}/{row['uuid'] or run}"
@@ -212,13 +231,23 @@ class _Ensemble:
         )
 
     def _status(self, row: Row) -> str:
-        state = State(row["state"])
-        if state in STATUSES:
-            return STATUSES[state]
-        dag = self._dag_states.get(row["dag"])
-        if dag in ENDED_STATUSES:
-            return ENDED_STATUSES[dag]
+        state, dag = State(row["state"]), self._dag_states.get(row["dag"])
+        # Between two epochs the state is that of the one before.
+        complete = row["epochs_done"] + row["epochs_skipped"] >= row["epochs_total"]
+        if not (row["run"] in self._queued_runs and self._may_go_on(row)):
+            if state in STATUSES and (complete or state not in DONE):
+                return STATUSES[state]
+            if dag in ENDED_STATUSES:
+                return ENDED_STATUSES[dag]
         return "RUNNING" if row["run"] in self._started else "SCHEDULED"
+
+    def _may_go_on(self, row: Row) -> bool:
+        """Whether a job that the logs have in the queue is there, for a run or an epoch."""
+        return self._basis.status.live or self._dag_states.get(row["dag"]) not in ENDED
+
+    def _known(self, names: Iterable[str]) -> list[str]:
+        """Columns that can be filled: GPU-hours of an ensemble without GPUs cannot."""
+        return [name for name in names if self._has_gpu_hours or name not in GPU_HOURS]
 
     def _run_end(self, row: Row) -> datetime:
         """When a run ended: its last job left the queue, or its DAG was removed."""
@@ -236,6 +265,7 @@ class _Ensemble:
         state = _ensemble_status(status, statuses)
         ends = [child.end for child in children if child.end is not None]
         ends += [self._milliseconds(end) for end in self._dag_ends.values() if end is not None]
+        unit = status.gpu_hours.measure.lower()
         first = self._ledger.first_time
         assert first is not None
         newest = max((log.last for log in status.logs if log.last is not None), default=first)
@@ -248,8 +278,8 @@ class _Ensemble:
             "metlmon.runs": len(status.runs),
             "metlmon.epochs_done": sum(status.epoch_states.get(state, 0) for state in DONE),
             "metlmon.epochs_total": sum(status.epoch_states.values()),
-            "metlmon.gpu_hours_good": status.gpu_hours.good,
-            "metlmon.gpu_hours_bad": status.gpu_hours.bad,
+            f"metlmon.{unit}_hours_good": status.gpu_hours.good,
+            f"metlmon.{unit}_hours_bad": status.gpu_hours.bad,
             "metlmon.newest_event": self._frames.local_time_text(newest),
         }
         return TrackedRun(
@@ -265,18 +295,18 @@ class _Ensemble:
 
     # --- points -----------------------------------------------------------------------------
 
-    def _ended_epochs(self, run: str, run_end: datetime | None) -> list[Row]:
+    def _ended_epochs(self, run: Row, run_end: datetime | None) -> list[Row]:
         """The epochs of a run that have ended, with ``step`` and ``time`` added."""
-        epochs = self._epochs.get(run, [])
+        epochs = self._epochs.get(run["run"], [])
         ended: list[Row] = []
         for i, row in enumerate(epochs):
-            later = (row["first_submitted"] for row in epochs[i + 1 :])
-            done = State(row["state"]) in DONE
-            end = row["completed"]
-            if end is None and done:
-                end = next((time for time in later if time is not None), run_end)
-            elif end is None and row["attempts"]:
-                end = run_end
+            jobs = self._jobs_by_node.get(_node(row), ())
+            if self._may_go_on(run) and any(State(job["state"]) in ACTIVE for job in jobs):
+                continue
+            end = run_end if row["attempts"] else None
+            if State(row["state"]) in DONE:
+                later = (epoch["first_submitted"] for epoch in epochs[i + 1 :])
+                end = row["completed"] or next(filter(None, later), run_end)
             if end is not None:
                 step = i if row["epoch"] is None else row["epoch"]
                 ended.append({**row, "step": step, "time": self._milliseconds(end)})
@@ -284,14 +314,19 @@ class _Ensemble:
 
     def _epoch_points(self, epochs: Iterable[Row]) -> Iterator[MetricPoint]:
         for row in epochs:
-            values: dict[str, Value] = {f"metlmon/{name}": row[name] for name in EPOCH_METRICS}
+            if not row["attempts"]:
+                # Skipped, or of a part whose logs are not here: its cost is not known.
+                continue
+            values: dict[str, Value] = {
+                f"metlmon/{name}": row[name] for name in self._known(EPOCH_METRICS)
+            }
             executions = self._by_node.get(_node(row), ())
             for name in EXECUTION_SUMS:
                 known = [each[name] for each in executions if each[name] is not None]
                 values[f"metlmon/{name}"] = sum(known) if known else None
             jobs = self._jobs_by_node.get(_node(row), ())
             memory = [job["memory_mb"] for job in jobs if job["memory_mb"] is not None]
-            values["system/memory_mb"] = max(memory, default=None)
+            values[MEMORY_METRIC] = max(memory, default=None)
             for key, value in values.items():
                 if isinstance(value, int | float):
                     yield MetricPoint(row["step"], key, float(value), row["time"])
@@ -304,7 +339,7 @@ class _Ensemble:
         if output is None:
             return
         times = {row["step"]: row["time"] for row in epochs}
-        names = _clean_names(output.metrics)
+        names = _clean_names(output.metrics, OWN_METRICS)
         for metric, points in output.metrics.items():
             for point in points:
                 time = times.get(point.epoch)
@@ -315,6 +350,8 @@ class _Ensemble:
 
     def _usage_points(self) -> Iterator[MetricPoint]:
         """GPU-hours so far, after each execution that has ended."""
+        if not self._has_gpu_hours:
+            return
         ended = [row for row in self._executions if row["end"] is not None]
         ended.sort(key=lambda row: (row["end"], row["cluster"], row["proc"], row["start"]))
         totals = {"good": 0.0, "bad": 0.0}
@@ -345,8 +382,9 @@ def _ordered(points: Iterable[MetricPoint]) -> tuple[MetricPoint, ...]:
 
 def _ensemble_status(status: Status, statuses: Sequence[str]) -> str:
     """Under way while a DAG or a run is; else the worst that a run came to."""
-    under_way = "RUNNING" in statuses or "SCHEDULED" in statuses
-    if under_way or any(row.state in ALIVE for row in status.dags):
+    if any(word in UNDER_WAY for word in statuses) or any(
+        row.state in ALIVE for row in status.dags
+    ):
         return "SCHEDULED" if set(statuses) == {"SCHEDULED"} else "RUNNING"
     return next((worst for worst in ("FAILED", "KILLED") if worst in statuses), "FINISHED")
 
@@ -370,7 +408,8 @@ def _params(basis: StatsInput) -> dict[str, dict[str, str]]:
         constant = {
             spelling[name]: plain(hide_value(name, value), MAX_PARAM)
             for name, value in values.items()
-            if name not in varying and name not in NO_PARAMS
+            # A macro, such as $(RETRY), is no value.
+            if value and name not in varying and name not in NO_PARAMS and "$(" not in value
         }
         names = _clean_names(constant)
         params[run] = {names[name]: value for name, value in constant.items()}
@@ -393,21 +432,21 @@ def _text(value: object) -> str:
 _FORBIDDEN: Final = re.compile(r"[^/\w.\- ]")
 
 
-def _clean_names(names: Iterable[str]) -> dict[str, str]:
+def _clean_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     """Names that MLflow takes, by the names as written; different ones stay different.
 
     MLflow: letters, digits and ``/ _ . - :`` and blanks, which must be a normal relative path;
-    servers on Windows take no colon.
+    servers on Windows take no colon. ``taken``: what no name may become.
     """
+    used = set(taken)
     cleaned: dict[str, str] = {}
     for name in names:
-        clean = _FORBIDDEN.sub("_", name)[:MAX_KEY]
-        path = posixpath.normpath(clean)
-        clean = clean if path == clean else path
+        clean = posixpath.normpath(_FORBIDDEN.sub("_", name)[:MAX_KEY])
         clean = re.sub(r"^[./]+", "_", clean) or "_"
-        if clean in cleaned.values():
+        if clean in used:
             digest = hashlib.sha256(name.encode()).hexdigest()[:8]
             clean = f"{clean[: MAX_KEY - 9]}_{digest}"
+        used.add(clean)
         cleaned[name] = clean
     return cleaned
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
-from metlmon.cli.commands.report import report_of
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.mlflow_follower import MlflowFollower, report_bytes, warnings
 from metlmon.cli.output import print_warnings
 from metlmon.cli.reading import PROGRESS_AFTER_SECONDS, input_with_trainings, open_reader
+from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.report.to_html import render_html
 from metlmon.text.formatting import count, plain
 from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
@@ -24,6 +28,9 @@ from metlmon.tracking.mlflow_settings import experiment_name, tracking_server
 
 def export_mlflow(options: argparse.Namespace) -> int:
     """``metlmon export --to mlflow``. Exit status 6: the server refused something, or failed."""
+    if options.follow and (options.dry_run or options.as_of is not None):
+        other = "--dry-run" if options.dry_run else "--as-of"
+        raise InputError(f"--follow writes what happens from now on: leave out {other}")
     reader = open_reader(options)
     settings = reader.ensemble.settings.tracking
     try:
@@ -32,12 +39,17 @@ def export_mlflow(options: argparse.Namespace) -> int:
             server,
             experiment_name(options.experiment, os.environ, settings),
             dry_run=options.dry_run,
-            progress=_progress_line(sys.stderr),
+            progress=(lambda done, total: None) if options.follow else _progress_line(sys.stderr),
         )
+        if options.follow:
+            return _follow(reader, server, exporter)
         return _export(reader, server, exporter, options)
     except TrackingError as error:
         print(f"metlmon: {error}", file=sys.stderr)
         return Exit.REFUSED
+
+
+# --- once -----------------------------------------------------------------------------------
 
 
 def _export(
@@ -52,7 +64,7 @@ def _export(
     if ensemble is None:
         print("nothing to export: no job has been submitted yet")
         return Exit.OK
-    result = exporter.export(ensemble, render_html(report_of(reader)).encode())
+    result = exporter.export(ensemble, report_bytes(reader))
     _print_result(ensemble, result, server, dry_run=options.dry_run)
     return Exit.REFUSED if result.problems else Exit.OK
 
@@ -75,15 +87,7 @@ def _print_result(
     print(f"{count(server.calls, 'call')}, {server.writes} of them writing")
     if result.url is not None:
         print(result.url)
-    warnings = list(result.warnings)
-    if not ensemble.zone_known:
-        warnings.append(
-            "the logs do not have the access point's time zone: this machine's is used; --tz "
-            "names another one"
-        )
-    if server.sends_secrets_in_clear:
-        warnings.append(f"{server.uri}: the credentials cross the network without encryption")
-    for text in (*warnings, *result.problems):
+    for text in warnings(ensemble, result, server):
         print(f"metlmon: {text}", file=sys.stderr)
 
 
@@ -104,3 +108,43 @@ def _progress_line(stream: TextIO) -> Callable[[int, int], None]:
         stream.flush()
 
     return show
+
+
+# --- following ------------------------------------------------------------------------------
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends ``--follow`` as ^C does."""
+
+
+def _follow(reader: DagdirReader, server: TrackingClient, exporter: MlflowExporter) -> int:
+    """Export until the ensemble is over, or until ^C or SIGTERM. Returns the exit status."""
+    print_warnings(reader.snapshot_builder().notices())
+    follower = MlflowFollower(reader, server, exporter)
+    followed = f"{plain(reader.path_given)}: following, to {server.uri}"
+    print(f"metlmon: {followed} (^C ends it)", file=sys.stderr, flush=True)
+    with _sigterm_as_exception():
+        try:
+            return follower.run()
+        except KeyboardInterrupt as interrupt:
+            follower.flush()
+            if isinstance(interrupt, Terminated):
+                return 128 + signal.SIGTERM
+            raise
+
+
+@contextmanager
+def _sigterm_as_exception() -> Iterator[None]:
+    """SIGTERM raises :class:`Terminated`; only the main thread can have it so."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,171 @@
+"""``export --to mlflow --follow``: a live ensemble, kept up to date on an MLflow server."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from metlmon.cli.commands.report import report_of
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.reading import input_with_trainings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.report.to_html import render_html
+from metlmon.text.formatting import plain
+from metlmon.tracking.mlflow_client import TrackingClient
+from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
+from metlmon.tracking.mlflow_runs import UNDER_WAY, TrackedEnsemble, tracked_ensemble
+from metlmon.tracking.mlflow_writer import FIRST_PAUSE_SECONDS, EnsembleState, MlflowWriter
+
+POLL_SECONDS: Final = 1.0
+"""How often it looks at the files: as often as the dashboard does."""
+
+UPDATE_SECONDS: Final = 10.0
+"""Minimum interval of what it writes: the pages of MLflow are loaded again every 30 s."""
+
+UPDATE_SHARE: Final = 20.0
+"""The same as a multiple of its cost: it takes at most a twentieth of a core."""
+
+RECHECK_SECONDS: Final = 60.0
+"""Interval of looking at the files of trainings while the logs do not change."""
+
+REPORT_SECONDS: Final = 600.0
+"""Minimum interval of uploading the report, which is some hundred kilobytes."""
+
+FLUSH_SECONDS: Final = 10.0
+"""How long the last state may take to be written after ^C."""
+
+
+MAX_STATUSES: Final = 6
+"""New statuses of runs in one line of output."""
+
+
+class MlflowFollower:
+    """Follows a dagdir, and keeps its runs up to date on a server.
+
+    ``reader``: one that has read everything. The thread that calls :meth:`run` reads the files; the
+    writer waits for the server in a thread of its own. What is written goes to standard output, a
+    line for each time; outages to standard error.
+    """
+
+    def __init__(
+        self,
+        reader: DagdirReader,
+        server: TrackingClient,
+        exporter: MlflowExporter,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        update_seconds: float = UPDATE_SECONDS,
+        first_pause: float = FIRST_PAUSE_SECONDS,
+    ) -> None:
+        self._reader = reader
+        self._server = server
+        self._poll_seconds = poll_seconds
+        self._update_seconds = update_seconds
+        self._writer = MlflowWriter(exporter, self._show, _warn, first_pause)
+        self._ensemble: TrackedEnsemble | None = None
+        self._seen: object = None
+        self._updated_at = self._reported_at = -math.inf
+        self._cost = 0.0
+        self._is_resting = False
+        self._shown_url: str | None = None
+        self._warned: set[str] = set()
+        self._refused = False
+
+    def run(self) -> int:
+        """Follow until the ensemble is over and everything written. Returns the exit status.
+
+        Raises TrackingError if the first export is refused.
+        """
+        self._writer.start()
+        while True:
+            self._update()
+            if self._writer.failure is not None:
+                raise self._writer.failure
+            if self._is_over and self._writer.is_done:
+                return Exit.REFUSED if self._refused else Exit.OK
+            self._is_resting = True
+            time.sleep(self._poll_seconds)
+            self._is_resting = False
+            self._reader.check()
+            self._reader.read_all()
+
+    def flush(self) -> None:
+        """Write the newest state, after ^C ended :meth:`run`; not longer than FLUSH_SECONDS."""
+        # Interrupted while it read, the model may be incomplete: the state before is written.
+        if self._is_resting:
+            self._put(with_report=True)
+        if not self._writer.flush(FLUSH_SECONDS):
+            _warn("ended before everything was written: export again, which completes it")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ensemble is not None and self._ensemble.parent.status not in UNDER_WAY
+
+    def _update(self) -> None:
+        """Give the newest state to the writer, if it is time and there may be something new."""
+        status = self._reader.snapshot_builder().status()
+        seen = status.logs, status.dags, status.node_states
+        interval = max(self._update_seconds, UPDATE_SHARE * self._cost)
+        if seen == self._seen:
+            interval = max(interval, RECHECK_SECONDS)
+        now = time.monotonic()
+        if now >= self._updated_at + interval:
+            self._seen, self._updated_at = seen, now
+            started = time.thread_time()
+            self._put(with_report=now >= self._reported_at + REPORT_SECONDS)
+            self._cost = time.thread_time() - started
+
+    def _put(self, *, with_report: bool) -> None:
+        builder = self._reader.snapshot_builder()
+        self._ensemble = tracked_ensemble(builder, input_with_trainings(self._reader))
+        if self._ensemble is None:
+            return
+        report = None
+        if with_report or self._is_over:
+            report, self._reported_at = report_bytes(self._reader), time.monotonic()
+        self._writer.put(EnsembleState(self._ensemble, report))
+
+    def _show(self, ensemble: TrackedEnsemble, result: ExportResult) -> None:
+        """Print what was written; not of tags alone, which change with every event."""
+        if result.url is not None and self._shown_url != result.url:
+            self._shown_url = result.url
+            print(result.url)
+        statuses = [f"{plain(name, 80)} {status}" for name, status in result.statuses.items()]
+        if result.created or result.points or result.uploads or statuses:
+            more = len(statuses) - MAX_STATUSES
+            shown = statuses[:MAX_STATUSES] + ([f"and {more} more"] if more > 0 else [])
+            changes = "; ".join([result.summary, *shown])
+            print(f"{datetime.now():%H:%M:%S} {changes}", flush=True)
+        self._refused = bool(result.problems)
+        for text in warnings(ensemble, result, self._server):
+            if text not in self._warned:
+                self._warned.add(text)
+                _warn(text)
+
+
+def report_bytes(reader: DagdirReader) -> bytes:
+    """The report as HTML."""
+    return render_html(report_of(reader)).encode()
+
+
+def warnings(
+    ensemble: TrackedEnsemble, result: ExportResult, server: TrackingClient
+) -> Iterator[str]:
+    """Sentences about what an export left out, what may be wrong, and what was refused."""
+    yield from result.warnings
+    if not ensemble.zone_known:
+        yield (
+            "the logs do not have the access point's time zone: this machine's is used; --tz "
+            "names another one"
+        )
+    if server.sends_secrets_in_clear:
+        yield f"{server.uri}: the credentials cross the network without encryption"
+    yield from result.problems
+
+
+def _warn(sentence: str) -> None:
+    print(f"metlmon: {sentence}", file=sys.stderr, flush=True)
