@@ -35,6 +35,11 @@ def tracking_server(
     if not address:
         raise InputError(NO_SERVER)
     base, user, password = _split(address)
+    if uri and (user or password):
+        raise InputError(
+            "--tracking-uri: leave the user name and the password out, which all users of this "
+            "machine could see; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
     own = configured is not None and _split(configured)[0] == base
     credentials = Credentials(
         token=environment.get("MLFLOW_TRACKING_TOKEN", "").strip(),

@@ -1,0 +1,213 @@
+"""Ensembles for trackers, and what a tracking server must have of one.
+
+The points are computed from the files that ``metlmon export`` and ``metlmon curves`` write, without
+a line of the exporter.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.support.commands import json_output, run_command
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.tracking_server import StoredRun, TrackingServer
+
+RUNS: Final = ("run0", "run1")
+EPOCHS: Final = 2
+
+COLUMNS: Final = ("gpu_hours_good", "gpu_hours_bad", "attempts", "gpus", "seconds")
+"""Columns of ``epochs.csv`` that are metrics."""
+
+SUMS: Final = ("wait_seconds", "transfer_seconds", "bytes_sent", "bytes_received")
+"""Columns of ``executions.csv`` whose sums over an epoch are metrics."""
+
+
+def node(run: str, epoch: int) -> str:
+    return f"{run}-train_epoch{epoch}"
+
+
+def uuid(run: str) -> str:
+    return f"{run[-1] * 8}-0000"
+
+
+def dag_text(runs: Iterable[str] = RUNS, epochs: Iterable[int] = range(EPOCHS)) -> str:
+    """A DAG of these epochs of these runs, in chains; ``lr`` is swept."""
+    text = "SUBMIT-DESCRIPTION train {\n    executable = train.sh\n    log = metl.log\n}\n"
+    numbers = list(epochs)
+    for run in runs:
+        for epoch in numbers:
+            lr = 10.0 ** -int(run[-1])
+            text += f"JOB {node(run, epoch)} train\n"
+            text += (
+                f'VARS {node(run, epoch)} run_uuid="{uuid(run)}" epoch="{epoch + 1}" lr="{lr}"\n'
+            )
+        for epoch in numbers[1:]:
+            text += f"PARENT {node(run, epoch - 1)} CHILD {node(run, epoch)}\n"
+    return text
+
+
+def metrics_csv(values: Iterable[tuple[int, float]]) -> str:
+    """What Lightning writes of the validation loss, by epoch."""
+    return "epoch,step,val_loss\n" + "".join(f"{e},{100 * e},{v}\n" for e, v in values)
+
+
+def small_ensemble(path: Path) -> Dagdir:
+    """Two runs of two epochs that are done: one was evicted and goes on, one diverges."""
+    path.mkdir(parents=True, exist_ok=True)
+    dagdir = Dagdir(path, dag_text())
+    dagdir.write("metlmon.toml", 'tz = "America/Chicago"\n')
+    log, out = Log(), Out().start()
+    cluster = 100
+    for epoch in range(EPOCHS):
+        for run in RUNS:
+            cluster += 1
+            log.submit(cluster, node(run, epoch))
+            if (run, epoch) == ("run0", 1):
+                log.execute(cluster, gpus=2, site="Delta-GPU").evict(cluster)
+            log.execute(cluster, gpus=2, site="Expanse-GPU").image(cluster, 40000 + cluster)
+            log.terminate(cluster, run=(1000 + cluster, 2000), total=(1000 + cluster, 2000))
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.dagman.out", out.exit(0, str(log.clock)).data)
+    for run, last in (("run0", 0.25), ("run1", math.nan)):
+        text = metrics_csv([(0, 0.5), (1, last)])
+        dagdir.write(f"training_logs/{uuid(run)}/version_0/metrics.csv", text)
+    return dagdir
+
+
+# --- what a server has ------------------------------------------------------------------------
+
+
+class RunState(NamedTuple):
+    """A run of a server, comparable to one of another experiment. Times in milliseconds."""
+
+    parent: str | None
+    status: str
+    start: int
+    end: int | None
+    params: dict[str, str]
+    tags: dict[str, str]
+    points: list[tuple[str, int, str, int]]
+    report: str
+
+
+def server_state(server: TrackingServer, experiment: str) -> dict[str, RunState]:
+    """All runs of an experiment by name, which no two of them share."""
+    runs = server.runs(experiment)
+    names = {run.id: run.name for run in runs}
+    assert len(set(names.values())) == len(runs), sorted(names.values())
+    return {run.name: _run_state(server, run, names) for run in runs}
+
+
+def _run_state(server: TrackingServer, run: StoredRun, names: dict[str, str]) -> RunState:
+    tags = {name: text for name, text in run.tags.items() if name != "mlflow.parentRunId"}
+    points = [(key, *point) for key, points in run.metrics.items() for point in points]
+    reports = list(server.artifacts.glob(f"*/{run.id}/artifacts/report.html"))
+    return RunState(
+        parent=names[run.parent] if run.parent is not None else None,
+        status=run.status,
+        start=run.start,
+        end=run.end,
+        params=run.params,
+        tags=tags,
+        points=sorted((key, step, repr(value), time) for key, step, value, time in points),
+        report="".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in reports),
+    )
+
+
+# --- what it must have ------------------------------------------------------------------------
+
+Points = dict[tuple[str, int], tuple[float, int | None]]
+"""Value and time, None if no column has it, by metric and step."""
+
+Row = dict[str, str]
+
+
+def expected_points(
+    dagdir: Path, tables: Path, capsys: pytest.CaptureFixture[str]
+) -> dict[str | None, Points]:
+    """The points of a finished ensemble, by run; those of the parent under None."""
+    command = ("--out", tables, "--to", "csv")
+    assert run_command("export", capsys, dagdir, *command)[0] == 0
+    rows = {name: _read(tables / f"{name}.csv") for name in ("epochs", "executions", "jobs")}
+    points: dict[str | None, Points] = defaultdict(dict)
+    for epoch in rows["epochs"]:
+        if epoch["counts"] == "true" and int(epoch["attempts"]):
+            time = _milliseconds(epoch["completed"])
+            for key, value in _epoch_values(epoch, rows["executions"], rows["jobs"]):
+                points[epoch["run"]][key, int(epoch["epoch"])] = value, time
+    times = {
+        (epoch["run"], int(epoch["epoch"])): _milliseconds(epoch["completed"])
+        for epoch in rows["epochs"]
+        if epoch["counts"] == "true"
+    }
+    for metric in json_output("curves", capsys, dagdir)["metrics"]:
+        curves = json_output("curves", capsys, dagdir, "--metric", metric)
+        for run in curves["runs"]:
+            for point in run["points"]:
+                value = point["value"] if point["odd"] is None else float(point["odd"])
+                time = times.get((run["key"], point["epoch"]))
+                points[run["key"]][metric, point["epoch"]] = value, time
+    points[None] = _usage(rows["executions"])
+    return points
+
+
+def _epoch_values(epoch: Row, executions: list[Row], jobs: list[Row]) -> Iterable[Any]:
+    for column in COLUMNS:
+        if epoch[column]:
+            yield f"metlmon/{column}", float(epoch[column])
+    same = lambda row: (row["in_dag"], row["node"]) == (epoch["in_dag"], epoch["node"])  # noqa: E731
+    for column in SUMS:
+        known = [float(row[column]) for row in executions if same(row) and row[column]]
+        if known:
+            yield f"metlmon/{column}", sum(known)
+    memory = [float(row["memory_mb"]) for row in jobs if same(row) and row["memory_mb"]]
+    if memory:
+        yield "system/memory_mb", max(memory)
+
+
+def _usage(executions: list[Row]) -> Points:
+    """GPU-hours so far, after each execution in the order of their ends."""
+    ended = [row for row in executions if row["end"]]
+    ended.sort(
+        key=lambda row: (
+            *(_milliseconds(row["end"]), int(row["cluster"]), int(row["proc"])),
+            _milliseconds(row["start"]),
+        )
+    )
+    points: Points = {}
+    totals = {"good": 0.0, "bad": 0.0}
+    for step, row in enumerate(ended, 1):
+        totals[row["kind"]] += float(row["gpu_hours"] or 0)
+        for kind, total in totals.items():
+            points[f"metlmon/gpu_hours_{kind}", step] = total, _milliseconds(row["end"])
+    return points
+
+
+def _read(path: Path) -> list[Row]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _milliseconds(text: str) -> int | None:
+    """A time of a table; one without an offset is this machine's, as the exporter takes it."""
+    return round(1000 * datetime.fromisoformat(text).timestamp()) if text else None
+
+
+def stored_points(run: StoredRun) -> Points:
+    """The points that a server has of a run; no two of them are at one step of one metric."""
+    points: Points = {}
+    for key, metric in run.metrics.items():
+        for point in metric:
+            assert (key, point.step) not in points, (run.name, key, point.step)
+            points[key, point.step] = point.value, point.time
+    return points

@@ -1,0 +1,398 @@
+"""``export --to mlflow``: what a real server has afterwards is what the logs say."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.reading import input_with_trainings
+from metlmon.tracking.mlflow_client import TrackingClient
+from metlmon.tracking.mlflow_export import MlflowExporter
+from metlmon.tracking.mlflow_runs import tracked_ensemble
+from tests.support.commands import Captured, json_output, run_command
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.faulty_tracker import FaultyTracker
+from tests.support.recordings import FIXTURES
+from tests.support.tracked_ensembles import (
+    dag_text,
+    expected_points,
+    metrics_csv,
+    node,
+    server_state,
+    small_ensemble,
+    stored_points,
+    uuid,
+)
+from tests.support.tracking_server import StoredRun, TrackingServer
+
+pytestmark = pytest.mark.xdist_group("tracking")
+
+ENSEMBLES: Final = {
+    "first-round": FIXTURES / "first-round",
+    "trainer": FIXTURES / "trainer",
+    "gated": FIXTURES / "gated",
+    "scripts": FIXTURES / "scripts",
+    "pool-ensemble": "examples/pool-ensemble",
+}
+
+
+def export(
+    tracker: FaultyTracker, capsys: Captured, dagdir: Path, experiment: str, *more: str
+) -> tuple[int, str, str]:
+    """Exit status and both outputs of an export by way of the tracker, whose calls are counted."""
+    tracker.calls.clear()
+    options = ("--tracking-uri", tracker.url, "--experiment", experiment, *more)
+    return run_command("export --to mlflow", capsys, dagdir, *options)
+
+
+def wrote(result: tuple[int, str, str]) -> str:
+    """The first line of an export that succeeded."""
+    code, out, err = result
+    assert code == Exit.OK, err
+    return out.splitlines()[0].rpartition(": ")[2]
+
+
+def by_name(server: TrackingServer, experiment: str) -> dict[str, StoredRun]:
+    return {run.name: run for run in server.runs(experiment)}
+
+
+# --- equal to the tables ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_every_point_is_a_value_of_the_tables(
+    name: str,
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    shared: Callable[[str], Path],
+    capsys: Captured,
+    tmp_path: Path,
+) -> None:
+    place = ENSEMBLES[name]
+    dagdir = place if isinstance(place, Path) else shared(place)
+    expected = expected_points(dagdir, tmp_path / "tables", capsys)
+    assert export(tracker, capsys, dagdir, name)[0] == Exit.OK
+
+    runs = tracking_server.runs(name)
+    keys = {run.id: run.tags.get("metlmon.key", "").partition("/")[2] or None for run in runs}
+    assert {key for key in keys.values() if expected[key]} == expected.keys()
+    for run in runs:
+        points, wanted = stored_points(run), expected[keys[run.id]]
+        assert points.keys() == wanted.keys(), run.name
+        for key, (value, time) in wanted.items():
+            assert points[key][0] == pytest.approx(value, rel=1e-12, nan_ok=True), (run.name, key)
+            assert time in (None, points[key][1]), (run.name, key)
+    check_runs(runs, dagdir, tmp_path / "tables", capsys)
+
+    again = wrote(export(tracker, capsys, dagdir, name))
+    assert (again, tracker.writes) == ("up to date", [])
+
+
+def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captured) -> None:
+    """States, hours, epochs and parents of the runs, against ``status --json`` and ``runs.csv``."""
+    status = json_output("status", capsys, dagdir)
+    [parent] = [run for run in runs if run.parent is None]
+    children = {run.tags["metlmon.key"].partition("/")[2]: run for run in runs if run.parent}
+    with open(tables / "runs.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["began"]]
+    assert children.keys() == {row["uuid"] or row["run"] for row in rows}
+    for row in rows:
+        child = children[row["uuid"] or row["run"]]
+        assert child.parent == parent.id
+        assert child.name == row["run_name"]
+        assert child.tags["metlmon.epochs_done"] == row["epochs_done"]
+        for column in ("gpu_hours_good", "gpu_hours_bad"):
+            assert float(child.tags[f"metlmon.{column}"]) == pytest.approx(float(row[column]), 1e-5)
+        ends = {"completed": "FINISHED", "failed": "FAILED", "futile": "FAILED"}
+        assert child.status == ends[row["state"]]
+        assert child.end is not None
+        assert child.start <= child.end <= (parent.end or 0)
+    hours = status["hours"]
+    for kind in ("good", "bad"):
+        points = parent.metrics[f"metlmon/gpu_hours_{kind}"]
+        assert points[-1].value == pytest.approx(hours[kind], abs=1e-6)
+    failed = any(run.status == "FAILED" for run in children.values())
+    assert parent.status == ("FAILED" if failed else "FINISHED")
+
+
+def test_params_tags_and_the_report(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    first = wrote(export(tracker, capsys, dagdir.path, "small"))
+    assert first.startswith("3 new runs, 50 points, ")
+    assert first.endswith(", the report")
+
+    runs = by_name(tracking_server, "small")
+    parent, run0, run1 = (runs[name] for name in ("ensemble", "run0", "run1"))
+    assert (run0.params, run1.params) == ({"lr": "1.0"}, {"lr": "0.1"})
+    assert run0.tags["metlmon.steps_by_site"] == "Expanse-GPU 0-1"
+    assert run0.tags["metlmon.uuid"] == uuid("run0")
+    assert "| 2 | 1 | Expanse-GPU | NVIDIA L40S ×2 | 2 |" in run0.tags["mlflow.note.content"]
+    # A diverged run: NaN is stored as such.
+    values = [point.value for point in run1.metrics["val_loss"]]
+    assert (values[0], math.isnan(values[1])) == (0.5, True)
+    # An epoch that was evicted and tried again: one point, with what it lost.
+    [bad] = [p.value for p in run0.metrics["metlmon/gpu_hours_bad"] if p.step == 1]
+    [tries] = [p.value for p in run0.metrics["metlmon/attempts"] if p.step == 1]
+    assert (bad, tries) == (pytest.approx(2 / 60), 2)
+    [report] = tracking_server.artifacts.glob(f"*/{parent.id}/artifacts/report.html")
+    assert b"run0" in report.read_bytes()
+
+
+def test_a_dry_run_says_what_an_export_does(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    code, out, _ = export(tracker, capsys, dagdir.path, "dry", "--dry-run")
+    assert (code, tracker.writes, tracking_server.runs("dry")) == (Exit.OK, [], [])
+    lines = out.splitlines()
+    assert lines[0].startswith(f"would write to {tracker.url}, experiment dry: ")
+    assert lines[1:4] == [
+        "  create ensemble: FINISHED, 10 points",
+        "  create run0: FINISHED, 20 points",
+        "  create run1: FINISHED, 20 points",
+    ]
+    assert wrote(export(tracker, capsys, dagdir.path, "dry")) == lines[0].rpartition(": ")[2]
+    assert wrote(export(tracker, capsys, dagdir.path, "dry", "--dry-run")) == "up to date"
+
+
+# --- an ensemble that goes on -------------------------------------------------------------------
+
+
+def test_a_removed_ensemble_is_killed(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "ensemble").mkdir()
+    dagdir = Dagdir(tmp_path / "ensemble", dag_text())
+    log = Log().submit(101, node("run0", 0)).execute(101).terminate(101)
+    log.submit(102, node("run0", 1)).submit(103, node("run1", 0)).execute(103)
+    log.remove(102).remove(103)
+    out = Out().start().say("Received SIGUSR1", str(log.clock)).exit(2, str(log.clock))
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.dagman.out", out.data)
+    assert export(tracker, capsys, dagdir.path, "removed", "--tz", "UTC")[0] == Exit.OK
+
+    runs = by_name(tracking_server, "removed")
+    assert {name: run.status for name, run in runs.items()} == {
+        **{"ensemble": "KILLED", "run0": "KILLED", "run1": "KILLED"}
+    }
+    ended = 1000 * int(log.clock.replace(tzinfo=UTC).timestamp())
+    assert {name: run.end for name, run in runs.items()} == {
+        **{"ensemble": ended, "run0": ended - 60_000, "run1": ended}
+    }
+    # What the removed execution cost is there, what it would have trained is not.
+    assert [p.step for p in runs["run1"].metrics["metlmon/gpu_hours_bad"]] == [0]
+    assert "metlmon/seconds" not in runs["run1"].metrics
+
+
+def test_a_continued_run_goes_on_in_the_same_run(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "continued")
+    before = by_name(tracking_server, "continued")
+
+    more = dag_text(("run0",), (2,))
+    dagdir.write("more.dag", more)
+    log = Log().submit(201, node("run0", 2), at="12:00:00").execute(201, site="Delta-GPU")
+    dagdir.append("metl.log", log.data)
+    dagdir.write("more.dag.dagman.out", Out().start("11:59:00").data)
+    export(tracker, capsys, dagdir.path, "continued")
+    running = by_name(tracking_server, "continued")
+    assert {name: run.id for name, run in running.items()} == {
+        name: run.id for name, run in before.items()
+    }
+    assert {name: run.status for name, run in running.items()} == {
+        **{"ensemble": "RUNNING", "run0": "RUNNING", "run1": "FINISHED"}
+    }
+    assert running["run0"].metrics == before["run0"].metrics
+
+    log = Log().terminate(201, at="12:30:00")
+    dagdir.append("metl.log", log.data)
+    dagdir.write("more.dag.dagman.out", Out().start("11:59:00").exit(0, "12:30:01").data)
+    dagdir.write(f"training_logs/{uuid('run0')}/version_1/metrics.csv", metrics_csv([(2, 0.125)]))
+    export(tracker, capsys, dagdir.path, "continued")
+    after = by_name(tracking_server, "continued")
+    assert {run.status for run in after.values()} == {"FINISHED"}
+    assert after["run0"].id == before["run0"].id
+    assert [p.value for p in after["run0"].metrics["val_loss"]] == [0.5, 0.25, 0.125]
+    assert (after["run0"].end or 0) - (before["run0"].end or 0) > 3_600_000
+    # As if it had been exported once.
+    export(tracker, capsys, dagdir.path, "continued at once")
+    first, second = (server_state(tracking_server, f"continued{w}") for w in ("", " at once"))
+    assert first == second
+
+
+def test_a_changed_value_becomes_the_newest_of_its_step(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    losses = f"training_logs/{uuid('run0')}/version_0/metrics.csv"
+    for last in (0.25, 0.75, 0.25):
+        dagdir.write(losses, metrics_csv([(0, 0.5), (1, last)]))
+        export(tracker, capsys, dagdir.path, "changed")
+        points = [p for p in tracking_server.runs("changed")[1].metrics["val_loss"] if p.step == 1]
+        assert max(points, key=lambda point: point.time).value == last
+        assert wrote(export(tracker, capsys, dagdir.path, "changed")) == "up to date"
+    assert [point.value for point in points] == [0.25, 0.75, 0.25]
+
+
+def test_a_directory_that_was_copied_is_the_same_ensemble(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "copied")
+    dagdir.path.rename(tmp_path / "elsewhere")
+    assert wrote(export(tracker, capsys, tmp_path / "elsewhere", "copied")) == "the report"
+    # A run keeps the name that it was created with, or that somebody gave it.
+    assert {run.name for run in tracking_server.runs("copied")} == {"ensemble", "run0", "run1"}
+
+
+# --- what others did on the server --------------------------------------------------------------
+
+
+def test_what_people_wrote_stays(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "people")
+    run = by_name(tracking_server, "people")["run0"]
+    call = tracking_server.call
+    call("runs/update", {"run_id": run.id, "run_name": "the good one"})
+    call("runs/set-tag", {"run_id": run.id, "key": "mlflow.note.content", "value": "look here"})
+    call("runs/set-tag", {"run_id": run.id, "key": "paper", "value": "figure 2"})
+    point = {"key": "accuracy", "value": 0.9, "timestamp": 1, "step": 0}
+    call("runs/log-metric", {"run_id": run.id, **point})
+
+    assert wrote(export(tracker, capsys, dagdir.path, "people")) == "up to date"
+    run = by_name(tracking_server, "people")["the good one"]
+    assert (run.tags["mlflow.note.content"], run.tags["paper"]) == ("look here", "figure 2")
+    assert [point.value for point in run.metrics["accuracy"]] == [0.9]
+
+
+def test_a_deleted_parent_is_made_again(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "deleted")
+    before = server_state(tracking_server, "deleted")
+    parent = by_name(tracking_server, "deleted")["ensemble"]
+    tracking_server.call("runs/delete", {"run_id": parent.id})
+    export(tracker, capsys, dagdir.path, "deleted")
+    assert server_state(tracking_server, "deleted") == before
+    assert by_name(tracking_server, "deleted")["ensemble"].id != parent.id
+
+
+def test_only_a_second_run_without_content_is_deleted(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "second")
+    runs = by_name(tracking_server, "second")
+    key, ensemble = (runs["run0"].tags[f"metlmon.{name}"] for name in ("key", "ensemble"))
+    experiment = _experiment_id(tracking_server, "second")
+
+    def create(name: str, **tags: str) -> str:
+        pairs = {"metlmon.ensemble": ensemble, **tags}
+        body = {
+            "experiment_id": experiment,
+            "run_name": name,
+            "start_time": 1,
+            "tags": [{"key": key, "value": value} for key, value in pairs.items()],
+        }
+        return str(tracking_server.call("runs/create", body)["run"]["info"]["run_id"])
+
+    # As a create leaves it that was carried out after its time limit.
+    create("late", **{"metlmon.key": key})
+    # Of other people: runs that refer to the ensemble, and a copy.
+    create("mine")
+    create("mine, too")
+    create("a copy", **{"metlmon.key": key, "paper": "figure 2"})
+    code, _, err = export(tracker, capsys, dagdir.path, "second")
+    assert code == Exit.OK
+    names = {run.name for run in tracking_server.runs("second")}
+    assert names == {"ensemble", "run0", "run1", "mine", "mine, too", "a copy"}
+    assert err.count("has a second run with the tag metlmon.key") == 1
+    assert [call.path.rpartition("/")[2] for call in tracker.writes].count("delete") == 1
+
+
+def _experiment_id(server: TrackingServer, name: str) -> str:
+    found = server.call("experiments/search", {"filter": f"name = '{name}'", "max_results": 1})
+    return str(found["experiments"][0]["experiment_id"])
+
+
+def test_a_changed_param_is_refused_in_one_sentence(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "params")
+    text = dag_text().replace('lr="1.0"', 'lr="7.0"')
+    dagdir.write("run.dag", text)
+    dagdir.write(f"training_logs/{uuid('run1')}/version_0/metrics.csv", metrics_csv([(0, 0.4)]))
+    code, _, err = export(tracker, capsys, dagdir.path, "params")
+    assert code == Exit.REFUSED
+    assert err.splitlines() == [
+        f"metlmon: run run0: the param lr is '1.0' on {tracker.url} and '7.0' here; MLflow refuses "
+        "to change a param (all else was exported): delete that run there, and export again"
+    ]
+    runs = by_name(tracking_server, "params")
+    assert runs["run0"].params == {"lr": "1.0"}
+    assert [p.value for p in runs["run1"].metrics["val_loss"] if p.step == 0] == [0.5, 0.4]
+    # The remedy.
+    tracking_server.call("runs/delete", {"run_id": runs["run0"].id})
+    assert export(tracker, capsys, dagdir.path, "params")[0] == Exit.OK
+    assert by_name(tracking_server, "params")["run0"].params == {"lr": "7.0"}
+
+
+def test_a_run_of_the_server_becomes_the_parent(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    """As the project backend exports into the run that ``mlflow run`` has made."""
+    experiment = tracking_server.call("experiments/create", {"name": "given"})["experiment_id"]
+    body = {"experiment_id": experiment, "run_name": "mine", "start_time": 1000}
+    given = tracking_server.call("runs/create", body)["run"]["info"]["run_id"]
+    reader = small_ensemble(tmp_path / "ensemble").reader()
+    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
+    assert ensemble is not None
+    exporter = MlflowExporter(TrackingClient(tracker.url), "unused", parent_id=given)
+    assert exporter.export(ensemble).points == 50
+
+    runs = by_name(tracking_server, "given")
+    assert {name: run.parent for name, run in runs.items()} == {
+        **{"mine": None, "run0": given, "run1": given}
+    }
+    assert (runs["mine"].status, runs["mine"].start) == ("FINISHED", 1000)
+    # From now on its tag leads to it.
+    assert wrote(export(tracker, capsys, tmp_path / "ensemble", "given", "--tz", "UTC")) != ""
+    assert len(tracking_server.runs("given")) == 3
+
+
+# --- as users see it ----------------------------------------------------------------------------
+
+
+def test_the_client_of_mlflow_finds_runs_histories_and_states(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "seen")
+    mlflow: Any = pytest.importorskip("mlflow")
+    client = mlflow.MlflowClient(tracking_server.url)
+    experiment = client.get_experiment_by_name("seen").experiment_id
+    [parent] = client.search_runs([experiment], "attributes.run_name = 'ensemble'")
+    nested = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' AND params.lr = '1.0'"
+    [run] = client.search_runs([experiment], nested)
+    assert (run.info.run_name, run.info.status) == ("run0", "FINISHED")
+    assert run.data.metrics["val_loss"] == 0.25
+    history = client.get_metric_history(run.info.run_id, "val_loss")
+    assert [(m.step, m.value) for m in history] == [(0, 0.5), (1, 0.25)]
+    sites = "tags.`metlmon.steps_by_site` LIKE '%Expanse%'"
+    assert len(client.search_runs([experiment], sites)) == 2
