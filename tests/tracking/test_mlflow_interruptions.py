@@ -1,0 +1,257 @@
+"""Exports that are interrupted at any call: the next one completes them.
+
+The process is killed before or after the server has the call, answers are lost, and the server
+refuses, fails, is slow or vanishes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.main import main
+from metlmon.tracking import mlflow_export
+from tests.support.commands import Captured, run_command
+from tests.support.faulty_tracker import (
+    BROKEN,
+    BUSY,
+    CUT,
+    FORBIDDEN,
+    LOST,
+    NO_JSON,
+    REFUSED,
+    TRUNCATED,
+    Call,
+    Fault,
+    FaultyTracker,
+    Kill,
+    Slow,
+)
+from tests.support.tracked_ensembles import RunState, server_state, small_ensemble
+from tests.support.tracking_server import TrackingServer
+
+pytestmark = pytest.mark.xdist_group("tracking")
+
+KILLS: Final = 20
+SEED: Final = 19
+"""Of the calls at which exports are killed."""
+
+
+class Undisturbed(NamedTuple):
+    """An export of the ensemble that nothing interrupted: number of calls, and what it left."""
+
+    dagdir: Path
+    calls: int
+    state: dict[str, RunState]
+
+
+def arguments(undisturbed_or_path: Path, tracker: FaultyTracker, experiment: str) -> list[str]:
+    """The command line of an export by way of the tracker."""
+    options = ["--to", "mlflow", "--tracking-uri", tracker.url, "--experiment", experiment]
+    return ["export", str(undisturbed_or_path), *options]
+
+
+@pytest.fixture(name="undisturbed", scope="module")
+def _undisturbed(
+    tracking_server: TrackingServer, tmp_path_factory: pytest.TempPathFactory
+) -> Undisturbed:
+    dagdir = small_ensemble(tmp_path_factory.mktemp("interrupted") / "ensemble").path
+    with FaultyTracker(tracking_server.url) as tracker:
+        assert main(arguments(dagdir, tracker, "undisturbed")) == Exit.OK
+        return Undisturbed(dagdir, len(tracker.calls), server_state(tracking_server, "undisturbed"))
+
+
+@pytest.fixture(name="pauses", autouse=True)
+def _pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts, which nobody waits for."""
+    pauses: list[float] = []
+    monkeypatch.setattr(mlflow_export.time, "sleep", pauses.append)
+    return pauses
+
+
+def check_mended(
+    tracker: FaultyTracker,
+    server: TrackingServer,
+    undisturbed: Undisturbed,
+    experiment: str,
+    capsys: Captured,
+) -> None:
+    """A further export makes the state that of one without faults."""
+    tracker.reset()
+    command = arguments(undisturbed.dagdir, tracker, experiment)
+    code, _, err = run_command("", capsys, *command)
+    assert (code, err) == (Exit.OK, "")
+    assert server_state(server, experiment) == undisturbed.state
+
+
+# --- killed -----------------------------------------------------------------------------------
+
+
+def run_export(command: list[str], environment: dict[str, str]) -> None:
+    """The command in a process of its own."""
+    os.environ.update(environment)
+    os.environ.pop("MLFLOW_TRACKING_TOKEN", None)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    sys.exit(main(command))
+
+
+@pytest.fixture(name="start_export", scope="module")
+def _start_export() -> Iterator[Callable[[list[str]], ForkServerProcess]]:
+    """Starts exports, each by a fork of one process that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "metlmon.cli.commands.export_mlflow"])
+    started: list[ForkServerProcess] = []
+
+    def start(command: list[str]) -> ForkServerProcess:
+        environment = {name: os.environ[name] for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
+        process = context.Process(target=run_export, args=(command, environment), daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def chosen_kills(calls: int) -> list[tuple[int, bool]]:
+    """Calls, and whether the server has got them when the process is killed."""
+    points = [(number, passes_on) for number in range(calls) for passes_on in (False, True)]
+    return random.Random(SEED).sample(points, KILLS)
+
+
+def test_an_export_that_is_killed_is_completed_by_the_next_one(
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    undisturbed: Undisturbed,
+    start_export: Callable[[list[str]], ForkServerProcess],
+    capsys: Captured,
+) -> None:
+    for number, passes_on in chosen_kills(undisturbed.calls):
+        experiment = f"killed {'after' if passes_on else 'before'} call {number}"
+        process: list[ForkServerProcess] = []
+        tracker.reset()
+        tracker.at(number, Kill(lambda: process[0].pid or 0, passes_on))  # noqa: B023
+        process.append(start_export(arguments(undisturbed.dagdir, tracker, experiment)))
+        process[0].join(60)
+        assert process[0].exitcode == -9, experiment
+        assert len(tracker.calls) == number + 1
+        check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
+
+
+# --- an answer is lost --------------------------------------------------------------------------
+
+
+def test_a_lost_answer_changes_nothing(
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    undisturbed: Undisturbed,
+    capsys: Captured,
+    pauses: list[float],
+) -> None:
+    """The server has the call, the client does not know: it looks again before it writes."""
+    for number in range(0, undisturbed.calls, 2):
+        tracker.reset()
+        tracker.at(number, LOST)
+        experiment = f"lost {number}"
+        command = arguments(undisturbed.dagdir, tracker, experiment)
+        assert run_command("", capsys, *command)[0] == Exit.OK
+        assert server_state(tracking_server, experiment) == undisturbed.state
+    assert pauses == [1.0] * ((undisturbed.calls + 1) // 2)
+
+
+# --- a server that fails ------------------------------------------------------------------------
+
+FAULTS: Final[dict[str, tuple[Fault | None, str]]] = {
+    "401": (REFUSED, "answered HTTP 401 UNAUTHENTICATED (who are you?); set MLFLOW_TRACKING_TOKEN"),
+    "403": (FORBIDDEN, "HTTP 403 PERMISSION_DENIED (not allowed to edit); set MLFLOW_TRACKING_TOK"),
+    "500": (BROKEN, "answered HTTP 500; export again later, which goes on where it stopped"),
+    "429": (BUSY, "answered HTTP 429; export again later, which goes on where it stopped"),
+    "no JSON": (NO_JSON, "does not answer as an MLflow server does when asked to"),
+    "truncated": (TRUNCATED, "(ConnectionResetError): check that it runs"),
+    "cut": (CUT, "(RemoteDisconnected): check that it runs and that the tracking URI is right"),
+    "slow": (None, "did not answer within 0.5 s when asked to"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("first", [0, 9])
+def test_a_server_that_fails_is_one_sentence(
+    fault: str,
+    first: int,
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    undisturbed: Undisturbed,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the call ``first`` on; the next export mends what was half written."""
+    experiment = f"fails {fault} {first}"
+    answer, sentence = FAULTS[fault]
+    slow = Slow()
+    answer = answer or slow
+    tracker.fault = lambda call: answer if call.number >= first else None
+    with monkeypatch.context() as patched:
+        if fault == "slow":
+            patched.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "0.5")
+        command = arguments(undisturbed.dagdir, tracker, experiment)
+        code, out, err = run_command("", capsys, *command)
+    assert (code, out) == (Exit.REFUSED, "")
+    [line] = err.splitlines()
+    assert line.startswith(f"metlmon: {tracker.url} ")
+    assert sentence in line
+    slow.over()
+    check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
+
+
+@pytest.mark.parametrize("first", [0, 9])
+def test_a_server_that_vanishes_is_one_sentence(
+    first: int,
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    undisturbed: Undisturbed,
+    capsys: Captured,
+) -> None:
+    def vanish(call: Call) -> Fault | None:
+        if call.number < first - 1:
+            return None
+        tracker.vanish()
+        return LOST
+
+    tracker.fault = vanish
+    if first == 0:
+        tracker.vanish()
+    experiment = f"vanishes {first}"
+    command = arguments(undisturbed.dagdir, tracker, experiment)
+    code, out, err = run_command("", capsys, *command)
+    assert (code, out) == (Exit.REFUSED, "")
+    [line] = err.splitlines()
+    assert "(Connection refused): check that it runs and that the tracking URI is right" in line
+    tracker.come_back()
+    check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
+
+
+def test_a_server_that_fails_for_a_moment_is_not_noticed(
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    undisturbed: Undisturbed,
+    capsys: Captured,
+    pauses: list[float],
+) -> None:
+    tracker.fault = lambda call: BROKEN if call.number in (5, 12) else None
+    command = arguments(undisturbed.dagdir, tracker, "for a moment")
+    code, out, err = run_command("", capsys, *command)
+    assert (code, err, pauses) == (Exit.OK, "", [1.0, 2.0])
+    assert server_state(tracking_server, "for a moment") == undisturbed.state
+    # What is printed counts what both attempts wrote.
+    assert ": 3 new runs, 50 points, " in out
