@@ -476,7 +476,7 @@ def _note(epochs: Sequence[Row]) -> str:
         "| epoch | step | site | GPU | tries | GPU-hours good | bad |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in epochs:
+    for number, row in enumerate(epochs):
         # Without an execution that completed it, the longest one has its place.
         prefix = "" if row["seconds"] is not None else "longest_"
         gpu = row[f"{prefix}gpu"] or "—"
@@ -487,7 +487,7 @@ def _note(epochs: Sequence[Row]) -> str:
         )
         line = f"| {' | '.join(plain(str(cell), 80).replace('|', '/') for cell in cells)} |"
         if sum(map(len, lines)) + len(lines) + len(line) > MAX_TAG - 100:
-            lines.append(f"\nand {len(epochs) - len(lines) + 2} more")
+            lines.append(f"\nand {len(epochs) - number} more")
             break
         lines.append(line)
     return "\n".join(lines) if epochs else ""

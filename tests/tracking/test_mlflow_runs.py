@@ -1,0 +1,307 @@
+"""The runs that a tracker should have, from the logs: states, ends, points, params and names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.reading import input_with_trainings
+from metlmon.config.loader import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.tracking.mlflow_runs import TrackedEnsemble, TrackedRun, tracked_ensemble
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out, moment
+from tests.support.tracked_ensembles import (
+    dag_text,
+    metrics_csv,
+    node,
+    small_ensemble,
+    uuid,
+)
+
+LOG = "metl.log"
+OUT = "run.dag.dagman.out"
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    """Two runs of two epochs that were submitted to DAGMan; nothing is logged yet."""
+    dagdir = Dagdir(tmp_path / "ensemble", dag_text())
+    dagdir.write("metlmon.toml", 'tz = "UTC"\n')
+    dagdir.write(OUT, Out().start().data)
+    return dagdir
+
+
+def read(dagdir: Dagdir, live: bool = True) -> DagdirReader:
+    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=live)
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+def tracked(dagdir: Dagdir, live: bool = True) -> TrackedEnsemble:
+    reader = read(dagdir, live)
+    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
+    assert ensemble is not None
+    return ensemble
+
+
+def child(ensemble: TrackedEnsemble, name: str = "run0") -> TrackedRun:
+    [run] = [run for run in ensemble.children if run.name == name]
+    return run
+
+
+def at(time: str) -> int:
+    """A time of the logs in milliseconds since 1970."""
+    return 1000 * int(moment(time).replace(tzinfo=UTC).timestamp())
+
+
+def values(run: TrackedRun, key: str) -> dict[int, float]:
+    """The values of a metric by step, of which each has one."""
+    points = [point for point in run.points if point.key == key]
+    assert len({point.step for point in points}) == len(points)
+    return {point.step: point.value for point in points}
+
+
+def steps(run: TrackedRun) -> set[int]:
+    return {point.step for point in run.points}
+
+
+def statuses(ensemble: TrackedEnsemble) -> dict[str, str]:
+    return {run.name: run.status for run in (ensemble.parent, *ensemble.children)}
+
+
+def ended(log: Log, *jobs: tuple[int, str, int]) -> Log:
+    """Epochs that were submitted, executed and completed, one after the other."""
+    for cluster, run, epoch in jobs:
+        log.submit(cluster, node(run, epoch)).execute(cluster, gpus=2).terminate(cluster)
+    return log
+
+
+# --- states and ends --------------------------------------------------------------------------
+
+
+def test_nothing_was_submitted(dagdir: Dagdir) -> None:
+    reader = read(dagdir)
+    assert tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader)) is None
+
+
+def test_a_run_goes_on_between_two_epochs(dagdir: Dagdir) -> None:
+    dagdir.write(LOG, ended(Log(), (101, "run0", 0)).submit(102, node("run1", 0)).data)
+    ensemble = tracked(dagdir)
+    assert statuses(ensemble) == {"ensemble": "RUNNING", "run0": "RUNNING", "run1": "SCHEDULED"}
+    assert [run.end for run in (ensemble.parent, *ensemble.children)] == [None] * 3
+    assert child(ensemble).start == at("10:01:00")
+    assert steps(child(ensemble)) == {0}
+
+
+def test_a_run_that_has_not_begun_is_not_exported(dagdir: Dagdir) -> None:
+    dagdir.write(LOG, Log().submit(101, node("run0", 0)).data)
+    ensemble = tracked(dagdir)
+    assert (len(ensemble.children), ensemble.untimed) == (1, 1)
+    assert statuses(ensemble) == {"ensemble": "SCHEDULED", "run0": "SCHEDULED"}
+
+
+def test_a_run_ends_with_its_last_epoch(dagdir: Dagdir) -> None:
+    log = ended(Log(), (101, "run0", 0), (102, "run0", 1), (103, "run1", 0))
+    dagdir.write(LOG, log.data)
+    ensemble = tracked(dagdir)
+    assert statuses(ensemble) == {"ensemble": "RUNNING", "run0": "FINISHED", "run1": "RUNNING"}
+    assert child(ensemble).end == at("10:06:00")
+    assert ensemble.parent.end is None
+
+
+def test_an_epoch_that_dagman_calls_done_ends_with_its_job(dagdir: Dagdir) -> None:
+    """Its files are read one after the other: the event log may be behind."""
+    log = Log().submit(101, node("run0", 0)).execute(101, gpus=2)
+    out = Out().start().submitted(node("run0", 0), 101)
+    out.say(f"Node {node('run0', 0)} job completed").exit(0, "10:09:00")
+    dagdir.write(LOG, log.data)
+    dagdir.write(OUT, out.data)
+    ensemble = tracked(dagdir)
+    assert (child(ensemble).status, child(ensemble).points) == ("RUNNING", ())
+    dagdir.append(LOG, Log().terminate(101, at="10:08:00").data)
+    assert values(child(tracked(dagdir)), "metlmon/gpu_hours_good") == {0: 2 * 6 / 60}
+
+
+def test_a_failed_run_keeps_what_it_cost(dagdir: Dagdir) -> None:
+    log = Log().submit(101, node("run0", 0)).execute(101, gpus=2).terminate(101, code=1)
+    log = ended(log, (102, "run1", 0), (103, "run1", 1))
+    dagdir.write(LOG, log.data)
+    dagdir.write(OUT, Out().start().exit(1, "10:20:00").data)
+    ensemble = tracked(dagdir, live=False)
+    assert statuses(ensemble) == {"ensemble": "FAILED", "run0": "FAILED", "run1": "FINISHED"}
+    assert values(child(ensemble), "metlmon/gpu_hours_bad") == {0: 2 / 60}
+    assert values(child(ensemble), "metlmon/seconds") == {}
+    assert child(ensemble).end == at("10:03:00")
+    assert ensemble.parent.end == at("10:20:00")
+
+
+def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
+    log = Log().submit(101, node("run0", 0)).execute(101, gpus=2).terminate(101, code=1)
+    dagdir.write(LOG, log.data)
+    out = Out().start().exit(1, "10:20:00")
+    dagdir.write(OUT, out.data)
+    failed = tracked(dagdir, live=False)
+    assert (child(failed).status, steps(child(failed))) == ("FAILED", {0})
+
+    log.submit(102, node("run0", 0), at="11:00:00").execute(102, gpus=2)
+    dagdir.write(LOG, log.data)
+    dagdir.write(OUT, out.start("10:59:00").data)
+    running = tracked(dagdir)
+    assert (child(running).status, child(running).end) == ("RUNNING", None)
+    assert (child(running).key, running.parent.key) == (child(failed).key, failed.parent.key)
+    log.terminate(102, at="11:31:00")
+    dagdir.write(LOG, log.data)
+    done = child(tracked(dagdir))
+    assert values(done, "metlmon/gpu_hours_bad") == {0: 2 / 60}
+    assert values(done, "metlmon/gpu_hours_good") == {0: 1.0}
+    assert values(done, "metlmon/attempts") == {0: 2}
+    assert {point.time for point in done.points} == {at("11:31:00")}
+
+
+def test_an_ensemble_as_it_was(tmp_path: Path) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    settings = load_settings(dagdir.path)
+    moment_of = datetime.fromisoformat("2026-05-04T10:05:30")
+    reader = DagdirReader(dagdir.path, settings, as_of=moment_of)
+    reader.open()
+    reader.read_all()
+    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
+    assert ensemble is not None
+    assert statuses(ensemble) == {"ensemble": "RUNNING", "run0": "RUNNING", "run1": "SCHEDULED"}
+    assert (steps(child(ensemble)), steps(child(ensemble, "run1"))) == ({0}, set())
+
+
+# --- points -----------------------------------------------------------------------------------
+
+
+def test_the_points_of_the_small_ensemble(tmp_path: Path) -> None:
+    ensemble = tracked(small_ensemble(tmp_path / "ensemble"), live=False)
+    run0, run1 = ensemble.children
+    assert values(run0, "val_loss") == {0: 0.5, 1: 0.25}
+    assert math.isnan(values(run1, "val_loss")[1])
+    assert values(run0, "metlmon/attempts") == {0: 1, 1: 2}
+    assert values(run0, "metlmon/gpus") == {0: 2, 1: 2}
+    assert values(run0, "metlmon/bytes_sent") == {0: 1101, 1: 1103}
+    assert values(run0, "system/memory_mb") == {0: 40321, 1: 40321}
+    good = values(ensemble.parent, "metlmon/gpu_hours_good")
+    assert list(good) == [1, 2, 3, 4, 5]
+    assert good[5] == pytest.approx(16 / 60)
+    assert values(ensemble.parent, "metlmon/gpu_hours_bad")[5] == pytest.approx(2 / 60)
+    assert [p.step for p in run0.points] == sorted(p.step for p in run0.points)
+
+
+def test_an_ensemble_without_gpus_has_no_gpu_hours(dagdir: Dagdir) -> None:
+    log = Log().submit(101, node("run0", 0)).execute(101, gpus=0)
+    log.raw(5, 101, "Job terminated.", "\t(1) Normal termination (return value 0)\n")
+    dagdir.write(LOG, log.data)
+    ensemble = tracked(dagdir)
+    names = {point.key for run in (ensemble.parent, *ensemble.children) for point in run.points}
+    assert "metlmon/seconds" in names
+    assert not [name for name in names if "gpu_hours" in name]
+    assert "metlmon.gpu_hours_good" not in {*child(ensemble).tags, *ensemble.parent.tags}
+    assert float(ensemble.parent.tags["metlmon.wall_hours_good"]) == pytest.approx(1 / 60, rel=1e-4)
+
+
+def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
+    """Unknown is not 0: the epoch was done before these logs begin."""
+    dagdir.write(
+        "run.dag", dag_text().replace("run0-train_epoch0 train", "run0-train_epoch0 train DONE", 1)
+    )
+    dagdir.write(LOG, ended(Log(), (102, "run0", 1)).data)
+    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", metrics_csv([(0, 0.5)]))
+    run = child(tracked(dagdir))
+    assert values(run, "metlmon/gpu_hours_good").keys() == {1}
+    assert values(run, "val_loss") == {0: 0.5}
+
+
+def test_a_metric_is_written_when_its_epoch_has_ended(dagdir: Dagdir) -> None:
+    log = ended(Log(), (101, "run0", 0)).submit(102, node("run0", 1)).execute(102)
+    dagdir.write(LOG, log.data)
+    losses = metrics_csv([(0, 0.5), (1, 0.4)])
+    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", losses)
+    assert values(child(tracked(dagdir)), "val_loss") == {0: 0.5}
+
+
+def test_names_of_metrics_are_names_of_mlflow(dagdir: Dagdir) -> None:
+    dagdir.write(LOG, ended(Log(), (101, "run0", 0)).data)
+    header = "epoch,step,val loss (%),val loss [%],../up,metlmon/seconds,a//b\n"
+    text = f"{header}0,1,1,2,3,4,5\n"
+    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", text)
+    run = child(tracked(dagdir))
+    own = {point.key for point in run.points if not point.key.startswith("metlmon/")}
+    odd = {name for name in own if name.startswith("val loss ___")}
+    assert len(odd) == 2
+    assert own - odd == {"_up", "a/b", "system/memory_mb"}
+    # The column of the frame keeps its own name.
+    assert values(run, "metlmon/seconds") == {0: 60.0}
+    assert 4.0 in [p.value for p in run.points if p.key.startswith("metlmon/seconds_")]
+
+
+# --- params, tags and the description -----------------------------------------------------------
+
+
+def lines(names: Iterable[str]) -> str:
+    return "".join(f"{name}\n" for name in names)
+
+
+def test_params_are_what_never_changes_within_a_run(dagdir: Dagdir) -> None:
+    more = [
+        f'VARS {node("run0", 0)} optimizer="adam" attempt="$(RETRY)" empty="" seed="1"',
+        f'VARS {node("run0", 1)} optimizer="adam" attempt="$(RETRY)" empty="" seed="2"',
+        f'VARS {node("run0", 0)} WANDB_API_KEY="3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01"',
+        f'VARS {node("run0", 1)} WANDB_API_KEY="3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01"',
+        f'VARS {node("run0", 0)} ResourceName="Delta"',
+        f'VARS {node("run0", 1)} ResourceName="Delta"',
+    ]
+    dagdir.write("run.dag", dag_text() + lines(more))
+    dagdir.write(LOG, ended(Log(), (101, "run0", 0)).data)
+    params = dict(child(tracked(dagdir)).params)
+    assert params.pop("WANDB_API_KEY") == "(hidden)"
+    assert params == {"lr": "1.0", "optimizer": "adam"}
+
+
+def test_the_description_cannot_leave_its_table(dagdir: Dagdir) -> None:
+    log = Log().submit(101, node("run0", 0)).execute(101, site="A|B\x1b[31m<img src=x>")
+    dagdir.write(LOG, log.terminate(101).data)
+    run = child(tracked(dagdir))
+    row = run.note.splitlines()[-1]
+    assert row.count("|") == 8
+    assert "\x1b" not in row
+    assert all(text.isprintable() for text in run.tags.values())
+
+
+def test_a_long_run_has_a_short_description(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble", dag_text(("run0",), range(300)))
+    dagdir.write("metlmon.toml", 'tz = "UTC"\n')
+    log = ended(Log(), *((1000 + epoch, "run0", epoch) for epoch in range(300)))
+    dagdir.write(LOG, log.data)
+    note = child(tracked(dagdir)).note
+    assert len(note) <= 5000
+    rows = [line for line in note.splitlines() if line.startswith("| ")][1:]
+    assert note.endswith(f"and {300 - len(rows)} more")
+
+
+def test_the_key_is_that_of_the_first_job(tmp_path: Path) -> None:
+    first = small_ensemble(tmp_path / "one")
+    second = small_ensemble(tmp_path / "two")
+    assert tracked(first).parent.key == tracked(second).parent.key
+    # The same nodes, submitted at another time.
+    third = small_ensemble(tmp_path / "three")
+    log = (third.path / LOG).read_bytes().replace(b" 10:01:00", b" 10:00:59", 1)
+    third.write(LOG, log)
+    assert tracked(third).parent.key != tracked(first).parent.key
+
+
+def test_a_zone_that_is_not_known_is_said(dagdir: Dagdir) -> None:
+    dagdir.write(LOG, ended(Log(), (101, "run0", 0)).data)
+    assert tracked(dagdir).zone_known
+    (dagdir.path / "metlmon.toml").unlink()
+    ensemble = tracked(dagdir)
+    assert not ensemble.zone_known
+    assert child(ensemble).start == 1000 * int(moment("10:01:00").timestamp())
