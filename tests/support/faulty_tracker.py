@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -137,6 +138,10 @@ class FaultyTracker:
         with self._lock:
             self.calls.clear()
         self.fault = lambda call: None
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """From now on speak TLS."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def vanish(self) -> None:
         """Close the port, and all connections."""
