@@ -15,8 +15,9 @@ from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
 from metlmon.tracking.mlflow_runs import TrackedEnsemble
 
 FIRST_PAUSE_SECONDS: Final = 2.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""Pauses between attempts while the server fails: each is twice the one before."""
+LONGEST_PAUSE: Final = 30
+"""Pauses between attempts while the server fails: each is twice the one before, up to this multiple
+of the first one."""
 
 
 class EnsembleState(NamedTuple):
@@ -110,7 +111,7 @@ class MlflowWriter:
                 self._put_down(state)
                 self._no_pause.wait(pause)
                 self._no_pause.clear()
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, LONGEST_PAUSE * self._first_pause)
             except Exception as error:  # The main thread ends with it.
                 self._fail(error)
                 return

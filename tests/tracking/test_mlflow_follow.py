@@ -1,0 +1,433 @@
+"""``export --to mlflow --follow``: a server is kept up to date, whatever it does.
+
+A story is what happens in the pauses of the follower: no test waits for the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from metlmon.cli import mlflow_follower
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.main import main
+from metlmon.cli.mlflow_follower import MlflowFollower
+from metlmon.config.loader import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
+from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
+from metlmon.tracking.mlflow_writer import EnsembleState, MlflowWriter
+from tests.support.commands import Captured, usage_error
+from tests.support.faulty_tracker import BROKEN, REFUSED, FaultyTracker, Slow
+from tests.support.recordings import FIXTURES
+from tests.support.tracked_ensembles import server_state, small_ensemble
+from tests.support.tracking_server import TrackingServer
+
+pytestmark = pytest.mark.xdist_group("tracking")
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LOG: Final = "metl.log"
+OUT: Final = "run.dag.dagman.out"
+
+Step = Callable[[], None]
+
+
+class Story:
+    """A small ensemble that grows, a follower of it, and what happens in its pauses."""
+
+    def __init__(self, path: Path, tracker: FaultyTracker, experiment: str) -> None:
+        self.dagdir = small_ensemble(path)
+        log = (path / LOG).read_bytes()
+        self.events = [part + b"...\n" for part in log.split(b"...\n")[:-1]]
+        self.end = (path / OUT).read_bytes()
+        self.dagdir.write(LOG, b"")
+        self.dagdir.write(OUT, self.end.splitlines(keepends=True)[0])
+        self.tracker = tracker
+        self.experiment = experiment
+        self.follower: Any = None
+        self.problems: list[BaseException] = []
+
+    def grow(self, events: int) -> None:
+        """The next events are logged."""
+        self.dagdir.append(LOG, b"".join(self.events[:events]))
+        del self.events[:events]
+
+    def finish(self) -> None:
+        """All events are logged, and DAGMan has ended."""
+        self.grow(len(self.events))
+        self.dagdir.write(OUT, self.end)
+
+    def written(self) -> None:
+        """Wait until the writer has nothing to do."""
+        wait_until(lambda: bool(self.follower._writer.is_done))
+
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def run(self, monkeypatch: pytest.MonkeyPatch, *steps: Step) -> int:
+        """Follow, with a step in each pause; pauses after the last one are short."""
+        left = list(steps)
+
+        def pause(seconds: float) -> None:
+            if left:
+                left.pop(0)()
+            else:
+                threading.Event().wait(0.005)
+
+        monkeypatch.setattr(mlflow_follower.time, "sleep", pause)
+        reader = DagdirReader(self.dagdir.path, load_settings(self.dagdir.path), live=True)
+        reader.open()
+        reader.read_all()
+        server = TrackingClient(self.tracker.url)
+        exporter = MlflowExporter(server, self.experiment)
+        self.follower = MlflowFollower(
+            reader, server, exporter, update_seconds=0.0, first_pause=0.005
+        )
+        monkeypatch.setattr(mlflow_follower, "UPDATE_SHARE", 0.0)
+        code = int(self.follower.run())
+        assert left == []
+        return code
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for another thread or process."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+@pytest.fixture(name="story")
+def _story(tmp_path: Path, tracker: FaultyTracker, request: pytest.FixtureRequest) -> Story:
+    return Story(tmp_path / "ensemble", tracker, request.node.name)
+
+
+def points(server: TrackingServer, story: Story) -> dict[str, int]:
+    """The number of points of each run on the server."""
+    state = server_state(server, story.experiment)
+    return {name: len(run.points) for name, run in state.items()}
+
+
+def check_final(story: Story, server: TrackingServer, capsys: Captured) -> None:
+    """What was written step by step is what one export writes."""
+    at_once = f"{story.experiment} at once"
+    command = ["export", str(story.dagdir.path), "--to", "mlflow", "--experiment", at_once]
+    assert main([*command, "--tracking-uri", server.url]) == Exit.OK
+    followed, exported = (server_state(server, name) for name in (story.experiment, at_once))
+    for run in followed:
+        # The report names the time at which it was made.
+        assert bool(followed[run].report) == bool(exported[run].report)
+        changing = {"tags": {}, "report": ""}
+        assert followed[run]._replace(**changing) == exported[run]._replace(**changing)
+        same = exported[run].tags.keys() - {"metlmon.report_sha256"}
+        assert {n: followed[run].tags[n] for n in same} == {n: exported[run].tags[n] for n in same}
+    capsys.readouterr()
+
+
+def test_an_ensemble_is_followed_to_its_end(
+    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, int]] = []
+
+    def look() -> None:
+        story.written()
+        seen.append(points(tracking_server, story))
+
+    code = story.run(
+        monkeypatch,
+        *(lambda: story.grow(1), look),
+        *(lambda: story.grow(3), look),
+        *(lambda: story.grow(5), look),
+        story.finish,
+    )
+    assert code == Exit.OK
+    assert seen == [
+        {"ensemble": 0, "run0": 0},
+        {"ensemble": 2, "run0": 10},
+        {"ensemble": 4, "run0": 10, "run1": 10},
+    ]
+    out, err = capsys.readouterr()
+    first, *lines = out.splitlines()
+    assert first.startswith(f"{story.tracker.url}/#/experiments/")
+    summaries = [line.partition(" ")[2] for line in lines]
+    assert summaries[0].startswith("2 new runs, ")
+    assert summaries[-1].endswith("; ensemble FINISHED; run0 FINISHED; run1 FINISHED")
+    assert err == ""
+    check_final(story, tracking_server, capsys)
+
+
+def test_nothing_is_written_while_nothing_happens(
+    story: Story, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def idle() -> None:
+        story.tracker.calls.clear()
+
+    def check() -> None:
+        assert story.tracker.calls == []
+
+    story.grow(4)
+    steps = [story.written, idle, *[lambda: None] * 20, check, story.finish]
+    assert story.run(monkeypatch, *steps) == Exit.OK
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_slow_server_does_not_touch_reading(
+    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    story.tracker.always(slow)
+    story.grow(1)
+    searches: list[int] = []
+
+    def check_read() -> None:
+        """All is read, and every state between is replaced by the newest."""
+        status = story.follower._reader.snapshot_builder().status()
+        assert status.epoch_states[State.COMPLETED] == 4
+        assert len(story.tracker.calls) == 1
+        searches.append(1)
+        story.tracker.fault = lambda call: None
+        slow.over()
+
+    growing = [lambda: story.grow(1)] * len(story.events)
+    code = story.run(
+        monkeypatch, lambda: wait_until(slow.begun.is_set), *growing, story.finish, check_read
+    )
+    assert (code, searches) == (Exit.OK, [1])
+    found = [call for call in story.tracker.calls if call.path.endswith("runs/search")]
+    assert len(found) == 2
+    check_final(story, tracking_server, capsys)
+
+
+def test_an_outage_is_two_lines(
+    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+
+    def fail_again() -> None:
+        before = len(story.tracker.calls)
+        wait_until(lambda: len(story.tracker.calls) >= before + 5)
+        failures.append(before)
+
+    story.grow(4)
+    code = story.run(
+        monkeypatch,
+        story.written,
+        lambda: story.tracker.always(BROKEN),
+        lambda: story.grow(2),
+        fail_again,
+        # A token that has expired is no end, either.
+        lambda: story.tracker.always(REFUSED),
+        fail_again,
+        lambda: story.grow(3),
+        fail_again,
+        lambda: story.tracker.reset(),
+        story.written,
+        story.finish,
+    )
+    assert (code, len(failures)) == (Exit.OK, 3)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"metlmon: {story.tracker.url} was asked to ")
+    assert "HTTP 500" in first
+    assert first.endswith("(metlmon goes on trying)")
+    assert second == "metlmon: the tracking server works again"
+    check_final(story, tracking_server, capsys)
+
+
+def test_a_server_that_comes_back(
+    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.grow(4)
+    code = story.run(
+        monkeypatch,
+        story.written,
+        story.tracker.vanish,
+        story.finish,
+        *[lambda: None] * 20,
+        story.tracker.come_back,
+    )
+    assert code == Exit.OK
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    check_final(story, tracking_server, capsys)
+
+
+def test_the_last_state_is_written_at_an_interrupt(
+    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grow_unnoticed() -> None:
+        monkeypatch.setattr(story.follower, "_update_seconds", 3600.0)
+        story.grow(5)
+
+    story.grow(4)
+    with pytest.raises(KeyboardInterrupt):
+        story.run(monkeypatch, story.written, grow_unnoticed, story.interrupt)
+    assert points(tracking_server, story) == {"ensemble": 2, "run0": 10}
+    story.follower.flush()
+    assert points(tracking_server, story) == {"ensemble": 4, "run0": 10, "run1": 10}
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_while_the_server_fails(
+    story: Story, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.grow(4)
+    fail = lambda: story.tracker.always(BROKEN)  # noqa: E731
+    more = lambda: story.grow(5)  # noqa: E731
+    with pytest.raises(KeyboardInterrupt):
+        story.run(monkeypatch, story.written, fail, more, story.interrupt)
+    story.follower.flush()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == (
+        "metlmon: ended before everything was written: export again, which completes it"
+    )
+
+
+def test_a_refusal_of_the_first_export_ends_it(
+    story: Story, tracker: FaultyTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker.always(REFUSED)
+    story.grow(4)
+    with pytest.raises(TrackingError, match="HTTP 401"):
+        story.run(monkeypatch)
+
+
+# --- the writer ---------------------------------------------------------------------------------
+
+
+class FakeExporter:
+    """Records what it is given, once :attr:`open` is set."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.exported: list[tuple[Any, bytes | None]] = []
+        self.open = threading.Event()
+        self.begun = threading.Event()
+
+    def export(self, ensemble: Any, report: bytes | None, attempts: int) -> ExportResult:
+        self.begun.set()
+        assert self.open.wait(60)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.exported.append((ensemble, report))
+        return ExportResult("fake")
+
+
+def writer_of(exporter: FakeExporter) -> tuple[MlflowWriter, list[str]]:
+    warned: list[str] = []
+    fake: Any = exporter
+    return MlflowWriter(fake, lambda ensemble, result: None, warned.append, 0.001), warned
+
+
+def put(writer: MlflowWriter, *names: str, report: bytes | None = None) -> None:
+    for name in names:
+        ensemble: Any = name
+        writer.put(EnsembleState(ensemble, report))
+
+
+def test_one_state_waits_at_most() -> None:
+    exporter = FakeExporter()
+    writer, _ = writer_of(exporter)
+    writer.start()
+    put(writer, "first")
+    assert exporter.begun.wait(60)
+    put(writer, "with a report", report=b"report")
+    put(writer, *(f"state {n}" for n in range(1000)))
+    assert not writer.is_done
+    exporter.open.set()
+    assert writer.flush(60)
+    # A report that was not written goes with the newest state.
+    assert exporter.exported == [("first", None), ("state 999", b"report")]
+
+
+def test_the_newest_state_is_tried_again() -> None:
+    exporter = FakeExporter(*[TrackingError("no answer", transient=True)] * 3)
+    writer, warned = writer_of(exporter)
+    writer.start()
+    put(writer, "older", report=b"report")
+    assert exporter.begun.wait(60)
+    put(writer, "newer")
+    exporter.open.set()
+    wait_until(lambda: writer.is_done)
+    assert exporter.exported == [("newer", b"report")]
+    assert warned == ["no answer (metlmon goes on trying)", "the tracking server works again"]
+
+
+def test_an_error_of_metlmon_itself_is_not_lost() -> None:
+    exporter = FakeExporter(ZeroDivisionError("a bug"))
+    exporter.open.set()
+    writer, _ = writer_of(exporter)
+    writer.start()
+    put(writer, "state")
+    wait_until(lambda: writer.failure is not None)
+    assert writer.is_done
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def start(dagdir: Path, url: str, experiment: str, *more: str) -> subprocess.Popen[str]:
+    """``--follow`` in a process of its own, of a live ensemble."""
+    words = ["export", str(dagdir), "--to", "mlflow", "--follow", "--live", *more]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": url, "MLFLOW_EXPERIMENT_NAME": experiment}
+    return subprocess.Popen(
+        [sys.executable, "-m", "metlmon", *words],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_signals_end_the_command(
+    number: signal.Signals, code: int, story: Story, tracking_server: TrackingServer
+) -> None:
+    story.grow(4)
+    process = start(story.dagdir.path, tracking_server.url, story.experiment)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(tracking_server.url)
+        assert "2 new runs, 12 points" in process.stdout.readline()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == code
+    assert err.splitlines() == [
+        f"metlmon: {story.dagdir.path}: following, to {tracking_server.url} (^C ends it)"
+    ]
+    assert "Traceback" not in out
+
+
+def test_a_finished_ensemble_is_written_once(
+    tracking_server: TrackingServer, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble").path
+    process = start(dagdir, tracking_server.url, "finished", "--no-live")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == Exit.OK, err
+    assert "3 new runs, 50 points" in out
+    assert {run.status for run in tracking_server.runs("finished")} == {"FINISHED"}
+
+
+@pytest.mark.parametrize("other", ["--dry-run", "--as-of=yesterday"])
+def test_it_follows_what_happens_from_now_on(other: str, capsys: Captured) -> None:
+    command = ("--follow", "--tracking-uri", "http://127.0.0.1:9", other)
+    error = usage_error("export --to mlflow", capsys, FIXTURES / "demo", *command)
+    assert error.endswith(f"from now on: leave out {other.partition('=')[0]}\n")
+    assert "--follow: goes with --to mlflow" in usage_error(
+        "export", capsys, FIXTURES / "demo", "--follow"
+    )
