@@ -18,6 +18,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.redact import HIDDEN
 from tests.generated import sweeps
 from tests.secrets.secret_dagdir import NODES, Planted, plant
+from tests.support.canned_tracker import canned_tracker
 
 
 @pytest.fixture(name="planted")
@@ -198,6 +199,17 @@ def test_nothing_is_written_with_one(planted: Planted, tmp_path: Path, home: Pat
         output_of(*command[:1], str(planted.path), *command[1:])
     assert b"3f1c2d4e" in html.read_bytes()
     assert planted.left_in(written_below(tmp_path / "here", home)) == []
+
+
+def test_a_tracking_server_gets_none(planted: Planted) -> None:
+    with canned_tracker() as tracker:
+        command = ("export", str(planted.path), "--to", "mlflow", "--tracking-uri", tracker.url)
+        shown = output_of(*command) + output_of(*command, "--follow")
+        sent = b"\n".join(call.path.encode() + call.body for call in tracker.calls)
+    assert "2 new runs" in shown
+    assert b"3f1c2d4e" in sent
+    assert b"metlmon.gpu_hours_bad" in sent
+    assert planted.left_in(shown.encode() + sent) == []
 
 
 # --- the cache --------------------------------------------------------------------------------

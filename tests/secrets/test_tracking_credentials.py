@@ -1,0 +1,280 @@
+"""The credentials of a tracking server go there alone, in one header, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.main import main
+from metlmon.tracking.mlflow_export import MlflowExporter
+from tests.support.canned_tracker import canned_tracker, take_everything
+from tests.support.faulty_tracker import Answer, Call, FaultyTracker, Slow
+from tests.support.tracked_ensembles import small_ensemble
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+TOKEN: Final = "opensesame-not-a-shape-7"
+"""Like no issuer's: nothing but its being the token shows that it is one."""
+
+PASSWORD: Final = "open sesame"
+BASIC: Final = b64encode(f"ada:{PASSWORD}".encode()).decode()
+SECRETS: Final = (TOKEN, PASSWORD, BASIC, "open%20sesame")
+
+
+class Way(NamedTuple):
+    """A way to give credentials: variables, lines of ``[tracking]``, and the header they make."""
+
+    variables: Mapping[str, str]
+    settings: str
+    header: str
+
+
+BEARER: Final = f"Bearer {TOKEN}"
+WAYS: Final = {
+    "token": Way({"MLFLOW_TRACKING_TOKEN": TOKEN}, "", BEARER),
+    "password": Way(
+        {"MLFLOW_TRACKING_USERNAME": "ada", "MLFLOW_TRACKING_PASSWORD": PASSWORD},
+        "",
+        f"Basic {BASIC}",
+    ),
+    "address": Way({"MLFLOW_TRACKING_URI": "http://ada:open%20sesame@"}, "", f"Basic {BASIC}"),
+    "settings token": Way({}, f'token = "{TOKEN}"\n', BEARER),
+    "settings password": Way({}, f'username = "ada"\npassword = "{PASSWORD}"\n', f"Basic {BASIC}"),
+}
+
+
+@pytest.fixture(name="tracker")
+def _tracker() -> Iterator[FaultyTracker]:
+    with canned_tracker() as tracker:
+        yield tracker
+
+
+@pytest.fixture(name="home", autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, a cache and a working directory of this test alone."""
+    home = tmp_path / "home"
+    for name in ("CONFIG", "CACHE", "DATA", "STATE"):
+        (home / name).mkdir(parents=True)
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("METLMON_TRACEBACK", "1")
+    for variable in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.chdir(home)
+    return home
+
+
+@pytest.fixture(name="way", params=WAYS)
+def _way(
+    request: pytest.FixtureRequest,
+    tracker: FaultyTracker,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Way:
+    """Credentials that are set, for the tracker."""
+    way = WAYS[request.param]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracker.url)
+    for name, value in way.variables.items():
+        address = tracker.url.removeprefix("http://") if name.endswith("URI") else ""
+        monkeypatch.setenv(name, value + address)
+    if way.settings:
+        settings = home / "CONFIG" / "metlmon" / "metlmon.toml"
+        settings.parent.mkdir()
+        settings.write_text(f'[tracking]\nuri = "{tracker.url}"\n{way.settings}')
+    return way
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Path:
+    return small_ensemble(tmp_path / "ensemble").path
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """Exit status, and all that a command prints."""
+    shown = io.StringIO()
+    code = 0
+    with redirect_stdout(shown), redirect_stderr(shown), suppress(SystemExit):
+        code = main([str(argument) for argument in arguments])
+    return code, shown.getvalue()
+
+
+def export(dagdir: Path, *more: object) -> tuple[int, str]:
+    return run("export", dagdir, "--to", "mlflow", *more)
+
+
+def secrets_in(text: str) -> list[str]:
+    return [secret for secret in SECRETS if secret in text]
+
+
+def check_nothing_is_left(home: Path, dagdir: Path) -> None:
+    """No file below has one, but the settings in which it was written by hand."""
+    for folder in (home, dagdir):
+        for path in folder.rglob("*"):
+            assert not secrets_in(path.name)
+            if path.is_file() and path.parent.parent.name != "CONFIG":
+                assert not secrets_in(path.read_bytes().decode("latin-1")), path
+
+
+def test_they_are_in_one_header_of_calls_and_in_no_output(
+    way: Way, tracker: FaultyTracker, dagdir: Path, home: Path
+) -> None:
+    for more in ((), ("--follow",), ("--dry-run",)):
+        tracker.calls.clear()
+        code, shown = export(dagdir, *more)
+        assert (code, secrets_in(shown)) == (Exit.OK, []), shown
+        assert len(tracker.calls) >= 2
+        for call in tracker.calls:
+            headers = dict(call.headers)
+            assert headers.pop("Authorization") == way.header
+            content = call.body.decode("latin-1")
+            assert not secrets_in(f"{call.method} {call.path} {headers} {content}")
+    check_nothing_is_left(home, dagdir)
+
+
+def echo(call: Call, code: int = 401) -> Answer:
+    """A refusal that repeats all that it was sent."""
+    text = f"no: {call.headers} {call.headers.get('Authorization')}"
+    return Answer(code, json.dumps({"error_code": text, "message": text}).encode())
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 500])
+def test_a_server_that_repeats_them(
+    code: int,
+    way: Way,
+    tracker: FaultyTracker,
+    dagdir: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("metlmon.tracking.mlflow_export.time.sleep", lambda seconds: None)
+    for first in (0, 5):
+        tracker.reset()
+        tracker.fault = lambda c: echo(c, code) if c.number >= first else take_everything(c)  # noqa: B023
+        status, shown = export(dagdir)
+        assert status == Exit.REFUSED
+        assert shown.count("\n") == 1
+        assert "(hidden)" in shown
+        assert not secrets_in(shown)
+    check_nothing_is_left(home, dagdir)
+
+
+def test_a_server_that_has_them_in_its_runs(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
+    """Ids, artifacts, params and tags of a server that repeats the header."""
+
+    def answer(call: Call) -> Answer:
+        word = call.headers["Authorization"]
+        info = {"run_id": word, "artifact_uri": f"mlflow-artifacts:/{word}", "status": "RUNNING"}
+        tags = [{"key": "metlmon.key", "value": key} for key in ("", word)]
+        params = [{"key": "lr", "value": word}]
+        data = {"tags": tags, "params": params}
+        runs = [{"info": info, "data": data}, {"info": info, "data": {**data, "metrics": []}}]
+        body: Any = {"experiment": {"experiment_id": word}, "run": runs[0], "runs": runs}
+        return Answer(200, json.dumps(body).encode())
+
+    tracker.fault = answer
+    _, shown = export(dagdir)
+    assert "has a second run" in shown
+    assert "the param lr is" in shown
+    assert not secrets_in(shown)
+
+
+@pytest.mark.parametrize("code", [302, 307])
+def test_another_server_never_gets_them(
+    code: int, way: Way, tracker: FaultyTracker, dagdir: Path
+) -> None:
+    with canned_tracker() as other:
+        target = f"http://ada:{TOKEN}@127.0.0.1:{other.port}/?key={TOKEN}"
+        tracker.always(Answer(code, headers=(("Location", target),)))
+        status, shown = export(dagdir)
+        assert (status, secrets_in(shown), other.calls) == (Exit.REFUSED, [], [])
+        assert f"it redirects to {other.url}" in shown
+
+
+def test_those_of_the_settings_are_for_the_server_named_there(
+    tracker: FaultyTracker, dagdir: Path, home: Path
+) -> None:
+    settings = home / "CONFIG" / "metlmon" / "metlmon.toml"
+    settings.parent.mkdir()
+    settings.write_text(f'[tracking]\nuri = "http://127.0.0.1:1"\ntoken = "{TOKEN}"\n')
+    status, _ = export(dagdir, "--tracking-uri", tracker.url)
+    assert status == Exit.OK
+    assert {call.headers.get("Authorization") for call in tracker.calls} == {None}
+
+
+def test_an_error_of_metlmon_itself_has_none(
+    way: Way, dagdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: MlflowExporter, *_: object) -> None:
+        raise RuntimeError(f"{vars(self)} {vars(self._server)}")
+
+    monkeypatch.setattr(MlflowExporter, "_export_once", fail)
+    for more in ((), ("--follow",)):
+        status, shown = export(dagdir, *more)
+        assert status == Exit.BROKEN
+        assert "Traceback" in shown
+        assert not secrets_in(shown)
+
+
+def test_settings_are_shown_without_them(way: Way, dagdir: Path) -> None:
+    for command in (("config", "show"), ("config", "validate"), ("config", "path")):
+        for form in ((), ("--json",)):
+            _, shown = run(*command, dagdir, *form)
+            assert shown
+            assert not secrets_in(shown)
+
+
+def test_settings_that_are_wrong_quote_none(home: Path, dagdir: Path) -> None:
+    settings = home / "CONFIG" / "metlmon" / "metlmon.toml"
+    settings.parent.mkdir()
+    for line in (
+        f'uri = "http://ada:{TOKEN}@x"',
+        f'tokn = "{TOKEN}"',
+        f'token = ["{TOKEN}"]',
+        f'token = "{TOKEN}é"',
+        f'password = "{TOKEN}',
+    ):
+        settings.write_text(f"[tracking]\n{line}\n")
+        for command in (("status",), ("config", "show"), ("config", "validate")):
+            _, shown = run(*command, dagdir)
+            assert not secrets_in(shown), line
+        assert "metlmon.toml" in shown
+
+
+def test_no_option_takes_one() -> None:
+    """Everybody on a machine sees the command lines of all."""
+    names = [argument.name for argument in COMMANDS["export"].arguments]
+    assert "--tracking-uri" in names
+    assert not [name for name in names if "token" in name or "password" in name]
+
+
+def test_no_list_of_processes_has_them(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("no /proc")
+    slow = Slow()
+    tracker.always(slow)
+    words = [sys.executable, "-m", "metlmon", "export", str(dagdir), "--to", "mlflow"]
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert slow.begun.wait(60)
+        lines = [path.read_bytes() for path in Path(f"/proc/{process.pid}").glob("task/*/comm")]
+        lines.append(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        assert b"metlmon" in lines[-1]
+        assert not secrets_in(b" ".join(lines).decode("latin-1"))
+    finally:
+        process.kill()
+        out, _ = process.communicate()
+    assert not secrets_in(out)
