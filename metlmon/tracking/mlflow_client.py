@@ -84,6 +84,7 @@ CREATE_RUN: Final = Endpoint("POST", f"{API}runs/create", "create a run", True)
 UPDATE_RUN: Final = Endpoint("POST", f"{API}runs/update", "set the status of a run", True)
 DELETE_RUN: Final = Endpoint("POST", f"{API}runs/delete", "delete a duplicate of a run", True)
 LOG_BATCH: Final = Endpoint("POST", f"{API}runs/log-batch", "write metrics, params and tags", True)
+DELETE_TAG: Final = Endpoint("POST", f"{API}runs/delete-tag", "delete a tag", True)
 METRIC_HISTORY: Final = Endpoint("GET", f"{API}metrics/get-history", "read a metric")
 
 

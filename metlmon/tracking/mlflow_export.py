@@ -29,6 +29,7 @@ from metlmon.tracking.mlflow_client import (
     CREATE_EXPERIMENT,
     CREATE_RUN,
     DELETE_RUN,
+    DELETE_TAG,
     GET_EXPERIMENT,
     GET_RUN,
     LOG_BATCH,
@@ -59,6 +60,7 @@ from metlmon.tracking.mlflow_runs import (
     NOTE_MARK,
     NOTE_TAG,
     PARENT_TAG,
+    PASSING_TAGS,
     MetricPoint,
     TrackedEnsemble,
     TrackedRun,
@@ -142,7 +144,7 @@ class MlflowExporter:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self._server = server
-        self._experiment = experiment
+        self.experiment = experiment
         self._parent_id = parent_id
         self._dry_run = dry_run
         self._progress = progress
@@ -155,7 +157,7 @@ class MlflowExporter:
 
         Raises TrackingError if it fails ``attempts`` times; the next export goes on from there.
         """
-        self._result = result = ExportResult(self._experiment)
+        self._result = result = ExportResult(self.experiment)
         for attempt in range(1, attempts + 1):
             result.problems, result.warnings = [], []
             try:
@@ -177,7 +179,13 @@ class MlflowExporter:
             self._result.url = f"{self._server.uri}/{path}"
         for done, child in enumerate(ensemble.children, 1):
             self._progress(done, total)
-            self._write(child, runs, experiment, parent)
+            try:
+                self._write(child, runs, experiment, parent)
+            except TrackingError as error:
+                if error.code != "INVALID_PARAMETER_VALUE":
+                    raise
+                # No reason to leave the other runs as they are.
+                self._result.problems.append(f"run {plain(child.name, 80)}: {error}")
         if report is not None:
             self._upload(parent, report)
         self._progress(total, total)
@@ -201,7 +209,7 @@ class MlflowExporter:
         """The id of the experiment, which is created where there is none; None in a dry run."""
         try:
             experiment = self._server.get(
-                GET_EXPERIMENT, ExperimentAnswer, experiment_name=self._experiment
+                GET_EXPERIMENT, ExperimentAnswer, experiment_name=self.experiment
             ).experiment
         except TrackingError as error:
             if error.code != "RESOURCE_DOES_NOT_EXIST":
@@ -211,12 +219,12 @@ class MlflowExporter:
         else:
             if experiment.lifecycle_stage == "deleted":
                 raise TrackingError(
-                    f"the experiment {plain(self._experiment, 80)} is deleted on "
+                    f"the experiment {plain(self.experiment, 80)} is deleted on "
                     f"{self._server.uri}: restore it there, or name another one by --experiment"
                 )
             return experiment.experiment_id
         try:
-            body = {"name": self._experiment}
+            body = {"name": self.experiment}
             return self._server.post(CREATE_EXPERIMENT, Experiment, body).experiment_id
         except TrackingError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":
@@ -286,14 +294,17 @@ class MlflowExporter:
         points = self._missing_points(run, known)
         params = self._missing_params(run, known)
         tags = _missing_tags(run, known, parent)
+        passed = sorted(PASSING_TAGS & known.tags.keys() - run.tags.keys())
         status = _missing_status(run, known)
-        if points or params or tags or status:
+        if points or params or tags or passed or status:
             self._result.updated.add(run.key)
         # The tags come behind the points, which one of them confirms.
         for batch in (*_batches(points, params, {}), *_batches((), {}, tags)):
             self._post(LOG_BATCH, known, batch)
             self._result.points += len(batch.get("metrics", ()))
             self._result.texts += len(batch.get("params", ())) + len(batch.get("tags", ()))
+        for tag in passed:
+            self._post(DELETE_TAG, known, {"key": tag})
         if status:
             self._post(UPDATE_RUN, known, status)
             if run.status != known.info.status:

@@ -74,6 +74,14 @@ RUN_TAGS: Final = (
 )
 """Columns of the frame ``runs`` that are tags."""
 
+PASSING_TAGS: Final = frozenset(
+    {
+        *(f"metlmon.{name}" for name in (*RUN_TAGS, "steps_by_site", "steps_by_gpu")),
+        *(f"metlmon.{unit.lower()}_hours_{kind}" for unit in HourUnit for kind in ("good", "bad")),
+    }
+)
+"""Tags that a run may lose again, such as the reason of a hold."""
+
 STATUSES: Final[Mapping[State, str]] = {
     State.COMPLETED: "FINISHED",
     State.SKIPPED: "FINISHED",

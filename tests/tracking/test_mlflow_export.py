@@ -19,7 +19,7 @@ from metlmon.tracking.mlflow_runs import tracked_ensemble
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
-from tests.support.faulty_tracker import FaultyTracker
+from tests.support.faulty_tracker import Answer, FaultyTracker
 from tests.support.recordings import FIXTURES
 from tests.support.tracked_ensembles import (
     dag_text,
@@ -232,6 +232,25 @@ def test_a_continued_run_goes_on_in_the_same_run(
     assert first == second
 
 
+def test_a_tag_that_no_longer_holds_goes(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "ensemble").mkdir()
+    dagdir = Dagdir(tmp_path / "ensemble", dag_text())
+    log = Log().submit(101, node("run0", 0)).hold(101, 13, "the disk is full")
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.dagman.out", Out().start().data)
+    export(tracker, capsys, dagdir.path, "passing", "--tz", "UTC")
+    tags = by_name(tracking_server, "passing")["run0"].tags
+    assert (tags["metlmon.hold_code"], tags["metlmon.hold_reason"]) == ("13", "the disk is full")
+    dagdir.write("metl.log", log.release(101).execute(101).data)
+    export(tracker, capsys, dagdir.path, "passing", "--tz", "UTC")
+    export(tracker, capsys, dagdir.path, "passing at once", "--tz", "UTC")
+    first, second = (server_state(tracking_server, f"passing{w}") for w in ("", " at once"))
+    assert first["run0"].tags == second["run0"].tags
+    assert "metlmon.hold_reason" not in first["run0"].tags
+
+
 def test_a_changed_value_becomes_the_newest_of_its_step(
     tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
 ) -> None:
@@ -351,6 +370,21 @@ def test_a_changed_param_is_refused_in_one_sentence(
     tracking_server.call("runs/delete", {"run_id": runs["run0"].id})
     assert export(tracker, capsys, dagdir.path, "params")[0] == Exit.OK
     assert by_name(tracking_server, "params")["run0"].params == {"lr": "7.0"}
+
+
+def test_a_run_that_the_server_refuses_is_left(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    refused = Answer(400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "too long"}')
+    tracker.at(8, refused)
+    code, _, err = export(tracker, capsys, dagdir.path, "refused")
+    assert code == Exit.REFUSED
+    assert err.splitlines() == [
+        f"metlmon: run run0: {tracker.url} was asked to write metrics, params and tags and "
+        "answered HTTP 400 INVALID_PARAMETER_VALUE (too long); see the server's log"
+    ]
+    assert by_name(tracking_server, "refused")["run1"].status == "FINISHED"
 
 
 def test_a_run_of_the_server_becomes_the_parent(

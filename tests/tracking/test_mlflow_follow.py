@@ -407,7 +407,8 @@ def test_signals_end_the_command(
         process.wait()
     assert process.returncode == code
     assert err.splitlines() == [
-        f"metlmon: {story.dagdir.path}: following, to {tracking_server.url} (^C ends it)"
+        f"metlmon: {story.dagdir.path}: following, to {tracking_server.url}, experiment "
+        f"{story.experiment} (^C ends it)"
     ]
     assert "Traceback" not in out
 

@@ -121,7 +121,8 @@ def _follow(reader: DagdirReader, server: TrackingClient, exporter: MlflowExport
     """Export until the ensemble is over, or until ^C or SIGTERM. Returns the exit status."""
     print_warnings(reader.snapshot_builder().notices())
     follower = MlflowFollower(reader, server, exporter)
-    followed = f"{plain(reader.path_given)}: following, to {server.uri}"
+    place = f"{server.uri}, experiment {plain(exporter.experiment, 80)}"
+    followed = f"{plain(reader.path_given)}: following, to {place}"
     print(f"metlmon: {followed} (^C ends it)", file=sys.stderr, flush=True)
     with _sigterm_as_exception():
         try:
