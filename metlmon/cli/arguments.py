@@ -235,7 +235,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
             DIR,
             option(
                 "--to",
-                "files of this format (default: csv), or a tracking server: mlflow",
+                "files of this format (default: csv); mlflow: a tracking server; openmetrics: "
+                "Prometheus; optuna: a study",
                 choices=EXPORT_TARGETS,
                 default="csv",
             ),
@@ -247,14 +248,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             option("--only", "these, comma-separated", metavar="FRAMES"),
             flag("--force", "files that exist may be overwritten"),
-            option(
-                "--listen",
-                "openmetrics: answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
-                type=int,
-                metavar="PORT",
-            ),
-            flag("--dashboard", "openmetrics: a Grafana dashboard of these metrics, as JSON"),
-            option("--metric", "optuna: the value of trials (default: val_loss)", metavar="NAME"),
             flag("--columns", "print what the columns mean"),
             option(
                 "--tracking-uri",
@@ -265,12 +258,21 @@ COMMANDS: Final[Mapping[str, Command]] = {
             option("--experiment", "mlflow: the experiment (default: metlmon)", metavar="NAME"),
             flag("--dry-run", "mlflow: print what would be written, and exit"),
             flag("--follow", "mlflow: keep it up to date until the ensemble is over, or until ^C"),
+            option(
+                "--listen",
+                "openmetrics: answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
+                type=int,
+                metavar="PORT",
+            ),
+            flag("--dashboard", "openmetrics: a Grafana dashboard of these metrics, as JSON"),
+            option("--metric", "optuna: the value of trials (default: val_loss)", metavar="NAME"),
             *MOMENT,
         ),
         description="Write the frames runs, epochs, jobs, executions, transfers and events, one "
         "file each. Columns, units and types: metlmon export --columns. With --to mlflow: the "
         "ensemble as a run of an MLflow tracking server, its runs as child runs; only what the "
-        "server lacks is written. Exit status 6: the server refused something, or failed. With "
+        "server lacks is written. The token is in MLFLOW_TRACKING_TOKEN, or under [tracking] in "
+        "your metlmon.toml. Exit status 6: the server refused something, or failed. With "
         "--to openmetrics: metrics for Prometheus. With --to optuna: a sweep as an Optuna study "
         "in a journal file.",
     ),
