@@ -80,8 +80,9 @@ POINTS_TAG: Final = "metlmon.points"
 REPORT_TAG: Final = "metlmon.report_sha256"
 REPORT_NAME: Final = "report.html"
 
-PAGE: Final = 1000
-"""Runs per answer of a search."""
+MAX_RUNS: Final = 1000
+MAX_POINTS: Final = 25_000
+"""Runs and points in one answer."""
 
 Json = Mapping[str, Any]
 
@@ -118,9 +119,9 @@ class ExportResult(Struct):
             (len(self.created), "new run"),
             (len(self.updated - self.created), "changed run"),
             (self.points, "point"),
+            (self.texts, "param or tag", "params and tags"),
         )
-        parts = [count(number, what) for number, what in numbers if number]
-        parts += [f"{self.texts} params and tags"] if self.texts else []
+        parts = [count(number, *words) for number, *words in numbers if number]
         parts += ["the report"] if self.uploads else []
         return ", ".join(parts) or "nothing"
 
@@ -238,7 +239,7 @@ class MlflowExporter:
         body: dict[str, object] = {
             "experiment_ids": [experiment],
             "filter": f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
-            "max_results": PAGE,
+            "max_results": MAX_RUNS,
         }
         while True:
             answer = self._server.post(SEARCH_RUNS, RunsAnswer, body)
@@ -270,7 +271,7 @@ class MlflowExporter:
     def _newest_values(self, run: Run, key: str) -> dict[int, Metric]:
         """The newest value at each step of a metric."""
         newest: dict[int, Metric] = {}
-        parameters: dict[str, str | int] = {"metric_key": key, "max_results": 25 * PAGE}
+        parameters: dict[str, str | int] = {"metric_key": key, "max_results": MAX_POINTS}
         while True:
             answer = self._server.get(METRIC_HISTORY, HistoryAnswer, run_id=run.id, **parameters)
             for item in answer.metrics:

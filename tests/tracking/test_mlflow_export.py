@@ -165,6 +165,58 @@ def test_a_dry_run_says_what_an_export_does(
     assert wrote(export(tracker, capsys, dagdir.path, "dry", "--dry-run")) == "up to date"
 
 
+def test_long_and_odd_texts_are_what_a_server_takes(
+    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
+) -> None:
+    """More params than a call may have, a long value, and names of any characters."""
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    more = {f"p{number}": str(number) for number in range(250)}
+    more |= {"long": "x" * 9000, "odd+name": "é \U0001f600 'quoted'"}
+    lines = [
+        f'VARS {node("run0", epoch)} {name}="{value}"\n'
+        for epoch in range(2)
+        for name, value in more.items()
+    ]
+    dagdir.write("run.dag", dag_text() + "".join(lines))
+    names = ["val loss (%)", "../up", "a//b", "c:d", "größe"]
+    text = f"epoch,step,{','.join(names)}\n0,1,1,2,3,4,5\n"
+    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", text)
+    assert wrote(export(tracker, capsys, dagdir.path, "odd")).startswith("3 new runs, ")
+    run = by_name(tracking_server, "odd")["run0"]
+    assert {name: run.params[name] for name in more if name[0] == "p"} == {
+        name: value for name, value in more.items() if name[0] == "p"
+    }
+    assert len(run.params["long"]) == 6000
+    assert run.params["odd_name"] == "é \U0001f600 'quoted'"
+    own = {name for name in run.metrics if not name.startswith(("metlmon/", "system/"))}
+    assert own == {"val loss ___", "_up", "a/b", "c_d", "größe"}
+    assert wrote(export(tracker, capsys, dagdir.path, "odd")) == "up to date"
+
+
+def test_answers_come_in_pages(
+    tracker: FaultyTracker,
+    tracking_server: TrackingServer,
+    capsys: Captured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dagdir = small_ensemble(tmp_path / "ensemble")
+    export(tracker, capsys, dagdir.path, "pages")
+    before = server_state(tracking_server, "pages")
+    parent = by_name(tracking_server, "pages")["ensemble"]
+    # Without it the histories are read.
+    tag = {"run_id": parent.id, "key": "metlmon.points"}
+    tracking_server.call("runs/delete-tag", tag)
+    for name in ("MAX_RUNS", "MAX_POINTS"):
+        monkeypatch.setattr(f"metlmon.tracking.mlflow_export.{name}", 1)
+    result = wrote(export(tracker, capsys, dagdir.path, "pages"))
+    assert result == "1 changed run, 1 param or tag"
+    paths = [call.path.partition("?")[0].rpartition("/")[2] for call in tracker.calls]
+    assert paths.count("search") >= 3
+    assert paths.count("get-history") >= 10
+    assert server_state(tracking_server, "pages") == before
+
+
 # --- an ensemble that goes on -------------------------------------------------------------------
 
 
