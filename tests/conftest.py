@@ -46,7 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(_group_of(item, places[item])))
         if places[item].startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (not places[item].startswith("pool/"), not _on_second_pool(item)))
+    items.sort(key=lambda item: (_order(item, places[item]), not _on_second_pool(item)))
+
+
+def _order(item: pytest.Item, place: str) -> int:
+    """Tests on a pool come first, then those of the one tracking server, in one process."""
+    if place.startswith("pool/"):
+        return 0
+    return 1 if "tracking_server" in getattr(item, "fixturenames", ()) else 2
 
 
 def pytest_collection_finish() -> None:

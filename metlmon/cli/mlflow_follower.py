@@ -38,7 +38,6 @@ REPORT_SECONDS: Final = 600.0
 FLUSH_SECONDS: Final = 10.0
 """How long the last state may take to be written after ^C."""
 
-
 MAX_STATUSES: Final = 6
 """New statuses of runs in one line of output."""
 
@@ -92,6 +91,8 @@ class MlflowFollower:
             self._is_resting = False
             self._reader.check()
             self._reader.read_all()
+            if self._reader.error is not None:
+                self._warn_once(self._reader.error)
 
     def flush(self) -> None:
         """Write the newest state, after ^C ended :meth:`run`; not longer than FLUSH_SECONDS."""
@@ -133,7 +134,7 @@ class MlflowFollower:
         """Print what was written; not of tags alone, which change with every event."""
         if result.url is not None and self._shown_url != result.url:
             self._shown_url = result.url
-            print(result.url)
+            print(result.url, flush=True)
         statuses = [f"{plain(name, 80)} {status}" for name, status in result.statuses.items()]
         if result.created or result.points or result.uploads or statuses:
             more = len(statuses) - MAX_STATUSES
@@ -142,9 +143,12 @@ class MlflowFollower:
             print(f"{datetime.now():%H:%M:%S} {changes}", flush=True)
         self._refused = bool(result.problems)
         for text in warnings(ensemble, result, self._server):
-            if text not in self._warned:
-                self._warned.add(text)
-                _warn(text)
+            self._warn_once(text)
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _warn(text)
 
 
 def report_bytes(reader: DagdirReader) -> bytes:

@@ -430,13 +430,13 @@ def test_a_run_that_the_server_refuses_is_left(
     dagdir = small_ensemble(tmp_path / "ensemble")
     refused = Answer(400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "too long"}')
     tracker.at(8, refused)
-    code, _, err = export(tracker, capsys, dagdir.path, "refused")
+    code, _, err = export(tracker, capsys, dagdir.path, "one refused")
     assert code == Exit.REFUSED
     assert err.splitlines() == [
         f"metlmon: run run0: {tracker.url} was asked to write metrics, params and tags and "
         "answered HTTP 400 INVALID_PARAMETER_VALUE (too long); see the server's log"
     ]
-    assert by_name(tracking_server, "refused")["run1"].status == "FINISHED"
+    assert by_name(tracking_server, "one refused")["run1"].status == "FINISHED"
 
 
 def test_a_run_of_the_server_becomes_the_parent(

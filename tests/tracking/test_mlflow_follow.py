@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LOG: Final = "metl.log"
 OUT: Final = "run.dag.dagman.out"
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 
 
 class Story:
@@ -257,6 +257,26 @@ def test_a_server_that_comes_back(
     )
     assert code == Exit.OK
     assert len(capsys.readouterr().err.splitlines()) == 2
+    check_final(story, tracking_server, capsys)
+
+
+def test_a_directory_that_goes_is_one_line(
+    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = story.dagdir.path
+    away = here.with_name("away")
+    story.grow(4)
+    code = story.run(
+        monkeypatch,
+        story.written,
+        lambda: here.rename(away),
+        *[lambda: None] * 5,
+        lambda: away.rename(here),
+        story.finish,
+    )
+    assert code == Exit.OK
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{here}: no such directory" in line
     check_final(story, tracking_server, capsys)
 
 
