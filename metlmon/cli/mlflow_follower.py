@@ -82,9 +82,11 @@ class MlflowFollower:
         self._writer.start()
         while True:
             self._update()
+            # In this order: a writer that has failed is done, too.
+            is_done = self._writer.is_done
             if self._writer.failure is not None:
                 raise self._writer.failure
-            if self._is_over and self._writer.is_done:
+            if self._is_over and is_done:
                 return Exit.REFUSED if self._refused else Exit.OK
             self._is_resting = True
             time.sleep(self._poll_seconds)
