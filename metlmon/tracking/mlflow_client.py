@@ -30,6 +30,7 @@ from msgspec import Struct, ValidationError, convert
 
 from metlmon import __version__
 from metlmon.config.readers import LOOPBACK
+from metlmon.errors import InputError
 from metlmon.redact import HIDDEN, redact_secrets
 from metlmon.text.formatting import plain
 
@@ -53,14 +54,15 @@ Answer = TypeVar("Answer", bound=Struct)
 
 
 class TrackingError(Exception):
-    """A call failed. ``str()`` is one sentence: what was asked, of which server, and a remedy.
+    """A call failed. ``str()`` is one sentence: what happened at which server, and a remedy.
 
-    ``transient``: it may succeed later. ``code``: the server's error code, such as
-    ``RESOURCE_DOES_NOT_EXIST``, or "".
+    ``event``: the sentence without the remedy. ``transient``: it may succeed later. ``code``: the
+    server's error code, such as ``RESOURCE_DOES_NOT_EXIST``, or "".
     """
 
-    def __init__(self, sentence: str, transient: bool = False, code: str = "") -> None:
-        super().__init__(sentence)
+    def __init__(self, event: str, remedy: str, *, transient: bool = False, code: str = "") -> None:
+        super().__init__(f"{event}; {remedy}")
+        self.event = event
         self.transient = transient
         self.code = code
 
@@ -127,7 +129,8 @@ class TrackingClient:
 
     ``uri``: its http or https address, without credentials. ``seconds``: the time limit of a
     call. ``calls`` and ``writes`` count the calls made. Methods raise TrackingError, and repeat
-    nothing: a call whose answer was lost may have been carried out.
+    nothing: a call whose answer was lost may have been carried out. Raises InputError where
+    ``certificates``, a file, cannot be read.
     """
 
     def __init__(
@@ -186,7 +189,8 @@ class TrackingClient:
         except (ValueError, ValidationError, RecursionError):
             raise TrackingError(
                 f"{self.uri} does not answer as an MLflow server does when asked to "
-                f"{endpoint.task}: check the tracking URI"
+                f"{endpoint.task}",
+                "check the tracking URI",
             ) from None
 
     def _send(
@@ -233,9 +237,9 @@ class TrackingClient:
             try:
                 context = ssl.create_default_context(cafile=certificates)
             except OSError as error:
-                raise TrackingError(
+                raise InputError(
                     f"MLFLOW_TRACKING_SERVER_CERT_PATH={certificates}: cannot be read: "
-                    f"{error.strerror or 'no certificates'}"
+                    f"{error.strerror or 'no certificates'}; name a file of certificates"
                 ) from None
             if not verify:
                 context.check_hostname = False
@@ -249,22 +253,23 @@ class TrackingClient:
         """The error of a call without a complete answer."""
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, TimeoutError):
-            text = f"{self.uri} did not answer within {self.seconds:g} s when asked to"
             return TrackingError(
-                f"{text} {endpoint.task}; export again, which goes on where it stopped",
+                f"{self.uri} did not answer within {self.seconds:g} s when asked to "
+                f"{endpoint.task}",
+                "export again, which goes on where it stopped",
                 transient=True,
             )
         if isinstance(reason, ssl.SSLCertVerificationError):
             return TrackingError(
                 f"{self.uri} has a certificate that is not trusted here "
-                f"({plain(reason.verify_message, 80)}): MLFLOW_TRACKING_SERVER_CERT_PATH names a "
-                "file with the right one"
+                f"({plain(reason.verify_message, 80)})",
+                "MLFLOW_TRACKING_SERVER_CERT_PATH names a file with the right one",
             )
         detail = reason.strerror if isinstance(reason, OSError) and reason.strerror else ""
         detail = plain(detail or type(reason).__name__, 80)
         return TrackingError(
-            f"{self.uri} could not be asked to {endpoint.task} ({detail}): check that it runs "
-            "and that the tracking URI is right, then export again",
+            f"{self.uri} could not be asked to {endpoint.task} ({detail})",
+            "check that it runs and that the tracking URI is right, then export again",
             transient=isinstance(reason, OSError | HTTPException),
         )
 
@@ -290,7 +295,7 @@ class TrackingClient:
             remedy = "export again later, which goes on where it stopped"
         else:
             remedy = "see the server's log"
-        return TrackingError(f"{text}; {remedy}", status in TRANSIENT, code)
+        return TrackingError(text, remedy, transient=status in TRANSIENT, code=code)
 
 
 def _error_body(body: bytes) -> tuple[str, str]:

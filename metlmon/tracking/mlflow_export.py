@@ -220,8 +220,8 @@ class MlflowExporter:
         else:
             if experiment.lifecycle_stage == "deleted":
                 raise TrackingError(
-                    f"the experiment {plain(self.experiment, 80)} is deleted on "
-                    f"{self._server.uri}: restore it there, or name another one by --experiment"
+                    f"the experiment {plain(self.experiment, 80)} is deleted on {self._server.uri}",
+                    "restore it there, or name another one by --experiment",
                 )
             return experiment.experiment_id
         try:
@@ -231,7 +231,7 @@ class MlflowExporter:
             if error.code != "RESOURCE_ALREADY_EXISTS":
                 raise
             # Another program has just created it.
-            raise TrackingError(str(error), transient=True) from None
+            raise TrackingError(error.event, "export again", transient=True) from None
 
     def _find_runs(self, experiment: str, ensemble: str) -> dict[str, Run]:
         """The runs of the ensemble, by key."""

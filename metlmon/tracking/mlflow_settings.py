@@ -29,7 +29,7 @@ NO_SERVER: Final = (
 def tracking_server(
     uri: str | None, environment: Mapping[str, str], settings: TrackingSettings
 ) -> TrackingClient:
-    """The server to write to; ``uri``: of the command line. Raises InputError, TrackingError."""
+    """The server to write to; ``uri``: of the command line. Raises InputError."""
     configured = settings.uri
     address = uri or environment.get("MLFLOW_TRACKING_URI") or configured
     if not address:

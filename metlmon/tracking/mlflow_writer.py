@@ -106,7 +106,7 @@ class MlflowWriter:
                     self._fail(error)
                     return
                 if not failing:
-                    self._warn(f"{error} (metlmon goes on trying)")
+                    self._warn(f"{error.event}; it is tried again until it works")
                 failing = True
                 self._put_down(state)
                 self._no_pause.wait(pause)

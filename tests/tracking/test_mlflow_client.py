@@ -89,7 +89,7 @@ def test_an_answer_of_something_else(
 ) -> None:
     tracker.always(Answer(200, body))
     assert str(failure(client)) == (
-        f"{tracker.url} does not answer as an MLflow server does when asked to search for runs: "
+        f"{tracker.url} does not answer as an MLflow server does when asked to search for runs; "
         "check the tracking URI"
     )
 

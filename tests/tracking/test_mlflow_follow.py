@@ -238,7 +238,7 @@ def test_an_outage_is_two_lines(
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith(f"metlmon: {story.tracker.url} was asked to ")
     assert "HTTP 500" in first
-    assert first.endswith("(metlmon goes on trying)")
+    assert first.endswith("; it is tried again until it works")
     assert second == "metlmon: the tracking server works again"
     check_final(story, tracking_server, capsys)
 
@@ -369,7 +369,7 @@ def test_one_state_waits_at_most() -> None:
 
 
 def test_the_newest_state_is_tried_again() -> None:
-    exporter = FakeExporter(*[TrackingError("no answer", transient=True)] * 3)
+    exporter = FakeExporter(*[TrackingError("no answer", "wait", transient=True)] * 3)
     writer, warned = writer_of(exporter)
     writer.start()
     put(writer, "older", report=b"report")
@@ -378,7 +378,10 @@ def test_the_newest_state_is_tried_again() -> None:
     exporter.open.set()
     wait_until(lambda: writer.is_done)
     assert exporter.exported == [("newer", b"report")]
-    assert warned == ["no answer (metlmon goes on trying)", "the tracking server works again"]
+    assert warned == [
+        "no answer; it is tried again until it works",
+        "the tracking server works again",
+    ]
 
 
 def test_an_error_of_metlmon_itself_is_not_lost() -> None:

@@ -178,8 +178,8 @@ FAULTS: Final[dict[str, tuple[Fault | None, str]]] = {
     "500": (BROKEN, "answered HTTP 500; export again later, which goes on where it stopped"),
     "429": (BUSY, "answered HTTP 429; export again later, which goes on where it stopped"),
     "no JSON": (NO_JSON, "does not answer as an MLflow server does when asked to"),
-    "truncated": (TRUNCATED, "(ConnectionResetError): check that it runs"),
-    "cut": (CUT, "(RemoteDisconnected): check that it runs and that the tracking URI is right"),
+    "truncated": (TRUNCATED, "(ConnectionResetError); check that it runs"),
+    "cut": (CUT, "(RemoteDisconnected); check that it runs and that the tracking URI is right"),
     "slow": (None, "did not answer within 0.5 s when asked to"),
 }
 
@@ -236,7 +236,7 @@ def test_a_server_that_vanishes_is_one_sentence(
     code, out, err = run_command("", capsys, *command)
     assert (code, out) == (Exit.REFUSED, "")
     [line] = err.splitlines()
-    assert "(Connection refused): check that it runs and that the tracking URI is right" in line
+    assert "(Connection refused); check that it runs and that the tracking URI is right" in line
     tracker.come_back()
     check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
 

@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.config.settings import SecretText, TrackingSettings
 from metlmon.errors import InputError
-from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
+from metlmon.tracking.mlflow_client import TrackingClient
 from metlmon.tracking.mlflow_settings import experiment_name, tracking_server
 
 HOST: Final = "https://mlflow.example.edu"
@@ -113,7 +113,7 @@ def test_a_time_limit_that_is_none(seconds: str) -> None:
 
 
 def test_certificates_that_are_not_there() -> None:
-    with pytest.raises(TrackingError, match="CERT_PATH=/nowhere: cannot be read: No such file"):
+    with pytest.raises(InputError, match="CERT_PATH=/nowhere: cannot be read: No such file"):
         server(HOST, MLFLOW_TRACKING_SERVER_CERT_PATH="/nowhere")
 
 
