@@ -167,6 +167,9 @@ class MlflowExporter:
             except TrackingError as error:
                 if not error.transient or attempt == attempts:
                     raise
+            finally:
+                # A line of progress would stay before the error.
+                self._progress(1, 1)
             time.sleep(2.0 ** (attempt - 1))
         raise AssertionError
 
@@ -189,7 +192,6 @@ class MlflowExporter:
                 self._result.problems.append(f"run {plain(child.name, 80)}: {error}")
         if report is not None:
             self._upload(parent, report)
-        self._progress(total, total)
 
     # --- what the server has ----------------------------------------------------------------
 

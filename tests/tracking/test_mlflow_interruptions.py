@@ -19,7 +19,12 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
+from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking import mlflow_export
+from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
+from metlmon.tracking.mlflow_export import MlflowExporter
+from metlmon.tracking.mlflow_runs import tracked_ensemble
+from tests.support.canned_tracker import canned_tracker, take_everything
 from tests.support.commands import Captured, run_command
 from tests.support.faulty_tracker import (
     BROKEN,
@@ -255,3 +260,18 @@ def test_a_server_that_fails_for_a_moment_is_not_noticed(
     assert server_state(tracking_server, "for a moment") == undisturbed.state
     # What is printed counts what both attempts wrote.
     assert ": 3 new runs, 50 points, " in out
+
+
+def test_a_line_of_progress_ends_before_an_error(tmp_path: Path) -> None:
+    reader = small_ensemble(tmp_path / "ensemble").reader()
+    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
+    assert ensemble is not None
+    shown: list[tuple[int, int]] = []
+    with canned_tracker() as tracker:
+        tracker.fault = lambda call: take_everything(call) if call.number < 7 else REFUSED
+        exporter = MlflowExporter(
+            TrackingClient(tracker.url), "x", progress=lambda *numbers: shown.append(numbers)
+        )
+        with pytest.raises(TrackingError, match="HTTP 401"):
+            exporter.export(ensemble)
+    assert shown == [(0, 3), (1, 3), (1, 1)]
