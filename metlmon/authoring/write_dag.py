@@ -207,10 +207,26 @@ class PartlyDefined(PlanError):
         self.variable = variable
 
 
+RUN_NOTES: Final = """\
+# What the job's log says of it in its first event, to be read without the DAG.
+if version >= 25.11
+    My.RunUuid = "$(run_uuid)"
+    My.RunName = "$(run)"
+    My.RunEpoch = $(epoch)
+    submit_event_notes_attrs = RunUuid, RunName, RunEpoch
+endif
+"""
+"""The condition is evaluated by the HTCondor that submits; earlier ones have no such command."""
+
+_RUN_VARIABLES: Final = frozenset({"run_uuid", "run", "epoch"})
+
+
 def submit_file_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> str:
     """Return the submit file of ``nodes``. Raises PlanError if a value is missing."""
     text = fill(job.template, placeholders(request, job, nodes))
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
+    if all(_RUN_VARIABLES <= {variable.name for variable in node.variables} for node in nodes):
+        head += RUN_NOTES
     if any(node.pre is not None for node in nodes):
         head += SUBMIT_HEAD
     statements = parse_description(text.split("\n")).statements

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from metlmon.eventlog import header
 from metlmon.eventlog.events import (
@@ -165,8 +165,23 @@ def _reason_and_code(body: str) -> tuple[str | None, int | None, int | None]:
     return prose(body[: codes[-1].start()]), int(codes[-1][1]), int(codes[-1][2])
 
 
-def parse_notes(body: str) -> tuple[str | None, str | None, list[str], list[str]]:
-    """(node, batch name, user notes, warnings) of 000 and 035.
+MAX_RUN_EPOCH: Final = 999_999_999
+
+
+class SubmitNotes(NamedTuple):
+    """The notes in the body of 000 or 035; ``run_…`` as in :class:`Submit`."""
+
+    node: str | None
+    batch_name: str | None
+    notes: list[str]
+    warnings: list[str]
+    run_uuid: str | None = None
+    run_name: str | None = None
+    run_epoch: int | None = None
+
+
+def parse_notes(body: str) -> SubmitNotes:
+    """Parse the body of 000 or 035.
 
     A structured note takes precedence over a ``DAG Node:`` line.
     """
@@ -183,9 +198,27 @@ def parse_notes(body: str) -> tuple[str | None, str | None, list[str], list[str]
             warnings.append(line[match.end() :])
         elif line:
             notes.append(line)
-    named, batch_name = structured.get("dagnodename"), structured.get("jobbatchname")
-    node = named if named and isinstance(named, str) else node
-    return node, batch_name if isinstance(batch_name, str) else None, notes, warnings
+    if not structured:
+        return SubmitNotes(node, None, notes, warnings)
+
+    def text(name: str) -> str | None:
+        value = structured.get(name)
+        return value if isinstance(value, str) else None
+
+    return SubmitNotes(
+        text("dagnodename") or node,
+        text("jobbatchname"),
+        notes,
+        warnings,
+        run_uuid=text("runuuid") or None,
+        run_name=text("runname") or None,
+        run_epoch=run_epoch(structured.get("runepoch")),
+    )
+
+
+def run_epoch(value: object) -> int | None:
+    """The value of RunEpoch if it is an epoch's number, from 1."""
+    return value if isinstance(value, int) and 1 <= value <= MAX_RUN_EPOCH else None
 
 
 # --- one parser for each event type ---------------------------------------------------------
@@ -198,12 +231,13 @@ _NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
 def _submit(text: str, body: str) -> Submit:
     if only := _NODE_ALONE.fullmatch(body):
         return Submit(_text_after(text, "from host:"), only[1], None, (), ())
-    node, batch_name, notes, warnings = parse_notes(body)
-    return Submit(_text_after(text, "from host:"), node, batch_name, tuple(notes), tuple(warnings))
+    node, batch_name, notes, warnings, *run = parse_notes(body)
+    host = _text_after(text, "from host:")
+    return Submit(host, node, batch_name, tuple(notes), tuple(warnings), *run)
 
 
 def _cluster_submit(text: str, body: str) -> ClusterSubmit:
-    return ClusterSubmit(_text_after(text, "from host:"), parse_notes(body)[0])
+    return ClusterSubmit(_text_after(text, "from host:"), parse_notes(body).node)
 
 
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")

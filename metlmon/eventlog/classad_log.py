@@ -436,17 +436,26 @@ _TEXTS: Final[Mapping[int, str]] = {
 }
 
 
-def _notes(ad: _Attributes) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """(node, batch name, user notes) of 000 and 035."""
-    node, _, notes, _ = bodies.parse_notes(f"{ad['LogNotes']}\n{ad['UserNotes']}")
-    structured = ad.nested("StructuredNotes")
-    return structured["DAGNodeName"] or node, structured["JobBatchName"] or None, tuple(notes)
+def _node_and_notes(ad: _Attributes) -> tuple[str | None, tuple[str, ...]]:
+    """(node, user notes) of 000 and 035."""
+    parsed = bodies.parse_notes(f"{ad['LogNotes']}\n{ad['UserNotes']}")
+    return ad.nested("StructuredNotes")["DAGNodeName"] or parsed.node, tuple(parsed.notes)
 
 
 def _submit(ad: _Attributes) -> Submit:
-    node, batch_name, notes = _notes(ad)
+    node, notes = _node_and_notes(ad)
+    structured = ad.nested("StructuredNotes")
     warning = ad["Warnings"].removeprefix("WARNING: ").strip()
-    return Submit(ad["SubmitHost"], node, batch_name, notes, (warning,) if warning else ())
+    return Submit(
+        ad["SubmitHost"],
+        node,
+        structured["JobBatchName"] or None,
+        notes,
+        (warning,) if warning else (),
+        run_uuid=structured["RunUuid"] or None,
+        run_name=structured["RunName"] or None,
+        run_epoch=bodies.run_epoch(structured.integer("RunEpoch")),
+    )
 
 
 def _execute(ad: _Attributes) -> Execute:
@@ -594,7 +603,7 @@ _DETAILS: Final[Mapping[int, Callable[[_Attributes], Detail]]] = {
     23: _connection,
     24: _connection,
     34: lambda ad: PreSkip(bodies.parse_notes(ad["SkipEventLogNotes"])[0]),
-    35: lambda ad: ClusterSubmit(ad["SubmitHost"], _notes(ad)[0]),
+    35: lambda ad: ClusterSubmit(ad["SubmitHost"], _node_and_notes(ad)[0]),
     36: lambda ad: ClusterRemove(ad.integer("Completion") == 1, ad.prose("Notes")),
     40: _file_transfer,
 }

@@ -83,13 +83,20 @@ class UsageRow(Struct, frozen=True):
 
 
 class Submit(Struct, frozen=True):
-    """000. ``node`` is the DAG node's name; a structured note wins over ``DAG Node:``."""
+    """000. ``node`` is the DAG node's name; a structured note wins over ``DAG Node:``.
+
+    ``run_uuid``, ``run_name``, ``run_epoch`` (from 1): RunUuid, RunName and RunEpoch of the
+    structured note, which ``submit_event_notes_attrs`` asks for (HTCondor 25.11 and later).
+    """
 
     host: str
     node: str | None
     batch_name: str | None
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    run_uuid: str | None = None
+    run_name: str | None = None
+    run_epoch: int | None = None
 
 
 class Execute(Struct, frozen=True, cache_hash=True):

@@ -112,6 +112,7 @@ class Job:
     first line (cluster and proc are those of the job). The result does not depend on the
     order in which logs are read. ``removed_with_dag``: removed because its whole DAG ended;
     ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it.
+    ``run_name``, ``run_epoch``: as in :class:`metlmon.eventlog.Submit`.
 
     Events that have not been used recently are packed with the string table of ``store``;
     callers see no difference.
@@ -136,6 +137,8 @@ class Job:
         "nodes_logs",
         "proc",
         "removed_with_dag",
+        "run_epoch",
+        "run_name",
         "run_uuid",
         "subproc",
         "user_logs",
@@ -152,6 +155,8 @@ class Job:
         self.batch_name: str | None = None
         self.aborted_by: int | None = None
         self.run_uuid: str | None = None
+        self.run_name: str | None = None
+        self.run_epoch: int | None = None
         self.removed_with_dag = False
         self.nodes_logs = NO_LOGS
         self.user_logs = NO_LOGS
@@ -231,10 +236,18 @@ class Job:
         self.node_name = self.node_name or detail.node
         if self.batch_name is None and detail.batch_name is not None:
             self.note_batch_name(detail.batch_name)
+        if detail.run_uuid is not None:
+            self.run_uuid = self._shared(detail.run_uuid)
+        if detail.run_name is not None:
+            self.run_name = self._shared(detail.run_name)
+        self.run_epoch = self.run_epoch or detail.run_epoch
 
     def note_batch_name(self, name: str) -> None:
         """Note the ``JobBatchName``, without secrets."""
-        self.batch_name = self._store.strings.shared(redact_and_truncate(name))
+        self.batch_name = self._shared(name)
+
+    def _shared(self, name: str) -> str:
+        return self._store.strings.shared(redact_and_truncate(name))
 
     def events(self) -> list[Event]:
         """The events without 006, each once, in order.

@@ -72,6 +72,8 @@ class JobGroups:
         """The name of the node for ``job``, which is added if it is new."""
         part = run_part_of_job(job, self._settings)
         item = job.node_name or f"{job.cluster}.{job.proc}" + (f".{job.key[2]}" * bool(job.key[2]))
+        if job.node_name is None and part.epoch is not None:
+            item = f"{part.run}-train_epoch{part.epoch}"
         name = self._names.get((part.group, item))
         if name is None:
             name = item if item not in self.parts else f"{item} ({part.group})"
@@ -114,8 +116,9 @@ def read_group(job: Job, text: str) -> bool:
 def run_part_of_job(job: Job, settings: Settings) -> RunPart:
     """The run of a job of no DAG, and its part in it.
 
-    A run is, in this order: the jobs with one ``run_uuid`` argument; those whose DAG nodes are
-    named as epochs of one run; a submit batch; a DAG node; a cluster.
+    A run is, in this order: the jobs with one RunUuid, or RunName, in their 000; with one
+    ``run_uuid`` argument; those whose DAG nodes are named as epochs of one run; a submit batch; a
+    DAG node; a cluster. Its name is RunName, the epoch's number that in the node's name.
     """
     position = job.cluster * MAX_PROCS + job.proc
     uuid, name, batch = job.run_uuid, job.node_name, job.batch_name
@@ -125,8 +128,13 @@ def run_part_of_job(job: Job, settings: Settings) -> RunPart:
         batch = file if plus and cluster.isdecimal() else batch
     node = Node(name or "", NodeKind.JOB, "", 0, vars={"run_uuid": uuid} if uuid else {})
     part = parse_run_part(node, settings)
+    number = job.run_epoch
     if part is not None and part.epoch is not None:
-        group = uuid or f"{NO_DAG}:{batch or ''}:{part.run}"
-        return RunPart(part.run, uuid, part.training, part.epoch, None, group, position)
-    run = uuid or batch or name or str(job.cluster)
-    return RunPart(run, uuid, True, None, None, uuid or f"{NO_DAG}:{run}", position)
+        run, training, epoch = job.run_name or part.run, part.training, part.epoch
+    elif number is not None and (job.run_name or uuid):
+        run, training, epoch = job.run_name or uuid or "", True, number - 1
+    else:
+        run = job.run_name or uuid or batch or name or str(job.cluster)
+        return RunPart(run, uuid, True, None, None, uuid or f"{NO_DAG}:{run}", position)
+    group = uuid or f"{NO_DAG}:{batch or ''}:{run}"
+    return RunPart(run, uuid, training, epoch, number, group, position)
