@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import ClassVar, Final
 
@@ -18,6 +18,7 @@ from metlmon.snapshot.row_text import gate_symbol
 from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
+from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
@@ -100,6 +101,7 @@ class RunScreen(ListScreen, ActionScreen):
         side = self._side_nodes(lambda: view.other_side_nodes, view)
         columns, widths = self._fit(view)
         indent = MARGIN + widths["epoch"] + GAP
+        origins = self._origins()
         self.fill(
             columns,
             epochs,
@@ -115,14 +117,25 @@ class RunScreen(ListScreen, ActionScreen):
             details=self._details,
             widths=widths,
             second_lines=SecondLines(
-                has=lambda row: epochs_table.has_detail_line(row, view.row),
-                line=lambda row: epochs_table.detail_line(row, size.width - indent - 1, view.row),
+                has=lambda row: epochs_table.has_detail_line(
+                    row, view.row, epochs_table.origin_of(row, origins)
+                ),
+                line=lambda row: epochs_table.detail_line(
+                    *(row, size.width - indent - 1, view.row),
+                    origin=epochs_table.origin_of(row, origins),
+                ),
                 indent=indent,
             ),
             more_rows=side,
             more_title="side nodes",
             expand=self._with_evaluations,
         )
+
+    def _origins(self) -> Mapping[int, CheckpointOrigin]:
+        """Where the checkpoints come from, by epoch; empty until that is known."""
+        known = self.context.stats.value(lineage)
+        origins = known.origins.get(self.key) if known is not None else None
+        return origins if origins is not None else epochs_table.NO_ORIGINS
 
     def _first_cursor(self, view: RunView) -> str | None:
         """The latest epoch, the first time that there are any."""
@@ -138,16 +151,17 @@ class RunScreen(ListScreen, ActionScreen):
         room, marks = self.app.size.width, not self.show_evaluations
         progress = self.context.stats.value(streams)
         results = self.context.stats.value(evaluations)
+        origins = self._origins()
 
         def fit() -> tuple[list[Column[EpochRow]], dict[str, int]]:
             result = (results or {}).get(self.key)
             columns = epochs_table.specs(
-                view, progress or {}, marks, result, this_year=self.this_year
+                view, progress or {}, marks, result, this_year=self.this_year, origins=origins
             )
             rows = [*view.epochs, *view.side]
             return columns, fit_columns(self.chosen_columns(columns), rows, room)
 
-        inputs = view, progress, room, marks, results, self.this_year, self.state.hidden
+        inputs = view, progress, room, marks, results, self.this_year, self.state.hidden, origins
         return self._columns(fit, *inputs)
 
     def _with_evaluations(self, epochs: Sequence[EpochRow]) -> list[EpochRow]:

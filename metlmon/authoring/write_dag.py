@@ -225,7 +225,7 @@ def submit_file_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNo
     """Return the submit file of ``nodes``. Raises PlanError if a value is missing."""
     text = fill(job.template, placeholders(request, job, nodes))
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
-    if all(_RUN_VARIABLES <= {variable.name for variable in node.variables} for node in nodes):
+    if all({variable.name for variable in node.variables} >= _RUN_VARIABLES for node in nodes):
         head += RUN_NOTES
     if any(node.pre is not None for node in nodes):
         head += SUBMIT_HEAD

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +30,7 @@ from metlmon.snapshot.row_text import (
     waits_since,
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
+from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
@@ -40,6 +41,7 @@ from metlmon.text.formatting import (
     at_least,
     count,
     dag_sign,
+    epoch_text,
     hours_added,
     moment,
     nothing_logged,
@@ -98,8 +100,11 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     _print_warnings(out, status)
 
 
-def print_run(view: RunView) -> None:
-    """One run: its hours and its gate, then a line per epoch and per other node."""
+def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
+    """One run: its hours and its gate, then a line per epoch and per other node.
+
+    ``origins``: of its checkpoints, by epoch.
+    """
     out, row = TextOutput(), view.row
     name = (
         f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
@@ -107,7 +112,12 @@ def print_run(view: RunView) -> None:
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
     out.print(*_gate_lines(row), "")
-    out.table(epochs.specs(view), [*view.epochs, *view.side])
+    out.table(epochs.specs(view, origins=origins), [*view.epochs, *view.side])
+    for epoch in view.epochs:
+        origin = epochs.origin_of(epoch, origins)
+        if origin is not None and origin.made_by_another_job:
+            prefix = line(f"epoch {epoch_text(epoch.epoch)}: ")
+            out.print(prefix + epochs.detail_line(epoch, UNLIMITED, origin=origin))
     if row.gate is not None and any(is_waiting_at(row, epoch) for epoch in view.epochs):
         out.print("", waits_since(row.gate))
 

@@ -231,9 +231,17 @@ _NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
 def _submit(text: str, body: str) -> Submit:
     if only := _NODE_ALONE.fullmatch(body):
         return Submit(_text_after(text, "from host:"), only[1], None, (), ())
-    node, batch_name, notes, warnings, *run = parse_notes(body)
-    host = _text_after(text, "from host:")
-    return Submit(host, node, batch_name, tuple(notes), tuple(warnings), *run)
+    parsed = parse_notes(body)
+    return Submit(
+        _text_after(text, "from host:"),
+        parsed.node,
+        parsed.batch_name,
+        tuple(parsed.notes),
+        tuple(parsed.warnings),
+        parsed.run_uuid,
+        parsed.run_name,
+        parsed.run_epoch,
+    )
 
 
 def _cluster_submit(text: str, body: str) -> ClusterSubmit:

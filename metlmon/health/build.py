@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.health.facts import HealthFacts
 from metlmon.health.holds import Holds
+from metlmon.health.lineage import broken_chains
 from metlmon.health.logs import (
     find_gaps,
     log_gaps,
@@ -81,6 +82,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
     yield from unmatched_jobs(facts)
     yield from diverged_runs(facts)
     yield from configuration_changes(facts)
+    yield from broken_chains(facts)
 
 
 def _rank(entry: HealthEntry) -> tuple[Any, ...]:

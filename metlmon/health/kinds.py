@@ -51,11 +51,13 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "unmatched": Kind("unmatched", _COSTLY, "stalled"),
         "diverged": Kind("diverged", _COSTLY, "diverged"),
         "configuration": Kind("arguments changed", _COSTLY),
+        "lineage-broken": Kind("checkpoint chain broken", _COSTLY),
         "annex-expired": Kind("annex expired", _COSTLY),
         "evictions": Kind("mass eviction", _COSTLY),
         "evicted": Kind("evicted", _COSTLY),
         "rescue-missing": Kind("rescue file missing", _COSTLY),
         "dag-file-changed": Kind("DAG file changed", _NOTE),
+        "lineage-gap": Kind("checkpoint not recorded", _NOTE),
         "log-gap": Kind("log gap", _NOTE),
         "log-damage": Kind("log damaged", _NOTE),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -24,13 +25,35 @@ class Point(Struct, frozen=True):
     file: str
 
 
+class CheckpointRecord(Struct, frozen=True, kw_only=True):
+    """What a sidecar or an event says of the checkpoint of one epoch.
+
+    ``epoch`` counts from 0; ``digest``, ``parent``: SHA-256 of the checkpoint, and of the one that
+    it was trained from (None: of none), which may not be recorded (``parent_known``). ``job``,
+    ``host``, ``slot`` and ``site`` made it at ``time`` (UTC), as far as recorded. ``file``: where
+    it is recorded, relative to the dagdir.
+    """
+
+    epoch: int
+    digest: str
+    parent: str | None
+    parent_known: bool
+    job: tuple[int, int] | None
+    host: str | None
+    slot: str | None
+    site: str | None
+    time: datetime | None
+    file: str
+
+
 class TrainingOutput(Struct, frozen=True):
     """The output of one run's training.
 
     ``metrics``: the points of each metric by epoch, one per epoch (a later version wins).
     ``summary``: ``metrics.txt`` of the newest version that has one. ``arguments``: the
     contents of ``args.txt`` by version (without values that look like secrets). ``problems``:
-    sentences about files that could not be read.
+    sentences about files that could not be read. ``checkpoints``: what is recorded of the
+    checkpoints, each once, by epoch.
     """
 
     run: str
@@ -38,6 +61,7 @@ class TrainingOutput(Struct, frozen=True):
     summary: Mapping[str, float]
     arguments: Mapping[int, Mapping[str, str]]
     problems: tuple[str, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
 
 
 class Streamed(Struct, frozen=True):

@@ -18,7 +18,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from metlmon.config.settings import MetricPattern, Settings
-from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.jobfiles.provenance import SIDECAR_SUFFIX, read_events, read_sidecar
+from metlmon.jobfiles.records import CheckpointRecord, Point, Streamed, TrainingOutput
 from metlmon.jobfiles.training_files import (
     MetricsTable,
     matched_values,
@@ -57,6 +58,18 @@ WANDB_RUNS: Final = "wandb/offline-run-*/run-*.wandb"
 
 LARGEST_TEXT: Final = 1_000_000
 """Bytes of a metrics.txt or an args.txt: they have a hundred lines."""
+
+LARGEST_SIDECAR: Final = 256_000
+"""Bytes of a checkpoint's sidecar: one with a hundred metrics has ten thousand."""
+
+LARGEST_EVENTS: Final = 8_000_000
+"""Bytes of a run's provenance events: they have about 2 kB an epoch."""
+
+MOST_SIDECARS: Final = 1000
+"""Sidecars of one run that are read."""
+
+EVENT_FOLDERS: Final = ("output/provenance", "provenance")
+"""Where METL's workflow writes the events of all runs."""
 
 PROGRESS_TAIL: Final = 16 * 1024
 """Bytes at the end of a job's output that are searched for its progress line: a hundred of them."""
@@ -142,6 +155,7 @@ class _RunFiles(Struct):
     arguments: dict[int, Mapping[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     signature: list[tuple[Any, ...]] = field(default_factory=list)
+    checkpoints: list[CheckpointRecord] = field(default_factory=list)
 
     def take(self, cache: _FileCache[T], path: str) -> T | None:
         """Return the content of a file that belongs to the run; None if there is none."""
@@ -163,6 +177,7 @@ class _RunFiles(Struct):
             metric: {epoch: point for epoch, point in points.items() if epoch in epochs}
             for metric, points in self.values.items()
         }
+        self.checkpoints = [each for each in self.checkpoints if each.epoch in epochs]
         points = [point for points in self.values.values() for point in points.values()]
         versions = {point.version for point in points}
         self.arguments = {k: names for k, names in self.arguments.items() if k in versions}
@@ -183,6 +198,7 @@ class TrainingFiles:
     def __init__(self, dagdir: Path, settings: Settings) -> None:
         self._dagdir = dagdir
         self._settings = settings
+        self._base = ""
         self._lock = threading.Lock()
         primary = settings.metrics.primary
         self._csv = _FileCache(_read_csv, MetricsTable({}, ()))
@@ -193,6 +209,8 @@ class TrainingFiles:
         self._arguments: _FileCache[dict[str, str]] = _FileCache(
             partial(_read_text, read_args_txt), {}
         )
+        self._sidecars: _FileCache[list[CheckpointRecord]] = _FileCache(self._read_sidecar, [])
+        self._events: _FileCache[list[CheckpointRecord]] = _FileCache(self._read_events, [])
         self._printed: _FileCache[EpochValues] = _FileCache(partial(_read_printed, primary), [])
         self._matched: dict[MetricPattern, _FileCache[EpochValues]] = {
             pattern: _FileCache(partial(_read_matches, pattern), [])
@@ -210,20 +228,25 @@ class TrainingFiles:
         """
         with self._lock:
             glob = SafeGlob(self._dagdir)
+            self._base = f"{glob.base}/"
             jobs: dict[str, list[JobEntry]] = {}
             for job in ledger.jobs:
                 if job.run is not None and job.training:
                     jobs.setdefault(job.run, []).append(job)
+            event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
             completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
             results = {}
             for run in ledger.runs:
                 files = self._collect(run, jobs.get(run.run, ()), glob, builder)
+                for folder in event_folders:
+                    self._add_events(files, folder, run, glob)
                 epochs = None if completed is None else frozenset(completed.get(run.run, ()))
                 output = self._output_of(run.run, files, epochs)
                 if output is not None:
                     results[run.run] = output
             self._outputs = {run: known for run, known in self._outputs.items() if run in results}
             caches: list[_FileCache[Any]] = [self._csv, self._wandb_runs, self._summaries]
+            caches += [self._sidecars, self._events]
             for cache in (*caches, self._arguments, self._printed, *self._matched.values()):
                 cache.forget_unused()
             return results
@@ -249,6 +272,7 @@ class TrainingFiles:
             summary=dict(files.summary),
             arguments=dict(files.arguments),
             problems=tuple(files.problems[:MOST_PROBLEMS]),
+            checkpoints=_distinct_checkpoints(files.checkpoints),
         )
         self._outputs[run] = (signature, output)
         return output
@@ -267,6 +291,9 @@ class TrainingFiles:
             self._add_version(files, version, glob)
         for path, wandb_run in self._wandb_runs_of(files, glob, folders):
             self._add_wandb_run(files, glob.relative(path), wandb_run, jobs, builder)
+        for folder in folders:
+            self._add_sidecars(files, folder, glob)
+            self._add_events(files, folder, run, glob)
         for pattern, cache in self._matched.items():
             new: list[Point] = []
             if pattern.file == "out":
@@ -336,6 +363,39 @@ class TrainingFiles:
         for metric, points in values.items():
             new = (Point(epoch, value, None, name) for epoch, value in points.items())
             files.add_missing(metric, new)
+
+    def _add_sidecars(self, files: _RunFiles, folder: Path, glob: SafeGlob) -> None:
+        """Add what the sidecars in ``checkpoints/`` of a run's folder say."""
+        if not glob.list_directory(folder).get("checkpoints"):
+            return
+        checkpoints = folder / "checkpoints"
+        names = [n for n in glob.list_directory(checkpoints) if n.endswith(SIDECAR_SUFFIX)]
+        if len(names) > MOST_SIDECARS:
+            text = f"has {len(names)} sidecars, of which {MOST_SIDECARS} are read"
+            files.problems.append(f"{glob.relative(str(checkpoints))} {text}")
+        for name in names[:MOST_SIDECARS]:
+            path = f"{checkpoints}/{name}"
+            records = files.take(self._sidecars, path)
+            if not records:
+                text = "is not read: it names no epoch and no checkpoint"
+                files.problems.append(f"{glob.relative(path)} {text}")
+            files.checkpoints += records or ()
+
+    def _add_events(self, files: _RunFiles, folder: Path, run: RunEntry, glob: SafeGlob) -> None:
+        """Add what the NDJSON events of a run say, if they are in ``folder``."""
+        name = f"{run.uuid}.ndjson"
+        if run.uuid and name in glob.list_directory(folder):
+            records = files.take(self._events, f"{folder}/{name}")
+            files.checkpoints += records or ()
+
+    def _read_sidecar(self, path: str) -> list[CheckpointRecord]:
+        with open_text(path, LARGEST_SIDECAR) as file:
+            record = read_sidecar(file.read(), path.removeprefix(self._base))
+        return [record] if record is not None else []
+
+    def _read_events(self, path: str) -> list[CheckpointRecord]:
+        with open_text(path, LARGEST_EVENTS) as lines:
+            return read_events(islice(lines, MOST_LINES), path.removeprefix(self._base))
 
     def _add_printed(
         self, files: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
@@ -458,6 +518,17 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
 
 def _read_progress(path: str) -> Streamed | None:
     return newest_progress(read_file_end(path, PROGRESS_TAIL))
+
+
+def _distinct_checkpoints(records: Iterable[CheckpointRecord]) -> tuple[CheckpointRecord, ...]:
+    """Each checkpoint once, by epoch: its earliest record, which later ones may repeat."""
+    distinct: dict[tuple[int, str], CheckpointRecord] = {}
+    for record in records:
+        key = (record.epoch, record.digest)
+        known = distinct.get(key)
+        if known is None or (record.time and known.time and record.time < known.time):
+            distinct[key] = record
+    return tuple(distinct[key] for key in sorted(distinct))
 
 
 def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:

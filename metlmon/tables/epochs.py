@@ -19,6 +19,7 @@ from metlmon.snapshot.row_text import (
 )
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
+from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.tables.layout import Column, text_column
 from metlmon.tables.runs import (
     NO_STREAMS,
@@ -44,6 +45,8 @@ from metlmon.text.spans import (
     symbol_span,
     width,
 )
+
+NO_ORIGINS: Final[Mapping[int, CheckpointOrigin]] = {}
 
 
 def key_of(row: EpochRow) -> str:
@@ -78,11 +81,13 @@ def specs(
     marks: bool = True,
     result: EvaluationResult | None = None,
     this_year: int | None = None,
+    origins: Mapping[int, CheckpointOrigin] = NO_ORIGINS,
 ) -> list[Column[EpochRow]]:
     """The columns of a run's epochs.
 
     ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
-    epochs, with their ``result``.
+    epochs, with their ``result``. ``origins``: of the checkpoints, by epoch; their column is there
+    if any is recorded.
     """
     row, run = view.row, view.row.run
     evaluated = marks and any(row.evaluations for row in view.epochs)
@@ -95,6 +100,10 @@ def specs(
         return "" if row.submitted is None else formatting.moment(row.submitted, this_year)
 
     job = view.row.item == "job"
+    recorded = any(origin.recorded for origin in origins.values())
+    made_by: Column[EpochRow] = text_column(
+        "made", "MADE BY", lambda row: _made_by(origin_of(row, origins)), "right", drop=12
+    )
     return [
         text_column(
             *("epoch", "JOB" if job else "EPOCH", partial(_epoch, run=run), "right"),
@@ -118,7 +127,24 @@ def specs(
         text_column("job", "LAST JOB" if job else "JOB", _job, "right", drop=9, style=DIM),
         text_column("jobs", "JOBS", lambda e: str(len(e.jobs) or ""), "right", drop=10, style=DIM),
         text_column("submitted", "SUBMITTED", submitted, "right", drop=11, style=DIM),
+        *([made_by] if recorded else []),
     ]
+
+
+def origin_of(row: EpochRow, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
+    """The origin of an epoch's checkpoint; None if unknown, or if another node of it counts."""
+    origin = origins.get(row.epoch) if row.epoch is not None and is_epoch(row) else None
+    if origin is not None and not origin.recorded and origin.job not in row.jobs:
+        return None
+    return origin
+
+
+def _made_by(origin: CheckpointOrigin | None) -> Line:
+    """The job that made a checkpoint, dim if that is inferred."""
+    if origin is None:
+        return ()
+    job = formatting.job_id(*origin.job) if origin.job else formatting.UNKNOWN
+    return line(job) if origin.recorded else line((f"{job} inferred", DIM))
 
 
 def name_in_run(run: str, node: str) -> str:
@@ -218,16 +244,26 @@ def _job(row: EpochRow) -> str:
     return formatting.job_id(*row.jobs[-1]) if row.jobs else ""
 
 
-def detail_line(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
+def detail_line(
+    row: EpochRow, cells: int, run: RunRow | None = None, origin: CheckpointOrigin | None = None
+) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
-    Why it is held, that another try did most of the training (marked if it took over twice as
-    long), or since when the gate of its ``run`` has paused it.
+    Why it is held, that another job made its checkpoint (by its ``origin``), that another try did
+    most of the training (marked if it took over twice as long), or since when the gate of its
+    ``run`` has paused it.
     """
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:
         return line((crop_middle(hold_reason(row.hold_reason), cells), BAD))
+    if origin is not None and origin.made_by_another_job and origin.job is not None:
+        where = f" at {plain(origin.site, 40)}" if origin.site is not None else ""
+        text = f"{HIDDEN.glyph} job {formatting.job_id(*origin.job)}{where} made the checkpoint"
+        return crop(line((text, style_of(HIDDEN)), (" (recorded)", DIM)), cells)
+    if is_hidden(row) and origin is not None and origin.recorded and origin.job is not None:
+        text = f"job {formatting.job_id(*origin.job)} made the checkpoint (recorded)"
+        return crop(line((text, DIM)), cells)
     if is_hidden(row):
         elsewhere = row.trained_on is not None and row.trained_on != row.site
         where = f" at {plain(row.trained_on or '', 40)}" if elsewhere else ""
@@ -243,8 +279,12 @@ def detail_line(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
     return _trouble_line(troubled, cells) if troubled is not None else ()
 
 
-def has_detail_line(row: EpochRow, run: RunRow | None = None) -> bool:
-    """Is :func:`below` not empty? Cheap, since it is called for all epochs."""
+def has_detail_line(
+    row: EpochRow, run: RunRow | None = None, origin: CheckpointOrigin | None = None
+) -> bool:
+    """Is :func:`detail_line` not empty? Cheap, since it is called for all epochs."""
+    if origin is not None and origin.made_by_another_job:
+        return True
     if run is not None and is_waiting_at(run, row):
         return True
     held = row.state is State.HELD and bool(row.hold_reason)

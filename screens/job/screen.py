@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partialmethod
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -24,6 +23,7 @@ from metlmon.live.file_access import (
 )
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
+from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -68,9 +68,7 @@ class JobScreen(JobTools, ActionScreen):
         self._tails: tuple[OutputTail, ...] = ()
         self._reading = False
         self._files = FsExecutor(lambda: None)
-        self._inputs: (
-            tuple[JobView, datetime | None, tuple[OutputTail, ...], int, int | None] | None
-        ) = None
+        self._inputs: tuple[Any, ...] | None = None
         self._sections = job_sections.JobSections([], [])
 
     def compose(self) -> ComposeResult:
@@ -103,7 +101,7 @@ class JobScreen(JobTools, ActionScreen):
         as_of = None if snapshot is None or ended else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
         tails = () if side_by_side else self._tails
-        inputs = (view, as_of, tails, left_width - 1, self.this_year)
+        inputs = (view, as_of, tails, left_width - 1, self.this_year, self._origin())
         if inputs != self._inputs:
             # A job may have thousands of events: build the sections only after a change.
             self._inputs, self._sections = inputs, job_sections.build_sections(*inputs)
@@ -113,6 +111,12 @@ class JobScreen(JobTools, ActionScreen):
             output.show(output_content.lines, output_content.sections)
         document.show(content.lines, content.sections)
         self._update_note()
+
+    def _origin(self) -> CheckpointOrigin | None:
+        """Where the checkpoint of the job's epoch comes from, once that is known."""
+        self.context.stats.watch_job_files()
+        known = self.context.stats.value(lineage)
+        return known.of_job(self.job) if known is not None else None
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
         if snapshot is None or snapshot.progress.fraction < 1:

@@ -12,6 +12,7 @@ from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
+from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.tables.layout import Column, render_table, text_column
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
@@ -74,11 +75,12 @@ def build_sections(
     tails: Sequence[OutputTail],
     room: int,
     this_year: int | None = None,
+    origin: CheckpointOrigin | None = None,
 ) -> JobSections:
     """All sections of a job; for a failed one, its output comes early.
 
     ``tails``: the ends of its output files, if they are shown here. ``this_year``: see
-    :func:`metlmon.text.formatting.moment`.
+    :func:`metlmon.text.formatting.moment`. ``origin``: of the checkpoint of its epoch.
     """
     sections = JobSections([], [])
     row = view.row
@@ -87,6 +89,8 @@ def build_sections(
     sections.add("Life", _indent(state_lines(view, as_of, room - 2, this_year)), room)
     title = formatting.count(len(row.executions), "execution")
     sections.add(title.capitalize(), _executions(row.executions, room, this_year), room)
+    if origin is not None and origin.recorded:
+        sections.add("Checkpoint", _indent(_checkpoint(row, origin)), room)
     if failed:
         _add_tails(sections, tails, room)
     sections.add("Transfers", _transfers(row, room, this_year), room)
@@ -127,6 +131,26 @@ def _hold(row: JobRow, room: int) -> list[Line]:
     codes = "" if row.hold_code is None else f"   code {code_text(row.hold_code, row.hold_subcode)}"
     since = f"held for {formatting.duration(row.seconds)}"
     return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
+
+
+def _checkpoint(row: JobRow, origin: CheckpointOrigin) -> list[Line]:
+    """Which job made the checkpoint of the epoch, and from which checkpoint."""
+    where = f" at {plain(origin.site, 40)}" if origin.site else ""
+    if origin.job == (row.cluster, row.proc):
+        execution = f" in its execution {origin.execution}" if origin.execution else ""
+        made = line(f"made by this job{execution}{where}")
+    elif origin.job is not None:
+        made = line((f"made by job {formatting.job_id(*origin.job)}{where}, not by this one", NOTE))
+    else:
+        made = line(f"made{where} by a job that is not recorded")
+    if origin.parent is None:
+        parent = "from no checkpoint"
+    elif origin.parent_epoch is None:
+        parent = f"from sha256 {origin.parent[:16]}…, of which nothing is recorded"
+    else:
+        parent = f"from that of epoch {formatting.epoch_text(origin.parent_epoch)}"
+    digest = f"sha256 {(origin.digest or '')[:16]}…, {plain(origin.file or '', 100)}"
+    return [made, line(parent), line((digest, DIM))]
 
 
 # --- tables in sections ---------------------------------------------------------------------

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -38,6 +38,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 if TYPE_CHECKING:
     from metlmon.cli.session_setup import QueueReport
     from metlmon.home.finder import FoundDagdir
+    from metlmon.live.feed import StatsInput
+    from metlmon.stats.lineage import CheckpointOrigin
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -168,23 +170,29 @@ def run(options: argparse.Namespace) -> int:
     if view is None:
         raise InputError(f"{options.run}: no such run")
     if options.json:
-        from metlmon.cli.json_output.status import RUN_OUTPUT, runs_json
+        from metlmon.cli.json_output.status import RUN_OUTPUT, epochs_json, runs_json
 
-        stamp = builder.clock.with_offset
-        (figures,) = runs_json([row], input_with_trainings(reader), stamp)
-        print_json(
-            RUN_OUTPUT.write(row, stamp, **figures, epochs=view.epochs, side_nodes=view.side)
-        )
+        stamp, stats = builder.clock.with_offset, input_with_trainings(reader)
+        (figures,) = runs_json([row], stats, stamp)
+        epochs = epochs_json(view.epochs, _origins(stats, row.key), stamp)
+        print_json(RUN_OUTPUT.write(row, stamp, **figures, epochs=epochs, side_nodes=view.side))
         print_warnings(builder.notices())
         return Exit.OK
     if not is_terminal():
         from metlmon.cli.status_text import print_run
 
-        print_run(view)
+        print_run(view, _origins(input_with_trainings(reader), row.key))
         return Exit.OK
     from metlmon.cli.session_setup import connect_pool, open_screens
 
     return open_screens(connect_pool(reader, options), options, row.key)
+
+
+def _origins(stats: StatsInput, run: str) -> Mapping[int, CheckpointOrigin]:
+    """Which job made the checkpoint of each epoch of a run."""
+    from metlmon.stats.lineage import lineage
+
+    return lineage(stats).origins.get(run, {})
 
 
 def watch(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +18,15 @@ from metlmon.cli.json_output.objects import (
 from metlmon.health.losses import MIN_RUNS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.jobfiles.gate_files import Stopped
+from metlmon.model.job_events import JobId
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
+from metlmon.stats.lineage import CheckpointOrigin
+from metlmon.tables.epochs import origin_of
+from metlmon.text.formatting import job_id
 
 if TYPE_CHECKING:
     from metlmon.live.feed import StatsInput
@@ -53,6 +57,11 @@ _SPLIT: Final = {
     name: (float, lambda row, name=name: _gpu_hours(name, row.gpu_hours))
     for name in ("good", "bad", "in_flight")
 }
+
+
+def _job_text(job: JobId | None) -> str | None:
+    return None if job is None else job_id(*job)
+
 
 # --- runs -------------------------------------------------------------------------------------
 
@@ -87,6 +96,19 @@ RUN: Final = JsonObject(
     computed={"dag": (str | None, lambda run: run.dag or None)},
     optional=RUN_FIGURES,
 )
+CHECKPOINT: Final = JsonObject(
+    CheckpointOrigin,
+    "Where the checkpoint of an epoch comes from. source: recorded (by a sidecar or an event of "
+    "the training, file) or inferred. execution: of the job, from 1. sha256, parent_sha256: of it "
+    "and of the checkpoint that it was trained from, which is that of parent_epoch (from 0); null "
+    "where it is inferred.",
+    "source site execution sha256=digest parent_sha256=parent parent_epoch file",
+    name="Checkpoint",
+    computed={
+        "job": (str | None, lambda origin: _job_text(origin.job)),
+        "completed_by": (str | None, lambda origin: _job_text(origin.credited)),
+    },
+)
 EPOCH: Final = JsonObject(
     types.EpochRow,
     "An epoch, or another node of a run. job_state, job_return: what its job came to, whatever a "
@@ -100,6 +122,7 @@ EPOCH: Final = JsonObject(
         "jobs": (list[str], job_ids),
         "evaluations": (list[str], lambda epoch: [row.node for row in epoch.evaluations]),
     },
+    optional={"checkpoint": (CHECKPOINT, None)},
 )
 RUN_OUTPUT: Final = JsonObject(
     types.RunRow,
@@ -297,6 +320,13 @@ def runs_json(
 
     figures = run_figures(stats)
     return [RUN.write(row, stamp, **run_figures_json(row, figures, stamp)) for row in rows]
+
+
+def epochs_json(
+    rows: Iterable[types.EpochRow], origins: Mapping[int, CheckpointOrigin], stamp: Stamp
+) -> list[dict[str, Any]]:
+    """Epochs of one run with the origins of their checkpoints."""
+    return [EPOCH.write(row, stamp, checkpoint=origin_of(row, origins)) for row in rows]
 
 
 def figures_json(stats: StatsInput, health: Health) -> dict[str, Any]:
