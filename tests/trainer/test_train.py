@@ -228,6 +228,7 @@ def test_energies_are_differences_of_the_whole_sums() -> None:
 def test_the_files_are_those_of_metl(apart: Path) -> None:
     base = logs(apart)
     assert sorted(path.name for path in base.iterdir()) == [
+        f"{UUID}.ndjson",
         "checkpoints",
         "version_0",
         "version_1",
@@ -263,7 +264,7 @@ def test_metrics_are_sparse_and_each_version_has_its_own_epochs(apart: Path) -> 
 
 
 def test_what_travels_stays_small(apart: Path) -> None:
-    assert len(list((logs(apart) / "checkpoints").iterdir())) == 2
+    assert len(list((logs(apart) / "checkpoints").iterdir())) == 3
     size = sum(path.stat().st_size for path in logs(apart).rglob("*") if path.is_file())
     assert size < 200_000
 

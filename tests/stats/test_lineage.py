@@ -1,0 +1,301 @@
+"""Which job made the checkpoint of each epoch: recorded, else inferred."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.config.settings import Settings
+from metlmon.live.feed import StatsInput
+from metlmon.stats.lineage import Break, CheckpointOrigin, Lineage, lineage
+from tests.health.ensembles import EventLog, chains, input_of, write
+from tests.support.dagdir_builder import Dagdir
+from tests.support.records import read_dagdir, stats_input
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+UUIDS = {run: f"{run}aaaa-0000" for run in ("run0", "run1")}
+
+
+@pytest.fixture(scope="module", name="recorded")
+def _recorded() -> Lineage:
+    path = FIXTURES / "lineage"
+    return lineage(stats_input(read_dagdir(path), path))
+
+
+def origins_of(found: Lineage, uuid: str) -> list[CheckpointOrigin]:
+    (run,) = [key for key in found.origins if key.startswith(uuid)]
+    return [origin for _, origin in sorted(found.origins[run].items())]
+
+
+# --- recorded on a pool -------------------------------------------------------------------------
+
+
+def test_each_checkpoint_has_its_job_site_and_parent(recorded: Lineage) -> None:
+    origins = origins_of(recorded, "7e8c7f1d")
+    assert [(each.recorded, each.job, each.execution, each.site) for each in origins] == [
+        (True, (6, 0), 1, "Delta-GPU"),
+        (True, (9, 0), 1, "Expanse-GPU"),
+        (True, (11, 0), 1, "CHTC-Spark-CE1"),
+        (True, (14, 0), 1, "PDX-Coeus-CE1"),
+    ]
+    assert [each.parent_epoch for each in origins] == [None, 0, 1, 2]
+    assert not any(each.made_by_another_job for each in origins)
+
+
+def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: Lineage) -> None:
+    origin = origins_of(recorded, "6a73e2d4")[1]
+    assert (origin.job, origin.credited) == ((12, 0), (15, 0))
+    assert origin.made_by_another_job
+    assert recorded.of_job((15, 0)) == recorded.of_job((12, 0)) == origin
+
+
+def test_a_checkpoint_that_was_put_there_breaks_the_chain(recorded: Lineage) -> None:
+    (broken,) = recorded.breaks
+    assert broken.run.startswith("73c58470")
+    assert (broken.kind, broken.epoch, broken.before) == (Break.UNKNOWN, 2, 1)
+    assert origins_of(recorded, "73c58470")[2].parent_epoch is None
+
+
+def test_without_records_all_is_inferred() -> None:
+    path = FIXTURES / "trainer"
+    found = lineage(stats_input(read_dagdir(path), path))
+    origins = [origin for by_epoch in found.origins.values() for origin in by_epoch.values()]
+    assert len(origins) == 30
+    assert not any(origin.recorded for origin in origins)
+    assert all(origin.job and origin.digest is None for origin in origins)
+    assert found.breaks == ()
+
+
+# --- METL's own records, which name no job --------------------------------------------------------
+
+
+def record(
+    dagdir: Dagdir, epoch: int, digest: str, parent: str | None, name: str = "", **place: Any
+) -> None:
+    """A sidecar as METL's workflow writes it, of run0 by default."""
+    run = place.pop("run", "run0")
+    sidecar = {
+        "schema_version": "1.0",
+        "checkpoint_hash": f"sha256:{digest}",
+        "parent_hash": None if parent is None else f"sha256:{parent}",
+        "run_id": UUIDS[run],
+        "epoch": epoch,
+        "produced_at": place,
+    }
+    name = name or f"epoch={epoch}-step=9-val_loss=0.{digest}.ckpt"
+    folder = f"output/training_logs/{UUIDS[run]}/checkpoints"
+    dagdir.write(f"{folder}/{name}.provenance.json", json.dumps(sidecar))
+
+
+def hidden_compute(path: Path) -> tuple[Dagdir, int, int]:
+    """Epoch 0 was trained by an evicted job at Delta; a short job at Anvil completed it."""
+    log = EventLog()
+    trained = log.submit("run0-train_epoch0")
+    log.execute(trained, "Delta", host="gpu1")
+    log.evict(trained, 1005, "preempted", hours=20)
+    log.execute(trained, "Anvil", host="gpu7")
+    log.end(trained, 1, hours=0.1)
+    credited = log.submit("run0-train_epoch0")
+    log.execute(credited, "Anvil", host="gpu8")
+    log.end(credited, hours=3)
+    log.train("run0-train_epoch1")
+    return write(path, chains({"run0": 2, "run1": 2}), log), trained, credited
+
+
+def origin_of(dagdir: Dagdir, epoch: int = 0, run: str = "run0") -> CheckpointOrigin:
+    return lineage(input_of(dagdir)).origins[UUIDS[run]][epoch]
+
+
+def test_hidden_compute_is_inferred_from_the_longest_execution(tmp_path: Path) -> None:
+    dagdir, trained, credited = hidden_compute(tmp_path)
+    origin = origin_of(dagdir)
+    assert not origin.recorded
+    assert (origin.job, origin.execution, origin.site) == ((trained, 0), 1, "Delta")
+    assert origin.credited == (credited, 0)
+
+
+def test_a_record_decides_against_the_inference(tmp_path: Path) -> None:
+    """The longest execution trained nothing that lasted: the one that succeeded did."""
+    dagdir, _, credited = hidden_compute(tmp_path)
+    record(dagdir, 0, "aaa", None, hostname="gpu8.anvil.example.org")
+    origin = origin_of(dagdir)
+    assert origin.recorded
+    assert (origin.job, origin.site) == ((credited, 0), "Anvil")
+    assert not origin.made_by_another_job
+
+
+def test_a_record_proves_hidden_compute(tmp_path: Path) -> None:
+    dagdir, trained, _ = hidden_compute(tmp_path)
+    record(dagdir, 0, "aaa", None, hostname="gpu1")  # without its domain
+    origin = origin_of(dagdir)
+    assert (origin.recorded, origin.job, origin.execution) == (True, (trained, 0), 1)
+    assert origin.made_by_another_job
+
+
+def test_a_host_without_an_execution_leaves_the_job_unknown(tmp_path: Path) -> None:
+    dagdir, _, _ = hidden_compute(tmp_path)
+    record(dagdir, 0, "aaa", None, hostname="gpu9", site="Delta")
+    origin = origin_of(dagdir)
+    assert (origin.recorded, origin.job, origin.execution, origin.site) == (
+        True,
+        None,
+        None,
+        "Delta",
+    )
+
+
+def two_executions_at_one_host(path: Path) -> Dagdir:
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    log.execute(cluster, host="gpu1")
+    log.evict(cluster, 1005, "preempted", hours=2)
+    log.execute(cluster, host="gpu1")
+    log.end(cluster, hours=2)
+    return write(path, chains({"run0": 1}), log)
+
+
+def test_two_executions_at_a_host_are_told_apart_by_time(tmp_path: Path) -> None:
+    dagdir = two_executions_at_one_host(tmp_path)
+    # Begun at 08:06, evicted at 10:06, begun at 10:12, ended at 12:12.
+    record(dagdir, 0, "aaa", None, hostname="gpu1", ts="2026-01-01T15:00:00+00:00")
+    assert origin_of(dagdir).execution is None
+    settings = Settings(zone=zone("America/Chicago"))
+    reader = dagdir.reader(settings=settings)
+    found = lineage(stats_input(reader.snapshot_builder(), dagdir.path))
+    assert found.origins[UUIDS["run0"]][0].execution == 1
+
+
+def zone(name: str) -> Any:
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+
+def trained(path: Path, epochs: int = 4) -> Dagdir:
+    """Two runs whose epochs are all completed by the job submitted for each."""
+    log = EventLog()
+    for epoch in range(epochs):
+        for run in UUIDS:
+            log.train(f"{run}-train_epoch{epoch}")
+    return write(path, chains(dict.fromkeys(UUIDS, epochs)), log)
+
+
+def breaks_of(dagdir: Dagdir) -> list[tuple[Break, int, int | None]]:
+    return [(b.kind, b.epoch, b.parent_epoch) for b in lineage(input_of(dagdir)).breaks]
+
+
+def test_a_chain_without_a_break(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path)
+    for epoch, digest in enumerate(("aaa", "bbb", "ccc", "ddd")):
+        record(dagdir, epoch, digest, (None, "aaa", "bbb", "ccc")[epoch])
+    assert breaks_of(dagdir) == []
+
+
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        ("aaa", (Break.SKIPPED, 2, 0)),
+        ("eee", (Break.UNKNOWN, 2, None)),
+        (None, (Break.FROM_SCRATCH, 2, None)),
+        ("fff", (Break.OTHER_RUN, 2, None)),
+    ],
+)
+def test_each_kind_of_break(
+    tmp_path: Path, parent: str | None, expected: tuple[Break, int, int | None]
+) -> None:
+    dagdir = trained(tmp_path)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "aaa")
+    record(dagdir, 2, "ccc", parent)
+    record(dagdir, 3, "ddd", "ccc")
+    record(dagdir, 0, "fff", None, run="run1")
+    assert breaks_of(dagdir) == [expected]
+
+
+def test_an_epoch_of_which_nothing_is_recorded(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 2, "ccc", "aaa")
+    record(dagdir, 3, "ddd", "ccc")
+    assert breaks_of(dagdir) == [(Break.MISSING, 2, 0)]
+    assert [origin_of(dagdir, epoch).recorded for epoch in range(4)] == [True, False, True, True]
+
+
+def test_of_two_checkpoints_of_an_epoch_the_one_that_is_continued_counts(tmp_path: Path) -> None:
+    """METL numbers a checkpoint without an epoch in its name by its place among the files."""
+    dagdir = trained(tmp_path, epochs=3)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "aaa", name="last.ckpt", ts="2030-01-01T00:00:00+00:00")
+    record(dagdir, 1, "ccc", "aaa")
+    record(dagdir, 2, "ddd", "ccc")
+    assert breaks_of(dagdir) == []
+    assert origin_of(dagdir, 1).digest == "ccc"
+
+
+def test_a_parent_may_be_another_file_of_the_same_epoch(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path, epochs=2)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "aaa", name="last.ckpt")
+    record(dagdir, 1, "ccc", "bbb", ts="2030-01-01T00:00:00+00:00")
+    assert origin_of(dagdir, 1).digest == "ccc"
+    assert breaks_of(dagdir) == []
+
+
+def test_a_checkpoint_of_an_epoch_that_never_ran_does_not_count(tmp_path: Path) -> None:
+    log = EventLog()
+    log.train("run0-train_epoch0")
+    dagdir = write(tmp_path, chains({"run0": 3}), log)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "eee", name="last.ckpt")
+    assert breaks_of(dagdir) == []
+    assert list(lineage(input_of(dagdir)).origins[UUIDS["run0"]]) == [0]
+
+
+def test_records_that_name_each_other_end_somewhere(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path, epochs=2)
+    record(dagdir, 0, "aaa", "bbb")
+    record(dagdir, 1, "bbb", "ccc")
+    record(dagdir, 1, "ccc", "bbb", name="last.ckpt")
+    assert breaks_of(dagdir) == [(Break.UNKNOWN, 1, None)]
+
+
+def test_the_checkpoint_of_the_job_that_did_not_complete_the_epoch_was_continued(
+    tmp_path: Path,
+) -> None:
+    dagdir, evicted, credited = hidden_compute(tmp_path)
+    record(dagdir, 0, "aaa", None, hostname="gpu1")
+    record(dagdir, 0, "bbb", None, name="last.ckpt", hostname="gpu8")
+    record(dagdir, 1, "ccc", "aaa")
+    (broken,) = lineage(input_of(dagdir)).breaks
+    assert broken.kind is Break.UNUSED
+    assert (broken.epoch, broken.used, broken.job) == (1, (evicted, 0), (credited, 0))
+
+
+def test_events_in_metls_folder_are_those_of_the_run_in_their_name(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path, epochs=1)
+    for run, digest in (("run0", "aaa"), ("run1", "bbb")):
+        line = {"type": "epoch.completed", "epoch": 0, "checkpoint_out_hash": digest}
+        dagdir.write(f"output/provenance/{UUIDS[run]}.ndjson", json.dumps(line) + "\n")
+    found = lineage(input_of(dagdir)).origins
+    assert [found[UUIDS[run]][0].digest for run in UUIDS] == ["aaa", "bbb"]
+
+
+def test_the_past_has_no_checkpoints_of_later_epochs(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path, epochs=2)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "eee")
+    status = input_of(dagdir)
+    done = {epoch.key: epoch.completed for epoch in status.ledger.epochs}
+    moment = done["run.dag", "run0-train_epoch0"]
+    assert moment is not None
+    reader = dagdir.reader(as_of=moment)
+    past: StatsInput = stats_input(reader.snapshot_builder(), dagdir.path)
+    assert [each.epoch for each in past.trainings[UUIDS["run0"]].checkpoints] == [0]
+    assert lineage(past).breaks == ()
