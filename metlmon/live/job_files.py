@@ -376,7 +376,7 @@ class TrainingFiles:
         for name in names[:MOST_SIDECARS]:
             path = f"{checkpoints}/{name}"
             records = files.take(self._sidecars, path)
-            if not records:
+            if records == []:
                 text = "is not read: it names no epoch and no checkpoint"
                 files.problems.append(f"{glob.relative(path)} {text}")
             files.checkpoints += records or ()

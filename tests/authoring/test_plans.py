@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.authoring import Policy, Request, make_plan, validate
+from metlmon.authoring.request import EnsembleShape
 from metlmon.authoring.runs import requirements
 from tests.support.sample_requests import NAP, a_request, text_of, woven
 
@@ -167,6 +168,39 @@ def test_what_is_not_asked_for_is_left_out(tmp_path: Path) -> None:
     submit = text_of(make_plan(a_request(tmp_path, gpu_memory_mb=40_000)), "ensemble.sub")
     assert "\nrequest_gpus = 1\n" in submit
     assert "\ngpus_minimum_memory = 40000\n" in submit
+
+
+NOTES = """\
+if version >= 25.11
+    My.RunUuid = "$(run_uuid)"
+    My.RunName = "$(run)"
+    My.RunEpoch = $(epoch)
+    submit_event_notes_attrs = RunUuid, RunName, RunEpoch
+endif
+"""
+
+
+@pytest.mark.parametrize("template", ["trainer", "metl"])
+def test_the_log_is_to_name_run_and_epoch(tmp_path: Path, template: str) -> None:
+    values = {"data": "gb1.tsv", "container": "osdf:///x.sif"} if template == "metl" else {}
+    plan = make_plan(bundled(tmp_path, template, values=values))
+    assert NOTES in text_of(plan, "ensemble.sub")
+    for node in woven(plan).nodes.values():
+        assert {"run", "run_uuid", "epoch"} <= node.vars.keys()
+
+
+def test_shards_have_no_run_to_name(tmp_path: Path) -> None:
+    plan = make_plan(bundled(tmp_path, "infer", shape=EnsembleShape.BAG, shards=4))
+    assert "RunUuid" not in text_of(plan, "ensemble.sub")
+
+
+def test_htcondor_takes_the_notes_by_its_version(tmp_path: Path) -> None:
+    """The bindings read the submit language as condor_submit of their version does."""
+    htcondor2 = pytest.importorskip("htcondor2", reason="HTCondor's bindings are not installed")
+    version = tuple(int(part) for part in htcondor2.version().split()[1].split("."))
+    submit = htcondor2.Submit(text_of(make_plan(a_request(tmp_path)), "ensemble.sub"))
+    asked = "submit_event_notes_attrs" in submit
+    assert asked == (version >= (25, 11, 0))
 
 
 def test_queue_is_added_where_it_lacks_and_counted_where_it_is(tmp_path: Path) -> None:

@@ -55,6 +55,26 @@ def test_the_nodes_name_of_a_submit(body: list[str], node: str | None) -> None:
     assert (detail.node, detail.host) == (node, "<10.0.0.1:9618>")
 
 
+def test_the_run_of_a_submit_of_25_14() -> None:
+    """As HTCondor 25.14.1 writes what submit_event_notes_attrs asks for."""
+    detail = detail_of(
+        0,
+        FROM,
+        '    [ RunName = "run0"; RunUuid = "75f86c77"; RunEpoch = 3; DAGNodeName = "A"; '
+        'JobBatchName = "n.dag+2" ]',
+    )
+    assert isinstance(detail, Submit)
+    assert (detail.run_name, detail.run_uuid, detail.run_epoch) == ("run0", "75f86c77", 3)
+    assert (detail.node, detail.batch_name, detail.notes) == ("A", "n.dag+2", ())
+
+
+@pytest.mark.parametrize("epoch", ["0", "-1", '"3"', "99999999999"])
+def test_a_run_epoch_that_is_no_epoch(epoch: str) -> None:
+    detail = detail_of(0, FROM, f'    [ RunName = ""; RunUuid = 5; RunEpoch = {epoch} ]')
+    assert isinstance(detail, Submit)
+    assert (detail.run_name, detail.run_uuid, detail.run_epoch) == (None, None, None)
+
+
 def test_notes_and_warnings_of_a_submit() -> None:
     detail = detail_of(0, FROM, "    DAG Node: A", "    seed=3", "    WARNING: Unused variable: x")
     assert isinstance(detail, Submit)

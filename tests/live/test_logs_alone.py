@@ -187,6 +187,56 @@ def test_a_batch_is_told_later(tmp_path: Path) -> None:
     assert status.epoch_states[State.IDLE] == 2
 
 
+def without_nodes(log: Path) -> bytes:
+    """A log of HTCondor 25.14 with what ``metlmon new`` asked for, without DAGMan's notes."""
+    return re.sub(rb' DAGNodeName = "[^"]*"; JobBatchName = "[^"]*"', b"", log.read_bytes())
+
+
+def test_a_log_describes_its_runs_and_epochs(tmp_path: Path) -> None:
+    """Without a DAG and without names of nodes, the runs are those of the DAG."""
+    recorded = FIXTURES / "lineage"
+    dagdir = Dagdir(tmp_path, "")
+    dagdir.write("job.log", without_nodes(recorded / "metl.log"))
+    alone, whole = dagdir.reader().snapshot_builder(), read_dagdir(recorded)
+    assert b"DAGNodeName" not in (tmp_path / "job.log").read_bytes()
+    assert_same_jobs(alone, whole)
+
+    def facts_of(builder: SnapshotBuilder) -> list[tuple[object, ...]]:
+        runs = []
+        for run in builder.status().runs:
+            view = builder.run_view(run.key)
+            assert view is not None
+            epochs = [(row.epoch, row.epoch_var, row.state, row.jobs) for row in view.epochs]
+            runs.append((run.run, run.uuid, run.item, run.epochs_done, run.epochs_total, epochs))
+        return runs
+
+    assert facts_of(alone) == facts_of(whole)
+    assert [len(run.run) for run in alone.status().runs] == [4, 4, 4]
+
+
+def noted(log: Log, cluster: int, note: str) -> Log:
+    return log.raw(0, cluster, "Job submitted from host: <10.0.0.1:9618>", f"    [ {note} ]\n")
+
+
+def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> None:
+    text = "Job ad information event triggered."
+    body = ad('Args = "train.py --run_uuid other111"\nJobBatchName = "night"')
+    log = noted(Log(), 7, 'RunUuid = "aaaa1111"; RunName = "warm"; RunEpoch = 2')
+    log.raw(28, 7, text, body)
+    noted(log, 8, 'RunUuid = "aaaa1111"; RunName = "warm"; DAGNodeName = "run3-train_epoch4"')
+    (run,) = runs_of(tmp_path, log).values()
+    assert (run.run, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
+    assert run.latest is not None
+    assert run.latest.epoch == 4
+
+
+def test_two_jobs_of_an_epoch_are_its_tries(tmp_path: Path) -> None:
+    log = noted(Log(), 7, 'RunName = "warm"; RunEpoch = 1').execute(7).terminate(7, 1)
+    noted(log, 8, 'RunName = "warm"; RunEpoch = 1').execute(8).terminate(8)
+    (run,) = runs_of(tmp_path, log).values()
+    assert (run.run, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
+
+
 # --- what grows -------------------------------------------------------------------------------
 
 

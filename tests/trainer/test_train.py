@@ -18,10 +18,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
+from metlmon.jobfiles.provenance import read_events
+from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.trainer import train
 from tests.trainer.conftest import Data, write_table
 
@@ -248,6 +250,84 @@ def test_the_files_are_those_of_metl(apart: Path) -> None:
     given = dict(zip(words[::2], words[1::2], strict=True))
     assert (given["--max_epochs"], given["--stop_after_epoch"]) == ("3", "2")
     assert f'uuid: "{UUID}"\n' in (base / "version_1" / "hparams.yaml").read_text()
+
+
+# --- provenance -----------------------------------------------------------------------------
+
+
+def sidecar(folder: Path) -> dict[str, Any]:
+    path = logs(folder) / "checkpoints" / "last.ckpt.provenance.json"
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def checkpoints_of(folder: Path) -> list[CheckpointRecord]:
+    """What the events of the run say."""
+    path = logs(folder) / f"{UUID}.ndjson"
+    return read_events(path.read_text().splitlines(), path.name)
+
+
+def test_the_sidecar_names_the_checkpoint_and_its_parent(apart: Path) -> None:
+    found = sidecar(apart)
+    assert found["checkpoint_hash"] == "sha256:" + hashlib.sha256(last(apart)).hexdigest()
+    before = last(apart.parent / "job2")
+    assert found["parent_hash"] == "sha256:" + hashlib.sha256(before).hexdigest()
+    assert (found["schema_version"], found["run_id"], found["epoch"]) == ("1.0", UUID, 2)
+    assert found["training"]["val_loss"] == pytest.approx(
+        float(column(apart, 2, "val_loss")[3 * -(-train.TRAIN // train.BATCH) - 1])
+    )
+
+
+def test_the_events_travel_from_job_to_job(apart: Path) -> None:
+    records = checkpoints_of(apart)
+    assert [record.epoch for record in records] == [0, 1, 2]
+    assert [record.parent for record in records] == [None, *[r.digest for r in records[:-1]]]
+    for record, job in zip(records, ("job1", "job2", "job3"), strict=True):
+        assert record.digest == hashlib.sha256(last(apart.parent / job)).hexdigest()
+
+
+def test_a_job_names_itself_and_its_site(tmp_path: Path, small: Data) -> None:
+    ads = {"_CONDOR_JOB_AD": tmp_path / "job.ad", "_CONDOR_MACHINE_AD": tmp_path / "machine.ad"}
+    ads["_CONDOR_JOB_AD"].write_text('ClusterId = 12\nProcId = 3\nEnvironment = "KEY=1"\n')
+    ads["_CONDOR_MACHINE_AD"].write_text('Cpus = 1\nGLIDEIN_ResourceName = "Delta-GPU"\n')
+    environment = {name: str(path) for name, path in ads.items()} | {"_CONDOR_SLOT": "slot1_2"}
+    run(tmp_path, "--max-epochs", 1, *small, environment=environment)
+    place = sidecar(tmp_path)["produced_at"]
+    assert (place["cluster_id"], place["proc_id"], place["slot"]) == (12, 3, "slot1_2")
+    assert place["site"] == "Delta-GPU"
+    (record,) = checkpoints_of(tmp_path)
+    assert (record.job, record.site) == ((12, 3), "Delta-GPU")
+
+
+def test_a_job_with_nothing_left_to_train_claims_no_checkpoint(tmp_path: Path, small: Data) -> None:
+    for _ in range(2):
+        run(tmp_path, "--max-epochs", 1, *small)
+    assert [record.epoch for record in checkpoints_of(tmp_path)] == [0]
+    events = (logs(tmp_path) / f"{UUID}.ndjson").read_text().splitlines()
+    assert [json.loads(line)["type"] for line in events] == [
+        "job.assigned",
+        "epoch.started",
+        "epoch.completed",
+        "job.assigned",
+    ]
+
+
+def test_a_loss_that_is_no_number_is_null_in_json(tmp_path: Path, small: Data) -> None:
+    run(tmp_path, "--max-epochs", 2, "--diverge-at", 1, *small)
+    assert sidecar(tmp_path)["training"]["val_loss"] is None
+    assert "NaN" not in (logs(tmp_path) / f"{UUID}.ndjson").read_text()
+
+
+def test_an_epoch_that_is_trained_again_has_the_same_checkpoint(apart: Path) -> None:
+    """A job that ended between sidecar and checkpoint has recorded the epoch already."""
+    folder = apart.parent / "again"
+    shutil.copytree(apart, folder)
+    shutil.copy(
+        logs(apart.parent / "job2") / "checkpoints" / "last.ckpt", logs(folder) / "checkpoints"
+    )
+    run(folder, "--max-epochs", 3)
+    twice = [record for record in checkpoints_of(folder) if record.epoch == 2]
+    assert [(r.digest, r.parent) for r in twice] == [(twice[0].digest, twice[0].parent)] * 2
 
 
 def test_metrics_are_sparse_and_each_version_has_its_own_epochs(apart: Path) -> None:

@@ -1,0 +1,137 @@
+"""Chains of checkpoints that are broken, in Health."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metlmon.health.build import make_health
+from metlmon.health.types import Health, Severity
+from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
+from tests.stats.test_lineage import hidden_compute, record, trained
+from tests.support.commands import Captured, json_output, text_output
+from tests.support.dagdir_builder import Dagdir
+from tests.support.records import read_dagdir, stats_input
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "lineage"
+
+
+def going_on(path: Path) -> Dagdir:
+    """Three epochs are completed, the fourth one runs."""
+    log = EventLog()
+    for epoch in range(3):
+        log.train(f"run0-train_epoch{epoch}")
+    log.execute(log.submit("run0-train_epoch3"))
+    return write(path, chains({"run0": 5}), log)
+
+
+def test_an_epoch_that_does_not_continue_the_one_before(tmp_path: Path) -> None:
+    dagdir = going_on(tmp_path)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "aaa")
+    record(dagdir, 2, "ccc", "aaa")
+    entry = only(health_of(dagdir), "lineage-broken")
+    assert entry.text == "epoch 3 continues the checkpoint of epoch 1, not that of epoch 2"
+    assert "lacks the training of epoch 2" in entry.advice
+    assert (entry.severity, entry.act) == (Severity.COSTLY, None)
+    assert entry.runs == ("run0aaaa-0000",)
+    assert entry.node_keys == (("run.dag", "run0-train_epoch2"),)
+    assert entry.jobs == ((103, 0),)
+    assert entry.since is not None
+
+
+def test_several_breaks_of_a_run_are_one_entry(tmp_path: Path) -> None:
+    dagdir = going_on(tmp_path)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", None)
+    record(dagdir, 2, "ccc", "eee")
+    entry = only(health_of(dagdir), "lineage-broken")
+    assert entry.text == (
+        "epoch 2 was trained from scratch, not from the checkpoint of epoch 1, and 1 more break"
+    )
+    assert entry.nodes == 2
+
+
+def test_a_checkpoint_of_another_run(tmp_path: Path) -> None:
+    dagdir = trained(tmp_path, epochs=2)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "ccc")
+    record(dagdir, 0, "ccc", None, run="run1")
+    entry = only(health_of(dagdir), "lineage-broken", is_open=False)
+    assert entry.text == "epoch 2 continues a checkpoint of run1, not that of epoch 1"
+
+
+def test_what_the_credited_job_made_was_not_continued(tmp_path: Path) -> None:
+    dagdir, used, credited = hidden_compute(tmp_path)
+    record(dagdir, 0, "aaa", None, hostname="gpu1")
+    record(dagdir, 0, "bbb", None, name="last.ckpt", hostname="gpu8")
+    record(dagdir, 1, "ccc", "aaa")
+    entry = only(health_of(dagdir), "lineage-broken", is_open=False)
+    assert entry.text == (
+        f"epoch 2 continues what job {used}.0 made of epoch 1, not what job {credited}.0 made, "
+        "which completed it"
+    )
+
+
+def test_checkpoints_of_which_nothing_is_recorded_are_a_note(tmp_path: Path) -> None:
+    dagdir = going_on(tmp_path)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 2, "ccc", "eee")
+    entry = only(health_of(dagdir), "lineage-gap")
+    assert entry.severity is Severity.NOTE
+    assert entry.text == (
+        "nothing is recorded of 1 checkpoint that later epochs continue, the first of epoch 2"
+    )
+    assert "lineage-broken" not in kinds(health_of(dagdir))
+
+
+def test_a_chain_without_a_break_is_no_trouble(tmp_path: Path) -> None:
+    dagdir = going_on(tmp_path)
+    record(dagdir, 0, "aaa", None)
+    record(dagdir, 1, "bbb", "aaa")
+    record(dagdir, 2, "ccc", "bbb")
+    assert kinds(health_of(dagdir)) == []
+
+
+def recorded() -> Health:
+    return make_health(stats_input(read_dagdir(FIXTURE), FIXTURE))
+
+
+def test_the_recorded_ensemble_has_one_broken_chain() -> None:
+    entry = only(recorded(), "lineage-broken", is_open=False)
+    assert entry.runs[0].startswith("73c58470")
+    assert entry.text == (
+        "epoch 3 continues a checkpoint of which nothing is recorded, not epoch 2's"
+    )
+    assert entry.jobs == ((13, 0),)
+
+
+def test_the_commands_say_it(capsys: Captured) -> None:
+    assert "checkpoint chain broken: epoch 3" in text_output("health", capsys, FIXTURE)
+    entries = json_output("health", capsys, FIXTURE)["health"]
+    (entry,) = [each for each in entries if each["kind"] == "lineage-broken"]
+    assert entry["jobs"] == ["13.0"]
+
+
+def test_a_run_says_which_job_made_each_checkpoint(capsys: Captured) -> None:
+    text = text_output("run", capsys, "run1", FIXTURE)
+    assert "MADE BY" in text
+    assert "epoch 2: ⇄ job 12.0 at CHTC-Spark-CE1 made the checkpoint (recorded)" in text
+    epochs = json_output("run", capsys, "run1", FIXTURE)["epochs"]
+    found = [epoch["checkpoint"] for epoch in epochs]
+    assert [(each["source"], each["job"], each["completed_by"]) for each in found] == [
+        ("recorded", "7.0", "7.0"),
+        ("recorded", "12.0", "15.0"),
+        ("recorded", "17.0", "17.0"),
+        ("recorded", "18.0", "18.0"),
+    ]
+    assert [each["parent_epoch"] for each in found] == [None, 0, 1, 2]
+    assert [each["parent_sha256"] for each in found[1:]] == [each["sha256"] for each in found[:-1]]
+    assert found[1]["site"] == "CHTC-Spark-CE1"
+
+
+def test_a_run_without_records_has_no_column_for_them(capsys: Captured) -> None:
+    trainer = FIXTURE.parent / "trainer"
+    assert "MADE BY" not in text_output("run", capsys, "run2", trainer)
+    epochs = json_output("run", capsys, "run2", trainer)["epochs"]
+    assert {epoch["checkpoint"]["source"] for epoch in epochs} == {"inferred"}
+    assert {epoch["checkpoint"]["sha256"] for epoch in epochs} == {None}

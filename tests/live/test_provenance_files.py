@@ -1,0 +1,122 @@
+"""Sidecars and events of checkpoints: found in a run's folder and nowhere else, and bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from metlmon.live import job_files
+from tests.live.test_written import DAG, LOGS, UUID, Look
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+
+CHECKPOINTS = f"{LOGS}/checkpoints"
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    dagdir = Dagdir(tmp_path / "ensemble", DAG)
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77).data)
+    return dagdir
+
+
+def sidecar(epoch: int = 0, digest: str = "aaa") -> str:
+    return json.dumps({"epoch": epoch, "checkpoint_hash": digest, "parent_hash": None})
+
+
+def event(epoch: int = 0, digest: str = "aaa") -> str:
+    line = {"type": "epoch.completed", "epoch": epoch, "checkpoint_out_hash": digest}
+    return json.dumps(line) + "\n"
+
+
+def digests(look: Look) -> list[str]:
+    found = look.trainings().get(UUID)
+    return [record.digest for record in found.checkpoints] if found is not None else []
+
+
+def test_sidecars_and_events_of_a_run(dagdir: Dagdir) -> None:
+    dagdir.write(f"{CHECKPOINTS}/last.ckpt.provenance.json", sidecar(0, "aaa"))
+    dagdir.write(f"{LOGS}/{UUID}.ndjson", event(1, "bbb") + event(0, "aaa"))
+    dagdir.write(f"output/provenance/{UUID}.ndjson", event(2, "ccc") + "{half a line")
+    dagdir.write(f"provenance/{UUID}.ndjson", event(3, "ddd"))
+    records = Look(dagdir).training().checkpoints
+    assert [(record.epoch, record.digest) for record in records] == [
+        (0, "aaa"),
+        (1, "bbb"),
+        (2, "ccc"),
+        (3, "ddd"),
+    ]
+    assert records[0].file == f"{CHECKPOINTS}/last.ckpt.provenance.json"
+
+
+def test_events_of_another_run_are_not_its_own(dagdir: Dagdir) -> None:
+    dagdir.write("output/provenance/other.ndjson", event())
+    dagdir.write(f"{LOGS}/other.ndjson", event())
+    assert digests(Look(dagdir)) == []
+
+
+def test_a_sidecar_that_changes_is_read_again_and_no_other(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    opened = job_files.open_text
+
+    def open_text(path: str, limit: int) -> object:
+        read.append(Path(path).name)
+        return opened(path, limit)
+
+    monkeypatch.setattr(job_files, "open_text", open_text)
+    names = [f"{name}.ckpt.provenance.json" for name in ("epoch=0", "last")]
+    for name in names:
+        dagdir.write(f"{CHECKPOINTS}/{name}", sidecar())
+    look = Look(dagdir)
+    first = look.training()
+    assert look.training() is first
+    assert read == names
+    dagdir.write(f"{CHECKPOINTS}/{names[1]}", sidecar(1, "bbbb"))
+    assert digests(look) == ["aaa", "bbbb"]
+    assert read == [*names, names[1]]
+
+
+def test_checkpoints_themselves_are_never_opened(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dagdir.write(f"{CHECKPOINTS}/last.ckpt", b"weights")
+    dagdir.write(f"{CHECKPOINTS}/last.ckpt.provenance.json", sidecar())
+    path.chmod(0)
+    before = path.stat().st_atime_ns
+    assert digests(Look(dagdir)) == ["aaa"]
+    assert path.stat().st_atime_ns == before
+
+
+def test_links_out_of_the_dagdir_and_pipes_are_not_read(dagdir: Dagdir, tmp_path: Path) -> None:
+    outside = Dagdir(tmp_path / "outside", "")
+    outside.write("x.ckpt.provenance.json", sidecar())
+    outside.write(f"{UUID}.ndjson", event())
+    folder = dagdir.path / CHECKPOINTS
+    folder.mkdir(parents=True)
+    (folder / "x.ckpt.provenance.json").symlink_to(outside.path / "x.ckpt.provenance.json")
+    os.mkfifo(folder / "y.ckpt.provenance.json")
+    os.mkfifo(dagdir.path / LOGS / f"{UUID}.ndjson")
+    (dagdir.path / "provenance").symlink_to(outside.path)
+    assert digests(Look(dagdir)) == []
+
+
+def test_what_names_no_checkpoint_is_reported(dagdir: Dagdir) -> None:
+    dagdir.write(f"{CHECKPOINTS}/a.ckpt.provenance.json", "{")
+    assert Look(dagdir).training().problems == (
+        f"{CHECKPOINTS}/a.ckpt.provenance.json is not read: it names no epoch and no checkpoint",
+    )
+
+
+def test_too_large_and_too_many(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_files, "MOST_SIDECARS", 2)
+    for epoch in range(3):
+        dagdir.write(f"{CHECKPOINTS}/e{epoch}.ckpt.provenance.json", sidecar(epoch, f"aa{epoch}"))
+    dagdir.write(f"{CHECKPOINTS}/e0.ckpt.provenance.json", sidecar() + " " * 300_000)
+    found = Look(dagdir).training()
+    assert [record.digest for record in found.checkpoints] == ["aa1"]
+    assert found.problems[0] == f"{CHECKPOINTS} has 3 sidecars, of which 2 are read"
