@@ -18,7 +18,7 @@ from metlmon.snapshot.row_text import gate_symbol
 from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
-from metlmon.stats.lineage import CheckpointOrigin, lineage
+from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
@@ -118,11 +118,11 @@ class RunScreen(ListScreen, ActionScreen):
             widths=widths,
             second_lines=SecondLines(
                 has=lambda row: epochs_table.has_detail_line(
-                    row, view.row, epochs_table.origin_of(row, origins)
+                    row, view.row, origin_of(row, origins)
                 ),
                 line=lambda row: epochs_table.detail_line(
                     *(row, size.width - indent - 1, view.row),
-                    origin=epochs_table.origin_of(row, origins),
+                    origin=origin_of(row, origins),
                 ),
                 indent=indent,
             ),

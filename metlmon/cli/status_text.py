@@ -30,7 +30,7 @@ from metlmon.snapshot.row_text import (
     waits_since,
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
-from metlmon.stats.lineage import CheckpointOrigin
+from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
@@ -114,7 +114,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
     out.print(*_gate_lines(row), "")
     out.table(epochs.specs(view, origins=origins), [*view.epochs, *view.side])
     for epoch in view.epochs:
-        origin = epochs.origin_of(epoch, origins)
+        origin = origin_of(epoch, origins)
         if origin is not None and origin.made_by_another_job:
             prefix = line(f"epoch {epoch_text(epoch.epoch)}: ")
             out.print(prefix + epochs.detail_line(epoch, UNLIMITED, origin=origin))

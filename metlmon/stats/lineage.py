@@ -18,9 +18,10 @@ from msgspec import Struct
 
 from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.live.feed import StatsInput
-from metlmon.model.job_events import JobId
+from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry
+from metlmon.snapshot.types import EpochRow
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """Clocks of execute nodes differ from the access point's; a sidecar may be written at the end."""
@@ -29,14 +30,15 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     """Where the checkpoint of one epoch comes from.
 
-    ``recorded``: a sidecar or an event (``file``) says so; else it is inferred. ``job`` made it in
-    its ``execution`` (from 1), at ``site``; None if unknown. ``credited``: the job that completed
-    the epoch. ``digest``, ``parent``: SHA-256 of it and of the one that it was trained from;
-    ``parent_epoch``: the epoch of that one, from 0.
+    ``node``: the node that counts for the epoch. ``recorded``: a sidecar or an event (``file``)
+    says so; else it is inferred. ``job`` made it in its ``execution`` (from 1), at ``site``; None
+    if unknown. ``credited``: the job that completed the epoch. ``digest``, ``parent``: SHA-256 of
+    it and of the one that it was trained from; ``parent_epoch``: the epoch of that one, from 0.
     """
 
     run: str
     epoch: int
+    node: NodeKey
     recorded: bool
     job: JobId | None
     execution: int | None
@@ -56,6 +58,15 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     def made_by_another_job(self) -> bool:
         """Whether it is recorded that another job made it than completed the epoch."""
         return self.recorded and None not in (self.job, self.credited) and self.job != self.credited
+
+
+def origin_of(row: EpochRow, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
+    """The origin of an epoch's checkpoint, by the origins of its run; None if unknown.
+
+    None for other nodes as well, such as those of an earlier DAG with the same epoch.
+    """
+    origin = origins.get(row.epoch) if row.epoch is not None else None
+    return origin if origin is not None and origin.node == (row.in_dag, row.node) else None
 
 
 class Break(StrEnum):
@@ -205,6 +216,7 @@ class _Chain:
         return CheckpointOrigin(
             run=epoch.run,
             epoch=epoch.epoch,
+            node=epoch.key,
             recorded=False,
             job=made.job,
             execution=self._number(made),
@@ -220,6 +232,7 @@ class _Chain:
         return CheckpointOrigin(
             run=epoch.run,
             epoch=record.epoch,
+            node=epoch.key,
             recorded=True,
             job=job,
             execution=None if made is None else self._number(made),

@@ -19,7 +19,7 @@ from metlmon.snapshot.row_text import (
 )
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
-from metlmon.stats.lineage import CheckpointOrigin
+from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.tables.layout import Column, text_column
 from metlmon.tables.runs import (
     NO_STREAMS,
@@ -129,14 +129,6 @@ def specs(
         text_column("submitted", "SUBMITTED", submitted, "right", drop=11, style=DIM),
         *([made_by] if recorded else []),
     ]
-
-
-def origin_of(row: EpochRow, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
-    """The origin of an epoch's checkpoint; None if unknown, or if another node of it counts."""
-    origin = origins.get(row.epoch) if row.epoch is not None and is_epoch(row) else None
-    if origin is not None and not origin.recorded and origin.job not in row.jobs:
-        return None
-    return origin
 
 
 def _made_by(origin: CheckpointOrigin | None) -> Line:

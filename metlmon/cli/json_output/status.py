@@ -24,8 +24,7 @@ from metlmon.model.states import State
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.stats.lineage import CheckpointOrigin
-from metlmon.tables.epochs import origin_of
+from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.text.formatting import job_id
 
 if TYPE_CHECKING:
