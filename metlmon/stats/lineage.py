@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.live.feed import StatsInput
@@ -27,6 +28,17 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """Clocks of execute nodes differ from the access point's; a sidecar may be written at the end."""
 
 
+class Break(StrEnum):
+    """What is wrong between the checkpoints of two epochs."""
+
+    SKIPPED = "skipped"
+    UNKNOWN = "unknown"
+    FROM_SCRATCH = "from-scratch"
+    OTHER_RUN = "other-run"
+    UNUSED = "unused"
+    MISSING = "missing"
+
+
 class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     """Where the checkpoint of one epoch comes from.
 
@@ -34,6 +46,7 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     says so; else it is inferred. ``job`` made it in its ``execution`` (from 1), at ``site``; None
     if unknown. ``credited``: the job that completed the epoch. ``digest``, ``parent``: SHA-256 of
     it and of the one that it was trained from; ``parent_epoch``: the epoch of that one, from 0.
+    ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
 
     run: str
@@ -48,6 +61,7 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     parent: str | None = None
     parent_epoch: int | None = None
     file: str | None = None
+    broken: Break | None = None
 
     @property
     def source(self) -> str:
@@ -67,17 +81,6 @@ def origin_of(row: EpochRow, origins: Mapping[int, CheckpointOrigin]) -> Checkpo
     """
     origin = origins.get(row.epoch) if row.epoch is not None else None
     return origin if origin is not None and origin.node == (row.in_dag, row.node) else None
-
-
-class Break(StrEnum):
-    """What is wrong between the checkpoints of two epochs."""
-
-    SKIPPED = "skipped"
-    UNKNOWN = "unknown"
-    FROM_SCRATCH = "from-scratch"
-    OTHER_RUN = "other-run"
-    UNUSED = "unused"
-    MISSING = "missing"
 
 
 class ChainBreak(Struct, frozen=True, kw_only=True):
@@ -136,7 +139,11 @@ def lineage(stats_input: StatsInput) -> Lineage:
     for run, by_number in epochs.items():
         chain = _Chain(by_number, executions, records.get(run, ()), stats_input.settings.zone)
         origins[run] = chain.origins()
-        breaks += chain.breaks(run_of)
+        found = list(chain.breaks(run_of))
+        for each in found:
+            origin = origins[run][each.epoch]
+            origins[run][each.epoch] = replace(origin, broken=each.kind)
+        breaks += found
     jobs = {
         job: (run, number)
         for run, by_number in epochs.items()
@@ -255,11 +262,12 @@ class _Chain:
         if record.job is not None:
             candidates = list(self._executions.get(record.job, ()))
         elif record.host is not None:
-            candidates = [each for each in self._executions_of(epoch) if each.host is not None]
+            executions = self._executions_of(epoch)
+            candidates = [each for each in executions if each.host and _is_at_host(each, record)]
         else:
             return None
         for test in (_is_at_host, _is_at_site, self._is_at_time):
-            if len(candidates) != 1 or record.job is None:
+            if len(candidates) > 1:
                 candidates = [each for each in candidates if test(each, record)]
         return candidates[0] if len(candidates) == 1 else None
 

@@ -19,7 +19,7 @@ from metlmon.snapshot.row_text import (
 )
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
-from metlmon.stats.lineage import CheckpointOrigin, origin_of
+from metlmon.stats.lineage import Break, CheckpointOrigin, origin_of
 from metlmon.tables.layout import Column, text_column
 from metlmon.tables.runs import (
     NO_STREAMS,
@@ -241,14 +241,17 @@ def detail_line(
 ) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
-    Why it is held, that another job made its checkpoint (by its ``origin``), that another try did
-    most of the training (marked if it took over twice as long), or since when the gate of its
-    ``run`` has paused it.
+    Why it is held, that its checkpoint continues another one or was made by another job (by its
+    ``origin``), that another try did most of the training (marked if it took over twice as long),
+    or since when the gate of its ``run`` has paused it.
     """
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:
         return line((crop_middle(hold_reason(row.hold_reason), cells), BAD))
+    if origin is not None and is_broken(origin):
+        text = "does not continue the checkpoint of the epoch before"
+        return crop(line((text, NOTE), ("; see Health", DIM)), cells)
     if origin is not None and origin.made_by_another_job and origin.job is not None:
         where = f" at {plain(origin.site, 40)}" if origin.site is not None else ""
         text = f"{HIDDEN.glyph} job {formatting.job_id(*origin.job)}{where} made the checkpoint"
@@ -271,11 +274,16 @@ def detail_line(
     return _trouble_line(troubled, cells) if troubled is not None else ()
 
 
+def is_broken(origin: CheckpointOrigin) -> bool:
+    """Is the chain broken at this checkpoint, not merely unrecorded?"""
+    return origin.broken not in (None, Break.MISSING)
+
+
 def has_detail_line(
     row: EpochRow, run: RunRow | None = None, origin: CheckpointOrigin | None = None
 ) -> bool:
     """Is :func:`detail_line` not empty? Cheap, since it is called for all epochs."""
-    if origin is not None and origin.made_by_another_job:
+    if origin is not None and (origin.made_by_another_job or is_broken(origin)):
         return True
     if run is not None and is_waiting_at(run, row):
         return True

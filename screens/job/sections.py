@@ -149,7 +149,8 @@ def _checkpoint(row: JobRow, origin: CheckpointOrigin) -> list[Line]:
         parent = f"from sha256 {origin.parent[:16]}…, of which nothing is recorded"
     else:
         parent = f"from that of epoch {formatting.epoch_text(origin.parent_epoch)}"
-    digest = f"sha256 {(origin.digest or '')[:16]}…, {plain(origin.file or '', 100)}"
+    file = plain((origin.file or "").rpartition("/")[2], 60)
+    digest = f"sha256 {(origin.digest or '')[:16]}…, recorded in {file}"
     return [made, line(parent), line((digest, DIM))]
 
 

@@ -127,6 +127,14 @@ def test_a_run_says_which_job_made_each_checkpoint(capsys: Captured) -> None:
     assert [each["parent_epoch"] for each in found] == [None, 0, 1, 2]
     assert [each["parent_sha256"] for each in found[1:]] == [each["sha256"] for each in found[:-1]]
     assert found[1]["site"] == "CHTC-Spark-CE1"
+    assert {each["broken"] for each in found} == {None}
+
+
+def test_a_run_says_where_its_chain_is_broken(capsys: Captured) -> None:
+    line = "epoch 3: does not continue the checkpoint of the epoch before; see Health"
+    assert line in text_output("run", capsys, "run2", FIXTURE)
+    epochs = json_output("run", capsys, "run2", FIXTURE)["epochs"]
+    assert [epoch["checkpoint"]["broken"] for epoch in epochs] == [None, None, "unknown", None]
 
 
 def test_a_run_without_records_has_no_column_for_them(capsys: Captured) -> None:
