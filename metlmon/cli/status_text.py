@@ -115,7 +115,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
     out.table(epochs.specs(view, origins=origins), [*view.epochs, *view.side])
     for epoch in view.epochs:
         origin = origin_of(epoch, origins)
-        if origin is not None and (origin.made_by_another_job or epochs.is_broken(origin)):
+        if origin is not None and (origin.made_by_another or epochs.is_broken(origin)):
             prefix = line(f"epoch {epoch_text(epoch.epoch)}: ")
             out.print(prefix + epochs.detail_line(epoch, UNLIMITED, origin=origin))
     if row.gate is not None and any(is_waiting_at(row, epoch) for epoch in view.epochs):

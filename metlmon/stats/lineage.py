@@ -44,8 +44,9 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
 
     ``node``: the node that counts for the epoch. ``recorded``: a sidecar or an event (``file``)
     says so; else it is inferred. ``job`` made it in its ``execution`` (from 1), at ``site``; None
-    if unknown. ``credited``: the job that completed the epoch. ``digest``, ``parent``: SHA-256 of
-    it and of the one that it was trained from; ``parent_epoch``: the epoch of that one, from 0.
+    if unknown. ``credited`` completed the epoch in its ``credited_execution``. ``digest``,
+    ``parent``: SHA-256 of it and of the one that it was trained from; ``parent_epoch``: the epoch
+    of that one, from 0.
     ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
 
@@ -57,6 +58,7 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     execution: int | None
     site: str | None
     credited: JobId | None = None
+    credited_execution: int | None = None
     digest: str | None = None
     parent: str | None = None
     parent_epoch: int | None = None
@@ -69,9 +71,14 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
         return "recorded" if self.recorded else "inferred"
 
     @property
-    def made_by_another_job(self) -> bool:
-        """Whether it is recorded that another job made it than completed the epoch."""
-        return self.recorded and None not in (self.job, self.credited) and self.job != self.credited
+    def made_by_another(self) -> bool:
+        """Whether it is recorded that another execution made it than completed the epoch."""
+        if not self.recorded or self.job is None or self.credited is None:
+            return False
+        if self.job != self.credited:
+            return True
+        executions = self.execution, self.credited_execution
+        return None not in executions and self.execution != self.credited_execution
 
 
 def origin_of(row: EpochRow, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
@@ -229,6 +236,7 @@ class _Chain:
             execution=self._number(made),
             site=made.site,
             credited=final.job,
+            credited_execution=self._number(final),
         )
 
     def _recorded(self, epoch: EpochEntry, record: CheckpointRecord) -> CheckpointOrigin:
@@ -245,6 +253,7 @@ class _Chain:
             execution=None if made is None else self._number(made),
             site=record.site if made is None else made.site,
             credited=None if final is None else final.job,
+            credited_execution=None if final is None else self._number(final),
             digest=record.digest,
             parent=record.parent,
             parent_epoch=None if parent is None else parent.epoch,
@@ -325,7 +334,7 @@ class _Chain:
         epoch = self._epochs[parent.epoch]
         used = self._recorded(epoch, parent)
         others = {self._recorded(epoch, claim).job for claim in self._claims[parent.epoch]}
-        if used.made_by_another_job and used.credited in others:
+        if used.job not in (None, used.credited) and used.credited in others:
             yield ChainBreak(
                 kind=Break.UNUSED,
                 run=run,

@@ -241,9 +241,9 @@ def detail_line(
 ) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
-    Why it is held, that its checkpoint continues another one or was made by another job (by its
-    ``origin``), that another try did most of the training (marked if it took over twice as long),
-    or since when the gate of its ``run`` has paused it.
+    Why it is held, that its checkpoint continues another one or was made by another execution
+    (by its ``origin``), that another try did most of the training (marked if it took over twice
+    as long), or since when the gate of its ``run`` has paused it.
     """
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
@@ -252,11 +252,15 @@ def detail_line(
     if origin is not None and is_broken(origin):
         text = "does not continue the checkpoint of the epoch before"
         return crop(line((text, NOTE), ("; see Health", DIM)), cells)
-    if origin is not None and origin.made_by_another_job and origin.job is not None:
+    if origin is not None and origin.made_by_another and origin.job is not None:
         where = f" at {plain(origin.site, 40)}" if origin.site is not None else ""
-        text = f"{HIDDEN.glyph} job {formatting.job_id(*origin.job)}{where} made the checkpoint"
+        maker = f"job {formatting.job_id(*origin.job)}"
+        if origin.job == origin.credited:
+            maker = f"execution {origin.execution} of {maker}"
+        text = f"{HIDDEN.glyph} {maker}{where} made the checkpoint"
         return crop(line((text, style_of(HIDDEN)), (" (recorded)", DIM)), cells)
-    if is_hidden(row) and origin is not None and origin.recorded and origin.job is not None:
+    seems_trained_elsewhere = is_hidden(row) or row.trained_on is not None
+    if seems_trained_elsewhere and origin is not None and origin.recorded and origin.job:
         text = f"job {formatting.job_id(*origin.job)} made the checkpoint (recorded)"
         return crop(line((text, DIM)), cells)
     if is_hidden(row):
@@ -283,7 +287,7 @@ def has_detail_line(
     row: EpochRow, run: RunRow | None = None, origin: CheckpointOrigin | None = None
 ) -> bool:
     """Is :func:`detail_line` not empty? Cheap, since it is called for all epochs."""
-    if origin is not None and (origin.made_by_another_job or is_broken(origin)):
+    if origin is not None and (origin.made_by_another or is_broken(origin)):
         return True
     if run is not None and is_waiting_at(run, row):
         return True

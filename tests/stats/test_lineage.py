@@ -43,13 +43,13 @@ def test_each_checkpoint_has_its_job_site_and_parent(recorded: Lineage) -> None:
         (True, (14, 0), 1, "PDX-Coeus-CE1"),
     ]
     assert [each.parent_epoch for each in origins] == [None, 0, 1, 2]
-    assert not any(each.made_by_another_job for each in origins)
+    assert not any(each.made_by_another for each in origins)
 
 
 def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: Lineage) -> None:
     origin = origins_of(recorded, "6a73e2d4")[1]
     assert (origin.job, origin.credited) == ((12, 0), (15, 0))
-    assert origin.made_by_another_job
+    assert origin.made_by_another
     assert recorded.of_job((15, 0)) == recorded.of_job((12, 0)) == origin
 
 
@@ -125,7 +125,7 @@ def test_a_record_decides_against_the_inference(tmp_path: Path) -> None:
     origin = origin_of(dagdir)
     assert origin.recorded
     assert (origin.job, origin.site) == ((credited, 0), "Anvil")
-    assert not origin.made_by_another_job
+    assert not origin.made_by_another
 
 
 def test_a_record_proves_hidden_compute(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_record_proves_hidden_compute(tmp_path: Path) -> None:
     record(dagdir, 0, "aaa", None, hostname="gpu1")  # without its domain
     origin = origin_of(dagdir)
     assert (origin.recorded, origin.job, origin.execution) == (True, (trained, 0), 1)
-    assert origin.made_by_another_job
+    assert origin.made_by_another
 
 
 def test_a_host_without_an_execution_leaves_the_job_unknown(tmp_path: Path) -> None:
@@ -146,6 +146,22 @@ def test_a_host_without_an_execution_leaves_the_job_unknown(tmp_path: Path) -> N
         None,
         "Delta",
     )
+
+
+def test_an_earlier_execution_of_the_job_made_the_checkpoint(tmp_path: Path) -> None:
+    """Evicted after it had trained: the job's next start only finds that it is done."""
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    log.execute(cluster, "Delta", host="gpu1")
+    log.evict(cluster, 1005, "preempted", hours=9)
+    log.execute(cluster, "Anvil", host="gpu7")
+    log.end(cluster, hours=0.1)
+    dagdir = write(tmp_path, chains({"run0": 1}), log)
+    record(dagdir, 0, "aaa", None, cluster_id=cluster, proc_id=0, hostname="gpu1")
+    origin = origin_of(dagdir)
+    assert (origin.job, origin.execution, origin.site) == ((cluster, 0), 1, "Delta")
+    assert (origin.credited, origin.credited_execution) == ((cluster, 0), 2)
+    assert origin.made_by_another
 
 
 def two_executions_at_one_host(path: Path) -> Dagdir:

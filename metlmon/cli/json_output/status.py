@@ -98,14 +98,16 @@ RUN: Final = JsonObject(
 CHECKPOINT: Final = JsonObject(
     CheckpointOrigin,
     "Where the checkpoint of an epoch comes from. source: recorded (by a sidecar or an event of "
-    "the training, file) or inferred. execution: of the job, from 1. sha256, parent_sha256: of it "
-    "and of the checkpoint that it was trained from, which is that of parent_epoch (from 0); null "
-    "where it is inferred. broken: why it does not continue the checkpoint of the epoch before.",
+    "the training, file) or inferred. execution: of the job, from 1; completed_by, "
+    "completed_execution: what completed the epoch. sha256, parent_sha256: of it and of the "
+    "checkpoint that it was trained from, that of parent_epoch (from 0); null where inferred. "
+    "broken: why it does not continue the checkpoint of the epoch before.",
     "source site execution sha256=digest parent_sha256=parent parent_epoch file broken",
     name="Checkpoint",
     computed={
         "job": (str | None, lambda origin: _job_text(origin.job)),
         "completed_by": (str | None, lambda origin: _job_text(origin.credited)),
+        "completed_execution": (int | None, lambda origin: origin.credited_execution),
     },
 )
 EPOCH: Final = JsonObject(
