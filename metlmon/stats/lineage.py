@@ -45,8 +45,8 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     ``node``: the node that counts for the epoch. ``recorded``: a sidecar or an event (``file``)
     says so; else it is inferred. ``job`` made it in its ``execution`` (from 1), at ``site``; None
     if unknown. ``credited`` completed the epoch in its ``credited_execution``. ``digest``,
-    ``parent``: SHA-256 of it and of the one that it was trained from; ``parent_epoch``: the epoch
-    of that one, from 0.
+    ``parent``: SHA-256 of it and of the one that it was trained from (None: of none), which may
+    not be recorded (``parent_known``); ``parent_epoch``: the epoch of that one, from 0.
     ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
 
@@ -61,6 +61,7 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     credited_execution: int | None = None
     digest: str | None = None
     parent: str | None = None
+    parent_known: bool = False
     parent_epoch: int | None = None
     file: str | None = None
     broken: Break | None = None
@@ -256,6 +257,7 @@ class _Chain:
             credited_execution=None if final is None else self._number(final),
             digest=record.digest,
             parent=record.parent,
+            parent_known=record.parent_known,
             parent_epoch=None if parent is None else parent.epoch,
             file=record.file,
         )

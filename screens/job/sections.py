@@ -143,7 +143,9 @@ def _checkpoint(row: JobRow, origin: CheckpointOrigin) -> list[Line]:
         made = line((f"made by job {formatting.job_id(*origin.job)}{where}, not by this one", NOTE))
     else:
         made = line(f"made{where} by a job that is not recorded")
-    if origin.parent is None:
+    if not origin.parent_known:
+        parent = "from a checkpoint that is not recorded"
+    elif origin.parent is None:
         parent = "from no checkpoint"
     elif origin.parent_epoch is None:
         parent = f"from sha256 {origin.parent[:16]}…, of which nothing is recorded"
