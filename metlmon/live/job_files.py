@@ -1,4 +1,4 @@
-"""Finds and reads what jobs write beside their logs: metrics and progress."""
+"""Reads what jobs write beside their logs: metrics, progress, provenance."""
 
 from __future__ import annotations
 
