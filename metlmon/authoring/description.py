@@ -157,6 +157,8 @@ def _top_level_keys(request: Request) -> Iterator[str]:
     yield _entry("gate", request.gate is not None, comment)
     if request.subdags:
         yield _entry("subdags", True, "each run in a sub-DAG of its own")
+    if request.mlproject:
+        yield _entry("mlproject", True, "also an MLflow project, for mlflow run . -b metlmon")
 
 
 def _sweep(sweep: SweepRequest) -> Iterator[str]:

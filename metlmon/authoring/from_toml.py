@@ -462,6 +462,7 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "gate": ("", _boolean),
     "source": ("source", _path),
     "subdags": ("subdags", _boolean),
+    "mlproject": ("mlproject", _boolean),
     "values": ("values", _string_table),
     "variables": ("variables", _string_table),
     "sweep": ("sweep", _sweep),

@@ -17,6 +17,7 @@ from metlmon.authoring.gate_config import (
     script_content,
 )
 from metlmon.authoring.graph import Graph, NodeRole
+from metlmon.authoring.mlproject import mlproject_files
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
 from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
 from metlmon.authoring.templates import JobTemplate
@@ -42,7 +43,7 @@ def make_plan(request: Request, validation: Validation | None = None) -> Plan:
         raise PlanError(f"{errors[0].field}: {errors[0].text}{more}")
     jobs = validation.jobs
     graph = validation.graph or build_graph(request, jobs)
-    extra_files = _sweep_files(request, validation.expansion)
+    extra_files = list(_sweep_files(request, validation.expansion))
     runs = run_plans(graph)
     nodes_by_submit_file = nodes_by_file(graph)
     # A sweep file may use only its own submit files.
@@ -59,7 +60,10 @@ def make_plan(request: Request, validation: Validation | None = None) -> Plan:
         for name, data, executable in job.template.shipped_files
     ]
     gate_files = _gate_files(request, runs)
-    files = _unique(request, [*dags, *submits, *shipped, *gate_files, *extra_files])
+    written = {file.name: file.data.decode("utf-8", "replace") for file in (*submits, *extra_files)}
+    used = {name: written[name] for name in nodes_by_submit_file if name in written}
+    project = mlproject_files(request, graph, used)
+    files = _unique(request, [*dags, *submits, *shipped, *gate_files, *extra_files, *project])
     files = _unique(request, [*files, *description_files(request, files)])
     nodes = [
         node

@@ -175,6 +175,7 @@ class Request(Struct, frozen=True):
       while the DAG runs; None: no gate.
     - ``source``: a sweep file (``GEN SUBDAG``) that defines the whole DAG.
     - ``subdags``: one external sub-DAG per run instead of flat nodes.
+    - ``mlproject``: also write an MLflow project (:mod:`metlmon.authoring.mlproject`).
     """
 
     template: str
@@ -203,6 +204,7 @@ class Request(Struct, frozen=True):
     source: Path | None = None
     subdags: bool = False
     gather: str | None = None
+    mlproject: bool = False
 
 
 class Constraint(Struct, frozen=True):

@@ -330,6 +330,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             *ENSEMBLE,
             *SHAPE,
+            option(
+                "--mlproject",
+                "also an MLflow project (mlflow run . -b metlmon) and a gateway's configuration",
+                action="store_const",
+                const=True,
+            ),
             flag("--dry-run", "print what it would be, and exit"),
             flag("--force", "files that were changed by hand may be overwritten"),
             flag("--submit", "hand the DAG to the pool, unasked"),

@@ -101,7 +101,7 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
         name: getattr(options, name, None)
         for name in (
             *("name", "runs", "epochs", "gpus", "retries", "template"),
-            *("shards", "machines", "subdags"),
+            *("shards", "machines", "subdags", "mlproject"),
         )
     }
     fields |= {

@@ -451,7 +451,7 @@ def read_condor_sub(data: bytes) -> CondorSub:
     ``condor_arglist.cpp`` for the quoting.
     """
     arguments = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
-    words = _split_words(arguments[-1].rstrip(" \t\r")) if arguments else []
+    words = split_arguments(arguments[-1].rstrip(" \t\r")) if arguments else []
     return _parse_words(words, _CONFIGURED.search(data) is not None)
 
 
@@ -477,7 +477,7 @@ def _parse_words(words: list[str], configured: bool = False) -> CondorSub:
     )
 
 
-def _split_words(arguments: str) -> list[str]:
+def split_arguments(arguments: str) -> list[str]:
     """Split the arguments: the new syntax in double quotes, else the old one (blanks)."""
     if not arguments.startswith('"'):
         return arguments.replace('\\"', '"').split()
