@@ -1,0 +1,245 @@
+"""MLflow's project backend ``metlmon``: ``mlflow run . -b metlmon`` (HTCondor in place of here).
+
+MLflow loads it by the entry point ``mlflow.project_backend``; nothing else imports this module,
+and this module alone imports MLflow. It writes the ensemble that the project describes, with the
+parameters given, submits its DAG as the calling user, and starts a process that exports the
+epochs into the MLflow run until the DAG ends (:mod:`metlmon.cli.run_export`). Manual: MLflow,
+"MLflow Projects", "MLflow Plugins".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mlflow.entities import RunStatus
+from mlflow.exceptions import ExecutionException
+from mlflow.projects.backend.abstract_backend import AbstractBackend
+from mlflow.projects.submitted_run import SubmittedRun
+from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
+from mlflow.tracking import MlflowClient
+from msgspec.structs import replace
+
+from metlmon.authoring import make_plan, validate, write_plan
+from metlmon.authoring.description import description_name
+from metlmon.authoring.from_toml import READERS, read_description
+from metlmon.authoring.mlproject import ENTRY_POINT
+from metlmon.authoring.project_parameters import with_configuration, with_parameters
+from metlmon.authoring.request import Plan, PlanError, RequestProblem
+from metlmon.cli.run_export import COMMAND, OUTPUT_FILE
+from metlmon.config.loader import load_settings
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.session import Session
+from metlmon.model.states import ENDED, DagState
+from metlmon.pool.client import PoolClient, open_pool
+from metlmon.pool.types import PoolAction, PoolError, ResultCode
+from metlmon.snapshot.types import DagRow
+from metlmon.text.formatting import count, plain
+from metlmon.tracking.mlflow_client import TrackingError
+from metlmon.tracking.mlflow_settings import tracking_server
+
+POLL_SECONDS: Final = 1.0
+"""How often a waiting caller reads the DAG's files."""
+
+MOST_NAMES: Final = 10_000
+"""Names of new directories to try: ``ensemble``, ``ensemble-2``, …"""
+
+MLFLOW_KEYS: Final = frozenset(
+    {
+        *("ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image"),
+        *("docker_auth", "_mlflow_local_backend_run_id"),
+    }
+)
+"""What MLflow itself adds to the configuration of a backend (``mlflow.projects.utils``)."""
+
+STATUSES: Final = {
+    DagState.DONE: RunStatus.FINISHED,
+    DagState.FAILED: RunStatus.FAILED,
+    DagState.REMOVED: RunStatus.KILLED,
+}
+"""MLflow's status of a run by the state of its DAG; of others RUNNING."""
+
+_log = logging.getLogger("mlflow.metlmon")
+
+
+class ProjectBackend(AbstractBackend):  # type: ignore[misc]
+    """Runs projects that ``metlmon new --mlproject`` wrote as DAGs of HTCondor."""
+
+    def run(
+        self,
+        project_uri: str,
+        entry_point: str,
+        params: Mapping[str, str] | None,
+        version: str | None,
+        backend_config: Mapping[str, Any],
+        tracking_uri: str,
+        experiment_id: str,
+    ) -> SubmittedEnsemble:
+        """Write and submit the ensemble; returns as soon as the schedd has the DAG.
+
+        Raises ExecutionException with one sentence. A run of MLflow exists only if the request is
+        valid and a schedd answers; it has FAILED if the DAG could not be submitted.
+        """
+        work_dir = fetch_and_validate_project(project_uri, version, entry_point, params)
+        pool = open_pool()
+        try:
+            plan = _plan(Path(work_dir), entry_point, params or {}, backend_config)
+            server = tracking_server(tracking_uri, os.environ, load_settings(None).tracking)
+            pool.where()
+            run = get_or_create_run(
+                None, project_uri, experiment_id, work_dir, version, entry_point, params
+            )
+            run_id = str(run.info.run_id)
+            dag = plan.request.directory.absolute() / plan.dag_file
+            try:
+                write_plan(plan)
+                result = pool.submit_dag(dag)
+            except BaseException:
+                MlflowClient().set_terminated(run_id, "FAILED")
+                raise
+        except (InputError, PlanError, PoolError, TrackingError) as error:
+            raise ExecutionException(str(error)) from None
+        finally:
+            pool.close()
+        runs = count(len(plan.runs), "run")
+        _log.info("cluster %s: %s, %s, %s nodes", result.cluster, dag, runs, plan.nodes)
+        _log.info("watch it with: metlmon watch %s", dag.parent)
+        if server.sends_secrets_in_clear:
+            _log.warning("%s: the credentials cross the network without encryption", server.uri)
+        return SubmittedEnsemble(run_id, dag, _start_export(dag, run_id, tracking_uri))
+
+
+def _start_export(dag: Path, run_id: str, tracking_uri: str) -> subprocess.Popen[bytes]:
+    """Start the export, which outlives this process and is not interrupted with it."""
+    with (dag.parent / OUTPUT_FILE).open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *COMMAND, str(dag), run_id],
+            env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
+    """The handle of a submitted DAG. ``exporter``: the process that exports its epochs."""
+
+    def __init__(self, run_id: str, dag: Path, exporter: subprocess.Popen[bytes]) -> None:
+        super().__init__()
+        self._run_id = run_id
+        self._dag = dag
+        self._exporter = exporter
+        self._reader = DagdirReader(dag, load_settings(dag.parent))
+        self._reader.open()
+
+    @property
+    def run_id(self) -> str:
+        """The MLflow run that the epochs are exported into."""
+        return self._run_id
+
+    def wait(self) -> bool:
+        """Wait until the DAG has ended and is exported; True if it ended with 0."""
+        while self._state() not in ENDED:
+            time.sleep(POLL_SECONDS)
+        if code := self._exporter.wait():
+            _log.warning(
+                "the export ended with status %s, and why is in %s; metlmon export --to mlflow %s "
+                "completes it",
+                *(code, self._dag.with_name(OUTPUT_FILE), self._dag.parent),
+            )
+        return self._state() is DagState.DONE
+
+    def get_status(self) -> str:
+        """The status of the DAG by its files: RUNNING, FINISHED, FAILED or KILLED."""
+        return str(RunStatus.to_string(STATUSES.get(self._state(), RunStatus.RUNNING)))
+
+    def cancel(self) -> None:
+        """Remove the DAG with its jobs from the queue, and wait until MLflow has it as KILLED.
+
+        Raises ExecutionException if the schedd refuses.
+        """
+        if self._state() in ENDED:
+            return
+        session = Session(self._reader)
+        client = PoolClient(session)
+        try:
+            assert client.queue is not None
+            client.queue.query()
+            dags = [row for row in session.take().status.dags if row.file == self._dag.name]
+            previews = client.previews(session.take().status, (), dags)
+            preview = next(each for each in previews if each.act is PoolAction.REMOVE_DAG)
+            if preview.request is None:
+                raise ExecutionException(f"{self._dag}: cannot be removed: {preview.refused}")
+            for result in client.perform(preview.request, lambda result: None):
+                if result.code not in (ResultCode.DONE, ResultCode.ALREADY):
+                    raise ExecutionException(f"{self._dag}: {result.code}: {result.text}")
+        except PoolError as error:
+            raise ExecutionException(f"{self._dag}: cannot be removed: {error}") from None
+        finally:
+            client.close()
+        self.wait()
+
+    def _state(self) -> DagState:
+        self._reader.check()
+        self._reader.read_all()
+        rows: tuple[DagRow, ...] = self._reader.snapshot_builder().status().dags
+        return next((row.state for row in rows if row.file == self._dag.name), DagState.UNKNOWN)
+
+
+# --- the plan -----------------------------------------------------------------------------
+
+
+def _plan(
+    work_dir: Path, entry_point: str, params: Mapping[str, str], configuration: Mapping[str, Any]
+) -> Plan:
+    """The plan of the project with these values. Raises PlanError with one sentence."""
+    name = load_project(str(work_dir)).name
+    description = work_dir / description_name(name or "")
+    if not name or not description.is_file() or entry_point != ENTRY_POINT:
+        raise PlanError(
+            f"{work_dir}: metlmon runs the entry point {ENTRY_POINT} of projects that metlmon new "
+            "--mlproject wrote, by the description NAME.toml beside MLproject"
+        )
+    given = {key: value for key, value in configuration.items() if key not in MLFLOW_KEYS}
+    directory = given.pop("directory", None)
+    if directory is not None and not isinstance(directory, str):
+        raise PlanError("--backend-config directory: must be a text, the path of a new directory")
+    request = replace(
+        with_configuration(with_parameters(read_description(description), params), given),
+        directory=Path(directory) if directory is not None else _new_directory(name),
+        mlproject=False,
+    )
+    validation = validate(request)
+    for problem in validation.problems:
+        if problem.fatal:
+            raise PlanError(_sentence(problem, params, given))
+        _log.warning("%s", _sentence(problem, params, given))
+    return make_plan(request, validation)
+
+
+def _new_directory(name: str) -> Path:
+    """A directory that is not there yet, in the current one: never in the project's sources."""
+    paths = (Path(f"{name}-{n}" if n > 1 else name) for n in range(1, MOST_NAMES))
+    return next((path for path in paths if not path.exists()), Path(name))
+
+
+def _sentence(
+    problem: RequestProblem, params: Mapping[str, str], configuration: Mapping[str, Any]
+) -> str:
+    """A problem, with the option that it is about."""
+    keys = {field: key for key, (field, _) in READERS.items()}
+    name = keys.get(problem.field, problem.field)
+    name = name.removeprefix("values.").removeprefix("sweep.")
+    if name in params:
+        return f"-P {name}: {problem.text}"
+    if name in configuration or name == "directory":
+        return f"--backend-config {name}: {problem.text}"
+    return f"{plain(name, 80)}: {problem.text}"
