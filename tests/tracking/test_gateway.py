@@ -1,0 +1,136 @@
+"""The gateway of a facility (mltf-gateway) takes the project that ``metlmon new`` writes.
+
+Its server and the packer of its client are real, over HTTP; in place of Slurm is an executor that
+does what the gateway's job does: unpack the project and call ``mlflow run``. Whom the token is of
+is the identity provider's matter, and replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+from tests.support.tracking_server import TrackingServer
+
+pytestmark = pytest.mark.xdist_group("tracking")
+
+USER = "subject-of-the-token"
+
+
+@pytest.fixture(scope="module", name="project")
+def _project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("gateway") / "project"
+    options = ["--runs", "1", "--epochs", "2", "--gpus", "2", "--memory", "2GB", "--mlproject"]
+    assert main(["new", str(directory), *options]) == 0
+    return directory
+
+
+class Gateway:
+    """The server of the gateway on the loopback interface. ``accepted``: what its executor got."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.accepted: list[tuple[dict[str, Any], Any]] = []
+        # The module reads .env of the current directory, and the database's place is relative.
+        monkeypatch.chdir(home)
+        monkeypatch.setenv("MLTF_EXECUTOR", "local")
+        monkeypatch.setenv("DATABASE_URL", f"sqlite:///{home}/gateway.db")
+        monkeypatch.setenv("MLTF_GATEWAY_TOKEN", "a-token")
+        from mltf_gateway.executors.base import ExecutorBase
+        from mltf_gateway.server import utils
+        from mltf_gateway.server.app import create_app
+        from mltf_gateway.server.gateway_server import GatewayServer
+        from mlflow.projects.submitted_run import LocalSubmittedRun
+        from werkzeug.serving import make_server
+
+        accepted = self.accepted
+
+        class StubExecutor(ExecutorBase):  # type: ignore[misc]
+            def run_context_async(self, ctx: Any, run_desc: Any, gateway_id: str) -> Any:
+                accepted.append((ctx, run_desc))
+                return LocalSubmittedRun(run_desc.run_id, None)
+
+        monkeypatch.setattr(utils, "decode", lambda token: {"sub": USER})
+        app = create_app()
+        app.extensions["mltf_gateway"] = GatewayServer(executor=StubExecutor())
+        self._server = make_server("127.0.0.1", 0, app)
+        self.url = f"http://127.0.0.1:{self._server.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+
+
+@pytest.fixture(name="gateway")
+def _gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
+    pytest.importorskip("mltf_gateway", reason="mltf-gateway, the facility's, is not installed")
+    gateway = Gateway(tmp_path, monkeypatch)
+    yield gateway
+    gateway.close()
+
+
+def test_the_gateway_accepts_and_runs_the_project(
+    project: Path, gateway: Gateway, tracking_server: TrackingServer, tmp_path: Path
+) -> None:
+    import json
+
+    from mltf_gateway.client.backend_adapter import RESTAdapter
+    from mltf_gateway.client.project_packer import prepare_tarball, produce_tarball
+
+    created = tracking_server.call("experiments/create", {"name": "gateway"})
+    experiment = created["experiment_id"]
+    run = tracking_server.call("runs/create", {"experiment_id": experiment})["run"]["info"]
+    tarball = produce_tarball(prepare_tarball(str(project)))
+    adapter = RESTAdapter(gateway_uri=gateway.url)
+    adapter.enqueue_run(
+        run["run_id"],
+        tarball,
+        "main",
+        {},
+        json.loads((project / "gateway_config.json").read_text()),
+        tracking_server.url,
+        experiment,
+        "ensemble",
+    )
+    ((context, description),) = gateway.accepted
+    assert description.user_subject == USER
+    assert description.backend_config == {
+        "job_name": "ensemble",
+        "nodes": 1,
+        "cpus-per-task": 1,
+        "mem": "2048",
+        "gres": "gpu:2",
+    }
+    assert "--run-id" in Path(str(context["files"]["mltf_cmd.sh"])).read_text()
+
+    payload = tmp_path / "payload"
+    with tarfile.open(str(context["files"]["client-tarball"])) as archive:
+        archive.extractall(payload, filter="data")
+    words = Path(str(context["files"]["mltf_cmd.sh"])).read_text().split()
+    # As the gateway's inside.sh ends, but without an environment from the network.
+    subprocess.run(
+        [sys.executable, "-m", "mlflow", "run", *words, "--env-manager", "local", "."],
+        cwd=payload,
+        env={
+            **os.environ,
+            "MLFLOW_TRACKING_URI": tracking_server.url,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        },
+        check=True,
+        timeout=120,
+    )
+    (stored,) = tracking_server.runs("gateway")
+    assert stored.id == run["run_id"]
+    assert stored.status == "FINISHED"
+    kept = list(tracking_server.artifacts.rglob("last.ckpt"))
+    assert kept and run["run_id"] in str(kept[0])
