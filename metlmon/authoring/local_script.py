@@ -93,6 +93,8 @@ def _commands(graph: Graph, texts: Mapping[str, str]) -> Iterator[str]:
         if line.split(None, 1)[:1] and line.split(None, 1)[0].upper() in _GRAPH_COMMANDS:
             raise NeedsHTCondor(f"its DAG has a {line.split()[0].upper()}")
     for node in _ordered(graph):
+        if node.kind is NodeKind.PROVISIONER:
+            raise NeedsHTCondor("several machines train together")
         if node.kind is NodeKind.SUBDAG:
             if node.submit not in graph.subdags:
                 raise NeedsHTCondor(f"{node.submit} is a DAG of its own")
