@@ -108,8 +108,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
             raise ExecutionException(str(error)) from None
         finally:
             pool.close()
-        runs = count(len(plan.runs), "run")
-        _log.info("cluster %s: %s, %s, %s nodes", result.cluster, dag, runs, plan.nodes)
+        _log.info("cluster %s: %s, %s", result.cluster, dag, count(plan.nodes, "node"))
         _log.info("watch it with: metlmon watch %s", dag.parent)
         if server.sends_secrets_in_clear:
             _log.warning("%s: the credentials cross the network without encryption", server.uri)
@@ -169,12 +168,13 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
         if self._state() in ENDED:
             return
         session = Session(self._reader)
+        status = session.take().status
         client = PoolClient(session)
         try:
             assert client.queue is not None
             client.queue.query()
-            dags = [row for row in session.take().status.dags if row.file == self._dag.name]
-            previews = client.previews(session.take().status, (), dags)
+            dags = [row for row in status.dags if row.file == self._dag.name]
+            previews = client.previews(status, (), dags)
             preview = next(each for each in previews if each.act is PoolAction.REMOVE_DAG)
             if preview.request is None:
                 raise ExecutionException(f"{self._dag}: cannot be removed: {preview.refused}")

@@ -44,11 +44,11 @@ class Gateway:
         monkeypatch.setenv("MLTF_EXECUTOR", "local")
         monkeypatch.setenv("DATABASE_URL", f"sqlite:///{home}/gateway.db")
         monkeypatch.setenv("MLTF_GATEWAY_TOKEN", "a-token")
+        from mlflow.projects.submitted_run import LocalSubmittedRun
         from mltf_gateway.executors.base import ExecutorBase
         from mltf_gateway.server import utils
         from mltf_gateway.server.app import create_app
         from mltf_gateway.server.gateway_server import GatewayServer
-        from mlflow.projects.submitted_run import LocalSubmittedRun
         from werkzeug.serving import make_server
 
         accepted = self.accepted
@@ -133,4 +133,4 @@ def test_the_gateway_accepts_and_runs_the_project(
     assert stored.id == run["run_id"]
     assert stored.status == "FINISHED"
     kept = list(tracking_server.artifacts.rglob("last.ckpt"))
-    assert kept and run["run_id"] in str(kept[0])
+    assert [run["run_id"] in str(path) for path in kept] == [True]

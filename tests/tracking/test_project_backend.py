@@ -1,0 +1,278 @@
+"""The project backend: projects as MLflow reads them, and what it makes of ``mlflow run``.
+
+The server is MLflow's own; the pool is one in memory, so that nothing runs. What a real pool makes
+of it: ``tests/pool/test_project_backend_on_pool.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.pool.types import PoolError
+from tests.support.fake_pool import FakePool
+from tests.support.tracking_server import StoredRun, TrackingServer
+
+pytestmark = pytest.mark.xdist_group("tracking")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+mlflow_projects = pytest.importorskip("mlflow.projects", reason="no MLflow here (mlflow-skinny)")
+
+
+@pytest.fixture(name="project")
+def _project(tmp_path: Path) -> Path:
+    """A project that ``metlmon new`` wrote, away from the current directory."""
+    directory = tmp_path / "project"
+    options = ["--name", "study", "--runs", "2", "--epochs", "3", "--set", "hidden=16"]
+    assert main(["new", str(directory), "--mlproject", *options]) == 0
+    return directory
+
+
+# --- as MLflow reads it ---------------------------------------------------------------------
+
+
+def test_mlflow_reads_the_project(project: Path) -> None:
+    loaded = mlflow_projects.load_project(str(project))
+    assert loaded.name == "study"
+    assert loaded.env_config_path == str(project / "python_env.yaml")
+    entry = loaded.get_entry_point("main")
+    entry._validate_parameters({})
+    defaults = {name: each.default for name, each in entry.parameters.items()}
+    assert defaults.items() >= {"runs": 2, "epochs": 3, "seeds": "", "hidden": "16"}.items()
+    assert entry.parameters["runs"].type == "float"
+
+
+def test_the_command_of_mlflow_is_a_command_of_the_shell(project: Path, tmp_path: Path) -> None:
+    entry = mlflow_projects.load_project(str(project)).get_entry_point("main")
+    command = entry.compute_command({"hidden": "a b'; exit 9;'"}, str(tmp_path))
+    words = shlex.split(command)
+    assert words[:4] == ["sh", "study.local.sh", "runs=2", "epochs=3"]
+    assert "hidden=a b'; exit 9;'" in words
+
+
+def test_mlflow_finds_the_backend() -> None:
+    found = entry_points(group="mlflow.project_backend", name="metlmon")
+    assert [each.value for each in found] == ["metlmon.cli.project_backend:ProjectBackend"]
+    from mlflow.projects.backend.loader import load_backend
+
+    assert type(load_backend("metlmon")).__name__ == "ProjectBackend"
+
+
+def test_mlflow_on_one_machine_trains_and_keeps_what_it_made(
+    project: Path, tracking_server: TrackingServer, tmp_path: Path
+) -> None:
+    """``mlflow run`` without ``-b``: what a gateway does on its node, too."""
+    environment = {
+        **os.environ,
+        "MLFLOW_TRACKING_URI": tracking_server.url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    words = ["--experiment-name", "one machine", "--env-manager", "local"]
+    subprocess.run(
+        [sys.executable, "-m", "mlflow", "run", str(project), *words],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        timeout=120,
+    )
+    (run,) = tracking_server.runs("one machine")
+    assert run.status == "FINISHED"
+    kept = [path for path in tracking_server.artifacts.rglob("last.ckpt") if run.id in str(path)]
+    assert len(kept) == 2
+
+
+# --- mlflow run . -b metlmon ----------------------------------------------------------------
+
+
+class Backend:
+    """``mlflow.projects.run`` with the backend, a pool in memory, and no export."""
+
+    def __init__(self, server: TrackingServer, project: Path, experiment: str) -> None:
+        self.pool = FakePool()
+        self.exports: list[tuple[Path, str, str]] = []
+        self.server = server
+        self._project = project
+        self.experiment = experiment
+
+    def run(
+        self,
+        parameters: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        entry_point: str = "main",
+    ) -> Any:
+        return mlflow_projects.run(
+            str(self._project),
+            entry_point,
+            parameters=dict(parameters or {}),
+            backend="metlmon",
+            backend_config=dict(config or {}),
+            experiment_name=self.experiment,
+            synchronous=False,
+        )
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        return self.server.runs(self.experiment)
+
+
+@pytest.fixture(name="backend")
+def _backend(
+    project: Path,
+    tracking_server: TrackingServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[Backend]:
+    import mlflow
+
+    from metlmon.cli import project_backend
+
+    backend = Backend(tracking_server, project, request.node.name)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(project_backend, "open_pool", lambda: backend.pool)
+
+    def start_export(dag: Path, run_id: str, uri: str) -> subprocess.Popen[bytes]:
+        backend.exports.append((dag, run_id, uri))
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(project_backend, "_start_export", start_export)
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(tracking_server.url)
+    yield backend
+    mlflow.set_tracking_uri(before)
+
+
+def test_it_writes_submits_and_returns_a_handle(backend: Backend, tmp_path: Path) -> None:
+    handle = backend.run({"runs": "4", "hidden": "8"}, {"sites": ["Delta-GPU"], "memory": "2 GB"})
+    dag = tmp_path / "here/study/study.dag"
+    assert backend.pool.dags == [dag]
+    assert backend.pool.closed
+    text = dag.read_text()
+    assert text.count("JOB run") == 4 * 3
+    submit = dag.with_suffix(".sub").read_text()
+    assert "--hidden 8" in submit
+    assert "request_memory = 2048MB" in submit
+    assert 'TARGET.GLIDEIN_ResourceName =?= "Delta-GPU"' in submit
+    assert not dag.with_name("MLproject").exists()
+    (run,) = backend.runs
+    assert (handle.run_id, run.status) == (run.id, "RUNNING")
+    assert run.params.items() >= {"runs": "4", "epochs": "3", "hidden": "8"}.items()
+    assert run.tags["mlflow.project.backend"] == "metlmon"
+    assert backend.exports == [(dag, run.id, backend.server.url)]
+    assert handle.get_status() == "RUNNING"
+
+
+def test_each_run_has_a_directory_of_its_own(backend: Backend, tmp_path: Path) -> None:
+    backend.run()
+    backend.run()
+    backend.run(config={"directory": str(tmp_path / "named")})
+    names = [dag.relative_to(tmp_path).as_posix() for dag in backend.pool.dags]
+    assert names == ["here/study/study.dag", "here/study-2/study.dag", "named/study.dag"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "config", "sentence"),
+    [
+        ({"epoch": "4"}, {}, "-P epoch: there is none; did you mean epochs?"),
+        ({"runs": "0"}, {}, "-P runs: 0 runs"),
+        ({"hidden": "many"}, {}, "-P hidden: "),
+        ({"seeds": "1,2,3", "runs": "2"}, {}, "-P seeds: 3 seeds for 2 runs"),
+        ({}, {"site": ["A"]}, "--backend-config site: there is none; did you mean sites?"),
+        ({}, {"gpus": 1000}, "--backend-config gpus: 1000 GPUs of a job"),
+        ({}, {"gpu_memory": 0}, "--backend-config gpu_memory: 0 MB of a GPU"),
+        ({}, {"directory": 7}, "--backend-config directory: must be a text"),
+        ({}, {"directory": "/proc/none/new"}, "--backend-config directory: "),
+    ],
+)
+def test_a_mistake_makes_no_run(
+    parameters: dict[str, str], config: dict[str, Any], sentence: str, backend: Backend
+) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    with pytest.raises(ExecutionException) as raised:
+        backend.run(parameters, config)
+    assert str(raised.value).startswith(sentence)
+    assert backend.runs == []
+    assert backend.pool.dags == []
+    assert list(Path().iterdir()) == []
+
+
+def test_without_a_schedd_there_is_no_run(backend: Backend) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    backend.pool.answers["where"] = PoolError("no schedd is here")
+    with pytest.raises(ExecutionException, match="no schedd is here"):
+        backend.run()
+    assert backend.runs == []
+    assert list(Path().iterdir()) == []
+
+
+def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    backend.pool.submitted = PoolError("the schedd takes no more jobs")
+    with pytest.raises(ExecutionException, match="the schedd takes no more jobs"):
+        backend.run()
+    assert [run.status for run in backend.runs] == ["FAILED"]
+    assert backend.exports == []
+
+
+def test_another_project_is_refused(backend: Backend, project: Path) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    (project / "study.toml").unlink()
+    with pytest.raises(ExecutionException, match="projects that metlmon new --mlproject wrote"):
+        backend.run()
+    assert backend.runs == []
+
+
+def test_a_script_of_the_project_is_no_entry_point(backend: Backend) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    with pytest.raises(ExecutionException, match="metlmon runs the entry point main"):
+        backend.run(entry_point="train.py")
+    assert backend.runs == []
+
+
+def test_a_store_without_a_server_is_refused(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+    from mlflow.exceptions import ExecutionException
+
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/store.db")
+    with pytest.raises(ExecutionException, match="metlmon writes to MLflow servers at https://"):
+        backend.run()
+    assert backend.pool.dags == []
+
+
+# --- imports --------------------------------------------------------------------------------
+
+
+def test_nothing_but_the_backend_imports_mlflow() -> None:
+    """The process that exports while the DAG runs imports no MLflow either."""
+    code = (
+        "import sys, metlmon.cli.run_export, metlmon.cli.commands.new\n"
+        "print([name for name in sys.modules if name.split('.')[0] == 'mlflow'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    naming = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("metlmon", "screens")
+        for path in (ROOT / folder).rglob("*.py")
+        if "project_backend import" in path.read_text()
+        or "import project_backend" in path.read_text()
+    ]
+    assert naming == []
