@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ from metlmon.authoring.from_toml import READERS, read_description
 from metlmon.authoring.mlproject import ENTRY_POINT
 from metlmon.authoring.project_parameters import with_configuration, with_parameters
 from metlmon.authoring.request import Plan, PlanError, RequestProblem
+from metlmon.authoring.write_dag import assignments, input_files, nodes_by_file
 from metlmon.cli.run_export import COMMAND, OUTPUT_FILE
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
@@ -90,7 +93,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
         work_dir = fetch_and_validate_project(project_uri, version, entry_point, params)
         pool = open_pool()
         try:
-            plan = _plan(Path(work_dir), entry_point, params or {}, backend_config)
+            plan, own_files = _plan(Path(work_dir), entry_point, params or {}, backend_config)
             server = tracking_server(tracking_uri, os.environ, load_settings(None).tracking)
             pool.where()
             run = get_or_create_run(
@@ -100,6 +103,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
             dag = plan.request.directory.absolute() / plan.dag_file
             try:
                 write_plan(plan)
+                _copy_files(Path(work_dir), dag.parent, own_files)
                 result = pool.submit_dag(dag)
             except BaseException:
                 MlflowClient().set_terminated(run_id, "FAILED")
@@ -108,8 +112,10 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
             raise ExecutionException(str(error)) from None
         finally:
             pool.close()
+        where = shlex.quote(str(dag.parent))
         _log.info("cluster %s: %s, %s", result.cluster, dag, count(plan.nodes, "node"))
-        _log.info("watch it with: metlmon watch %s", dag.parent)
+        _log.info("watch it with: metlmon watch %s", where)
+        _log.info("cancel it with: metlmon act remove-dag %s", where)
         if server.sends_secrets_in_clear:
             _log.warning("%s: the credentials cross the network without encryption", server.uri)
         return SubmittedEnsemble(run_id, dag, _start_export(dag, run_id, tracking_uri))
@@ -149,11 +155,9 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
         while self._state() not in ENDED:
             time.sleep(POLL_SECONDS)
         if code := self._exporter.wait():
-            _log.warning(
-                "the export ended with status %s, and why is in %s; metlmon export --to mlflow %s "
-                "completes it",
-                *(code, self._dag.with_name(OUTPUT_FILE), self._dag.parent),
-            )
+            again = shlex.join([sys.executable, *COMMAND, str(self._dag), self._run_id])
+            output = self._dag.with_name(OUTPUT_FILE)
+            _log.warning("the export ended with %s, see %s; again: %s", code, output, again)
         return self._state() is DagState.DONE
 
     def get_status(self) -> str:
@@ -199,8 +203,11 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
 
 def _plan(
     work_dir: Path, entry_point: str, params: Mapping[str, str], configuration: Mapping[str, Any]
-) -> Plan:
-    """The plan of the project with these values. Raises PlanError with one sentence."""
+) -> tuple[Plan, list[str]]:
+    """The plan of the project with these values, and the project's own files that it needs.
+
+    Raises PlanError with one sentence.
+    """
     name = load_project(str(work_dir)).name
     description = work_dir / description_name(name or "")
     if not name or not description.is_file() or entry_point != ENTRY_POINT:
@@ -218,11 +225,40 @@ def _plan(
         mlproject=False,
     )
     validation = validate(request)
+    if errors := validation.fatal:
+        raise PlanError(_sentence(errors[0], params, given))
+    plan = make_plan(request, validation)
+    own_files = _own_files(plan, work_dir)
     for problem in validation.problems:
-        if problem.fatal:
-            raise PlanError(_sentence(problem, params, given))
-        _log.warning("%s", _sentence(problem, params, given))
-    return make_plan(request, validation)
+        if not any(problem.text.startswith(f"{file}: ") for file in own_files):
+            _log.warning("%s", _sentence(problem, params, given))
+    return plan, own_files
+
+
+def _own_files(plan: Plan, work_dir: Path) -> list[str]:
+    """Files and directories of the project that the jobs transfer, by their relative names."""
+    data = {file.name: file.data for file in plan.files}
+    texts = [data[name].decode() for name in nodes_by_file(plan.graph) if name in data]
+    names = dict.fromkeys(name for text in texts for name in input_files(assignments(text)))
+    return [
+        name
+        for name in names
+        if name not in data and not os.path.isabs(name) and (work_dir / name).exists()
+    ]
+
+
+def _copy_files(work_dir: Path, directory: Path, names: Iterable[str]) -> None:
+    """Copy files of the project: later changes of them are none of this ensemble's."""
+    for name in names:
+        source, target = work_dir / name, directory / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target)
+            else:
+                shutil.copy2(source, target)
+        except (OSError, shutil.Error) as error:
+            raise PlanError(f"{source}: cannot be copied to {directory}: {error}") from None
 
 
 def _new_directory(name: str) -> Path:

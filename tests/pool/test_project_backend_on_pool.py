@@ -93,6 +93,7 @@ def finished(server: TrackingServer, run_id: str, experiment: str) -> list[Store
 def test_mlflow_run_trains_on_the_pool(pool: Pool, home: Path, server: TrackingServer) -> None:
     argv = [sys.executable, "-m", "mlflow", "run", "project", "-b", "metlmon"]
     argv += ["--experiment-name", EXPERIMENT, "-P", "seeds=7,8", "-P", "learning_rate=0.1"]
+    argv += ["--backend-config", json.dumps({"sites": [site := min(pool.sites.values())]})]
     environment = {"MLFLOW_TRACKING_URI": server.url}
     done = pool.run(argv, home, seconds=MLFLOW_SECONDS, **environment)
     directory = home / "ensemble"
@@ -120,6 +121,7 @@ def test_mlflow_run_trains_on_the_pool(pool: Pool, home: Path, server: TrackingS
         seconds = (execution.end - execution.start) * execution.gpus
         assert point.value * 3600 == pytest.approx(seconds, abs=2 * truth.CLOCK_SECONDS)
         assert point.time / 1000 == pytest.approx(execution.end, abs=truth.CLOCK_SECONDS)
+        assert execution.site == site
     for child in children:
         assert [point.step for point in child.metrics["val_loss"]] == [0, 1]
     assert (directory / "mlflow-export.txt").read_text().count("metlmon:") == 0

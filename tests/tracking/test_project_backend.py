@@ -101,7 +101,7 @@ class Backend:
         self.pool = FakePool()
         self.exports: list[tuple[Path, str, str]] = []
         self.server = server
-        self._project = project
+        self.project = project
         self.experiment = experiment
 
     def run(
@@ -111,7 +111,7 @@ class Backend:
         entry_point: str = "main",
     ) -> Any:
         return mlflow_projects.run(
-            str(self._project),
+            str(self.project),
             entry_point,
             parameters=dict(parameters or {}),
             backend="metlmon",
@@ -179,6 +179,41 @@ def test_each_run_has_a_directory_of_its_own(backend: Backend, tmp_path: Path) -
     backend.run(config={"directory": str(tmp_path / "named")})
     names = [dag.relative_to(tmp_path).as_posix() for dag in backend.pool.dags]
     assert names == ["here/study/study.dag", "here/study-2/study.dag", "named/study.dag"]
+
+
+OWN = """\
+# template: A job with files of its own
+executable = train.sh
+arguments = $(epoch)
+transfer_input_files = data, lists/all.txt, $(continue_from_checkpoint)
+transfer_output_files = output
+preserve_relative_paths = true
+requirements = {requirements}
+request_memory = {memory_mb}
+log = own.log
+"""
+
+
+def test_files_of_the_project_come_along(
+    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = backend.project = tmp_path / "own"
+    (project / "data").mkdir(parents=True)
+    own = tmp_path / "own.sub"
+    own.write_text(OWN)
+    (project / "train.sh").write_text("#!/bin/sh\n")
+    (project / "train.sh").chmod(0o755)
+    (project / "data/table.csv").write_text("1,2\n")
+    words = ["--template", str(own), "--mlproject", "--no-gate"]
+    assert main(["new", str(project), *words]) == 0
+    capsys.readouterr()
+    backend.run()
+    (dag,) = backend.pool.dags
+    assert os.access(dag.with_name("train.sh"), os.X_OK)
+    assert (dag.parent / "data/table.csv").read_text() == "1,2\n"
+    warned = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    missing = [line for line in warned if "no such file" in line]
+    assert [line.count("lists/all.txt") for line in missing] == [1], warned
 
 
 @pytest.mark.parametrize(
