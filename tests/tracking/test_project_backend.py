@@ -62,7 +62,7 @@ def test_the_command_of_mlflow_is_a_command_of_the_shell(project: Path, tmp_path
 
 def test_mlflow_finds_the_backend() -> None:
     found = entry_points(group="mlflow.project_backend", name="metlmon")
-    assert [each.value for each in found] == ["metlmon.cli.project_backend:ProjectBackend"]
+    assert [each.value for each in found] == ["metlmon.project_backend:ProjectBackend"]
     from mlflow.projects.backend.loader import load_backend
 
     assert type(load_backend("metlmon")).__name__ == "ProjectBackend"
@@ -135,7 +135,7 @@ def _backend(
 ) -> Iterator[Backend]:
     import mlflow
 
-    from metlmon.cli import project_backend
+    from metlmon import project_backend
 
     backend = Backend(tracking_server, project, request.node.name)
     (tmp_path / "here").mkdir()
