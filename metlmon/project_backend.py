@@ -1,4 +1,4 @@
-"""MLflow's project backend ``metlmon``: ``mlflow run . -b metlmon`` (HTCondor in place of here).
+"""MLflow's project backend ``metlmon``: ``mlflow run . -b metlmon``.
 
 MLflow loads it by the entry point ``mlflow.project_backend``; nothing else imports this module,
 and this module alone imports MLflow. It writes the ensemble that the project describes, with the
@@ -94,6 +94,8 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
         pool = open_pool()
         try:
             plan, own_files = _plan(Path(work_dir), entry_point, params or {}, backend_config)
+            if load_settings(plan.request.directory).read_only:
+                raise InputError("mlflow run: metlmon.toml says read_only = true; take that out")
             server = tracking_server(tracking_uri, os.environ, load_settings(None).tracking)
             pool.where()
             run = get_or_create_run(
@@ -126,6 +128,7 @@ def _start_export(dag: Path, run_id: str, tracking_uri: str) -> subprocess.Popen
     with (dag.parent / OUTPUT_FILE).open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *COMMAND, str(dag), run_id],
+            cwd=dag.parent,
             env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -171,6 +174,8 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
         """
         if self._state() in ENDED:
             return
+        if self._reader.ensemble.settings.read_only:
+            raise ExecutionException(f"{self._dag}: read_only is set in metlmon.toml")
         session = Session(self._reader)
         status = session.take().status
         client = PoolClient(session)

@@ -25,6 +25,9 @@ ENVIRONMENT_FILE: Final = "python_env.yaml"
 ENTRY_POINT: Final = "main"
 """The only entry point: MLflow's default, and the one that the gateway runs."""
 
+_YAML_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+"""Names that YAML takes for another value."""
+
 _ENVIRONMENT: Final = """\
 # What MLflow installs where the jobs run without HTCondor: add what the training imports.
 dependencies:
@@ -65,9 +68,10 @@ def _project(name: str, parameters: tuple[ProjectParameter, ...]) -> str:
         *(["    parameters:"] if parameters else []),
     ]
     for each in parameters:
-        kind, default = ("float", each.default) if each.is_count else ("string", None)
-        default = json.dumps(each.default) if default is None else default
-        lines.append(f"      {json.dumps(each.name)}: {{type: {kind}, default: {default}}}")
+        name_text = json.dumps(each.name) if each.name.lower() in _YAML_WORDS else each.name
+        kind = "float" if each.is_count else "string"
+        default = each.default if each.is_count else json.dumps(each.default)
+        lines.append(f"      {name_text}: {{type: {kind}, default: {default}}}")
     words = ["sh", f"{name}.local.sh", *(f"{each.name}={{{each.name}}}" for each in parameters)]
     lines.append(f"    command: {json.dumps(' '.join(words))}")
     return "\n".join(lines) + "\n"

@@ -325,6 +325,8 @@ def next_steps(plan: Plan, diff: PlanDiff) -> None:
     dag = shlex.quote(plan.dag_file)
     say(f"written; look it over with metlmon check {where}, submit it there with")
     say(f"condor_submit_dag {dag}, and watch it with metlmon watch {where}")
+    if plan.request.mlproject:
+        say(f"as an MLflow project: mlflow run {where} -b metlmon")
 
 
 # --- differences ----------------------------------------------------------------------------

@@ -204,10 +204,25 @@ def test_the_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Cap
 
 
 def test_it_is_written_again_by_its_description(here: Path, capsys: Captured) -> None:
-    run_command("new", capsys, "ensemble", "--mlproject")
+    _, _, first = run_command("new", capsys, "ensemble", "--mlproject")
     answer = json_output("new", capsys, "ensemble", "--dry-run")
     assert answer["change"]["same"]
+    assert "mlflow run ensemble -b metlmon" in first
     assert set(FILES) <= {file["name"] for file in answer["files"]}
+
+
+def test_a_dag_that_is_there_becomes_a_project(here: Path, capsys: Captured) -> None:
+    run_command("new", capsys, "ensemble")
+    before = (here / "ensemble/ensemble.dag").read_bytes()
+    code, out, _ = run_command("new", capsys, "ensemble", "--mlproject")
+    assert code == Exit.OK
+    assert all(f"  {name}: added\n" in out for name in FILES)
+    assert set(FILES) <= set(os.listdir(here / "ensemble"))
+    assert (here / "ensemble/ensemble.dag").read_bytes() == before
+    # Other values are in the project, too.
+    assert run_command("new", capsys, "ensemble", "--runs", "2")[0] == Exit.OK
+    assert "runs: {type: float, default: 2}" in (here / "ensemble/MLproject").read_text()
+    assert "runs=2 |" in (here / "ensemble/ensemble.local.sh").read_text()
 
 
 def test_without_the_option_there_is_no_project(here: Path, capsys: Captured) -> None:
@@ -235,7 +250,7 @@ def test_a_sweep_file_keeps_its_values_to_itself(here: Path, capsys: Captured) -
     code, _, err = run_command("new", capsys, "flow.dag", "new", "--mlproject")
     assert code == Exit.OK, err
     project = (here / "new/MLproject").read_text()
-    assert '"slow_factor"' in project
+    assert "slow_factor: {" in project
     assert "runs" not in project.replace("# mlflow run", "").replace("mlflow run", "")
 
 

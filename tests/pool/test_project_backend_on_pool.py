@@ -124,7 +124,11 @@ def test_mlflow_run_trains_on_the_pool(pool: Pool, home: Path, server: TrackingS
         assert execution.site == site
     for child in children:
         assert [point.step for point in child.metrics["val_loss"]] == [0, 1]
-    assert (directory / "mlflow-export.txt").read_text().count("metlmon:") == 0
+    assert "metlmon:" not in (directory / "mlflow-export.txt").read_text()
+    # The export by hand finds the same run.
+    words = ["--to", "mlflow", "--experiment", EXPERIMENT]
+    pool.run(["metlmon", "export", ".", *words], directory, **environment)
+    assert len(server.runs(EXPERIMENT)) == 3
 
 
 def test_handles_wait_and_cancel(pool: Pool, home: Path, server: TrackingServer) -> None:

@@ -253,6 +253,19 @@ def test_without_a_schedd_there_is_no_run(backend: Backend) -> None:
     assert list(Path().iterdir()) == []
 
 
+def test_where_nothing_may_be_done_nothing_is_submitted(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "metlmon").mkdir()
+    (tmp_path / "metlmon/metlmon.toml").write_text("read_only = true\n")
+    with pytest.raises(ExecutionException, match="read_only = true"):
+        backend.run()
+    assert backend.runs == []
+
+
 def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
     from mlflow.exceptions import ExecutionException
 
