@@ -37,13 +37,15 @@ handles = {
     "failing": submit("failing", epochs="1", fail_rate="1"),
     "good": submit("good", epochs="1"),
 }
+early = submit("early")
+early.cancel()
 before = {name: handle.get_status() for name, handle in handles.items()}
 print("submitted", flush=True)
 sys.stdin.readline()
 handles["cancelled"].cancel()
 waited = {name: handle.wait() for name, handle in handles.items()}
 after = {name: handle.get_status() for name, handle in handles.items()}
-runs = {name: handle.run_id for name, handle in handles.items()}
+runs = {name: handle.run_id for name, handle in {**handles, "early": early}.items()}
 print(json.dumps({"before": before, "waited": waited, "after": after, "runs": runs}))
 """
 
@@ -158,6 +160,10 @@ def test_handles_wait_and_cancel(pool: Pool, home: Path, server: TrackingServer)
     assert job["JobStatus"] == truth.REMOVED
     assert dagman(pool, home / "failing")["ExitCode"] == 1
     assert dagman(pool, home / "good")["ExitCode"] == 0
+    early = answers["runs"].pop("early")
+    (run,) = (run for run in server.runs("by handle") if run.id == early)
+    assert run.status == "KILLED"
+    assert dagman(pool, home / "early")["JobStatus"] == truth.REMOVED
     for name, run_id in answers["runs"].items():
         parent, child = finished(server, run_id, "by handle")
         assert (parent.status, child.status) == (expected[name], expected[name])

@@ -17,8 +17,12 @@ from typing import Any
 
 import pytest
 
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
+from metlmon.cli.run_export import export_until_end
+from metlmon.cli.run_export import main as run_export_main
 from metlmon.pool.types import PoolError
+from tests.support.dagdir_builder import Dagdir
 from tests.support.fake_pool import FakePool
 from tests.support.tracking_server import StoredRun, TrackingServer
 
@@ -303,6 +307,65 @@ def test_a_store_without_a_server_is_refused(
     with pytest.raises(ExecutionException, match="metlmon writes to MLflow servers at https://"):
         backend.run()
     assert backend.pool.dags == []
+
+
+# --- the process that exports -----------------------------------------------------------------
+
+SUBMITTED = """\
+000 (900.000.000) 2026-01-02 10:00:00 Job submitted from host: <127.0.0.1:9618>
+...
+"""
+REMOVED = """\
+009 (900.000.000) 2026-01-02 10:00:05 Job was aborted.
+\tvia condor_rm (by user somebody)
+...
+"""
+
+
+def new_run(server: TrackingServer, experiment: str) -> str:
+    created = server.call("experiments/create", {"name": experiment})
+    run = server.call("runs/create", {"experiment_id": created["experiment_id"]})["run"]
+    return str(run["info"]["run_id"])
+
+
+def test_a_dag_that_is_removed_before_its_first_job_ends_its_run(
+    tracking_server: TrackingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
+    dagdir = Dagdir(tmp_path / "dagdir")
+    dagdir.write("run.dag.dagman.log", SUBMITTED + REMOVED)
+    run_id = new_run(tracking_server, "no job")
+    assert export_until_end(dagdir.path / "run.dag", run_id) == Exit.OK
+    (run,) = tracking_server.runs("no job")
+    assert (run.id, run.status) == (run_id, "KILLED")
+    assert run.end is not None
+
+
+def test_the_epochs_of_a_dag_are_in_the_run(
+    tracking_server: TrackingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
+    run_id = new_run(tracking_server, "an ensemble")
+    dag = ROOT / "fixtures/gated/gated.dag"
+    assert export_until_end(dag, run_id) == Exit.OK
+    runs = tracking_server.runs("an ensemble")
+    (parent,) = (run for run in runs if run.parent is None)
+    assert parent.id == run_id
+    assert parent.end is not None
+    children = [run for run in runs if run.parent == run_id]
+    assert len(children) == int(parent.tags["metlmon.runs"]) > 1
+
+
+def test_a_run_that_is_not_there_is_said(
+    tracking_server: TrackingServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
+    dag = ROOT / "fixtures/gated/gated.dag"
+    monkeypatch.setattr(sys, "argv", ["run_export", str(dag), "0" * 32])
+    assert run_export_main() == Exit.REFUSED
+    assert capsys.readouterr().err.startswith(f"metlmon: {tracking_server.url}")
 
 
 # --- imports --------------------------------------------------------------------------------
