@@ -54,6 +54,9 @@ POLL_SECONDS: Final = 1.0
 MOST_NAMES: Final = 10_000
 """Names of new directories to try: ``ensemble``, ``ensemble-2``, …"""
 
+LONGEST_MESSAGE: Final = 2000
+"""Characters of a sentence, which may name files of a foreign project."""
+
 MLFLOW_KEYS: Final = frozenset(
     {
         *("ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image"),
@@ -79,7 +82,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
         self,
         project_uri: str,
         entry_point: str,
-        params: Mapping[str, str] | None,
+        params: Mapping[str, object] | None,
         version: str | None,
         backend_config: Mapping[str, Any],
         tracking_uri: str,
@@ -91,9 +94,10 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
         valid and a schedd answers; it has FAILED if the DAG could not be submitted.
         """
         work_dir = fetch_and_validate_project(project_uri, version, entry_point, params)
+        texts = {name: str(value) for name, value in (params or {}).items()}
         pool = open_pool()
         try:
-            plan, own_files = _plan(Path(work_dir), entry_point, params or {}, backend_config)
+            plan, own_files = _plan(Path(work_dir), entry_point, texts, backend_config)
             if load_settings(plan.request.directory).read_only:
                 raise InputError("mlflow run: metlmon.toml says read_only = true; take that out")
             server = tracking_server(tracking_uri, os.environ, load_settings(None).tracking)
@@ -111,7 +115,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
                 MlflowClient().set_terminated(run_id, "FAILED")
                 raise
         except (InputError, PlanError, PoolError, TrackingError) as error:
-            raise ExecutionException(str(error)) from None
+            raise ExecutionException(plain(str(error), LONGEST_MESSAGE)) from None
         finally:
             pool.close()
         where = shlex.quote(str(dag.parent))
@@ -233,10 +237,13 @@ def _plan(
     if errors := validation.fatal:
         raise PlanError(_sentence(errors[0], params, given))
     plan = make_plan(request, validation)
+    if plan.existing_files:
+        path = request.directory / plan.existing_files[0]
+        raise PlanError(f"--backend-config directory: {path} is there already; name a new one")
     own_files = _own_files(plan, work_dir)
     for problem in validation.problems:
         if not any(problem.text.startswith(f"{file}: ") for file in own_files):
-            _log.warning("%s", _sentence(problem, params, given))
+            _log.warning("%s", plain(_sentence(problem, params, given), LONGEST_MESSAGE))
     return plan, own_files
 
 
@@ -276,6 +283,8 @@ def _sentence(
     problem: RequestProblem, params: Mapping[str, str], configuration: Mapping[str, Any]
 ) -> str:
     """A problem, with the option that it is about."""
+    if problem.text.startswith("-P "):
+        return problem.text  # It names the values of a swept variable itself.
     keys = {field: key for key, (field, _) in READERS.items()}
     name = keys.get(problem.field, problem.field)
     name = name.removeprefix("values.").removeprefix("sweep.")
@@ -283,4 +292,4 @@ def _sentence(
         return f"-P {name}: {problem.text}"
     if name in configuration or name == "directory":
         return f"--backend-config {name}: {problem.text}"
-    return f"{plain(name, 80)}: {problem.text}"
+    return f"{name}: {problem.text}"

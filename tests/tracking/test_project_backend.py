@@ -110,7 +110,7 @@ class Backend:
 
     def run(
         self,
-        parameters: Mapping[str, str] | None = None,
+        parameters: Mapping[str, object] | None = None,
         config: Mapping[str, Any] | None = None,
         entry_point: str = "main",
     ) -> Any:
@@ -158,7 +158,7 @@ def _backend(
 
 
 def test_it_writes_submits_and_returns_a_handle(backend: Backend, tmp_path: Path) -> None:
-    handle = backend.run({"runs": "4", "hidden": "8"}, {"sites": ["Delta-GPU"], "memory": "2 GB"})
+    handle = backend.run({"runs": 4, "hidden": "8"}, {"sites": ["Delta-GPU"], "memory": "2 GB"})
     dag = tmp_path / "here/study/study.dag"
     assert backend.pool.dags == [dag]
     assert backend.pool.closed
@@ -245,6 +245,25 @@ def test_a_mistake_makes_no_run(
     assert backend.runs == []
     assert backend.pool.dags == []
     assert list(Path().iterdir()) == []
+
+
+def test_a_directory_with_an_ensemble_makes_no_run(backend: Backend, project: Path) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    with pytest.raises(ExecutionException, match=r"study\.dag is there already; name a new one"):
+        backend.run(config={"directory": str(project)})
+    assert backend.runs == []
+
+
+def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
+    from mlflow.exceptions import ExecutionException
+
+    backend.project = tmp_path / "sweep"
+    words = ["new", str(backend.project), "--sweep", "learning_rate=0.1,0.2", "--mlproject"]
+    assert main(words) == 0
+    with pytest.raises(ExecutionException) as raised:
+        backend.run({"learning_rate": "99"})
+    assert str(raised.value).startswith("-P learning_rate: learning_rate is '99'")
 
 
 def test_without_a_schedd_there_is_no_run(backend: Backend) -> None:
