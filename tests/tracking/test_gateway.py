@@ -7,11 +7,13 @@ is the identity provider's matter, and replaced.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tarfile
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,10 @@ import pytest
 from metlmon.cli.main import main
 from tests.support.tracking_server import TrackingServer
 
-pytestmark = pytest.mark.xdist_group("tracking")
+pytestmark = [
+    pytest.mark.xdist_group("tracking"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:mltf_gateway"),
+]
 
 USER = "subject-of-the-token"
 
@@ -82,19 +87,16 @@ def _gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gatewa
 def test_the_gateway_accepts_and_runs_the_project(
     project: Path, gateway: Gateway, tracking_server: TrackingServer, tmp_path: Path
 ) -> None:
-    import json
-
     from mltf_gateway.client.backend_adapter import RESTAdapter
     from mltf_gateway.client.project_packer import prepare_tarball, produce_tarball
 
     created = tracking_server.call("experiments/create", {"name": "gateway"})
     experiment = created["experiment_id"]
     run = tracking_server.call("runs/create", {"experiment_id": experiment})["run"]["info"]
-    tarball = produce_tarball(prepare_tarball(str(project)))
-    adapter = RESTAdapter(gateway_uri=gateway.url)
-    adapter.enqueue_run(
+    tarball = Path(produce_tarball(prepare_tarball(str(project))))
+    RESTAdapter(gateway_uri=gateway.url).enqueue_run(
         run["run_id"],
-        tarball,
+        str(tarball),
         "main",
         {},
         json.loads((project / "gateway_config.json").read_text()),
@@ -102,6 +104,13 @@ def test_the_gateway_accepts_and_runs_the_project(
         experiment,
         "ensemble",
     )
+    tarball.unlink()
+    listed = urllib.request.Request(
+        f"{gateway.url}/api/jobs", headers={"Authorization": "Bearer a-token"}
+    )
+    with urllib.request.urlopen(listed, timeout=60) as answer:
+        (task,) = json.load(answer)
+    assert (task["name"], task["run_id"]) == ("ensemble", run["run_id"])
     ((context, description),) = gateway.accepted
     assert description.user_subject == USER
     assert description.backend_config == {
@@ -132,5 +141,5 @@ def test_the_gateway_accepts_and_runs_the_project(
     (stored,) = tracking_server.runs("gateway")
     assert stored.id == run["run_id"]
     assert stored.status == "FINISHED"
-    kept = list(tracking_server.artifacts.rglob("last.ckpt"))
-    assert [run["run_id"] in str(path) for path in kept] == [True]
+    kept = [path for path in tracking_server.artifacts.rglob("last.ckpt") if stored.id in str(path)]
+    assert len(kept) == 1

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.xdist_group("tracking")
 ROOT = Path(__file__).resolve().parents[2]
 
 mlflow_projects = pytest.importorskip("mlflow.projects", reason="no MLflow here (mlflow-skinny)")
+ExecutionException = mlflow_projects.ExecutionException
 
 
 @pytest.fixture(name="project")
@@ -237,8 +238,6 @@ def test_files_of_the_project_come_along(
 def test_a_mistake_makes_no_run(
     parameters: dict[str, str], config: dict[str, Any], sentence: str, backend: Backend
 ) -> None:
-    from mlflow.exceptions import ExecutionException
-
     with pytest.raises(ExecutionException) as raised:
         backend.run(parameters, config)
     assert str(raised.value).startswith(sentence)
@@ -248,16 +247,12 @@ def test_a_mistake_makes_no_run(
 
 
 def test_a_directory_with_an_ensemble_makes_no_run(backend: Backend, project: Path) -> None:
-    from mlflow.exceptions import ExecutionException
-
     with pytest.raises(ExecutionException, match=r"study\.dag is there already; name a new one"):
         backend.run(config={"directory": str(project)})
     assert backend.runs == []
 
 
 def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
-    from mlflow.exceptions import ExecutionException
-
     backend.project = tmp_path / "sweep"
     words = ["new", str(backend.project), "--sweep", "learning_rate=0.1,0.2", "--mlproject"]
     assert main(words) == 0
@@ -267,8 +262,6 @@ def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
 
 
 def test_without_a_schedd_there_is_no_run(backend: Backend) -> None:
-    from mlflow.exceptions import ExecutionException
-
     backend.pool.answers["where"] = PoolError("no schedd is here")
     with pytest.raises(ExecutionException, match="no schedd is here"):
         backend.run()
@@ -279,8 +272,6 @@ def test_without_a_schedd_there_is_no_run(backend: Backend) -> None:
 def test_where_nothing_may_be_done_nothing_is_submitted(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlflow.exceptions import ExecutionException
-
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "metlmon").mkdir()
     (tmp_path / "metlmon/metlmon.toml").write_text("read_only = true\n")
@@ -290,8 +281,6 @@ def test_where_nothing_may_be_done_nothing_is_submitted(
 
 
 def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
-    from mlflow.exceptions import ExecutionException
-
     backend.pool.submitted = PoolError("the schedd takes no more jobs")
     with pytest.raises(ExecutionException, match="the schedd takes no more jobs"):
         backend.run()
@@ -300,8 +289,6 @@ def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
 
 
 def test_another_project_is_refused(backend: Backend, project: Path) -> None:
-    from mlflow.exceptions import ExecutionException
-
     (project / "study.toml").unlink()
     with pytest.raises(ExecutionException, match="projects that metlmon new --mlproject wrote"):
         backend.run()
@@ -309,22 +296,17 @@ def test_another_project_is_refused(backend: Backend, project: Path) -> None:
 
 
 def test_a_script_of_the_project_is_no_entry_point(backend: Backend) -> None:
-    from mlflow.exceptions import ExecutionException
-
     with pytest.raises(ExecutionException, match="metlmon runs the entry point main"):
         backend.run(entry_point="train.py")
     assert backend.runs == []
 
 
-def test_a_store_without_a_server_is_refused(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import mlflow
-    from mlflow.exceptions import ExecutionException
+def test_a_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -> None:
+    from metlmon.project_backend import ProjectBackend
 
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/store.db")
+    store = f"sqlite:///{tmp_path}/store.db"
     with pytest.raises(ExecutionException, match="metlmon writes to MLflow servers at https://"):
-        backend.run()
+        ProjectBackend().run(str(backend.project), "main", {}, None, {}, store, "0")
     assert backend.pool.dags == []
 
 
