@@ -34,7 +34,7 @@ USER = "subject-of-the-token"
 @pytest.fixture(scope="module", name="project")
 def _project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("gateway") / "project"
-    options = ["--runs", "1", "--epochs", "2", "--gpus", "2", "--memory", "2GB", "--mlproject"]
+    options = ["--runs", "1", "--epochs", "1", "--gpus", "2", "--memory", "2GB", "--mlproject"]
     assert main(["new", str(directory), *options]) == 0
     return directory
 
@@ -136,7 +136,7 @@ def test_the_gateway_accepts_and_runs_the_project(
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         },
         check=True,
-        timeout=120,
+        timeout=300,
     )
     (stored,) = tracking_server.runs("gateway")
     assert stored.id == run["run_id"]
