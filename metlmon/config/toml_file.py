@@ -6,7 +6,6 @@ lines once more (TOML 1.0, "Keys", "Table" and "Array of Tables").
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metlmon.errors import REMEDIES
+from metlmon.remote import filesystem
 
 Where = tuple[str | int, ...]
 """Path of a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
@@ -78,7 +78,7 @@ class TomlFile:
         self.problems: list[SettingProblem] = []
         self._lines: dict[Where, int] = {}
         try:
-            status = os.lstat(path)
+            status = filesystem.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -86,7 +86,7 @@ class TomlFile:
             reason = f"{error.strerror}; {REMEDIES.get(error.errno or 0, 'give another path')}"
             self._refuse(reason, path.parent)
             return
-        self.foreign = status.st_uid != os.geteuid()
+        self.foreign = status.st_uid != filesystem.user_number(path)
         try:
             text = _read_text(path, within if stat.S_ISLNK(status.st_mode) else None, largest)
         except FileNotFoundError:
@@ -162,8 +162,8 @@ def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
     from metlmon.live.file_access import UnreadableFile, read_file
 
     try:
-        real = path.resolve(strict=True)
-        if within is not None and not real.is_relative_to(within.resolve()):
+        real = filesystem.resolve(path, strict=True)
+        if within is not None and not real.is_relative_to(filesystem.resolve(within)):
             raise UnusableToml("is a link out of this directory, not followed: copy the file here")
         return read_file(str(real), max_bytes).decode("utf-8")
     except FileNotFoundError:

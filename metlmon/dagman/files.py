@@ -18,6 +18,7 @@ from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import DagFile, parse_dag
 from metlmon.dagman.records import Node, Problem
 from metlmon.dagman.submit_description import Description, evaluate, parse_description
+from metlmon.remote.paths import join, there
 
 Read = Callable[[Path], bytes]
 
@@ -55,7 +56,7 @@ class FileCache:
         """The file's name in problems: relative to the DAG's directory when it is in it."""
         if path not in self._names:
             in_home = path.is_relative_to(self._home)
-            self._names[path] = str(path.relative_to(self._home) if in_home else path)
+            self._names[path] = str(path.relative_to(self._home)) if in_home else there(path)
         return self._names[path]
 
     def dag(self, path: Path) -> DagFile | None:
@@ -108,7 +109,7 @@ class FileCache:
 def places(name: str, *folders: Path) -> list[Path]:
     """Candidate paths of the file ``name``: in each folder, then by base name in each."""
     base = posixpath.basename(name) or name
-    paths = [folder / name for folder in folders] + [folder / base for folder in folders]
+    paths = [join(folder, name) for name in (name, base) for folder in folders]
     return list(dict.fromkeys(Path(os.path.normpath(path)) for path in paths))
 
 
@@ -202,7 +203,7 @@ class SubmitInfoResolver:
         return self._descriptions[key]
 
     def _read(self, node: Node, name: str, folder: str, dag_folder: Path) -> Description | None:
-        for path in places(name, self._home / folder, self._home, dag_folder):
+        for path in places(name, join(self._home, folder), self._home, dag_folder):
             if (description := self._files.submit(path)) is not None:
                 self.files[path] = None
                 return description

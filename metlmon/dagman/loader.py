@@ -47,6 +47,7 @@ from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import DagFile
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.redact import hide_value, redact_secrets
+from metlmon.remote.paths import join
 
 #: Nesting depth of splices and sub-DAGs: no real DAG comes close.
 _MAX_DEPTH = 40
@@ -246,7 +247,7 @@ class _WorkflowLoader:
 
     def _add_subdag(self, command: NodeCommand, node: Node, scope: Scope) -> None:
         name = command.submit or ""
-        directory = scope.directory / (command.dir or "")
+        directory = join(scope.directory, command.dir or "")
         path, dag = self._files.find_dag(name, directory, self._home, self._reading[-1].parent)
         self._workflow.references.add(path)
         subdag = None
@@ -275,7 +276,7 @@ class _WorkflowLoader:
         if scope.has_name(key):
             self._error("duplicate-node", command, f"{shown(key)} is already defined in the DAG")
             return
-        directory = scope.directory / (command.dir or "")
+        directory = join(scope.directory, command.dir or "")
         label = f"splice {shown(command.name)}: file"
         file = self._find_dag(command, command.file, directory, label)
         if file is None:

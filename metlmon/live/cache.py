@@ -33,6 +33,7 @@ from metlmon.live.follower import FINGERPRINT, Follower
 from metlmon.model.event_store import StringTable, pack_event, unpack_event
 from metlmon.model.job_events import AD_ATTRIBUTE_EVENTS, without_environment
 from metlmon.model.model_state import Batch
+from metlmon.remote import filesystem
 
 MIN_NEW_SHARE: Final = 0.02
 """Share of a log that must be new before its entry is written again."""
@@ -78,25 +79,18 @@ def mark_file(path: Path, offset: int) -> tuple[FileMark, bytes]:
 
     Raises CacheMiss if it is no regular file, or shorter; OSError.
     """
-    from hashlib import blake2b  # Takes 3 ms to import: only for large logs.
-
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
+    with filesystem.open_file(path) as file:
+        status = file.status
         if not stat.S_ISREG(status.st_mode) or status.st_size < offset:
             raise CacheMiss("not the log that was read")
-        digest = blake2b(digest_size=16)
-        for start, length in _compared_ranges(offset):
-            digest.update(os.pread(descriptor, length, start))
-        start_bytes = os.pread(descriptor, min(FINGERPRINT, offset), 0)
-    finally:
-        os.close(descriptor)
+        digest = file.digest(_compared_ranges(offset))
+        start_bytes = file.pread(min(FINGERPRINT, offset), 0)
     mark = FileMark(
         offset=offset,
         inode=status.st_ino,
         size=status.st_size,
         mtime_ns=status.st_mtime_ns,
-        digest=digest.digest(),
+        digest=bytes.fromhex(digest),
     )
     return mark, start_bytes
 
@@ -246,7 +240,7 @@ class LogCache:
     def __init__(self, cache: Cache, path: Path, zone: tzinfo | None) -> None:
         self._cache = cache
         self._path = path
-        self._key = os.path.realpath(os.fsencode(path))
+        self._key = os.fsencode(filesystem.realpath(path))
         self._zone = str(zone or "")
         self._unapplied: deque[LogFragment] = deque()
         self._new: list[LogFragment] = []

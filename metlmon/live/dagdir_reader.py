@@ -6,12 +6,11 @@ The reader never writes, holds no file open, and relies on ``stat``. Early wake-
 
 from __future__ import annotations
 
-import gc
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -35,9 +34,11 @@ from metlmon.live.discovery import (
     has_event_logs,
     is_event_log,
     output_names,
+    prefetch_dagdir,
 )
 from metlmon.live.file_access import (
     FsTimeout,
+    begin_look,
     call_with_timeout,
     check_dagdir,
     clock_time,
@@ -45,6 +46,7 @@ from metlmon.live.file_access import (
     sizes_and_ctimes,
 )
 from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
+from metlmon.live.garbage import gc_paused
 from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_reader import LogReader, LogRotation
 from metlmon.model.dag import Dag
@@ -52,6 +54,8 @@ from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.job_events import NO_DAG
 from metlmon.model.job_groups import JobOutputs
 from metlmon.model.model_state import LogRole, LogStats, Notice
+from metlmon.remote import filesystem
+from metlmon.remote.paths import is_remote
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Progress
@@ -84,10 +88,11 @@ class DagdirReader:
 
     ``dagdir``: a directory with DAGs or event logs, one of its DAG files, or an event log.
     ``logs``: event logs in it, at any depth; these alone are read then, and no DAG file.
-    ``now`` returns seconds since 1970, ``local_now`` the access point's local time if the caller
-    knows it (a replay). ``as_of`` excludes later events; ``live`` overrides whether the ensemble
-    is running according to its files. ``in_queue`` is set from outside if a reachable schedd has
-    the jobs. ``cache`` stores the events of large logs for the next reader (not with ``as_of``).
+    ``now`` returns seconds since 1970 (default: of the dagdir's machine), ``local_now`` the access
+    point's local time if the caller knows it (a replay). ``as_of`` excludes later events; ``live``
+    overrides whether the ensemble is running according to its files. ``in_queue`` is set from
+    outside if a reachable schedd has the jobs. ``cache`` stores the events of large logs for the
+    next reader (not with ``as_of``).
     """
 
     def __init__(
@@ -98,14 +103,15 @@ class DagdirReader:
         logs: Sequence[Path] = (),
         as_of: datetime | None = None,
         live: bool | None = None,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         local_now: Callable[[], datetime] | None = None,
         cache: Cache | None = None,
     ) -> None:
         self.path_given = str(dagdir)
         self.logs = tuple(logs) or ((dagdir,) if _is_log_file(dagdir) else ())
-        self._only = dagdir.name if dagdir.is_file() and not self.logs else None
-        self.dagdir = dagdir.parent if dagdir.is_file() else dagdir
+        is_file = filesystem.isfile(dagdir)
+        self._only = dagdir.name if is_file and not self.logs else None
+        self.dagdir = dagdir.parent if is_file else dagdir
         self.as_of = as_of
         self.ensemble = Ensemble(settings or Settings(), as_of)
         self.aggregates = Aggregates(self.ensemble)
@@ -113,11 +119,11 @@ class DagdirReader:
         self.error: str | None = None
         self.in_queue = False
         self._forced_live = live
-        self._now = now
+        self._now = now or partial(filesystem.now, self.dagdir)
         self._local_clock = local_now
         self._logs: dict[str, LogReader] = {}
         self._dagman_files: list[DagmanFiles] = []
-        self._gates = GateFiles(now)
+        self._gates = GateFiles(self._now)
         self._dag_problems: list[Problem] = []
         self._log_problems: list[Problem] = []
         self._absent_logs: set[tuple[Path, str]] = set()
@@ -135,7 +141,7 @@ class DagdirReader:
         self._cache = cache if usable else None
         self._uncached: set[str] = set()
         """Logs whose cached events were malformed: they are read without the cache."""
-        self._file_errors = FileErrors(now)
+        self._file_errors = FileErrors(self._now)
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
         self._rewritten_log_notices: dict[str, Notice] = {}
@@ -147,8 +153,13 @@ class DagdirReader:
 
     def open(self) -> None:
         """Make the first check. Raises InputError if the dagdir is unusable."""
-        with _gc_paused():
-            self._reload_dags()
+        try:
+            if is_remote(self.dagdir):
+                call_with_timeout(prefetch_dagdir, self.dagdir)
+            with gc_paused():
+                self._reload_dags()
+        except FsTimeout as error:
+            raise InputError(error.describe()) from None
         self.check()
 
     def _reset(self) -> None:
@@ -176,6 +187,7 @@ class DagdirReader:
         changed = False
         error: str | None = None
         try:
+            begin_look(self.dagdir)
             check_dagdir(self.dagdir)
             listing_changed = self._directory_mtimes.changed(
                 self.watched_directories(), self._now()
@@ -193,7 +205,7 @@ class DagdirReader:
         except InputError as problem:
             error = self._removed_dags_error() or str(problem)
         except FsTimeout as problem:
-            error = f"{problem.path}: {problem}{duration_suffix(problem.since)}"
+            error = problem.describe() + duration_suffix(problem.since)
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
         for reader in self._rotation.choose(list(self._logs.values()), self._active_logs):
@@ -224,7 +236,7 @@ class DagdirReader:
     def _is_replaced(self) -> bool:
         """Whether another directory has replaced the one read before."""
         try:
-            status = call_with_timeout(os.stat, self.dagdir)
+            status = call_with_timeout(filesystem.stat, self.dagdir)
         except OSError:
             return False
         before, self._directory_id = self._directory_id, (status.st_dev, status.st_ino)
@@ -423,7 +435,7 @@ class DagdirReader:
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
         """Read until there is nothing more to read, and update the totals."""
-        with _gc_paused():
+        with gc_paused():
             while self.step(0.25).more:
                 if progress is not None:
                     progress(self.progress())
@@ -462,7 +474,7 @@ class DagdirReader:
         if self._local_clock is not None:
             return self._local_clock()
         now = self._now()
-        local = self.ensemble.clock.to_local(now) or datetime.fromtimestamp(now)
+        local = self.ensemble.clock.to_local(now) or filesystem.local_time(self.dagdir, now)
         return local.replace(microsecond=0)
 
     def duration_end(self, live: bool) -> datetime | None:
@@ -569,25 +581,6 @@ class DagdirReader:
                     "what DAGMan's own log has is counted; put it beside the DAG file"
                 )
                 yield Notice("missing-log", Path(log).name, None, text)
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Pause garbage collection, and finally move all objects to the oldest generation.
-
-    Reading a dagdir creates a million acyclic objects at once. For one-time work only: moving the
-    objects resets the collector's counters.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 def _is_log_file(path: Path) -> bool:

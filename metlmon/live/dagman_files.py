@@ -5,8 +5,6 @@ Small files are read again when they change, growing ones from the last offset.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -27,6 +25,8 @@ from metlmon.live.file_access import FsTimeout, call_with_timeout, read_regular_
 from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, FileErrors, Follower
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
+from metlmon.remote import filesystem
+from metlmon.remote.paths import join
 
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
 """Ten times the size of rescue, status and metrics files of 100,000 nodes."""
@@ -67,8 +67,8 @@ class DagmanFiles:
 
     def _locate(self, name: str) -> Path:
         """Return the path as DAGMan resolves it, else next to the DAG file, as in a copy."""
-        path = self._directory / name
-        exists = call_with_timeout(os.path.exists, path)
+        path = join(self._directory, name)
+        exists = call_with_timeout(filesystem.exists, path)
         return path if exists else self._directory / Path(name).name
 
     @property
@@ -92,13 +92,13 @@ class DagmanFiles:
         try:
             self._relocate_missing(dag)
             names: Iterable[str] = self._rescues
-            if self._directory_mtimes.changed([self._directory], time.time()):
+            if self._directory_mtimes.changed([self._directory], filesystem.now(self._directory)):
                 names = self._rescue_names(listed)
             changed = self._check_rescues(names, dag)
             changed |= self._check_small(self._status, self._set_status, dag)
             changed |= self._check_small(self._metrics, self._set_metrics, dag)
             changed |= self._check_small(self._condor_sub, self._set_condor_sub, dag)
-            halted = call_with_timeout(os.path.exists, self._halt_file)
+            halted = call_with_timeout(filesystem.exists, self._halt_file)
             changed |= halted != dag.halted
             dag.halted = halted
         except FsTimeout:
@@ -191,7 +191,7 @@ class DagmanFiles:
         if self._directory not in listed:
             # List a directory once for all its DAGs.
             try:
-                names = call_with_timeout(os.listdir, self._directory)
+                names = call_with_timeout(filesystem.listdir, self._directory)
             except OSError:
                 return self._rescues
             listed[self._directory] = [name for name in names if ".rescue" in name]
@@ -202,7 +202,7 @@ class DagmanFiles:
         signatures = {}
         for name in sorted(names):
             try:
-                status = call_with_timeout(os.stat, self._directory / name)
+                status = call_with_timeout(filesystem.stat, self._directory / name)
             except FileNotFoundError:
                 continue
             except OSError:
@@ -211,7 +211,7 @@ class DagmanFiles:
             signatures[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if signatures == self._rescues:
             return False
-        directory_exists: bool = call_with_timeout(os.path.isdir, self._directory)
+        directory_exists: bool = call_with_timeout(filesystem.isdir, self._directory)
         if not (signatures or directory_exists):
             return False
         # Read all before changing anything, since a read may time out.

@@ -32,6 +32,9 @@ from metlmon.live.file_access import (
 )
 from metlmon.model.dag import Dag
 from metlmon.model.model_state import LogRole
+from metlmon.remote import filesystem
+from metlmon.remote.filesystem import Entry
+from metlmon.remote.paths import join, there
 
 SNIFF_BYTES: Final = 4096
 """First bytes read to distinguish an event log from any other ``*.log``."""
@@ -57,6 +60,14 @@ _LOG_OR_ROTATED: Final = re.compile(rf"\.log(?:{_ROTATED.pattern}|\Z)")
 
 Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 """For each file: inode, size and mtime (ns), and whether it was an event log."""
+
+MAX_PREFETCHED: Final = 1000
+PREFETCHED_BYTES: Final = 4 << 20
+"""Names and bytes that are asked for at once, when a dagdir of another machine is opened."""
+
+_READ_FIRST: Final = re.compile(
+    r"\.(?:dag|sub|submit|log|toml|status|metrics|dagman\.out|rescue\d{1,3})\Z"
+)
 
 _OUTPUT: Final = re.compile(r"\d\.(?:out|err)\Z")
 
@@ -96,7 +107,7 @@ def display_name(dagdir: Path, path: Path) -> str:
     try:
         return path.relative_to(dagdir).as_posix()
     except ValueError:
-        return path.as_posix()
+        return there(path)
 
 
 def _listing(
@@ -113,7 +124,7 @@ def _listing(
 
 
 def _names_of_files(directory: Path, pattern: re.Pattern[str], inside: Path | None) -> list[str]:
-    def is_wanted(entry: os.DirEntry[str]) -> bool:
+    def is_wanted(entry: Entry) -> bool:
         try:
             is_file = entry.is_file()
         except OSError:  # a circular link
@@ -122,12 +133,12 @@ def _names_of_files(directory: Path, pattern: re.Pattern[str], inside: Path | No
             inside is None or not entry.is_symlink() or _leads_into(entry.path, inside)
         )
 
-    with os.scandir(directory) as entries:
+    with filesystem.scandir(directory) as entries:
         return sorted(e.name for e in entries if pattern.search(e.name) and is_wanted(e))
 
 
 def _leads_into(link: str | Path, inside: Path) -> bool:
-    return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(inside))
+    return Path(filesystem.realpath(link)).is_relative_to(filesystem.realpath(inside))
 
 
 def dag_files(names: Iterable[str]) -> list[str]:
@@ -175,7 +186,7 @@ def read_workflows(
 
 def _real_path(path: Path) -> str:
     try:
-        return str(call_with_timeout(os.path.realpath, path))
+        return str(call_with_timeout(filesystem.realpath, path))
     except OSError:  # a name with a NUL in the DAG file
         return os.path.normpath(path)
 
@@ -201,7 +212,7 @@ def _command_line(first: Path) -> list[Path]:
     if not files or files[0].name != first.name:
         return []
     others = [_locate(first, files[0], file) for file in files[1:]]
-    here = all(call_with_timeout(os.path.isfile, path) for path in others)
+    here = all(call_with_timeout(filesystem.isfile, path) for path in others)
     return [first, *others] if here or _was_run(first) else []
 
 
@@ -212,9 +223,9 @@ def _locate(first: Path, named: Path, other: Path) -> Path:
     directory.
     """
     relative = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
-    candidates = [Path(os.path.normpath(first.parent / relative)), first.with_name(other.name)]
+    candidates = [Path(os.path.normpath(join(first.parent, relative))), first.with_name(other.name)]
     return next(
-        (p for p in candidates if p != first and call_with_timeout(os.path.isfile, p)),
+        (p for p in candidates if p != first and call_with_timeout(filesystem.isfile, p)),
         candidates[0],
     )
 
@@ -222,6 +233,23 @@ def _locate(first: Path, named: Path, other: Path) -> Path:
 def dag_file_paths(dagdir: Path) -> list[Path]:
     """Return all DAG files of a dagdir, top-level or not."""
     return [dagdir / name for name in dag_files(_listing(dagdir))]
+
+
+def prefetch_dagdir(dagdir: Path) -> None:
+    """Ask about the files of a dagdir that are read first, if it is on another machine.
+
+    Three exchanges, in place of some for each file.
+    """
+    filesystem.prefetch(dagdir, [("stat", dagdir), ("list", dagdir), ("real", dagdir)])
+    names = [name for name in _listing(dagdir) if not _OUTPUT.search(name)][:MAX_PREFETCHED]
+    paths = [dagdir / name for name in names]
+    filesystem.prefetch(dagdir, [("stat", path) for path in paths])
+    reads, room = [], PREFETCHED_BYTES
+    for path, status in stat_all(path for path in paths if _READ_FIRST.search(path.name)).items():
+        size = 0 if isinstance(status, OSError) else min(status.st_size, room)
+        reads.append((path, 0, size))
+        room -= size
+    filesystem.prefetch(dagdir, [], reads)
 
 
 def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
@@ -264,7 +292,9 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
         )
         return f"{dagdir}{os.sep}{errors[0]}{more}; {advice}"
     try:
-        links = sorted(n for n in call_with_timeout(os.listdir, dagdir) if n.endswith(".dag"))
+        links = sorted(
+            n for n in call_with_timeout(filesystem.listdir, dagdir) if n.endswith(".dag")
+        )
     except OSError:
         links = []
     if links:
@@ -290,7 +320,7 @@ def _was_run(dag_file: Path) -> bool:
 
 def _is_nonempty(path: Path) -> bool:
     try:
-        return os.stat(path).st_size > 0
+        return filesystem.stat(path).st_size > 0
     except OSError:
         return False
 
@@ -388,7 +418,7 @@ def discover_logs(
             discovery.candidates.append(log.path)
             continue
         except OSError as error:
-            if call_with_timeout(os.path.lexists, log.path):
+            if call_with_timeout(filesystem.lexists, log.path):
                 text = f"the log cannot be read: {error.strerror or error}"
                 discovery.candidates.append(log.path)
                 discovery.problems.append(Problem("unreadable", log.name, None, text, False))
@@ -496,10 +526,11 @@ def _locate_log(directory: Path, log: str) -> list[Path]:
     """
     path = Path(log)
     local = directory / path.name
-    candidates = [local, path] if path.is_absolute() else [directory / path, local]
+    named = join(directory, path)
+    candidates = [local, named] if path.is_absolute() else [named, local]
     for candidate in candidates:
         paths = list(_logs_per_job(candidate)) if "$(" in str(candidate) else [candidate]
-        if any(call_with_timeout(os.path.exists, path) for path in paths):
+        if any(call_with_timeout(filesystem.exists, path) for path in paths):
             return paths
     return []
 
@@ -523,5 +554,5 @@ def is_event_log(path: Path) -> bool:
 
 
 def _begins_with_event(path: Path) -> bool:
-    with open_regular(path) as (descriptor, size):
-        return size > 0 and looks_like_event_log(os.read(descriptor, SNIFF_BYTES))
+    with open_regular(path) as (file, size):
+        return size > 0 and looks_like_event_log(file.pread(SNIFF_BYTES, 0))

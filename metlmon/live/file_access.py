@@ -31,12 +31,18 @@ from typing import Any, Final, TypeVar, cast
 
 from metlmon.errors import InputError, unusable_path
 from metlmon.redact import redact_secrets
+from metlmon.remote import filesystem
+from metlmon.remote.filesystem import OpenFile
+from metlmon.remote.paths import Disconnected, as_typed, is_remote
 
 T = TypeVar("T")
 
 PATIENCE: Final = 0.5
 """Time-out of one call. A disk takes milliseconds, a loaded file server tenths of a second;
 a screen may be blocked for this long."""
+
+REMOTE_PATIENCE: Final = 3.0
+"""The same for a file of another machine, which may be far away."""
 
 LATE_RESULT_SECONDS: Final = 60.0
 """How long the result of a call that timed out is used for the next identical call."""
@@ -47,16 +53,21 @@ _state = threading.local()
 
 
 class FsTimeout(Exception):
-    """A file-system call timed out.
+    """A file-system call timed out, or there is no connection to the machine of the file.
 
-    ``path``: the file of the call; ``since``: when it started, in seconds since 1970. Not an
-    OSError, because the state of the file is unknown.
+    ``path``: the file of the call; ``since``: when it started, in seconds since 1970;
+    ``sentence``: about a lost connection. Not an OSError, because the state of the file is unknown.
     """
 
-    def __init__(self, path: Path, since: float) -> None:
-        super().__init__(f"no answer from the file system since {clock_time(since)}")
+    def __init__(self, path: Path, since: float, sentence: str | None = None) -> None:
+        super().__init__(sentence or f"no answer from the file system since {clock_time(since)}")
         self.path = path
         self.since = since
+        self.names_path = sentence is not None
+
+    def describe(self) -> str:
+        """One sentence with the path."""
+        return as_typed(str(self) if self.names_path else f"{self.path}: {self}")
 
 
 def clock_time(moment: float) -> str:
@@ -73,6 +84,8 @@ def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
     executor: FsExecutor | None = getattr(_state, "executor", None)
     try:
         return call(path, *arguments) if executor is None else executor.call(call, path, *arguments)
+    except Disconnected as error:
+        raise FsTimeout(path, error.since, str(error)) from None
     except ValueError as error:
         # A DAG file can contain a name with a NUL or a lone surrogate; no file can have it.
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
@@ -81,7 +94,22 @@ def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
 def stat_all(paths: Iterable[Path]) -> Statuses:
     """Return the status of each path, or the error. Raises FsTimeout."""
     executor: FsExecutor | None = getattr(_state, "executor", None)
-    return _statuses(paths) if executor is None else executor.stat_all(tuple(paths))
+    paths = tuple(paths)
+    if not paths:
+        return {}
+    try:
+        return _statuses(paths) if executor is None else executor.stat_all(paths)
+    except Disconnected as error:
+        raise FsTimeout(paths[0], error.since, str(error)) from None
+
+
+def begin_look(dagdir: Path) -> None:
+    """Begin a look at a dagdir on another machine: its files are asked about anew.
+
+    A session's executor does it before each check (:meth:`FsExecutor.prefetched`).
+    """
+    if getattr(_state, "executor", None) is None:
+        call_with_timeout(filesystem.look, dagdir)
 
 
 def _statuses(paths: Iterable[Path], progressed: Callable[[Path], object] = id) -> Statuses:
@@ -89,7 +117,7 @@ def _statuses(paths: Iterable[Path], progressed: Callable[[Path], object] = id) 
     for path in paths:
         progressed(path)
         try:
-            statuses[path] = os.stat(path)
+            statuses[path] = filesystem.stat(path)
         except OSError as error:
             # Its traceback would keep every frame of the call alive.
             statuses[path] = error.with_traceback(None)
@@ -146,7 +174,7 @@ class _StatusCall(_Call):
     """A call for the status of several files."""
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
-        super().__init__(os.stat, paths[0], paths)
+        super().__init__(filesystem.stat, paths[0], paths)
         self._paths = paths
 
     def _make(self) -> Statuses:
@@ -173,7 +201,7 @@ class FsExecutor:
 
     def call(self, call: Callable[..., T], path: Path, *arguments: Any) -> T:
         """Implement :func:`call_with_timeout`."""
-        if call is os.stat:
+        if call is filesystem.stat:
             self._checked.add(path)
             status = self._prefetched.get(path)
             if isinstance(status, OSError):
@@ -189,11 +217,16 @@ class FsExecutor:
         return cast(Statuses, self._run(_StatusCall(paths)))
 
     @contextmanager
-    def prefetched(self) -> Iterator[None]:
-        """Context of one check, which begins with ``stat`` of the files of the previous."""
+    def prefetched(self, dagdir: Path | None = None) -> Iterator[None]:
+        """Context of one check, which begins with ``stat`` of the files of the previous.
+
+        ``dagdir``: on another machine, it is looked at anew.
+        """
         paths, self._checked = tuple(sorted(self._checked)), set()
         # Without their statuses the check itself reports what does not respond.
-        with suppress(FsTimeout):
+        with suppress(FsTimeout, Disconnected):
+            if dagdir is not None and is_remote(dagdir):
+                self._run(_Call(filesystem.look, dagdir))
             self._prefetched = self.stat_all(paths)
         try:
             yield
@@ -227,8 +260,9 @@ class FsExecutor:
                 )
                 self._thread.start()
             self._inbox.put(call)
-            while not call.finished.wait(min(PATIENCE / 4, 0.1)):
-                is_late = time.monotonic() - call.progress_at >= PATIENCE
+            patience = REMOTE_PATIENCE if is_remote(call.path) else PATIENCE
+            while not call.finished.wait(min(patience / 4, 0.1)):
+                is_late = time.monotonic() - call.progress_at >= patience
                 if is_late or self._closed.is_set():
                     with self._lock:
                         if not call.finished.is_set():
@@ -260,8 +294,6 @@ TAIL_BYTES: Final = 64 * 1024
 LINE_CHARACTERS: Final = 4000
 """Maximum length of a line: a progress bar without line ends can be megabytes."""
 
-_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
 _SEQUENCES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
 )
@@ -284,35 +316,31 @@ def read_regular_file(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
 
 
 def _content(path: Path, largest: int) -> bytes:
-    with open_regular(path) as (descriptor, size):
+    with open_regular(path) as (file, size):
         if size > largest:
             raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
-        return _read(descriptor, size)
+        return _read(file, size)
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[tuple[int, int]]:
-    """Open a regular file: its descriptor and size.
+def open_regular(path: Path) -> Iterator[tuple[OpenFile, int]]:
+    """Open a regular file; yields it with its size.
 
     Raises OSError for anything else without opening it, which may block for ever or rewind a tape.
     """
     not_regular = OSError(errno.EINVAL, "not a regular file", str(path))
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    if not stat.S_ISREG(filesystem.stat(path).st_mode):
         raise not_regular
-    descriptor = os.open(path, _FLAGS)
-    try:
-        status = os.fstat(descriptor)
+    with filesystem.open_file(path) as file:
+        status = file.status
         if not stat.S_ISREG(status.st_mode):
             raise not_regular
-        yield descriptor, status.st_size
-    finally:
-        os.close(descriptor)
+        yield file, status.st_size
 
 
-def _read(descriptor: int, size: int) -> bytes:
+def _read(file: OpenFile, size: int) -> bytes:
     """Read ``size`` bytes; none of a kernel file, which has size 0 and may block."""
-    with open(descriptor, "rb", closefd=False) as file:
-        return file.read(size) if size else b""
+    return file.pread(size, 0) if size else b""
 
 
 # --- files that jobs write: no link is followed ----------------------------------------------
@@ -321,7 +349,7 @@ def _read(descriptor: int, size: int) -> bytes:
 def file_state(path: str) -> FileState | None:
     """Return the current state of a regular file; None if there is none."""
     try:
-        status = os.lstat(path)
+        status = filesystem.lstat(path)
     except (OSError, ValueError):
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -334,10 +362,10 @@ def open_text(path: str, limit: int) -> TextIOWrapper:
 
     Raises UnreadableFile for anything else, and if it is larger than ``limit`` bytes.
     """
-    with open_output(path) as (descriptor, size):
+    with open_output(path) as (file, size):
         if size > limit:
             raise UnreadableFile(f"it is larger than {limit // 1_000_000} MB")
-        return open(os.dup(descriptor), encoding="utf-8", errors="replace", newline="")
+        return TextIOWrapper(file.stream(), encoding="utf-8", errors="replace", newline="")
 
 
 def read_file(path: str, limit: int) -> bytes:
@@ -345,32 +373,27 @@ def read_file(path: str, limit: int) -> bytes:
 
     Raises UnreadableFile for anything else, and if it is larger than ``limit`` bytes.
     """
-    with open_output(path) as (descriptor, size):
+    with open_output(path) as (file, size):
         if size > limit:
             raise UnreadableFile(f"it is larger than {limit:,} bytes")
-        return _read(descriptor, size)
+        return _read(file, size)
 
 
 def read_file_end(path: str, limit: int) -> str:
     """Read the last ``limit`` bytes of a regular file as text. Raises UnreadableFile."""
-    with open_output(path) as (descriptor, size):
-        return os.pread(descriptor, min(limit, size), max(0, size - limit)).decode(
-            "utf-8", "replace"
-        )
+    with open_output(path) as (file, size):
+        return file.pread(min(limit, size), max(0, size - limit)).decode("utf-8", "replace")
 
 
 @contextmanager
-def open_output(path: str | Path) -> Iterator[tuple[int, int]]:
-    """Open a regular file: descriptor, size. Raises UnreadableFile, also for a link."""
+def open_output(path: str | Path) -> Iterator[tuple[OpenFile, int]]:
+    """Open a regular file; yields it with its size. Raises UnreadableFile, also for a link."""
     try:
-        descriptor = os.open(path, _FLAGS | os.O_NOFOLLOW)
-        try:
-            status = os.fstat(descriptor)
+        with filesystem.open_file(path, follow=False) as file:
+            status = file.status
             if not stat.S_ISREG(status.st_mode):
                 raise UnreadableFile("it is not a regular file")
-            yield descriptor, status.st_size
-        finally:
-            os.close(descriptor)
+            yield file, status.st_size
     except OSError as error:
         raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
 
@@ -386,14 +409,14 @@ def output_file(dagdir: Path, name: str) -> Path:
     if os.path.isabs(name):
         raise UnreadableFile("it is outside this directory")
     try:
-        base = dagdir.resolve()
-        path = (base / name).resolve()
+        base = filesystem.resolve(dagdir)
+        path = filesystem.resolve(base / name)
     except (OSError, RuntimeError) as error:
         raise UnreadableFile(f"its name leads nowhere ({type(error).__name__})") from error
     if not path.is_relative_to(base):
         raise UnreadableFile("it is outside this directory")
     try:
-        mode = path.lstat().st_mode
+        mode = filesystem.lstat(path).st_mode
     except FileNotFoundError as error:
         raise UnreadableFile("there is no such file yet") from error
     except OSError as error:
@@ -410,10 +433,10 @@ def read_tail(path: Path, limit: int = TAIL_BYTES) -> list[str]:
     characters remain, so the lines are not yet safe for a terminal. A line that begins before
     those bytes is omitted. Raises :class:`UnreadableFile`.
     """
-    with open_output(path) as (descriptor, size):
+    with open_output(path) as (file, size):
         start = max(0, size - limit)
         # One more byte, to see whether the tail begins at the start of a line.
-        content = os.pread(descriptor, min(limit, size) + (start > 0), max(0, start - 1))
+        content = file.pread(min(limit, size) + (start > 0), max(0, start - 1))
     if start > 0:
         _, line_end, rest = content.partition(b"\n")
         content = rest if line_end else content[1:]
@@ -441,7 +464,7 @@ def sizes_and_ctimes(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
 def is_directory(path: Path) -> bool:
     """Whether this is a directory; assumed if the file system does not answer."""
     try:
-        return call_with_timeout(os.path.isdir, path)
+        return call_with_timeout(filesystem.isdir, path)
     except FsTimeout:
         return True
 
@@ -453,7 +476,7 @@ def check_dagdir(dagdir: Path) -> None:
     """Raises InputError unless ``dagdir`` is a directory that can be listed."""
     verb = "read"
     try:
-        status = call_with_timeout(os.stat, dagdir)
+        status = call_with_timeout(filesystem.stat, dagdir)
         if not stat.S_ISDIR(status.st_mode):
             raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
         verb = "listed"
@@ -471,7 +494,7 @@ def check_dagdir(dagdir: Path) -> None:
 
 
 def _is_empty(directory: Path) -> bool:
-    with os.scandir(directory) as entries:
+    with filesystem.scandir(directory) as entries:
         return next(entries, None) is None
 
 

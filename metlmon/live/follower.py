@@ -19,6 +19,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from metlmon.live.file_access import FsTimeout, call_with_timeout, clock_time
+from metlmon.remote import filesystem
 from metlmon.text.formatting import MINUTE, age
 
 FINGERPRINT: Final = 256
@@ -90,7 +91,7 @@ class Follower:
     def check(self) -> FileCheck:
         """Check the file's state with ``stat``; reads it only if that has changed."""
         try:
-            status = call_with_timeout(os.stat, self.path)
+            status = call_with_timeout(filesystem.stat, self.path)
             if not stat.S_ISREG(status.st_mode):
                 return FileCheck(self.size, False, False, "not a regular file")
             # The ctime also shows bytes overwritten in place.
@@ -168,26 +169,21 @@ class Follower:
 
 def _both_ends(path: Path, offset: int) -> tuple[bytes, bytes]:
     """Return the file's first bytes, and those before ``offset``."""
-    with open(path, "rb", buffering=0) as file:
-        start = file.read(FINGERPRINT)
-        file.seek(max(0, offset - FINGERPRINT))
-        return start, file.read(min(FINGERPRINT, offset))
+    with filesystem.open_file(path) as file:
+        start = file.pread(FINGERPRINT, 0)
+        length = min(FINGERPRINT, offset)
+        return start, file.pread(length, offset - length)
 
 
 def _sum_of(path: Path, length: int) -> int:
     """Return the CRC-32 of the file's first ``length`` bytes."""
-    checksum = 0
-    with open(path, "rb", buffering=0) as file:
-        while length > 0 and (data := file.read(min(CHUNK, length))):
-            checksum = crc32(data, checksum)
-            length -= len(data)
-    return checksum
+    with filesystem.open_file(path) as file:
+        return file.checksum(length)
 
 
 def _part(path: Path, at: int, limit: int) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(at)
-        return file.read(limit)
+    with filesystem.open_file(path) as file:
+        return file.pread(limit, at)
 
 
 SETTLED: Final = 2.0
@@ -223,7 +219,7 @@ class DirectoryMtimes:
         large = False
         for folder in directories:
             try:
-                status = call_with_timeout(os.stat, folder)
+                status = call_with_timeout(filesystem.stat, folder)
                 file_times = status.st_mtime_ns, status.st_ctime_ns
                 large |= status.st_size >= LARGE_FOLDER
             except OSError:

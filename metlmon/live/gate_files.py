@@ -6,7 +6,6 @@ removed or replaced. Nothing of it is cached for the next session.
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import gate_name
+from metlmon.remote import filesystem
 
 ANEW_SECONDS: Final = 30.0
 """Interval of checking files that a user may have written to in place, which changes no name in
@@ -119,7 +119,7 @@ class GateDirectory(Generic[T]):
 
 def _file_states(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
     """Inode, size and mtime of each wanted file; of many files their inodes alone."""
-    with os.scandir(path) as entries:
+    with filesystem.scandir(path) as entries:
         # The gate follows no link either.
         wanted = [
             entry
@@ -131,7 +131,7 @@ def _file_states(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, tupl
     states: dict[str, tuple[int, ...]] = {}
     for entry in wanted:
         try:
-            status = os.lstat(path / entry.name)
+            status = filesystem.lstat(path / entry.name)
         except OSError:
             continue
         if stat.S_ISREG(status.st_mode):
@@ -167,7 +167,7 @@ def _request_time(path: str) -> float:
         written = read_request(read_file(path, LONGEST))
     except UnreadableFile:
         written = None
-    return os.lstat(path).st_mtime if written is None else written
+    return filesystem.lstat(path).st_mtime if written is None else written
 
 
 def _is_placement(name: str) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
@@ -39,9 +37,12 @@ from metlmon.live.file_access import (
     output_file,
     read_file_end,
 )
+from metlmon.live.file_cache import FileCache
 from metlmon.live.safe_glob import SafeGlob
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
+from metlmon.remote import filesystem
+from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import JobEntry, Ledger, RunEntry
 
@@ -113,40 +114,6 @@ class _Output(NamedTuple):
     epoch: int | None
 
 
-class _FileCache(Generic[T]):
-    """The contents of files, read again only when a file has changed.
-
-    A file that cannot be read has the content ``default``.
-    """
-
-    def __init__(self, read: Callable[[str], T], default: T) -> None:
-        self._read = read
-        self._default = default
-        self._known: dict[str, tuple[FileState, T]] = {}
-        self._used: set[str] = set()
-
-    def read(self, path: str) -> tuple[FileState, T] | None:
-        """Return the file's state and content; None if there is no such file."""
-        state = file_state(path)
-        if state is None:
-            return None
-        self._used.add(path)
-        known = self._known.get(path)
-        if known is None or known[0] != state:
-            try:
-                content = self._read(path)
-            except (UnreadableFile, OSError):
-                content = self._default
-            known = self._known[path] = (state, content)
-        return known
-
-    def forget_unused(self) -> None:
-        """Forget the files that were not read since the last call of this method."""
-        for path in self._known.keys() - self._used:
-            del self._known[path]
-        self._used.clear()
-
-
 class _RunFiles(Struct):
     """The contents of one run's files. ``signature``: all files and their states."""
 
@@ -157,7 +124,7 @@ class _RunFiles(Struct):
     signature: list[tuple[Any, ...]] = field(default_factory=list)
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
 
-    def take(self, cache: _FileCache[T], path: str) -> T | None:
+    def take(self, cache: FileCache[T], path: str) -> T | None:
         """Return the content of a file that belongs to the run; None if there is none."""
         known = cache.read(path)
         if known is None:
@@ -201,22 +168,22 @@ class TrainingFiles:
         self._base = ""
         self._lock = threading.Lock()
         primary = settings.metrics.primary
-        self._csv = _FileCache(_read_csv, MetricsTable({}, ()))
-        self._wandb_runs = _FileCache(_read_wandb_run, WandbRun(MetricsTable({}), {}))
-        self._summaries: _FileCache[dict[str, float]] = _FileCache(
+        self._csv = FileCache(_read_csv, MetricsTable({}, ()))
+        self._wandb_runs = FileCache(_read_wandb_run, WandbRun(MetricsTable({}), {}))
+        self._summaries: FileCache[dict[str, float]] = FileCache(
             partial(_read_text, read_metrics_txt), {}
         )
-        self._arguments: _FileCache[dict[str, str]] = _FileCache(
+        self._arguments: FileCache[dict[str, str]] = FileCache(
             partial(_read_text, read_args_txt), {}
         )
-        self._sidecars: _FileCache[list[CheckpointRecord]] = _FileCache(self._read_sidecar, [])
-        self._events: _FileCache[list[CheckpointRecord]] = _FileCache(self._read_events, [])
-        self._printed: _FileCache[EpochValues] = _FileCache(partial(_read_printed, primary), [])
-        self._matched: dict[MetricPattern, _FileCache[EpochValues]] = {
-            pattern: _FileCache(partial(_read_matches, pattern), [])
+        self._sidecars: FileCache[list[CheckpointRecord]] = FileCache(self._read_sidecar, [])
+        self._events: FileCache[list[CheckpointRecord]] = FileCache(self._read_events, [])
+        self._printed: FileCache[EpochValues] = FileCache(partial(_read_printed, primary), [])
+        self._matched: dict[MetricPattern, FileCache[EpochValues]] = {
+            pattern: FileCache(partial(_read_matches, pattern), [])
             for pattern in settings.metrics.patterns
         }
-        self._progress: _FileCache[Streamed | None] = _FileCache(_read_progress, None)
+        self._progress: FileCache[Streamed | None] = FileCache(_read_progress, None)
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
 
     def training_outputs(
@@ -236,8 +203,22 @@ class TrainingFiles:
             event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
             completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
             results = {}
+            self._prefetch_versions(ledger, glob)
+            if any(pattern.file == "out" for pattern in self._matched):
+                self._prefetch_outputs(ledger.jobs, VALUES_TAIL, builder)
+            collected = {
+                run.run: self._collect(run, jobs.get(run.run, ()), glob, builder)
+                for run in ledger.runs
+            }
+            without = [
+                job
+                for run, files in collected.items()
+                for job in self._without_value(files, jobs.get(run, ()))
+            ]
+            self._prefetch_outputs(without, VALUES_TAIL, builder)
             for run in ledger.runs:
-                files = self._collect(run, jobs.get(run.run, ()), glob, builder)
+                files = collected[run.run]
+                self._add_printed(files, jobs.get(run.run, ()), builder)
                 for folder in event_folders:
                     self._add_events(files, folder, run, glob)
                 epochs = None if completed is None else frozenset(completed.get(run.run, ()))
@@ -245,7 +226,7 @@ class TrainingFiles:
                 if output is not None:
                     results[run.run] = output
             self._outputs = {run: known for run, known in self._outputs.items() if run in results}
-            caches: list[_FileCache[Any]] = [self._csv, self._wandb_runs, self._summaries]
+            caches: list[FileCache[Any]] = [self._csv, self._wandb_runs, self._summaries]
             caches += [self._sidecars, self._events]
             for cache in (*caches, self._arguments, self._printed, *self._matched.values()):
                 cache.forget_unused()
@@ -310,7 +291,6 @@ class TrainingFiles:
                     for i, (epoch, value) in enumerate(matches):
                         new += _points([(i if epoch is None else epoch, value)], output)
             files.add_missing(pattern.metric, new)
-        self._add_printed(files, jobs, builder)
         return files
 
     def _add_version(self, files: _RunFiles, version: _Version, glob: SafeGlob) -> None:
@@ -401,21 +381,53 @@ class TrainingFiles:
         self, files: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
     ) -> None:
         """Add values from stdout for epochs without a value of the primary metric."""
-        metric, new = self._settings.metrics.primary, list[Point]()
-        for job in jobs:
-            if job.epoch is not None and job.epoch in files.values.get(metric, ()):
-                continue
+        new = list[Point]()
+        for job in self._without_value(files, jobs):
             output = self._job_output(job, builder)
             known = self._printed.read(output.path) if output is not None else None
             if output is not None and known is not None and known[1]:
                 files.signature.append((output.path, known[0]))
                 new += _points(known[1], output)
-        files.add_missing(metric, new)
+        files.add_missing(self._settings.metrics.primary, new)
+
+    def _without_value(self, files: _RunFiles, jobs: Sequence[JobEntry]) -> list[JobEntry]:
+        """The jobs of epochs without a value of the primary metric."""
+        values = files.values.get(self._settings.metrics.primary, ())
+        return [job for job in jobs if job.epoch is None or job.epoch not in values]
+
+    def _prefetch_versions(self, ledger: Ledger, glob: SafeGlob) -> None:
+        """Ask a machine far away about the files of all runs together."""
+        if not is_remote(self._dagdir):
+            return
+        patterns = self._settings.metrics.files
+        values = [{"uuid": run.uuid, "run": run.run_name} for run in ledger.runs]
+        glob.prefetch(patterns, values)
+        folders = [
+            path for each in values for name in patterns for path in glob.matching(name, each)
+        ]
+        names = ("metrics.csv", "metrics.txt", "args.txt")
+        paths = [f"{each.path}/{name}" for each in _versions(glob, folders) for name in names]
+        self._prefetch_ends(paths, LARGEST_TEXT)
+
+    def _prefetch_outputs(
+        self, jobs: Iterable[JobEntry], limit: int, builder: SnapshotBuilder
+    ) -> None:
+        """Ask a machine far away for the ends of the outputs of jobs together."""
+        if is_remote(self._dagdir):
+            names = filter(None, (builder.output_file(*job.job) for job in jobs))
+            paths = (f"{self._dagdir}/{name}" for name in names)
+            self._prefetch_ends([path for path in paths if filesystem.lexists(path)], limit)
+
+    def _prefetch_ends(self, paths: Sequence[str], limit: int) -> None:
+        filesystem.prefetch(self._dagdir, [("lstat", path) for path in paths])
+        sizes = [(path, state[1]) for path in paths if (state := file_state(path)) is not None]
+        reads = [(path, max(0, size - limit), min(size, limit)) for path, size in sizes]
+        filesystem.prefetch(self._dagdir, [], reads)
 
     def _job_output(self, job: JobEntry, builder: SnapshotBuilder) -> _Output | None:
         name = builder.output_file(*job.job)
         # Resolving a path takes twenty times as long, and a copy may lack all of them.
-        if name is None or not os.path.lexists(f"{self._dagdir}/{name}"):
+        if name is None or not filesystem.lexists(f"{self._dagdir}/{name}"):
             return None
         try:
             return _Output(str(output_file(self._dagdir, name)), name, job.epoch)
@@ -431,15 +443,15 @@ class TrainingFiles:
             return {}
         with self._lock:
             durations = {e.job: e.seconds for e in ledger.executions if e.end is None}
-            lines = {}
-            for job in ledger.jobs:
-                if job.state not in AT_WORK or job.dagman:
-                    continue
+            lines, now = {}, filesystem.now(self._dagdir)
+            running = [job for job in ledger.jobs if job.state in AT_WORK and not job.dagman]
+            self._prefetch_outputs(running, PROGRESS_TAIL, builder)
+            for job in running:
                 output = self._job_output(job, builder)
                 known = self._progress.read(output.path) if output is not None else None
                 if known is None or known[1] is None:
                     continue
-                if not (ledger.live and _is_stale(known[0], durations.get(job.job))):
+                if not (ledger.live and _is_stale(known[0], durations.get(job.job), now)):
                     lines[job.job] = known[1]
             self._progress.forget_unused()
             return lines
@@ -474,9 +486,9 @@ def _points(values: Iterable[tuple[int | None, float]], output: _Output) -> list
     return [Point(epoch, value, None, output.name) for epoch, value in epochs if epoch is not None]
 
 
-def _is_stale(file: FileState, seconds: float | None) -> bool:
+def _is_stale(file: FileState, seconds: float | None, now: float) -> bool:
     """Whether a file was written before the execution that has lasted ``seconds``."""
-    return seconds is not None and time.time() - file[2] / 1e9 > seconds + STALE_SECONDS
+    return seconds is not None and now - file[2] / 1e9 > seconds + STALE_SECONDS
 
 
 def _read_csv(path: str) -> MetricsTable:
@@ -489,11 +501,11 @@ def _read_csv(path: str) -> MetricsTable:
 
 def _read_wandb_run(path: str) -> WandbRun:
     try:
-        with open_output(path) as (descriptor, size):
+        with open_output(path) as (file, size):
             if size > LARGEST_WANDB_RUN:
                 raise UnreadableFile(f"it is larger than {LARGEST_WANDB_RUN // 1_000_000} MB")
-            with open(descriptor, "rb", closefd=False) as file:
-                return read_wandb_run(iter(partial(file.read, BLOCK_BYTES), b""))
+            with file.stream() as stream:
+                return read_wandb_run(iter(partial(stream.read, BLOCK_BYTES), b""))
     except (UnreadableFile, OSError) as problem:
         return WandbRun(MetricsTable({}, (f"is not read: {problem}",)), {})
 
@@ -570,7 +582,7 @@ def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
 
 def _mtime(path: str) -> float:
     try:
-        return os.stat(path).st_mtime
+        return filesystem.stat(path).st_mtime
     except OSError:
         return 0.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Container, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
@@ -14,6 +13,7 @@ from metlmon.live.discovery import LogFile
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import Batch, LogRole
+from metlmon.remote import filesystem
 
 YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """An event header whose date has no year."""
@@ -186,7 +186,7 @@ class LogReader:
         zeros in an older file are damage, and remain.
         """
         hole = data.find(b"\0")
-        age = time.time() - self.follower.mtime
+        age = filesystem.now(self.log.path) - self.follower.mtime
         self._has_hole = hole >= 0 and -UNWRITTEN_SECONDS < age < UNWRITTEN_SECONDS
         return data[:hole] if self._has_hole else data
 
@@ -226,7 +226,7 @@ class LogReader:
             and YEARLESS_HEADER.match(data.lstrip())
         ):
             mtime = self.follower.mtime
-            written = clock.to_local(mtime) or datetime.fromtimestamp(mtime)
+            written = clock.to_local(mtime) or filesystem.local_time(self.log.path, mtime)
             self._year = first_year(self._all_bytes(data), written)
         return self._year
 

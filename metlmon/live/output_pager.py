@@ -6,13 +6,13 @@ an offset depends on the bytes before it alone, so that reading forward and back
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from metlmon.live.file_access import as_displayed, open_output
+from metlmon.remote.filesystem import OpenFile
 
 ROW_BYTES: Final = 4096
 """A line is divided at the multiples of this without a line end in as many bytes before."""
@@ -41,10 +41,10 @@ def output_size(path: Path) -> int:
 def rows_from(path: Path, start: int, count: int) -> list[OutputRow]:
     """At most ``count`` rows from ``start`` on, where a row begins. Raises UnreadableFile."""
     rows: list[OutputRow] = []
-    with open_output(path) as (descriptor, size):
+    with open_output(path) as (file, size):
         while start < size and len(rows) < count:
-            end = _row_end(descriptor, start, size)
-            rows.append(_row(descriptor, start, end))
+            end = _row_end(file, start, size)
+            rows.append(_row(file, start, end))
             start = end
     return rows
 
@@ -52,45 +52,45 @@ def rows_from(path: Path, start: int, count: int) -> list[OutputRow]:
 def rows_before(path: Path, end: int, count: int) -> list[OutputRow]:
     """At most ``count`` rows that end at ``end`` or before it. Raises UnreadableFile."""
     rows: list[OutputRow] = []
-    with open_output(path) as (descriptor, size):
+    with open_output(path) as (file, size):
         end = min(end, size)
         while end > 0 and len(rows) < count:
-            start = _row_start(descriptor, end - 1)
-            rows.append(_row(descriptor, start, end))
+            start = _row_start(file, end - 1)
+            rows.append(_row(file, start, end))
             end = start
     return rows[::-1]
 
 
 def row_start(path: Path, offset: int) -> int:
     """Where the row with the byte at ``offset`` begins. Raises UnreadableFile."""
-    with open_output(path) as (descriptor, size):
-        return _row_start(descriptor, min(offset, size - 1)) if size and offset > 0 else 0
+    with open_output(path) as (file, size):
+        return _row_start(file, min(offset, size - 1)) if size and offset > 0 else 0
 
 
-def _row(descriptor: int, start: int, end: int) -> OutputRow:
-    data = os.pread(descriptor, end - start, start).removesuffix(b"\n")
+def _row(file: OpenFile, start: int, end: int) -> OutputRow:
+    data = file.pread(end - start, start).removesuffix(b"\n")
     return OutputRow(start, end, as_displayed(data.decode("utf-8", "replace"), 2 * ROW_BYTES))
 
 
-def _row_start(descriptor: int, offset: int) -> int:
+def _row_start(file: OpenFile, offset: int) -> int:
     """The last beginning of a row at ``offset`` or before it."""
     multiple = offset - offset % ROW_BYTES
-    line_end = os.pread(descriptor, offset - multiple, multiple).rfind(b"\n")
+    line_end = file.pread(offset - multiple, multiple).rfind(b"\n")
     if line_end >= 0:
         return multiple + line_end + 1
     if multiple == 0:
         return 0
     previous = multiple - ROW_BYTES
-    line_end = os.pread(descriptor, ROW_BYTES, previous).rfind(b"\n")
+    line_end = file.pread(ROW_BYTES, previous).rfind(b"\n")
     return multiple if line_end < 0 else previous + line_end + 1
 
 
-def _row_end(descriptor: int, start: int, size: int) -> int:
+def _row_end(file: OpenFile, start: int, size: int) -> int:
     """The end of the row that begins at ``start``."""
     multiple = start - start % ROW_BYTES
     # The second next multiple divides every line that has not ended before it.
     limit = multiple + 2 * ROW_BYTES
-    data = os.pread(descriptor, limit - start, start)
+    data = file.pread(limit - start, start)
     line_end = data.find(b"\n")
     if line_end >= 0 and start + line_end + 1 <= multiple + ROW_BYTES:
         return start + line_end + 1
@@ -176,18 +176,18 @@ class Search(Struct):
         """
         after = rows_from(path, row_start(path, offset), 1)
         split = min(offset, output_size(path)), after[0].end if after else offset
-        with open_output(path) as (descriptor, size):
+        with open_output(path) as (file, size):
             spans = [(0, split[0]), (split[1], size), (split[0], split[1])]
             if not backward:
                 spans = [spans[1], spans[0], spans[2]]
             for low, high in spans:
-                found = self._find_within(descriptor, low, high, size, backward)
+                found = self._find_within(file, low, high, size, backward)
                 if found is not None or self.cancelled:
                     return found
         return None
 
     def _find_within(
-        self, descriptor: int, low: int, high: int, size: int, backward: bool
+        self, file: OpenFile, low: int, high: int, size: int, backward: bool
     ) -> int | None:
         """The first match that begins in a span, the last one if ``backward``."""
         needle = self.text.encode("utf-8", "replace")
@@ -197,7 +197,7 @@ class Search(Struct):
             if self.cancelled:
                 return None
             end = min(high, start + SEARCH_BYTES)
-            data = os.pread(descriptor, end - start + len(needle) - 1, start)
+            data = file.pread(end - start + len(needle) - 1, start)
             if folded:
                 data = data.lower()
             at = data.rfind(needle) if backward else data.find(needle)

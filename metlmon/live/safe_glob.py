@@ -8,13 +8,14 @@ followed only within the dagdir, and each directory is listed once.
 from __future__ import annotations
 
 import glob
-import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from metlmon.remote import filesystem
 
 MOST_ENTRIES: Final = 100_000
 """Maximum number of names read in one directory, three times those of 10,000 jobs."""
@@ -28,7 +29,7 @@ class SafeGlob:
 
     def __init__(self, dagdir: Path) -> None:
         try:
-            self.base = dagdir.resolve()
+            self.base = filesystem.resolve(dagdir)
         except (OSError, RuntimeError):
             self.base = dagdir
         self._listings: dict[Path, dict[str, bool]] = {}
@@ -54,6 +55,36 @@ class SafeGlob:
             paths = paths[:MAX_MATCHES]
         return paths if parts else []
 
+    def prefetch(self, patterns: Iterable[str], values: Iterable[Mapping[str, str | None]]) -> None:
+        """Ask a machine far away about the directories that these patterns name, together."""
+        queries: list[tuple[str, Path]] = []
+        for placeholders in values:
+            for pattern in patterns:
+                self._add_queries(queries, self.base, Path(pattern).parts, placeholders)
+        filesystem.prefetch(self.base, queries)
+
+    def _add_queries(
+        self,
+        queries: list[tuple[str, Path]],
+        folder: Path,
+        parts: Sequence[str],
+        values: Mapping[str, str | None],
+    ) -> None:
+        """Add the queries for a pattern's parts below a directory, up to the second wildcard."""
+        name = _expand(parts[0], values) if parts else None
+        if name is None:
+            return
+        names = [name]
+        if glob.has_magic(name):
+            listing = self.list_directory(folder) if folder == self.base else {}
+            names = [each for each, is_folder in listing.items() if is_folder and each[0] != "."]
+            names = [each for each in names if fnmatchcase(each, name)]
+        for each in names:
+            queries.append(("lstat", folder / each))
+            if len(parts) == 1:
+                queries.append(("list", folder / each))
+            self._add_queries(queries, folder / each, parts[1:], values)
+
     def list_directory(self, path: Path) -> Mapping[str, bool]:
         """Return the sorted names in a directory, and whether each is a directory.
 
@@ -61,7 +92,7 @@ class SafeGlob:
         """
         if path not in self._listings:
             try:
-                with os.scandir(path) as entries:
+                with filesystem.scandir(path) as entries:
                     names_and_kinds = [
                         (entry.name, entry.is_dir())
                         for entry in islice(entries, MOST_ENTRIES)
@@ -83,8 +114,8 @@ class SafeGlob:
         For a name in a resolved directory, one ``lstat`` suffices unless it is a link.
         """
         try:
-            is_link = stat.S_ISLNK(os.lstat(path).st_mode)
-            resolved = path.resolve(strict=True) if is_link else path
+            is_link = stat.S_ISLNK(filesystem.lstat(path).st_mode)
+            resolved = filesystem.resolve(path, strict=True) if is_link else path
         except (OSError, RuntimeError, ValueError):
             return None
         return resolved if resolved.is_relative_to(self.base) and resolved != self.base else None

@@ -28,6 +28,7 @@ from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import Runs
+from metlmon.remote.paths import Disconnected, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import (
@@ -152,6 +153,8 @@ class Session:
         self._cache_thread: threading.Thread | None = None
         self._files = FsExecutor(self._wake.set)
         self._training_files = TrainingFiles(reader.dagdir, self.settings)
+        self._training_outputs: Mapping[str, TrainingOutput] = {}
+        self._progress_lines: Mapping[JobId, Streamed] = {}
 
     @property
     def dagdir(self) -> Path:
@@ -165,7 +168,8 @@ class Session:
         """Start the reader thread; see :class:`Feed`."""
         # Without a free file descriptor, polling every second still works.
         with suppress(OSError):
-            self._directory_watcher = DirectoryWatcher()
+            if not is_remote(self.dagdir):
+                self._directory_watcher = DirectoryWatcher()
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
@@ -258,11 +262,16 @@ class Session:
 
     def training_outputs(self) -> Mapping[str, TrainingOutput]:
         builder, ledger = self._builder_and_ledger()
-        return self._training_files.training_outputs(ledger, builder)
+        # While the connection to their machine is lost, what was read stays.
+        with suppress(Disconnected):
+            self._training_outputs = self._training_files.training_outputs(ledger, builder)
+        return self._training_outputs
 
     def progress_lines(self) -> Mapping[JobId, Streamed]:
         builder, ledger = self._builder_and_ledger()
-        return self._training_files.progress_lines(ledger, builder)
+        with suppress(Disconnected):
+            self._progress_lines = self._training_files.progress_lines(ledger, builder)
+        return self._progress_lines
 
     def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
         """Return the ledger of the current snapshot.
@@ -285,7 +294,7 @@ class Session:
             with calls_through(self._files):
                 reader.open()
         except FsTimeout as error:
-            raise InputError(f"{error.path}: {error}") from None
+            raise InputError(error.describe()) from None
         return HistoricalSession(reader)
 
     def removal_policies(self) -> Mapping[JobId, str]:
@@ -359,7 +368,11 @@ class Session:
             if first or now - checked_at >= POLL_SECONDS or self._wake.is_set():
                 self._wake.clear()
                 # Statuses are fetched before the lock makes the UI wait.
-                with self._lock.exclusive, self._files.prefetched(), self._lock.background():
+                with (
+                    self._lock.exclusive,
+                    self._files.prefetched(self.dagdir),
+                    self._lock.background(),
+                ):
                     dirty |= self._reader.check()
                 checked_at = now
             with self._lock.exclusive, self._lock.background():

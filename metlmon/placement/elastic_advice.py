@@ -24,6 +24,7 @@ from metlmon.model.states import Outcome
 from metlmon.placement.elastic import ElasticRun, allocate_nodes
 from metlmon.placement.elastic_profile import ThroughputSample, learn_throughput
 from metlmon.placement.types import Annex, AnnexState
+from metlmon.remote.paths import join
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry
 from metlmon.snapshot.types import DescribedNode
 from metlmon.text.formatting import count, moment, plain, year_of
@@ -171,7 +172,9 @@ def elastic_bounds(stats_input: StatsInput) -> Mapping[str, tuple[int, int]]:
     for run, node in described.items():
         bounds = _variable_bounds(node.node.vars)
         if bounds is None and node.node.submit is not None:
-            path = Path(stats_input.ledger.dagdir, node.node.dir or "", node.node.submit)
+            path = join(
+                join(Path(stats_input.ledger.dagdir), node.node.dir or ""), node.node.submit
+            )
             if path not in descriptions:
                 descriptions[path] = _read_description(path)
             bounds = _argument_bounds(descriptions[path], node.node.vars)

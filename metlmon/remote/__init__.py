@@ -1,1 +1,1 @@
-"""Reads the files of another machine, over the ssh of the user."""
+"""Files of another machine, read over the user's own ``ssh``."""

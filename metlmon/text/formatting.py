@@ -21,6 +21,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.model.states import UNPLACED, DagState, Outcome, State
+from metlmon.remote.paths import as_typed, split
 
 THIN: Final = "\u202f"
 """Between groups of three digits: a no-break space, so that no number is wrapped."""
@@ -579,8 +580,10 @@ def _escaped(character: str) -> str:
 
 
 def directory_name(dagdir: str) -> str:
-    """The name of a dagdir or DAG file, resolving ``.`` and ``..``."""
+    """The name of a dagdir or DAG file, resolving ``.`` and ``..``; ``HOST:NAME`` elsewhere."""
     name = os.path.basename(os.path.normpath(dagdir))
+    if (place := split(dagdir)) is not None:
+        return f"{place.host}:{name}"
     if name in (os.curdir, os.pardir):
         with suppress(OSError):  # the current directory may have been removed
             name = os.path.basename(os.path.abspath(dagdir))
@@ -590,4 +593,4 @@ def directory_name(dagdir: str) -> str:
 def directory_label(dagdir: str) -> str:
     """The path as given, or a name if it has none (``.``, ``..``)."""
     name = os.path.basename(os.path.normpath(dagdir))
-    return directory_name(dagdir) if name in (os.curdir, os.pardir) else dagdir
+    return directory_name(dagdir) if name in (os.curdir, os.pardir) else as_typed(dagdir)

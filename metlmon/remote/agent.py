@@ -1,0 +1,446 @@
+"""The agent: answers queries about files on standard input, on the far side of ``ssh``.
+
+Its text is sent there and run by the Python it finds, 3.6 or newer, with the standard library
+alone. It only reads: it has no query that writes, and opens regular files only. It ends with its
+input. The near side imports it for :func:`encode` and :func:`decode`.
+
+A frame is a length (4 bytes), a channel (1 byte) and data compressed by zlib: the length of a JSON
+text, the text, and binary data to which the text refers by length. Names of files are strings in
+UTF-8 with surrogate escapes, so any name passes, and no shell sees one.
+
+A request has ``agent`` (the agent that the sender takes this to be), ``forget`` (numbers of
+standing queries), ``again`` (answer the standing queries anew), ``standing`` (numbers with new
+standing queries) and ``once`` (queries answered once). Of standing queries only the answers that
+have changed are sent, and of a listing only what was added and removed.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+
+MAX_FRAME = 64 << 20
+"""Bytes of a frame, compressed or not."""
+
+MAX_READ = 8 << 20
+"""Bytes that one query reads."""
+
+FOLLOWED = 1 << 20
+"""New bytes of a followed file that are sent with the fact that it has grown."""
+
+SENT_AT_ONCE = 8 << 20
+"""The same of all followed files in one response."""
+
+ALWAYS = 1000
+IN_TURN = 1000
+"""Standing queries that each look answers: the first ones, and in turn some of the others."""
+
+ENDS = 1 << 16
+"""Bytes at either end of what was sent of a followed file that show whether it still has them."""
+
+SETTLED = 2.0
+"""Seconds after which the times of a directory are final: clocks of file systems tick so slowly."""
+
+MAX_NAMES = 200000
+
+HEADER = struct.Struct(">IB")
+LENGTH = struct.Struct(">I")
+
+
+# --- frames ------------------------------------------------------------------------------------
+
+
+def encode(channel: int, message: Any, data: "Iterable[bytes]" = ()) -> bytes:
+    """A frame of a message that JSON can represent, and of binary data."""
+    text = json.dumps(message, separators=(",", ":")).encode("ascii")
+    content = zlib.compress(LENGTH.pack(len(text)) + text + b"".join(data), 6)
+    return HEADER.pack(len(content), channel) + content
+
+
+def decode(content: bytes) -> "tuple[Any, bytes]":
+    """The message and the binary data of a frame without its header. Raises ValueError."""
+    unpacker = zlib.decompressobj()
+    try:
+        plain = unpacker.decompress(content, MAX_FRAME)
+        (length,) = LENGTH.unpack_from(plain)
+    except (zlib.error, struct.error) as error:
+        raise ValueError(str(error)) from None
+    if not unpacker.eof:
+        raise ValueError("a frame is cut off, or too large")
+    end = LENGTH.size + length
+    return json.loads(plain[LENGTH.size : end].decode("ascii")), plain[end:]
+
+
+def digest(pieces: "Iterable[bytes]") -> str:
+    """The digest of byte strings in a row, as hexadecimal digits."""
+    state = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        state.update(piece)
+    return state.hexdigest()
+
+
+# --- file system -------------------------------------------------------------------------------
+
+
+def to_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def to_text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def failure(error: Exception) -> "dict[str, int]":
+    """The answer for an error."""
+    number = error.errno if isinstance(error, OSError) else None
+    return {"errno": number or errno.EINVAL}
+
+
+def status_of(status: os.stat_result) -> "list[int]":
+    return [
+        status.st_mode,
+        status.st_ino,
+        status.st_dev,
+        status.st_nlink,
+        status.st_uid,
+        status.st_gid,
+        status.st_size,
+        status.st_atime_ns,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    ]
+
+
+def signature_of(status: os.stat_result) -> "tuple[int, ...]":
+    """What changes when a file's content or permissions do; not the time of the last access."""
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_mode,
+        status.st_uid,
+        status.st_gid,
+        status.st_nlink,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+
+
+def open_regular(path: bytes, follow: bool = True) -> int:
+    """A descriptor of a regular file; nothing else is opened. Raises OSError."""
+    status = os.stat(path) if follow else os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        # As of open(2) with O_NOFOLLOW.
+        number = errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.EINVAL
+        raise OSError(number, os.strerror(number))
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return descriptor
+
+
+def read_at(descriptor: int, start: int, length: int) -> bytes:
+    """The bytes of a range, fewer at the end of the file."""
+    pieces = []
+    while length > 0:
+        piece = os.pread(descriptor, min(length, 1 << 20), start)
+        if not piece:
+            break
+        pieces.append(piece)
+        start += len(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+def kind_of(entry: "os.DirEntry[bytes]") -> str:
+    """One letter: a file, a directory, a link to one (capital), another link, or other."""
+    try:
+        is_link = entry.is_symlink()
+        letter = "f" if entry.is_file() else "d" if entry.is_dir() else "l" if is_link else "o"
+    except OSError:
+        return "l"
+    return letter.upper() if is_link else letter
+
+
+class Listing:
+    """A standing query for the names in a directory."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.signature: tuple[int, ...] | None = None
+        self.listed_at = 0.0
+        self.entries: dict[str, list[Any]] | None = None
+        self.error: int | None = None
+
+    def answer(self, data: "list[bytes]") -> Any:
+        """The names, what has changed of them, or None; ``data`` is for other queries."""
+        try:
+            status = os.stat(self.path)
+            signature = signature_of(status)
+            settled = abs(self.listed_at - status.st_mtime) > SETTLED
+            if signature == self.signature and settled and self.error is None:
+                return None
+            self.signature, self.listed_at = signature, time.time()
+            entries: dict[str, list[Any]] = {}
+            with os.scandir(self.path) as scanned:
+                for entry in scanned:
+                    entries[to_text(entry.name)] = [kind_of(entry), entry.inode()]
+                    if len(entries) >= MAX_NAMES:
+                        break
+        except OSError as error:
+            known, self.error, self.entries = self.error, error.errno, None
+            return None if known == error.errno else failure(error)
+        self.error = None
+        before, self.entries = self.entries, entries
+        if before is None:
+            return {"names": entries}
+        new = {name: value for name, value in entries.items() if before.get(name) != value}
+        gone = [name for name in before if name not in entries]
+        return {"new": new, "gone": gone} if new or gone else None
+
+
+class Answer:
+    """A standing query whose answer is a small value."""
+
+    def __init__(self, evaluate: "Callable[[bytes], tuple[Any, Any]]", path: bytes) -> None:
+        self.evaluate = evaluate
+        self.path = path
+        self.last: Any = None
+
+    def answer(self, data: "list[bytes]") -> Any:
+        """The value if it has changed, else None; ``data`` is for other queries."""
+        try:
+            key, value = self.evaluate(self.path)
+        except (OSError, ValueError) as error:
+            value = failure(error)
+            key = value["errno"]
+        if key == self.last:
+            return None
+        self.last = key
+        return value
+
+
+def evaluate_stat(path: bytes) -> "tuple[Any, Any]":
+    status = os.stat(path)
+    return signature_of(status), status_of(status)
+
+
+def evaluate_lstat(path: bytes) -> "tuple[Any, Any]":
+    status = os.lstat(path)
+    return signature_of(status), status_of(status)
+
+
+def evaluate_real(path: bytes) -> "tuple[Any, Any]":
+    real = to_text(os.path.realpath(path))
+    return real, real
+
+
+class Growth:
+    """A standing query for the bytes of a file behind ``length``.
+
+    Before it the near side has the first ``head`` and the last ``tail`` bytes, whose digest is
+    ``ends``: they show whether it is still the same file.
+    """
+
+    def __init__(self, path: bytes, length: int, head: int, tail: int, ends: str) -> None:
+        self.path = path
+        self.length = length
+        self.head = head
+        self.tail = tail
+        self.ends = ends
+        self.signature: tuple[int, ...] | None = None
+
+    def answer(self, data: "list[bytes]") -> Any:
+        """The status of a file that has changed; its new bytes go into ``data``."""
+        try:
+            if signature_of(os.stat(self.path)) == self.signature:
+                return None
+            descriptor = open_regular(self.path)
+        except (OSError, ValueError):
+            # The query for its status tells.
+            self.signature = None
+            return None
+        try:
+            status = os.fstat(descriptor)
+            self.signature = signature_of(status)
+            answer: dict[str, Any] = {"status": status_of(status)}
+            if status.st_size < self.length or self.read_ends(descriptor) != self.ends:
+                answer["same"] = False
+                return answer
+            room = min(FOLLOWED, SENT_AT_ONCE - sum(map(len, data)))
+            new = read_at(descriptor, self.length, min(room, status.st_size - self.length))
+            answer.update(same=True, at=self.length, bytes=len(new))
+            data.append(new)
+            self.length += len(new)
+            self.tail = min(ENDS, self.tail + len(new))
+            self.ends = self.read_ends(descriptor)
+            return answer
+        except OSError:
+            self.signature = None
+            return None
+        finally:
+            os.close(descriptor)
+
+    def read_ends(self, descriptor: int) -> str:
+        """The digest of both ends."""
+        first = read_at(descriptor, 0, self.head)
+        return digest((first, read_at(descriptor, self.length - self.tail, self.tail)))
+
+
+def read_once(data: "list[bytes]", path: bytes, start: int, length: int, follow: bool) -> Any:
+    """The bytes of a range, with the file's status."""
+    descriptor = open_regular(path, follow)
+    try:
+        status = os.fstat(descriptor)
+        # A file of the kernel has size 0, and reading it may block.
+        wanted = min(length, MAX_READ, max(0, status.st_size - start))
+        piece = read_at(descriptor, start, wanted)
+    finally:
+        os.close(descriptor)
+    data.append(piece)
+    return {"status": status_of(status), "bytes": len(piece)}
+
+
+def digest_once(data: "list[bytes]", path: bytes, ranges: Any, follow: bool) -> Any:
+    """The digest of ranges of a file, with its status."""
+    descriptor = open_regular(path, follow)
+    try:
+        status = os.fstat(descriptor)
+        value = digest(
+            part for start, length in ranges for part in parts(descriptor, start, length)
+        )
+    finally:
+        os.close(descriptor)
+    return {"status": status_of(status), "digest": value}
+
+
+def checksum_once(data: "list[bytes]", path: bytes, length: int) -> Any:
+    """The CRC-32 of the first bytes of a file."""
+    checksum = 0
+    descriptor = open_regular(path)
+    try:
+        for part in parts(descriptor, 0, length):
+            checksum = zlib.crc32(part, checksum)
+    finally:
+        os.close(descriptor)
+    return {"checksum": checksum}
+
+
+def parts(descriptor: int, start: int, length: int) -> "Iterator[bytes]":
+    """The bytes of a range in parts that need little memory."""
+    while length > 0:
+        part = os.pread(descriptor, min(length, 1 << 20), start)
+        if not part:
+            return
+        yield part
+        start += len(part)
+        length -= len(part)
+
+
+def expand_once(data: "list[bytes]", path: bytes) -> str:
+    """The absolute path of what a user typed, relative to the home directory."""
+    home = os.path.expanduser(b"~")
+    return to_text(os.path.normpath(os.path.join(home, os.path.expanduser(path or b"~"))))
+
+
+ONCE: "dict[str, Callable[..., Any]]" = {
+    "read": read_once,
+    "digest": digest_once,
+    "checksum": checksum_once,
+    "expand": expand_once,
+}
+
+
+def standing_query(kind: str, name: str, *arguments: Any) -> "Listing | Answer | Growth":
+    """The query of a request."""
+    path = to_bytes(name)
+    if kind == "list":
+        return Listing(path)
+    if kind == "growth":
+        return Growth(path, *arguments)
+    evaluate = {"stat": evaluate_stat, "lstat": evaluate_lstat, "real": evaluate_real}[kind]
+    return Answer(evaluate, path)
+
+
+def answer_once(data: "list[bytes]", kind: str, path: str, *arguments: Any) -> Any:
+    """The answer of a query that is not standing, with its bytes in ``data``."""
+    before = len(data)
+    try:
+        return ONCE[kind](data, to_bytes(path), *arguments)
+    except (OSError, ValueError) as error:
+        del data[before:]
+        return failure(error)
+
+
+# --- the process -------------------------------------------------------------------------------
+
+
+def serve(source: "IO[bytes]", target: "IO[bytes]", name: str) -> None:
+    """Answer requests until there are no more; ``name``: a word that no other agent has."""
+    queries: dict[int, dict[int, Any]] = {}
+    while True:
+        header = source.read(HEADER.size)
+        if len(header) < HEADER.size:
+            return
+        length, channel = HEADER.unpack(header)
+        request, _ = decode(source.read(length))
+        standing = queries.setdefault(channel, {})
+        data: list[bytes] = []
+        if request["agent"] != name:
+            standing.clear()
+            response = {"hello": hello(name)}
+        else:
+            response = answer_request(request, standing, data)
+        target.write(encode(channel, response, data))
+        target.flush()
+
+
+def answer_request(request: Any, standing: "dict[int, Any]", data: "list[bytes]") -> Any:
+    """The response to a request; ``standing``: the standing queries of its channel."""
+    for number in request.get("forget", ()):
+        standing.pop(number, None)
+    due = dict(in_turn(standing, request["again"])) if "again" in request else {}
+    for number, query in request.get("standing", ()):
+        due[number] = standing[number] = standing_query(*query)
+    answers = []
+    for number, query in due.items():
+        answer = query.answer(data)
+        if answer is not None:
+            answers.append([number, answer])
+    once = [answer_once(data, *query) for query in request.get("once", ())]
+    return {"standing": answers, "once": once, "offset": utc_offset()}
+
+
+def in_turn(standing: "dict[int, Any]", look: int) -> "list[tuple[int, Any]]":
+    """The standing queries that are due at a look, by its number."""
+    queries = list(standing.items())
+    others = queries[ALWAYS:]
+    first = look * IN_TURN % (len(others) + IN_TURN) if len(others) > IN_TURN else 0
+    return queries[:ALWAYS] + others[first : first + IN_TURN]
+
+
+def hello(name: str) -> Any:
+    """What the near side has to know of this machine."""
+    return {"agent": name, "time": time.time(), "offset": utc_offset(), "user": os.geteuid()}
+
+
+def utc_offset() -> int:
+    """Seconds that local time is ahead of UTC here and now."""
+    return time.localtime().tm_gmtoff
+
+
+def main(marker: bytes) -> None:
+    """Serve standard input; ``marker``: the line behind what a login shell may have printed."""
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    target.write(marker)
+    target.flush()
+    serve(source, target, to_text(marker.strip()))

@@ -1,0 +1,72 @@
+"""What an agent answers, as values of Python: statuses, names, lengths. All of it is foreign.
+
+What makes no sense raises ValueError, TypeError, KeyError or AttributeError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class RemoteEntry(NamedTuple):
+    """A name in a directory, with the methods of :class:`os.DirEntry` that are used."""
+
+    path: str
+    name: str
+    kind: str
+    number: int
+
+    def is_symlink(self) -> bool:
+        """Whether it is a link, also one to nowhere."""
+        return self.kind.isupper() or self.kind == "l"
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a regular file, or a link to one."""
+        return self.kind == "f" or (follow_symlinks and self.kind == "F")
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a directory, or a link to one."""
+        return self.kind == "d" or (follow_symlinks and self.kind == "D")
+
+    def inode(self) -> int:
+        """Its inode number."""
+        return self.number
+
+
+class Failure(NamedTuple):
+    """The answer of a query that failed."""
+
+    errno: int
+
+
+def stat_result(numbers: Sequence[int]) -> os.stat_result:
+    """The result of ``stat`` from its first ten numbers, the times in nanoseconds."""
+    *first, accessed, modified, changed = map(int, numbers)
+    times = {"st_atime": accessed, "st_mtime": modified, "st_ctime": changed}
+    if len(first) != 7 or min(first) < 0:
+        raise ValueError("no status")
+    return os.stat_result(
+        (*first, *(ns // 10**9 for ns in times.values())),
+        {
+            **{name: ns / 1e9 for name, ns in times.items()},
+            **{f"{name}_ns": ns for name, ns in times.items()},
+        },
+    )
+
+
+def names_of(entries: Any) -> dict[str, tuple[str, int]]:
+    """The names in a directory, of which none leads to another one."""
+    names = {str(name): (str(kind), int(number)) for name, (kind, number) in entries.items()}
+    if any("/" in name or "\0" in name or name in ("", ".", "..") for name in names):
+        raise ValueError("no name of a file")
+    return names
+
+
+def length_of(answer: Any, data: bytes) -> int:
+    """The number of bytes that belong to an answer."""
+    length = int(answer["bytes"])
+    if not 0 <= length <= len(data):
+        raise ValueError("not so many bytes")
+    return length

@@ -1,0 +1,331 @@
+"""One ``ssh`` to a machine, and the agent at its other end.
+
+The first connection is made before any screen: ssh asks on the terminal what it has to ask. When
+it is lost, a thread connects again in the background, where ssh may ask nothing (BatchMode).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
+from metlmon.remote.paths import Disconnected, UnusableMachine, ssh_host
+
+OPTIONS: Final = (
+    "-T",
+    *("-o", "ServerAliveInterval=2"),
+    *("-o", "ServerAliveCountMax=3"),
+    *("-o", "ConnectTimeout=10"),
+)
+"""A line on which nothing arrives for 6 s is given up."""
+
+IN_BACKGROUND: Final = (*("-o", "BatchMode=yes"), *("-o", "ConnectTimeout=5"))
+"""Before the other options, as ssh uses the first value of each."""
+
+LOGIN_SECONDS: Final = 30.0
+"""How long a login in the background may take; one that a user makes has no limit."""
+
+RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 3.0)
+"""Pauses between attempts to connect again; the last one is repeated."""
+
+REFUSED_SECONDS: Final = 30.0
+"""The same where ssh would have to ask: each attempt may count as a failed login."""
+
+NOISE_BYTES: Final = 1 << 20
+"""What a login shell may print before the agent starts."""
+
+NOISE_SHOWN: Final = 400
+"""Bytes of it that may be quoted as the reason why the agent did not start."""
+
+STDERR_LINES: Final = 20
+
+PYTHONS: Final = (
+    "python3",
+    "/usr/libexec/platform-python",
+    *(f"python3.{minor}" for minor in range(14, 5, -1)),
+)
+"""Where Python is looked for: Red Hat's own one has no name in PATH."""
+
+NO_PYTHON: Final = 127
+"""The exit status of the shell where none of them is there."""
+
+NEEDED: Final = "its login shell must run what ssh gives it, as in: ssh HOST echo hello"
+
+SSH_FAILED: Final = 255
+"""The exit status of ssh for an error of its own."""
+
+ASKING: Final = ("permission denied", "host key verification failed")
+"""Parts of ssh's last line, in lower case, where it would have had to ask."""
+
+
+def _lost(host: str, since: float | None, reason: str = "") -> Disconnected:
+    """The error while there is no connection; ``reason``: why the last attempt failed.
+
+    ``since``: seconds since 1970; None: there has been none yet.
+    """
+    then = "trying again"
+    if _would_ask(reason):
+        then = "ssh would have to ask: start metlmon anew, or share a connection (ControlMaster)"
+    if since is None:
+        return Disconnected(f"{host}: no connection yet; {then}", time.time())
+    at = time.strftime("%H:%M:%S", time.localtime(since))
+    return Disconnected(f"{host}: connection lost since {at}; {then}", since)
+
+
+def _would_ask(reason: str) -> bool:
+    return any(part in reason.lower() for part in ASKING)
+
+
+class Channel(Protocol):
+    """Exchanges one message with the agent of a machine."""
+
+    host: str
+
+    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+        """Send a request, and return its response. Raises Disconnected."""
+
+    def exchange_frame(self, frame: bytes) -> bytes:
+        """Send a frame of any channel; return the content of the response. Raises Disconnected."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Connection:
+    """The connection to one machine; thread-safe.
+
+    ``host``: as typed. ``ask``: whether ssh may ask on the terminal. Connects at once, and raises
+    UnusableMachine with ssh's own reason; or, without ``wait``, in the background.
+    """
+
+    def __init__(self, host: str, *, ask: bool = True, wait: bool = True) -> None:
+        self.host = host
+        self.lost_since: float | None = None
+        self.received_bytes = self.exchanges = self.connections = 0
+        self._reason = ""
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._process: _Process | None = None
+        if wait:
+            self._connect(ask)
+        else:
+            self._connect_in_background()
+
+    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+        """Implement :meth:`Channel.exchange` for the channel 0."""
+        return decode(self.exchange_frame(encode(0, message)))
+
+    def exchange_frame(self, frame: bytes) -> bytes:
+        """Send a frame; return the content of the response. Raises Disconnected."""
+        with self._lock:
+            process = self._process
+            if process is None:
+                raise _lost(self.host, self.lost_since, self._reason)
+            try:
+                content = process.exchange(frame)
+            except (OSError, ValueError) as error:
+                self._lose(process, str(error))
+                raise _lost(self.host, self.lost_since) from error
+            self.received_bytes += len(content)
+            self.exchanges += 1
+            return content
+
+    def close(self) -> None:
+        """End the connection."""
+        self._stopped.set()
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    def _connect(self, ask: bool) -> None:
+        """Connect. Raises UnusableMachine."""
+        process = _Process(self.host, ask)
+        try:
+            process.start(None if ask else LOGIN_SECONDS)
+        except (OSError, ValueError) as error:
+            reason = process.reason()
+            process.close()
+            raise UnusableMachine(f"{self.host}: {reason or error}") from None
+        except BaseException:
+            process.close()
+            raise
+        with self._lock:
+            self._process, self.lost_since, self._reason = process, None, ""
+            self.connections += 1
+        if self._stopped.is_set():
+            self.close()
+
+    def _lose(self, process: _Process, reason: str) -> None:
+        """Close a connection that does not work any more, and begin to connect again."""
+        process.close()
+        self._process, self.lost_since, self._reason = None, time.time(), reason
+        self._connect_in_background()
+
+    def _connect_in_background(self) -> None:
+        threading.Thread(target=self._connect_again, name="metlmon-ssh", daemon=True).start()
+
+    def _connect_again(self) -> None:
+        attempt = 0
+        while not self._stopped.is_set():
+            try:
+                self._connect(ask=False)
+                return
+            except UnusableMachine as error:
+                self._reason = str(error)
+            pause = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+            self._stopped.wait(REFUSED_SECONDS if _would_ask(self._reason) else pause)
+            attempt += 1
+
+
+class _Process:
+    """An ``ssh`` process whose agent is started by :meth:`start`."""
+
+    def __init__(self, host: str, ask: bool) -> None:
+        self._ask = ask
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        # Marks the beginning of what the agent writes: no login shell prints it.
+        self.marker = f"metlmon-agent-{os.urandom(8).hex()}\n".encode()
+        source = zlib.compress(_agent_source() + f"\nmain({self.marker!r})\n".encode(), 9)
+        self._started = False
+        self._noise = b""
+        try:
+            self._process = subprocess.Popen(
+                ssh_command(ssh_host(host), len(source), ask=ask),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # Without a terminal of its own, ssh can ask nothing, and no key interrupts it.
+                start_new_session=not ask,
+            )
+        except FileNotFoundError:
+            raise UnusableMachine("ssh is not installed here; install the OpenSSH client") from None
+        self._source = source
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._input: IO[bytes] = self._process.stdin
+        self._output: IO[bytes] = self._process.stdout
+        self._stderr_thread = threading.Thread(
+            target=self._read_stderr, args=(self._process.stderr,), daemon=True
+        )
+        self._stderr_thread.start()
+
+    @property
+    def agent(self) -> str:
+        return self.marker.decode().strip()
+
+    def start(self, seconds: float | None) -> None:
+        """Send the agent, and skip what comes before its output. Raises OSError, ValueError."""
+        self._write(self._source)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        seen, skipped = b"", 0
+        while self.marker not in seen:
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._output], [], [], timeout)[0]:
+                raise ValueError("the login took too long")
+            data = os.read(self._output.fileno(), 1 << 16)
+            skipped += len(data)
+            if not data:
+                raise OSError("the connection has ended")
+            if skipped > NOISE_BYTES:
+                raise ValueError(f"what it answers is not from metlmon's agent; {NEEDED}")
+            seen = (seen + data)[-(NOISE_SHOWN + len(data)) :]
+            self._noise = seen
+        _, _, self._rest = seen.partition(self.marker)
+        self._started = True
+
+    def exchange(self, frame: bytes) -> bytes:
+        """Send a frame, and return the content of the next one. Raises OSError, ValueError."""
+        self._write(frame)
+        length, _ = HEADER.unpack(self._read(HEADER.size))
+        if length > MAX_FRAME:
+            raise ValueError("its answer is not from metlmon's agent")
+        return self._read(length)
+
+    def reason(self) -> str:
+        """Why the agent did not start, in the words of ssh if it has failed; may be empty."""
+        if self._process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+        self._stderr_thread.join(1.0)
+        code = self._process.poll()
+        printed = self._noise.decode("utf-8", "replace").splitlines()
+        lines = [*map(_printable, printed), *self._stderr]
+        last = next((line for line in reversed(lines) if line.strip()), "")[:NOISE_SHOWN]
+        if code == NO_PYTHON:
+            return "there is no Python 3 to run the agent with; install python3 there"
+        if code == SSH_FAILED:
+            return f"ssh: {last.removeprefix('ssh: ')}" if last else "ssh could not connect"
+        return f"the agent did not start: {last or NEEDED}" if code is not None else ""
+
+    def close(self) -> None:
+        """End the process."""
+        for file in (self._input, self._output):
+            with suppress(OSError):
+                file.close()
+        self._process.terminate()
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _write(self, data: bytes) -> None:
+        self._input.write(data)
+        self._input.flush()
+
+    def _read(self, length: int) -> bytes:
+        """Read exactly so many bytes."""
+        data = bytearray(self._rest[:length])
+        self._rest = self._rest[length:]
+        while len(data) < length:
+            piece = os.read(self._output.fileno(), min(length - len(data), 1 << 20))
+            if not piece:
+                raise OSError("the connection has ended")
+            data += piece
+        return bytes(data)
+
+    def _read_stderr(self, stderr: IO[bytes]) -> None:
+        """Keep the last lines of ssh; show them before the agent runs: they may be instructions."""
+        show = self._ask and sys.stderr.isatty()
+        with stderr:
+            for line in iter(lambda: stderr.readline(1 << 12), b""):
+                text = _printable(line.decode("utf-8", "replace").rstrip())
+                self._stderr.append(text)
+                if show and not self._started:
+                    print(text, file=sys.stderr)
+
+
+def ssh_command(host: str, source_bytes: int, *, ask: bool) -> list[str]:
+    """The command line that runs the agent, whose compressed text of this size follows on stdin."""
+    code = f"import sys,zlib;exec(zlib.decompress(sys.stdin.buffer.read({source_bytes})))"
+    # No word of it needs quotes that a login shell (csh, fish) reads in another way than sh.
+    script = "; ".join(
+        (
+            f"for python in {' '.join(PYTHONS)}",
+            f'do command -v $python > /dev/null 2>&1 && exec $python -I -c "{code}"',
+            "done",
+            f"exit {NO_PYTHON}",
+        )
+    )
+    options = OPTIONS if ask else (*IN_BACKGROUND, *OPTIONS)
+    return ["ssh", *options, "--", host, f"exec /bin/sh -c '{script}'"]
+
+
+def _printable(text: str) -> str:
+    """Text without control characters: it comes from another machine."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _agent_source() -> bytes:
+    return Path(__file__).with_name("agent.py").read_bytes()

@@ -1,0 +1,239 @@
+"""File-system calls for paths of this machine and of others (:mod:`metlmon.remote.paths`).
+
+They do what the functions of :mod:`os` and :mod:`os.path` with the same names do.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as status_bits
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, TypeAlias
+from zlib import crc32
+
+from metlmon.remote.paths import Place, remote_path, split, there
+
+if TYPE_CHECKING:
+    from metlmon.remote.machine import Machine
+
+AnyPath: TypeAlias = str | os.PathLike[str]
+
+PART: Final = 1 << 19
+"""Bytes of a file that are in memory at once for its checksum."""
+
+
+class Entry(Protocol):
+    """A name in a directory, as :class:`os.DirEntry`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    def is_symlink(self) -> bool: ...
+    def is_file(self, *, follow_symlinks: bool = True) -> bool: ...
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool: ...
+    def inode(self) -> int: ...
+
+
+class OpenFile(Protocol):
+    """A file that is open for reading."""
+
+    @property
+    def status(self) -> os.stat_result:
+        """Its status when it was opened."""
+
+    def pread(self, length: int, start: int) -> bytes:
+        """The bytes of a range, fewer at the end of the file."""
+
+    def stream(self) -> BinaryIO:
+        """Its content as a stream, to be closed by the caller."""
+
+    def checksum(self, length: int) -> int:
+        """The CRC-32 of its first bytes."""
+
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """The digest of ranges, each with its start and length."""
+
+
+def _machine(place: Place) -> Machine:
+    from metlmon.remote.machine import MACHINES  # Most processes read no other machine.
+
+    return MACHINES[place.host]
+
+
+def stat(path: AnyPath) -> os.stat_result:
+    place = split(path)
+    return os.stat(path) if place is None else _machine(place).stat(place.path)
+
+
+def lstat(path: AnyPath) -> os.stat_result:
+    place = split(path)
+    return os.lstat(path) if place is None else _machine(place).lstat(place.path)
+
+
+def exists(path: AnyPath) -> bool:
+    return os.path.exists(path) if split(path) is None else _mode(stat, path) is not None
+
+
+def lexists(path: AnyPath) -> bool:
+    place = split(path)
+    return os.path.lexists(path) if place is None else _machine(place).lexists(place.path)
+
+
+def isfile(path: AnyPath) -> bool:
+    if split(path) is None:
+        return os.path.isfile(path)
+    return status_bits.S_ISREG(_mode(stat, path) or 0)
+
+
+def isdir(path: AnyPath) -> bool:
+    if split(path) is None:
+        return os.path.isdir(path)
+    return status_bits.S_ISDIR(_mode(stat, path) or 0)
+
+
+def _mode(call: Callable[[AnyPath], os.stat_result], path: AnyPath) -> int | None:
+    try:
+        return call(path).st_mode
+    except (OSError, ValueError):
+        return None
+
+
+def realpath(path: AnyPath) -> str:
+    place = split(path)
+    if place is None:
+        return os.path.realpath(path)
+    return remote_path(place.host, _machine(place).realpath(place.path))
+
+
+def resolve(path: Path, strict: bool = False) -> Path:
+    """As :meth:`pathlib.Path.resolve`."""
+    if split(path) is None:
+        return path.resolve(strict)
+    if strict:
+        stat(path)
+    return Path(realpath(path))
+
+
+def listdir(path: AnyPath) -> list[str]:
+    with scandir(path) as entries:
+        return [entry.name for entry in entries]
+
+
+@contextmanager
+def scandir(path: AnyPath) -> Iterator[Iterator[Entry]]:
+    place = split(path)
+    if place is None:
+        with os.scandir(path) as entries:
+            yield entries
+        return
+    found = _machine(place).scandir(place.path)
+    yield (entry._replace(path=remote_path(place.host, entry.path)) for entry in found)
+
+
+_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@contextmanager
+def open_file(path: AnyPath, *, follow: bool = True) -> Iterator[OpenFile]:
+    """Open a file for reading; ``follow``: also where the path is a link. Raises OSError.
+
+    Of another machine only a regular file. Here the caller looks at its status first.
+    """
+    place = split(path)
+    if place is not None:
+        with _machine(place).open(place.path, follow) as remote_file:
+            yield remote_file
+        return
+    descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW)
+    try:
+        yield _LocalFile(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _LocalFile:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @property
+    def status(self) -> os.stat_result:
+        return os.fstat(self._descriptor)
+
+    def pread(self, length: int, start: int) -> bytes:
+        data = os.pread(self._descriptor, length, start)
+        # One call reads at most 2 GB, and less where a signal interrupts it.
+        while 0 < len(data) < length:
+            more = os.pread(self._descriptor, length - len(data), start + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def stream(self) -> BinaryIO:
+        return open(os.dup(self._descriptor), "rb")
+
+    def checksum(self, length: int) -> int:
+        checksum = start = 0
+        while start < length and (data := self.pread(min(PART, length - start), start)):
+            checksum = crc32(data, checksum)
+            start += len(data)
+        return checksum
+
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        from metlmon.remote.agent import digest  # Its hashlib takes 3 ms: only for large logs.
+
+        return str(digest(self.pread(length, start) for start, length in ranges))
+
+
+def user_number(path: AnyPath) -> int:
+    """The number (uid) of the user on the path's machine."""
+    place = split(path)
+    return os.geteuid() if place is None else _machine(place).user_number
+
+
+def look(path: AnyPath) -> None:
+    """Begin a look at another machine: what was known of its files is asked anew."""
+    place = split(path)
+    if place is not None:
+        _machine(place).look()
+
+
+def prefetch(
+    directory: AnyPath,
+    queries: Iterable[tuple[str, AnyPath]],
+    reads: Iterable[tuple[AnyPath, int, int]] = (),
+) -> None:
+    """Ask about many files at once, if ``directory`` and they are on another machine.
+
+    ``queries``: ``stat``, ``lstat``, ``list`` or ``real``, and a path; ``reads``: paths, with the
+    start and the length of what will be read.
+    """
+    place = split(directory)
+    if place is not None:
+        _machine(place).prefetch(
+            [(kind, there(path)) for kind, path in queries],
+            [(there(path), start, length) for path, start, length in reads],
+        )
+
+
+# --- clocks ------------------------------------------------------------------------------------
+
+
+def now(path: AnyPath) -> float:
+    """Seconds since 1970 by the clock of the path's machine."""
+    place = split(path)
+    return time.time() if place is None else _machine(place).now()
+
+
+def local_time(path: AnyPath, moment: float) -> datetime:
+    """The local time, naive, of the path's machine; ``moment``: seconds since 1970."""
+    place = split(path)
+    if place is None:
+        return datetime.fromtimestamp(moment)
+    offset = timedelta(seconds=_machine(place).utc_offset())
+    return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None) + offset

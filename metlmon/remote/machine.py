@@ -1,0 +1,553 @@
+"""The files of one machine as its agent tells them: statuses, names and contents, each asked once.
+
+A *look* is one exchange in which the agent answers all standing queries anew: the status of each
+file that was asked for, the names in directories, and the new bytes of the files that have grown.
+Between two looks the answers hold. Contents that were received are in a private temporary file
+without a name; where a file has changed since, a digest shows whether they still hold, so that no
+byte is sent twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, BinaryIO, Final
+
+from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, digest
+from metlmon.remote.answers import Failure, RemoteEntry, length_of, names_of, stat_result
+from metlmon.remote.connection import Channel, Connection
+from metlmon.remote.contents import LEAST_READ, Content, Part, Store
+from metlmon.remote.paths import (
+    HOSTS,
+    Disconnected,
+    UnusableMachine,
+    remote_path,
+    split_argument,
+)
+
+GREETINGS: Final = 3
+"""Exchanges after which an agent must have answered: it may end once more meanwhile."""
+
+UNUSED_SECONDS: Final = 60.0
+"""After which a standing query that nobody needed is forgotten."""
+
+MAX_QUERIES: Final = 2000
+"""Queries in one exchange."""
+
+COMPARED: Final = 32 << 20
+"""Bytes of a file read in order that are compared at once with what was received before."""
+
+MOST_READ: Final = 4 << 20
+"""Bytes that are fetched at once of a file that is read in order: doubled with each."""
+
+
+class ForeignAnswer(Disconnected):
+    """An answer is not one of metlmon's agent; as without a connection, nothing is known then."""
+
+
+class Machine:
+    """The files of one machine; thread-safe. Its methods raise OSError as those of ``os`` do.
+
+    They raise Disconnected while there is no connection. ``channel`` exchanges messages with
+    the agent. ``file_bytes``: bytes of files received.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.host = channel.host
+        self.channel = channel
+        self.file_bytes = 0
+        self.user_number = -1
+        self._lock = threading.RLock()
+        self._agent = ""
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._queries: dict[int, tuple[str, str]] = {}
+        self._answers: dict[tuple[str, str], Any] = {}
+        self._used: dict[tuple[str, str], float] = {}
+        self._contents: dict[str, Content] = {}
+        self._store = Store()
+        self._next = self._looks = 0
+        self._skew = 0.0
+        self._lost: Disconnected | None = None
+        """While there is no connection, only a look asks: no old answer passes for a new one."""
+        self._offset = 0
+        self._registered: set[int] = set()
+        """Numbers of the standing queries that the agent has."""
+
+    # --- the clock ------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds since 1970 by the machine's clock."""
+        return time.time() + self._skew
+
+    def utc_offset(self) -> int:
+        """Seconds that the machine's local time is ahead of UTC."""
+        return self._offset
+
+    # --- names and statuses ---------------------------------------------------------------
+
+    def look(self) -> None:
+        """Ask all standing queries anew, in one exchange."""
+        with self._lock:
+            limit = time.monotonic() - UNUSED_SECONDS
+            unused = [key for key, at in self._used.items() if at < limit]
+            forgotten = [self._forget(key) for key in unused if key in self._numbers]
+            forgotten += self._follow_growth()
+            self._looks += 1
+            self._exchange({"again": self._looks, "forget": forgotten})
+
+    def stat(self, path: str) -> os.stat_result:
+        """As :func:`os.stat`."""
+        return self._status("stat", path)
+
+    def lstat(self, path: str) -> os.stat_result:
+        """As :func:`os.lstat`."""
+        return self._status("lstat", path)
+
+    def scandir(self, path: str) -> Iterator[RemoteEntry]:
+        """The entries of a directory, as of :func:`os.scandir`."""
+        prefix = path if path.endswith("/") else f"{path}/"
+        # Names are never changed in place: a look replaces them.
+        names = self._ask("list", path)
+        return (
+            RemoteEntry(prefix + name, name, kind, number) for name, (kind, number) in names.items()
+        )
+
+    def lexists(self, path: str) -> bool:
+        """As :func:`os.path.lexists`; nothing is asked if the directory was listed."""
+        directory, name = posixpath.split(path)
+        with self._lock:
+            names = self._answers.get(("list", directory))
+            if isinstance(names, dict) and name in names:
+                self._used["list", directory] = time.monotonic()
+                return True
+        try:
+            self.lstat(path)
+        except OSError:
+            return False
+        return True
+
+    def realpath(self, path: str) -> str:
+        """As :func:`os.path.realpath`."""
+        directory, name = posixpath.split(path)
+        with self._lock:
+            names = self._answers.get(("list", directory))
+            known = isinstance(names, dict) and names.get(name, ("", 0))[0] in ("f", "d")
+            if known and directory != path:
+                return posixpath.join(self.realpath(directory), name)
+        return str(self._ask("real", path))
+
+    def prefetch(
+        self, queries: Iterable[tuple[str, str]], reads: Iterable[tuple[str, int, int]] = ()
+    ) -> None:
+        """Ask ``stat``, ``lstat``, ``list`` and ``real`` of paths, and read ranges of files.
+
+        All in few exchanges; errors are found by who asks for the same.
+        """
+        with self._lock:
+            new = [key for key in dict.fromkeys(queries) if key not in self._answers]
+            wanted = [part for each in reads for part in self._missing_parts(*each)]
+            while new or wanted:
+                count = size = 0
+                while count < len(wanted) and (not size or size + wanted[count].size <= MAX_READ):
+                    size += wanted[count].size
+                    count += 1
+                once = [part.query() for part in wanted[:count]]
+                answers, data = self._exchange({"once": once}, new[:MAX_QUERIES])
+                for part, answer in zip(wanted, answers, strict=False):
+                    if part.is_known:
+                        self._take_digest(part, answer)
+                    else:
+                        data = self._take_read(part.path, part.start, answer, data)
+                new, wanted = new[MAX_QUERIES:], wanted[count:]
+
+    def _missing_parts(self, path: str, start: int, length: int) -> Iterator[Part]:
+        """The parts of a range that must be read, or compared with what was received."""
+        content = self._content(path)
+        for kind in ("stat", "lstat"):
+            status = self._answers.get((kind, path))
+            if isinstance(status, os.stat_result):
+                content.update(status)
+        return content.missing_parts(path, start, start + length)
+
+    def _content(self, path: str) -> Content:
+        if path not in self._contents:
+            self._contents[path] = Content(self._store)
+        return self._contents[path]
+
+    def expand(self, path: str) -> str:
+        """The absolute path of what a user typed, relative to the home directory there."""
+        (answer,), _ = self._exchange({"once": [["expand", path]]})
+        return str(answer)
+
+    def _status(self, kind: str, path: str) -> os.stat_result:
+        directory, name = posixpath.split(path)
+        with self._lock:
+            names = self._answers.get(("list", directory))
+            is_listed = isinstance(names, dict) and len(names) < MAX_NAMES
+            is_name = name not in ("", ".", "..")
+            if names is not None and is_listed and is_name and name not in names:
+                self._used[("list", directory)] = time.monotonic()
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            status: os.stat_result = self._ask(kind, path)
+            return status
+
+    def _ask(self, kind: str, path: str) -> Any:
+        """The answer of a standing query, asked now if it is new. Raises OSError."""
+        if "\0" in path:
+            raise ValueError("embedded null byte")
+        key = kind, path
+        with self._lock:
+            if self._lost is not None:
+                raise type(self._lost)(str(self._lost), self._lost.since)
+            if key not in self._answers:
+                self._exchange({}, [key])
+            self._used[key] = time.monotonic()
+            answer = self._answers[key]
+        if isinstance(answer, Failure):
+            raise OSError(answer.errno, os.strerror(answer.errno), path)
+        return answer
+
+    def _forget(self, key: tuple[str, str]) -> int:
+        self._answers.pop(key, None)
+        self._used.pop(key, None)
+        number = self._numbers.pop(key)
+        del self._queries[number]
+        return number
+
+    # --- contents -------------------------------------------------------------------------
+
+    @contextmanager
+    def open(self, path: str, follow: bool = True) -> Iterator[RemoteFile]:
+        """A regular file for reading; ``follow``: also where the path is a link."""
+        status = self.stat(path) if follow else self.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            number = errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.EINVAL
+            raise OSError(number, os.strerror(number), path)
+        with self._lock:
+            self._content(path).update(status)
+        yield RemoteFile(self, path, status)
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        """The bytes of a range, fewer at the end of the file."""
+        with self._lock:
+            content = self._contents[path]
+            end = min(start + length, content.size)
+            data = bytearray()
+            while start < end:
+                piece = self._read_some(path, content, start, end)
+                if not piece:
+                    break
+                data += piece
+                start += len(piece)
+            return bytes(data)
+
+    def checksum(self, path: str, length: int) -> int:
+        """The CRC-32 of the first bytes of a file."""
+        (answer,), _ = self._exchange({"once": [["checksum", path, length]]})
+        with self._parsing():
+            return int(self._value(answer, "checksum", path))
+
+    def digest(self, path: str, ranges: Sequence[tuple[int, int]]) -> str:
+        """The digest of ranges of a file (:func:`metlmon.remote.agent.digest`)."""
+        (answer,), _ = self._exchange({"once": [["digest", path, ranges, True]]})
+        return str(self._value(answer, "digest", path))
+
+    def _read_some(self, path: str, content: Content, start: int, end: int) -> bytes:
+        """Bytes from ``start`` on; fetched, if they are not there or may have changed."""
+        valid = content.valid_end(start)
+        if valid is not None:
+            return content.read(start, min(end, valid))
+        known = content.span_with(start)
+        if known is not None:
+            # Of a file that is read in order more will be wanted.
+            more = COMPARED if end - start >= LEAST_READ else 0
+            part = Part(path, start, min(known[1], content.size, max(end, start + more)), True)
+            (answer,), _ = self._exchange({"once": [part.query()]})
+            self._value(answer, "digest", path)
+            self._take_digest(part, answer)
+            valid = content.valid_end(start)
+            if valid is not None:
+                return content.read(start, min(end, valid))
+        following = min((first for first, _, _ in content.pieces if first > start), default=end)
+        # What comes next will be wanted next, where a file is read from its beginning.
+        ahead = start + content.block if start and start == content.prefix() else end
+        limit = min(max(end, ahead), content.size, following if following > start else end)
+        low = start
+        if start and start == content.prefix():
+            content.block = min(MOST_READ, 2 * content.block)
+        elif limit - start < LEAST_READ:
+            # Pages of an output are read backwards.
+            known_end = max((last for _, last, _ in content.pieces if last <= start), default=0)
+            low = max(known_end, limit - LEAST_READ, 0)
+        wanted = min(limit - low, MAX_READ)
+        (answer,), data = self._exchange({"once": [["read", path, low, wanted, True]]})
+        self._value(answer, "status", path)
+        self._take_read(path, low, answer, data)
+        return data[start - low : end - low]
+
+    def _take_digest(self, part: Part, answer: Any) -> None:
+        """Note whether a part of a file is still what was received; if not, discard all of it."""
+        content = self._contents[part.path]
+        own = digest(content.parts(part.start, part.end))
+        with self._parsing():
+            if "errno" in answer:
+                return
+            self._update(part.path, content, answer["status"])
+            same = answer["digest"] == own
+        if same:
+            content.add_valid((part.start, part.end))
+        else:
+            content.discard()
+
+    def _take_read(self, path: str, start: int, answer: Any, data: bytes) -> bytes:
+        """Store what was read; returns the data behind it."""
+        with self._parsing():
+            if "errno" in answer:
+                return data
+            content = self._content(path)
+            self._update(path, content, answer["status"])
+            length = length_of(answer, data)
+            self._add(content, start, data[:length])
+            return data[length:]
+
+    def _update(self, path: str, content: Content, status: Any) -> None:
+        """Note the status that came with an answer, which may be newer than that of the look."""
+        result = stat_result(status)
+        content.update(result)
+        for kind in ("stat", "lstat"):
+            known = self._answers.get((kind, path))
+            if isinstance(known, os.stat_result) and not stat.S_ISLNK(known.st_mode):
+                self._answers[kind, path] = result
+
+    def _add(self, content: Content, start: int, data: bytes) -> None:
+        self.file_bytes += len(data)
+        content.add(start, data)
+
+    def _follow_growth(self) -> list[int]:
+        """Replace standing queries for the growth of files; returns those to be forgotten.
+
+        Of each file that was read to its end the agent sends new bytes with the next look.
+        """
+        forgotten = []
+        for number, (kind, path) in list(self._queries.items()):
+            if kind == "growth":
+                content = self._contents[path]
+                is_used = ("stat", path) in self._answers
+                if not is_used or content.growth != (number, content.ends()[0]):
+                    forgotten.append(number)
+                    del self._queries[number]
+                    content.growth = None
+        for path, content in self._contents.items():
+            # Followers ask for the status by stat; of outputs only the ends are read.
+            if content.growth is None and ("stat", path) in self._answers:
+                end, head, _ = content.ends()
+                if head and end == content.size:
+                    self._next += 1
+                    self._queries[self._next] = "growth", path
+                    content.growth = self._next, end
+        return forgotten
+
+    # --- exchanges ------------------------------------------------------------------------
+
+    def _exchange(
+        self, request: dict[str, Any], new: Iterable[tuple[str, str]] = ()
+    ) -> tuple[list[Any], bytes]:
+        """Exchange one message; returns the answers to ``once``, and their binary data."""
+        with self._lock:
+            for key in new:
+                if key in self._numbers:
+                    continue
+                self._next += 1
+                self._numbers[key] = self._next
+                self._queries[self._next] = key
+                self._used[key] = time.monotonic()
+            # The first response of a new agent is its greeting.
+            for _ in range(GREETINGS):
+                fresh = self._unregistered()
+                message = {
+                    "agent": self._agent,
+                    "standing": [[number, self._query(number)] for number in fresh],
+                    **request,
+                }
+                try:
+                    response, data = self.channel.exchange(message)
+                except Disconnected as lost:
+                    self._lost = lost.with_traceback(None)
+                    raise
+                self._lost = None
+                with self._parsing():
+                    if "hello" in response:
+                        self._begin(response["hello"])
+                        continue
+                    self._registered.update(fresh)
+                    self._registered.difference_update(request.get("forget", ()))
+                    self._offset = int(response["offset"])
+                    for number, answer in response["standing"]:
+                        data = self._take(number, answer, data)
+                    once = list(response["once"])
+                    if not self._numbers.keys() <= self._answers.keys():
+                        raise ValueError("a query has no answer")
+                    if len(once) != len(request.get("once", ())):
+                        raise ValueError("a query has no answer")
+                    return once, data
+            with self._parsing():
+                raise ValueError("one agent after another")
+
+    def _value(self, answer: Any, key: str, path: str) -> Any:
+        """A field of an answer. Raises the error that the agent met."""
+        with self._parsing():
+            number = int(answer["errno"]) if "errno" in answer else None
+            value = answer[key] if number is None else None
+        if number is not None:
+            raise OSError(number, os.strerror(number), path)
+        return value
+
+    @contextmanager
+    def _parsing(self) -> Iterator[None]:
+        """Context in which an answer is parsed, whose fields may be anything."""
+        try:
+            yield
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            OverflowError,
+        ) as error:
+            sentence = f"{self.host}: its answer is not from metlmon's agent; trying again"
+            self._lost = ForeignAnswer(sentence, time.time())
+            raise self._lost from error
+
+    def _unregistered(self) -> list[int]:
+        return [number for number in self._queries if number not in self._registered]
+
+    def _begin(self, hello: dict[str, Any]) -> None:
+        """Begin with an agent that knows nothing yet."""
+        self._agent = str(hello["agent"])
+        self._skew = float(hello["time"]) - time.time()
+        self.user_number = int(hello["user"])
+        self._offset = int(hello["offset"])
+        self._registered = set()
+        for content in self._contents.values():
+            if content.growth is not None:
+                content.growth = content.growth[0], content.ends()[0]
+
+    def _query(self, number: int) -> list[Any]:
+        kind, path = self._queries[number]
+        if kind != "growth":
+            return [kind, path]
+        content = self._contents[path]
+        end, *lengths = content.ends()
+        head, tail = (min(ENDS, length) for length in lengths)
+        ends = content.read(0, head), content.read(end - tail, end)
+        return [kind, path, end, head, tail, digest(ends)]
+
+    def _take(self, number: int, answer: Any, data: bytes) -> bytes:
+        """Take the changed answer of a standing query; returns the data behind its own."""
+        kind, path = key = self._queries[number]
+        if kind == "growth":
+            return self._take_growth(number, path, answer, data)
+        if isinstance(answer, dict) and "errno" in answer:
+            self._answers[key] = Failure(int(answer["errno"]))
+        elif kind == "list" and "names" in answer:
+            self._answers[key] = names_of(answer["names"])
+        elif kind == "list":
+            gone = set(answer["gone"])
+            names = {name: value for name, value in self._answers[key].items() if name not in gone}
+            self._answers[key] = {**names, **names_of(answer["new"])}
+        elif kind == "real":
+            self._answers[key] = posixpath.normpath(f"/{answer}").replace("//", "/")
+        else:
+            self._answers[key] = stat_result(answer)
+        return data
+
+    def _take_growth(self, number: int, path: str, answer: Any, data: bytes) -> bytes:
+        content = self._contents[path]
+        self._update(path, content, answer["status"])
+        if not answer["same"]:
+            content.growth = None
+            return data
+        at, length = int(answer["at"]), length_of(answer, data)
+        if content.growth == (number, at):
+            _, *lengths = content.ends()
+            head, tail = (min(ENDS, each) for each in lengths)
+            content.add_valid((0, head), (at - tail, at))
+            self._add(content, at, data[:length])
+            content.growth = number, at + length
+        return data[length:]
+
+
+class RemoteFile:
+    """An open file: its status, and its content."""
+
+    def __init__(self, machine: Machine, path: str, status: os.stat_result) -> None:
+        self.status = status
+        self._machine, self._path = machine, path
+
+    def pread(self, length: int, start: int) -> bytes:
+        """As :func:`os.pread`."""
+        return self._machine.read(self._path, start, length)
+
+    def stream(self) -> BinaryIO:
+        """Its whole content."""
+        return BytesIO(self.pread(self.status.st_size, 0))
+
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """The digest of ranges of it."""
+        return self._machine.digest(self._path, ranges)
+
+    def checksum(self, length: int) -> int:
+        """The CRC-32 of its first bytes."""
+        return self._machine.checksum(self._path, length)
+
+
+MACHINES: Final[dict[str, Machine]] = {}
+"""The machines of this process, by host."""
+
+
+def add_machine(channel: Channel) -> Machine:
+    """Make the files of a machine readable in this process."""
+    machine = MACHINES[channel.host] = Machine(channel)
+    HOSTS.add(channel.host)
+    return machine
+
+
+def connect_to(word: str, *, ask: bool = True) -> str:
+    """The path of a word like ``HOST:DIR``; connects to the machine, unless that is done.
+
+    ``ask``: ssh may ask on the terminal. Raises UnusableMachine.
+    """
+    host, directory = _host_and_directory(word)
+    machine = MACHINES.get(host) or add_machine(Connection(host, ask=ask))
+    try:
+        path = machine.expand(directory)
+        machine.prefetch([("stat", path), ("list", path), ("real", path)])
+    except (OSError, Disconnected) as error:
+        raise UnusableMachine(str(error)) from None
+    return remote_path(host, path)
+
+
+def connect_later(word: str) -> str:
+    """The same for an absolute directory, without waiting: while there is no connection, it is
+    made in the background, where ssh may ask nothing."""
+    host, directory = _host_and_directory(word)
+    if host not in MACHINES:
+        add_machine(Connection(host, ask=False, wait=False))
+    return remote_path(host, posixpath.normpath(directory))
+
+
+def _host_and_directory(word: str) -> tuple[str, str]:
+    argument = split_argument(word)
+    if argument is None:
+        raise UnusableMachine(f"{word}: not a directory of another machine (HOST:DIR)")
+    if os.path.lexists(f"/{argument[0]}:"):
+        raise UnusableMachine(f"/{argument[0]}:: a file of this name is in the way of {word}")
+    return argument

@@ -1,0 +1,121 @@
+"""Names of files on other machines: as users type them, and as paths.
+
+A user types ``HOST:DIR``, as for scp. Inside the program it is the path ``/HOST:/DIR``: an absolute
+path, which can be taken apart and joined as any other, and whose first part is a machine that the
+user has named. Only such paths lead to another machine: a DAG file cannot name one.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class Disconnected(Exception):
+    """There is no connection to a machine, which may come back; ``str()`` is a sentence.
+
+    ``since``: seconds since 1970.
+    """
+
+    def __init__(self, sentence: str, since: float = 0.0) -> None:
+        super().__init__(sentence)
+        self.since = since
+
+
+class UnusableMachine(Exception):
+    """A machine cannot be used; ``str()`` is one sentence with the reason."""
+
+
+HOSTS: Final[set[str]] = set()
+"""The machines that the user has named, as they were typed."""
+
+
+class Place(NamedTuple):
+    """A file on another machine: the machine, and its path there."""
+
+    host: str
+    path: str
+
+
+_ARGUMENT: Final = re.compile(
+    r"((?:[^/\[\]:@]+@)?(?:\[[0-9A-Za-z:.%]+\]|[^/\[\]:]*)):(.*)", re.DOTALL
+)
+
+
+def split_argument(word: str) -> tuple[str, str] | None:
+    """Host and directory of a word like ``HOST:DIR``; None if it is a local path.
+
+    A file of this name takes precedence, and whatever begins with ``/``, ``./`` or ``../``. An
+    IPv6 address is in brackets. Raises UnusableMachine for a host that ssh takes for an option.
+    """
+    match = _ARGUMENT.fullmatch(word)
+    if match is None or word.startswith(("./", "../")) or os.path.lexists(word):
+        return None
+    host, directory = match[1], match[2]
+    if not host or not host.isprintable() or " " in host or host.startswith("-") or "@-" in host:
+        raise UnusableMachine(
+            f"{word}: no host can have this name; give HOST:DIR, or ./ and a file name"
+        )
+    if directory.startswith("//"):
+        # A URL.
+        return None
+    return host, directory
+
+
+def ssh_host(host: str) -> str:
+    """The host as ssh takes it: an IPv6 address without brackets."""
+    user, at, name = host.rpartition("@")
+    return f"{user}{at}{name[1:-1]}" if name.startswith("[") else host
+
+
+def remote_path(host: str, path: str) -> str:
+    """The path of a file on a machine, from its absolute path there."""
+    return f"/{host}:{path}"
+
+
+def split(path: str | os.PathLike[str]) -> Place | None:
+    """The machine of a path and the path there; None if it is on this machine."""
+    if not HOSTS:
+        return None
+    name = os.fspath(path)
+    host, separator, there = name[1:].partition(":/")
+    if not separator:
+        host, there = name[1:].removesuffix(":"), ""
+    return Place(host, f"/{there}") if name.startswith("/") and host in HOSTS else None
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is on another machine."""
+    return split(path) is not None
+
+
+def host_of(path: str | os.PathLike[str]) -> str:
+    """The machine of a path, as users type it; empty for this one."""
+    place = split(path)
+    return "" if place is None else place.host
+
+
+def join(directory: Path, name: str | Path) -> Path:
+    """The file ``name``, relative to ``directory`` or absolute: on the same machine."""
+    place = split(directory)
+    if place is None:
+        path = directory / name
+        # A local file that names another machine names nothing.
+        return directory / f"\0{name}" if is_remote(path) else path
+    return Path(remote_path(place.host, posixpath.normpath(posixpath.join(place.path, name))))
+
+
+def as_typed(text: str) -> str:
+    """A path, or a sentence with paths, as users type them: ``HOST:DIR``."""
+    for host in HOSTS:
+        text = text.replace(f"/{host}:/", f"{host}:/")
+    return text
+
+
+def there(path: str | os.PathLike[str]) -> str:
+    """A path without its machine, as the files of that machine have it."""
+    place = split(path)
+    return os.fspath(path) if place is None else place.path

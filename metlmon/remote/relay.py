@@ -1,0 +1,120 @@
+"""The connections of this process for a process that it starts: one ``ssh`` to each machine.
+
+The parent listens on a socket in a private directory. A child connects once for each machine, and
+sends its name in a line and then requests (:mod:`metlmon.remote.agent`). Each is answered by a
+frame in whose header the number of the channel says what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
+from metlmon.remote.machine import MACHINES
+from metlmon.remote.paths import Disconnected
+
+RESPONSE: Final = 0
+"""The content of the frame is the agent's response."""
+
+LOST: Final = 1
+"""It is a JSON list: what the error says, and since when there is no connection."""
+
+FIRST_CHANNEL: Final = 1
+"""The channel 0 is that of the parent itself; there are 255 others, used in turn."""
+
+
+class Relay:
+    """Passes requests of a child on to the machines of this process."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.mkdtemp(prefix="metlmon-")
+        self.path = str(Path(self._directory, "relay"))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._numbers = count()
+        threading.Thread(target=self._accept, name="metlmon-relay", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                child, _ = self._listener.accept()
+            except OSError:
+                return
+            channel = FIRST_CHANNEL + next(self._numbers) % (256 - FIRST_CHANNEL)
+            thread = threading.Thread(
+                target=self._serve, args=(child, channel), name="metlmon-relay", daemon=True
+            )
+            thread.start()
+
+    def _serve(self, child: socket.socket, channel: int) -> None:
+        with child, child.makefile("rb") as requests, suppress(OSError):
+            machine = MACHINES[requests.readline().decode().rstrip("\n")]
+            while len(header := requests.read(HEADER.size)) == HEADER.size:
+                length, _ = HEADER.unpack(header)
+                frame = HEADER.pack(length, channel) + requests.read(length)
+                try:
+                    kind, content = RESPONSE, machine.channel.exchange_frame(frame)
+                except Disconnected as lost:
+                    kind, content = LOST, json.dumps([str(lost), lost.since]).encode()
+                child.sendall(HEADER.pack(len(content), kind) + content)
+
+
+class RelayedChannel:
+    """The channel to a machine in a child: by way of the parent's :class:`Relay` at ``path``."""
+
+    def __init__(self, host: str, path: str) -> None:
+        self.host = host
+        self._path = path
+        self._parent: socket.socket | None = None
+
+    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+        """Implement :meth:`metlmon.remote.connection.Channel.exchange`."""
+        kind, content = self._exchange(encode(0, message))
+        if kind == LOST:
+            raise Disconnected(*json.loads(content))
+        response, data = decode(content)
+        return response, data
+
+    def exchange_frame(self, frame: bytes) -> bytes:
+        """Send a frame; return the content of the response."""
+        return self._exchange(frame)[1]
+
+    def close(self) -> None:
+        """Close the connection to the parent."""
+        if self._parent is not None:
+            self._parent.close()
+
+    def _exchange(self, frame: bytes) -> tuple[int, bytes]:
+        if self._parent is None:
+            self._parent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._parent.connect(self._path)
+            self._parent.sendall(f"{self.host}\n".encode())
+        self._parent.sendall(frame)
+        length, kind = HEADER.unpack(self._read(HEADER.size))
+        return kind, self._read(min(length, MAX_FRAME))
+
+    def _read(self, length: int) -> bytes:
+        assert self._parent is not None
+        data = bytearray()
+        while len(data) < length:
+            piece = self._parent.recv(min(length - len(data), 1 << 20))
+            if not piece:
+                raise OSError("the process that has the connection has ended")
+            data += piece
+        return bytes(data)
