@@ -8,6 +8,7 @@ from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
+from metlmon.remote.paths import as_typed
 from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
@@ -200,12 +201,13 @@ class CurvesScreen(ListScreen):
         """Show why there are no curves, and which files would be read."""
         feed = self.context.feed
         if update is None or update.progress.fraction < 1 or not (curves and curves.files_read):
-            wait = f"Curves appear when the files below {plain(str(feed.dagdir), 60)} are read."
+            dagdir = plain(as_typed(str(feed.dagdir)), 60)
+            wait = f"Curves appear when the files below {dagdir} are read."
             reading = "reading what the trainings wrote…"
             self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])
             return
         example = curves.curves[0] if curves.curves else None
-        text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir))
+        text = curves_table.empty(feed.settings.metrics, example, as_typed(str(feed.dagdir)))
         if curves.metrics and self.metric is not None:
             text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
         self.show_nothing("Curves", "no values yet", text)

@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.shared_options import LOG_COMMANDS
+from metlmon.errors import InputError
 
 WATCH: Final = "watch"
 
@@ -23,7 +25,55 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_path(word: str) -> bool:
-    return not word.startswith("-") and (os.path.lexists(word) or os.sep in word)
+    if word.startswith("-"):
+        return False
+    return os.path.lexists(word) or os.sep in word or is_elsewhere(word)
+
+
+def is_elsewhere(word: str) -> bool:
+    """Whether a word names a directory on another machine. Raises InputError."""
+    from metlmon.remote.paths import UnusableMachine, split_argument
+
+    try:
+        return ":" in word and split_argument(word) is not None
+    except UnusableMachine as error:
+        raise InputError(str(error)) from None
+
+
+def path_of(word: str) -> str:
+    """The path of a word like ``HOST:DIR``; connects to the machine. Raises InputError."""
+    if not is_elsewhere(word):
+        return word
+    from metlmon.remote.machine import connect_to
+    from metlmon.remote.paths import UnusableMachine
+
+    try:
+        return connect_to(word)
+    except UnusableMachine as error:
+        raise InputError(str(error)) from None
+
+
+REMOTE: Final = frozenset(
+    ("watch", "status", "health", "run", *LOG_COMMANDS, "grid", "shards", "compare")
+)
+"""Commands that read directories of other machines."""
+
+
+def connect(options: argparse.Namespace) -> None:
+    """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError."""
+    for name in ("dir", "dirs", "run", "runs"):
+        given = getattr(options, name, None) or ""
+        words = given if isinstance(given, list) else [given]
+        elsewhere = next(filter(is_elsewhere, words), None)
+        if elsewhere is None:
+            continue
+        if options.command not in REMOTE:
+            raise InputError(
+                f"{elsewhere}: metlmon {options.command} is for directories of this machine; run "
+                "it there, in a shell of ssh"
+            )
+        words = [path_of(word) for word in words]
+        setattr(options, name, words if isinstance(given, list) else words[0])
 
 
 def unknown_command(word: str) -> str:
@@ -57,8 +107,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def swap_run_and_directory(options: argparse.Namespace) -> None:
     """Put RUN and DIR of ``metlmon run`` in order, where DIR was given first."""
-    if os.path.exists(options.run) and not os.path.exists(options.dir):
+    if _exists(options.run) and not _exists(options.dir):
         options.run, options.dir = options.dir, options.run
+
+
+def _exists(path: str) -> bool:
+    from metlmon.remote import filesystem
+
+    return filesystem.exists(path)
 
 
 def swap_target_and_directory(options: argparse.Namespace) -> None:

@@ -211,6 +211,7 @@ def _print_version() -> int:
 
 def _run_command(options: argparse.Namespace) -> int:
     from metlmon.errors import InputError, unusable_path
+    from metlmon.remote.paths import Disconnected
 
     if options.command is None:
         parser().print_help()
@@ -218,20 +219,33 @@ def _run_command(options: argparse.Namespace) -> int:
     from metlmon.cli.output import standard_output
 
     try:
+        if _may_be_elsewhere(options):
+            from metlmon.cli.command_line import connect
+
+            connect(options)
         # "continue" is a keyword of Python.
         name = "continue_" if options.command == "continue" else options.command
         module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
         with standard_output(ascii=getattr(options, "ascii", False)):
             return int(getattr(module, name)(options))
-    except (InputError, OSError) as error:
+    except (InputError, Disconnected, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:
             raise
         from metlmon.redact import redact_secrets
+        from metlmon.remote.paths import as_typed
         from metlmon.text.formatting import plain
 
-        print(f"metlmon: {plain(redact_secrets(str(refused)), 2000)}", file=sys.stderr)
+        sentence = as_typed(redact_secrets(str(refused)))
+        print(f"metlmon: {plain(sentence, 2000)}", file=sys.stderr)
         return Exit.USAGE
+
+
+def _may_be_elsewhere(options: argparse.Namespace) -> bool:
+    """Whether any word for a directory may be ``HOST:DIR``."""
+    given = [getattr(options, name, None) for name in ("dir", "dirs", "run", "runs")]
+    words = [each for each in given if isinstance(each, str | list)]
+    return ":" in "\0".join(each if isinstance(each, str) else "\0".join(each) for each in words)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.remote import filesystem
+from metlmon.remote.paths import as_typed, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.notices import OF_A_MOMENT
 from metlmon.snapshot.row_text import format_run_list, matches_run
@@ -48,7 +50,7 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
     """A reader of the directory, the logs or the cluster in ``options``; nothing is read yet."""
     start_watchdog(options.dir)
     path, logs = paths_to_read(options)
-    settings = load_settings(path.parent if path.is_file() else path)
+    settings = load_settings(path.parent if filesystem.isfile(path) else path)
     if options.tz:
         settings = replace(settings, zone=time_zone(options.tz))
     return DagdirReader(
@@ -78,8 +80,8 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
     if len(paths) == 1:
         return paths[0], ()
     for path in paths:
-        if not path.is_file():
-            what = "is a directory" if path.is_dir() else "no such file"
+        if not filesystem.isfile(path):
+            what = "is a directory" if filesystem.isdir(path) else "no such file"
             raise InputError(f"{path}: {what}; give one directory, or one or more event logs")
     if any(path.is_absolute() for path in paths):
         paths = [Path(os.path.abspath(path)) for path in paths]
@@ -116,6 +118,14 @@ def _read_all(reader: DagdirReader) -> DagdirReader:
     reader.open()
     show = _progress_line(sys.stderr)
     reader.read_all(show)
+    while is_remote(reader.dagdir):
+        # What was read before a connection was lost is not all there is.
+        reader.check()
+        if reader.error is not None:
+            raise InputError(reader.error)
+        if reader.progress().fraction == 1:
+            break
+        reader.read_all(show)
     show(None)
     return reader
 
@@ -244,7 +254,7 @@ INTERRUPT_CHECKS: Final = 2
 """Checks at which an interrupt is pending before the process ends."""
 
 READERS: Final = (
-    *("/metlmon/live/", "/metlmon/home/"),
+    *("/metlmon/live/", "/metlmon/home/", "/metlmon/remote/"),
     *("/metlmon/cli/reading.py", "/metlmon/cli/several.py"),
 )
 """Where the calls are that read a dagdir."""
@@ -263,7 +273,7 @@ def start_watchdog(directory: str) -> None:
     _stopped = threading.Event()
     # Tests call commands from other threads.
     if threading.current_thread() is threading.main_thread():
-        args = (threading.get_ident(), plain(directory, 200), _stopped)
+        args = (threading.get_ident(), plain(as_typed(directory), 200), _stopped)
         threading.Thread(target=_watch, args=args, name="metlmon-look", daemon=True).start()
 
 

@@ -32,6 +32,8 @@ from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
 from metlmon.pool.types import QueueJob, QueueSnapshot
+from metlmon.remote import filesystem
+from metlmon.remote.paths import Disconnected, is_remote
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
@@ -39,11 +41,14 @@ if TYPE_CHECKING:
     from metlmon.home.feed import HomeFeed
 
 PAST: Final = "this is how it was then; only the present can be acted on (leave out --as-of)"
+ELSEWHERE: Final = "this is on another machine; act there"
 RECORDING: Final = "this is a recording; there is no pool behind it"
 
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
     """The feed of a dagdir with a pool client, as options and settings allow one."""
+    if is_remote(reader.dagdir):
+        return FeedAndPool(Session(reader), None, ELSEWHERE)
     if getattr(options, "read_only", False) or reader.ensemble.settings.read_only:
         # The queue is polled all the same: reading it is no action.
         feed, pool = with_queue(reader)
@@ -66,9 +71,12 @@ def with_queue(reader: DagdirReader) -> tuple[Feed, PoolClient]:
 
 def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:
     """Feed and pool client of a dagdir or DAG file chosen on a screen. Raises InputError."""
-    settings = load_settings(path.parent if path.is_file() else path)
-    reader = DagdirReader(path, settings, cache=user_cache())
-    reader.open()
+    try:
+        settings = load_settings(path.parent if filesystem.isfile(path) else path)
+        reader = DagdirReader(path, settings, cache=user_cache())
+        reader.open()
+    except Disconnected as error:
+        raise InputError(str(error)) from None
     return connect_pool(reader, options)
 
 
@@ -177,6 +185,8 @@ def query_queue(reader: DagdirReader) -> QueueReport:
     """One answer of the schedd. Raises InputError for a moment that is past."""
     if reader.as_of is not None:
         raise InputError("--queue tells how it is now: leave out --as-of")
+    if is_remote(reader.dagdir):
+        raise InputError("--queue asks the schedd of this machine: leave it out, or run it there")
     session, connection = Session(reader), PoolConnection()
     session.take()
     queue = QueuePoller(session, connection)

@@ -14,6 +14,7 @@ from metlmon.cli.reading import open_reader, start_watchdog
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
+from metlmon.remote import filesystem
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def names_one(options: argparse.Namespace) -> bool:
     start_watchdog(options.dir)
     path = Path(options.dir)
     if len(paths) == 1:
-        return not path.is_dir() or bool(dag_file_paths(path)) or has_event_logs(path)
-    if all(map(os.path.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
+        return not filesystem.isdir(path) or bool(dag_file_paths(path)) or has_event_logs(path)
+    if all(map(filesystem.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
         options.more = paths[1:]
         return True
     return False

@@ -52,15 +52,16 @@ LOG_COMMANDS: Final = frozenset(
 
 DIR: Final = option(
     "dir",
-    "a directory with DAGs or event logs, a DAG file, event logs, or a cluster (default: here)",
+    "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh "
+    "(default: here)",
     nargs="?",
     default=".",
     metavar="DIR",
 )
 DIRS: Final = option(
     "dirs",
-    "a directory with DAGs or event logs, a DAG file, event logs, or a cluster; of several "
-    "directories, or of all below one, one line each (default: here)",
+    "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh; "
+    "of several directories, or of all below one, one line each (default: here)",
     nargs="*",
     metavar="DIR",
 )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.model.states import State
+from metlmon.remote.paths import as_typed
 from metlmon.report.document import (
     NOT_KNOWN,
     BandSeries,
@@ -94,7 +95,7 @@ def build_report(
     notes = footnote_keys(block for section in sections for block in section.blocks)
     report = Report(
         title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
-        dagdir=status.dagdir,
+        dagdir=as_typed(status.dagdir),
         window=window_text(window),
         since=window.since,
         until=window.until,

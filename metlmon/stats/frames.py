@@ -19,6 +19,7 @@ from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.remote.paths import as_typed
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
@@ -237,7 +238,7 @@ class Frames:
     def __repr__(self) -> str:
         as_of = f" as of {self.as_of}" if self.as_of is not None else ""
         window = "" if self._window.unbounded else f", {window_text(self._window)}"
-        lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{window}"]
+        lines = [f"metlmon: {plain(as_typed(self.dagdir), 200)}{as_of}{window}"]
         for table in TABLES.values():
             rows = sum(1 for _ in self._entries(table.name))
             lines.append(

@@ -13,6 +13,7 @@ from textual.containers import Vertical
 
 from metlmon.pool.job_tools import analyze_command, tail_command
 from metlmon.redact import redact_secrets
+from metlmon.remote.paths import as_typed
 from metlmon.snapshot.types import JobView
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import job_id, plain
@@ -30,7 +31,7 @@ def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
     reason = row.hold_reason or (last.reason if last is not None else None)
     choices = {"job": job_id(*job), "node": row.node or "", "reason": reason or ""}
     for title, name in (("output", view.output), ("errors", view.error)):
-        choices[title] = str(dagdir.resolve() / name) if name else ""
+        choices[title] = as_typed(str(dagdir.resolve() / name)) if name else ""
     choices["why idle"] = shlex.join(analyze_command(job))
     choices["output now"] = shlex.join(tail_command(job))
     return {title: plain(redact_secrets(text)) for title, text in choices.items() if text}

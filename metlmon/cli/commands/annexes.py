@@ -13,6 +13,7 @@ from metlmon.cli.session_setup import query_annexes
 from metlmon.cli.text_output import TextOutput
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexReport
+from metlmon.remote.paths import is_remote
 from metlmon.tables.annexes import (
     WHAT_IT_IS,
     columns,
@@ -27,7 +28,9 @@ from metlmon.text.formatting import year_of
 def annexes(options: argparse.Namespace) -> int:
     """Print all annexes as tables or as JSON; those of the past from the logs alone."""
     reader = open_reader(options)
-    answer = query_annexes(reader) if reader.as_of is None else None
+    # The schedd here has no jobs of another machine.
+    asks = reader.as_of is None and not is_remote(reader.dagdir)
+    answer = query_annexes(reader) if asks else None
     if answer is not None:
         zone = reader.ensemble.settings.zone
         reader.aggregates.entries.expiries.add_ends(answer.ends, zone)

@@ -10,6 +10,7 @@ from metlmon.cli.reading import open_reader, read_health
 from metlmon.cli.several import read_each, several_dagdirs
 from metlmon.health.headline import health_headline
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.remote.paths import as_typed
 
 
 def health(options: argparse.Namespace) -> int:
@@ -52,5 +53,5 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
 
     out = TextOutput()
     if several:
-        out.print("", line((plain(reader.path_given, 400), BOLD)))
+        out.print("", line((plain(as_typed(reader.path_given), 400), BOLD)))
     out.print(*health_lines(result, builder.as_of, out.width))

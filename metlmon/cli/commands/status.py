@@ -34,6 +34,7 @@ from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.remote.paths import is_remote
 
 if TYPE_CHECKING:
     from metlmon.cli.session_setup import QueueReport
@@ -131,7 +132,9 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
     health = _CachedHealth(reader)
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     while True:
-        code = met(reader.snapshot_builder().status(), health.read)
+        # While a connection is lost, what is missing decides nothing.
+        lost = reader.error is not None and is_remote(reader.dagdir)
+        code = None if lost else met(reader.snapshot_builder().status(), health.read)
         if code is not None:
             return code
         if deadline is not None and time.monotonic() >= deadline:

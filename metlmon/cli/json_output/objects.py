@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 
 from msgspec import UNSET, Meta, UnsetType, defstruct
 
+from metlmon.remote.paths import as_typed
 from metlmon.text.formatting import epoch_number
 
 SCHEMA: Final = 1
@@ -286,7 +287,7 @@ def ensemble_output(output: JsonObject, builder: Any, record: Any, **given: Any)
     stamp = builder.clock.with_offset
     head = {
         "schema": SCHEMA,
-        "dagdir": builder.dagdir,
+        "dagdir": as_typed(builder.dagdir),
         "as_of": builder.as_of,
         "live": builder.live,
         "warnings": tuple(builder.notices()),
