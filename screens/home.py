@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
@@ -19,6 +20,7 @@ from metlmon.home.feed import HomeFeed
 from metlmon.home.user_list import load_list, save_list
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import FeedAndPool
+from metlmon.remote.paths import UnusableMachine, as_typed, split_argument
 from metlmon.tables import home as home_table
 from metlmon.tables.home import HomeRow
 from metlmon.tables.layout import Column, fit_columns
@@ -47,7 +49,7 @@ class DirectoryPrompt(Prompt):
     """The prompt for a directory to be added; escape closes it."""
 
     def __init__(self) -> None:
-        hint = "a dagdir, or a directory with some below it; [esc] adds nothing"
+        hint = "a dagdir, or a directory with some below it, or HOST:DIR; [esc] adds nothing"
         super().__init__(id="directory", hint=hint)
 
     def begin(self) -> None:
@@ -176,7 +178,7 @@ class HomeScreen(ListScreen):
         return [*(crop(each, width) for each in lines), ()]
 
     def _empty_text(self, width: int) -> list[Line]:
-        paths = [plain(path, 60) for path in self.home.request.paths]
+        paths = [plain(as_typed(path), 60) for path in self.home.request.paths]
         below = f" below {paths[0]}" if len(paths) == 1 else " below any of your paths"
         below = below if paths else ""
         if self.home.searching:
@@ -226,7 +228,7 @@ class HomeScreen(ListScreen):
             try:
                 opened = open_dagdir(Path(key))
             except InputError as error:
-                opened = str(error)
+                opened = as_typed(str(error))
             except Exception as error:
                 known = unusable_path(error) if isinstance(error, OSError) else None
                 opened = str(known) if known else describe_error("opening failed", error)
@@ -254,14 +256,39 @@ class HomeScreen(ListScreen):
         """Close the prompt, and add the directory that was typed, if any."""
         self.query_one(DirectoryPrompt).display = False
         self.set_focus(self.table)
-        if value.strip():
-            path = os.path.abspath(os.path.expanduser(value.strip()))
-            listed = load_list()
-            if path in listed:
-                self.show_message(f"{plain(path, 60)} is in your list")
-            elif self._save([*listed, path]):
-                self.home.add_path(path)
-                self.show_message(f"added to your list: {plain(path, 60)}")
+        value = value.strip()
+        if ":" in value:
+            threading.Thread(
+                target=self._connect, args=(value,), name="metlmon-connect", daemon=True
+            ).start()
+        elif value:
+            self._add(os.path.abspath(os.path.expanduser(value)))
+
+    def _connect(self, word: str) -> None:
+        """Add a directory whose word may name another machine; in a thread."""
+        from metlmon.remote.machine import connect_to
+
+        work: Callable[[], object]
+        try:
+            elsewhere = split_argument(word) is not None
+            path = connect_to(word, ask=False) if elsewhere else os.path.abspath(word)
+            work = partial(self._add, path)
+        except UnusableMachine as error:
+            work = partial(self.show_message, str(error))
+        except Exception as error:
+            work = partial(self.show_message, describe_error("connecting failed", error))
+        # The application may have ended meanwhile.
+        with suppress(RuntimeError):
+            self.call_later(work)
+
+    def _add(self, path: str) -> None:
+        """Add a directory to the user's list, and to the screen."""
+        listed, name = load_list(), plain(as_typed(path), 60)
+        if path in listed:
+            self.show_message(f"{name} is in your list")
+        elif self._save([*listed, path]):
+            self.home.add_path(path)
+            self.show_message(f"added to your list: {name}")
 
     def action_drop(self) -> None:
         """Drop the directory of the row under the cursor; if it has others, ask first."""
@@ -280,12 +307,16 @@ class HomeScreen(ListScreen):
         if others > 1 and self._to_drop != entry:
             self._to_drop = entry
             what = count(others, "ensemble")
-            self.show_message(f"[-] again drops {plain(entry, 60)} with {what} from your list")
+            self.show_message(
+                f"[-] again drops {plain(as_typed(entry), 60)} with {what} from your list"
+            )
             return
         self._to_drop = None
         if self._save([each for each in listed if each != entry]):
             self.home.set_paths(each for each in self.home.request.paths if each != entry)
-            self.show_message(f"dropped from your list: {plain(entry, 60)}; [+] adds it again")
+            self.show_message(
+                f"dropped from your list: {plain(as_typed(entry), 60)}; [+] adds it again"
+            )
 
     def _save(self, directories: Sequence[str]) -> bool:
         saved = save_list(directories)

@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,6 +15,10 @@ from metlmon.home.reading import HomeUpdate
 from metlmon.home.summary import HomeSummary
 from metlmon.home.worker import HomeRequest
 from metlmon.pool.connection import command
+from metlmon.remote.paths import HOSTS
+
+if TYPE_CHECKING:
+    from metlmon.remote.relay import Relay
 
 RESTART_SECONDS: Final = 5.0
 """Pause before the process is started again after it ended by itself."""
@@ -43,6 +47,7 @@ class HomeFeed:
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._relay: Relay | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, on_change: Callable[[], None]) -> None:
@@ -84,6 +89,8 @@ class HomeFeed:
             process.wait()
         if self._thread is not None:
             self._thread.join(END_SECONDS)
+        if self._relay is not None:
+            self._relay.close()
 
     # --- in the thread ----------------------------------------------------------------------
 
@@ -131,6 +138,14 @@ class HomeFeed:
     def _send(self, request: HomeRequest) -> None:
         """Send a request; the lock is held."""
         process = self._process
+        if HOSTS:
+            if self._relay is None:
+                from metlmon.remote.relay import Relay
+
+                self._relay = Relay()
+            request = msgspec.structs.replace(
+                request, machines=tuple(HOSTS), relay=self._relay.path
+            )
         if process is not None and process.stdin is not None and not process.stdin.closed:
             # A process that has ended gets it when it is started again.
             with suppress(OSError):

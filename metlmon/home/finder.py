@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from metlmon.dagman import Workflow
 from metlmon.errors import InputError, unusable_path
 from metlmon.live.discovery import dag_files, has_event_logs, read_workflows
 from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
+from metlmon.remote import filesystem
+from metlmon.remote.paths import host_of, is_remote
 
 MAX_DEPTH: Final = 5
 """Levels searched below a path: experiments are in folders by project, user or year."""
@@ -30,6 +33,12 @@ INNER_DEPTH: Final = 2
 MAX_DIRECTORIES: Final = 5000
 """Directories visited below one path: outputs of jobs may be in a folder each."""
 
+MAX_REMOTE_DIRECTORIES: Final = 1000
+"""The same on another machine, where each costs a part of an exchange."""
+
+LOOK_AHEAD: Final = 100
+"""Directories about which it is asked together."""
+
 NOTHING_HERE: Final = "no DAG file here or below"
 
 
@@ -38,18 +47,21 @@ class FoundDagdir(Struct, frozen=True):
 
     ``more``: there are more directories below this path than are searched. ``modified``: when a
     file was added to the directory or removed, in seconds since 1970; 0 if that is not known.
+    ``interrupted``: the machine of this path gave no answer, so that what was found below it before
+    may still be there.
     """
 
     path: str
     error: str | None = None
     more: bool = False
     modified: float = 0.0
+    interrupted: bool = False
 
 
 class _Listing(Struct):
     """What one directory has: its identity, names of files, and directories with link or not."""
 
-    identity: tuple[int, int]
+    identity: tuple[str, int, int]
     modified: float
     files: list[str]
     directories: list[tuple[str, bool]]
@@ -61,7 +73,7 @@ def find_dagdirs(paths: Iterable[str]) -> Iterator[FoundDagdir | None]:
     A path that is a DAG file is yielded as it is; one below which there is no dagdir, or that
     cannot be read, with its error.
     """
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[str, int, int]] = set()
     for path in paths:
         # One for each path: a file server that does not answer delays only what is on it.
         files = FsExecutor(lambda: None)
@@ -77,25 +89,33 @@ def find_all(paths: Iterable[str]) -> list[FoundDagdir]:
 
 
 def _find_below(
-    root: str, seen: set[tuple[int, int]], files: FsExecutor
+    root: str, seen: set[tuple[str, int, int]], files: FsExecutor
 ) -> Iterator[FoundDagdir | None]:
     """As :func:`find_dagdirs`, below one path; ``seen``: directories visited before."""
     pending: deque[tuple[str, int, str | None]] = deque([(root, 0, None)])
     links: deque[tuple[str, int, str | None]] = deque()
     belongs: dict[str, frozenset[str]] = {}
-    found, visited = False, 0
+    found, visited, asked = False, 0, set[str]()
+    limit = MAX_REMOTE_DIRECTORIES if is_remote(root) else MAX_DIRECTORIES
     while pending or links:
         path, depth, outer = pending.popleft() if pending else links.popleft()
         visited += 1
-        if visited > MAX_DIRECTORIES:
+        if visited > limit:
             yield FoundDagdir(root, more=True)
             return
         try:
             with calls_through(files):
-                is_file = depth == 0 and call_with_timeout(os.path.isfile, Path(path))
+                if is_remote(root) and path not in asked:
+                    batch = [path, *(entry[0] for entry in islice(pending, LOOK_AHEAD))]
+                    _look_ahead(root, batch, anew=not asked)
+                    asked.update(batch)
+                is_file = depth == 0 and call_with_timeout(filesystem.isfile, Path(path))
                 listing = None if is_file else call_with_timeout(_list, Path(path))
         except FsTimeout as error:
             found = True
+            if is_remote(root):
+                yield FoundDagdir(root, str(error), interrupted=True)
+                return
             yield FoundDagdir(path, str(error))
             continue
         except OSError as error:
@@ -118,7 +138,7 @@ def _find_below(
             if outer not in belongs:
                 with calls_through(files):
                     belongs[outer] = _referenced_directories(outer)
-            here = os.path.realpath(path) not in belongs[outer]
+            here = filesystem.realpath(path) not in belongs[outer]
         found |= here
         yield FoundDagdir(path, modified=listing.modified) if here else None
         if here:
@@ -132,11 +152,19 @@ def _find_below(
             yield FoundDagdir(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
 
 
+def _look_ahead(root: str, paths: list[str], *, anew: bool) -> None:
+    """Ask a machine far away about the next directories together. Raises FsTimeout."""
+    if anew:
+        call_with_timeout(filesystem.look, Path(root))
+    queries = [(kind, path) for path in paths for kind in ("stat", "list")]
+    call_with_timeout(filesystem.prefetch, Path(root), queries)
+
+
 def _list(path: str | Path) -> _Listing:
     """List a directory. Raises OSError."""
-    status = os.stat(path)
-    listing = _Listing((status.st_dev, status.st_ino), status.st_mtime, [], [])
-    with os.scandir(path) as entries:
+    status = filesystem.stat(path)
+    listing = _Listing((host_of(path), status.st_dev, status.st_ino), status.st_mtime, [], [])
+    with filesystem.scandir(path) as entries:
         for entry in entries:
             try:
                 if entry.is_file():
@@ -159,6 +187,6 @@ def _referenced_directories(dagdir: str) -> frozenset[str]:
     while pending:
         workflow = pending.pop()
         if workflow is not None:
-            directories.update(os.path.realpath(file.parent) for file in workflow.references)
+            directories.update(filesystem.realpath(file.parent) for file in workflow.references)
             pending += workflow.subdags
     return frozenset(directories)

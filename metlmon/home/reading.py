@@ -9,7 +9,6 @@ that costs little. Not thread-safe; made for the process of :mod:`metlmon.home.w
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,6 +33,8 @@ from metlmon.live.file_access import (
     calls_through,
     stat_all,
 )
+from metlmon.remote import filesystem
+from metlmon.remote.paths import Disconnected, is_remote, join
 
 STEP_SECONDS: Final = 0.05
 """Length of one step, between which commands are answered."""
@@ -55,6 +56,9 @@ AGAIN_SECONDS: Final = 1.0
 
 RETRY_SECONDS: Final = 30.0
 """Pause before a directory that could not be read is tried again."""
+
+REMOTE_RETRY_SECONDS: Final = 3.0
+"""The same for one on another machine, whose connection may be back."""
 
 SHARE: Final = 20.0
 """Pause after bringing an ensemble up to date, and after a search, as a multiple of their time:
@@ -149,6 +153,7 @@ class HomeReader:
         self._entries: dict[str, _Entry] = {}
         self._search: Iterator[FoundDagdir | None] | None = None
         self._search_cost = 0.0
+        self._interrupted = False
         self._rest_until = float("-inf")
         self._next_search = float("inf")
         self._searched_once = False
@@ -210,7 +215,7 @@ class HomeReader:
     def _step(self, now: float) -> float:
         if self._search is None and now >= self._next_search:
             self._search = find_dagdirs(self._paths or ())
-            self._search_cost, self._found = 0.0, set()
+            self._search_cost, self._found, self._interrupted = 0.0, set(), False
             self._state_changed |= not self._searched_once
         if self._search is not None and (self._current is None or not self._searched_once):
             self._search_some(self._search)
@@ -245,8 +250,13 @@ class HomeReader:
                 self._more = tuple(dict.fromkeys((*self._more, finding.path)))
                 self._state_changed = True
             elif isinstance(finding, FoundDagdir) and not self._is_quiet(finding):
-                self._found.add(finding.path)
-                self._add(finding)
+                below = {path for path in self._entries if Path(path).is_relative_to(finding.path)}
+                self._interrupted |= finding.interrupted
+                if finding.interrupted and below:
+                    self._found |= below
+                else:
+                    self._found.add(finding.path)
+                    self._add(finding)
         self._search_cost += self._clock() - started
 
     def _is_quiet(self, finding: FoundDagdir) -> bool:
@@ -283,7 +293,8 @@ class HomeReader:
         self._search = None
         self._state_changed |= not self._searched_once
         self._searched_once = True
-        self._next_search = self._clock() + max(SEARCH_SECONDS, SHARE * self._search_cost)
+        pause = REMOTE_RETRY_SECONDS if self._interrupted else SEARCH_SECONDS
+        self._next_search = self._clock() + max(pause, SHARE * self._search_cost)
         for path in self._entries.keys() - self._found:
             self._entries.pop(path).close()
             self._changed.pop(path, None)
@@ -302,8 +313,11 @@ class HomeReader:
                 return
             else:
                 yield from self._read(entry)
-        except FsTimeout as error:
-            self._fail(entry, f"{error}: {error.path}")
+        except (FsTimeout, Disconnected) as error:
+            pause = REMOTE_RETRY_SECONDS if is_remote(entry.path) else RETRY_SECONDS
+            self._fail(
+                entry, error.describe() if isinstance(error, FsTimeout) else str(error), pause
+            )
         except InputError as error:
             self._fail(entry, str(error))
         except OSError as error:
@@ -314,9 +328,9 @@ class HomeReader:
         if again:
             self._rest_until = self._clock() + SHARE * (time.thread_time() - started)
 
-    def _fail(self, entry: _Entry, error: str) -> None:
+    def _fail(self, entry: _Entry, error: str, pause: float = RETRY_SECONDS) -> None:
         entry.close()
-        entry.signature, entry.due = (), self._clock() + RETRY_SECONDS
+        entry.signature, entry.due = (), self._clock() + pause
         # What the line has of the directory itself is not repeated in its line.
         self._show(entry, Phase.UNREADABLE, error=error.removeprefix(f"{entry.path}: "))
 
@@ -330,7 +344,9 @@ class HomeReader:
         path = Path(entry.path)
         entry.files = FsExecutor(lambda: None)
         with calls_through(entry.files):
-            is_file = call_with_timeout(os.path.isfile, path)
+            if is_remote(path):
+                call_with_timeout(filesystem.look, path)
+            is_file = call_with_timeout(filesystem.isfile, path)
             settings = load_settings(path.parent if is_file else path)
             reader = DagdirReader(path, settings, cache=self._cache)
             reader.open()
@@ -362,7 +378,7 @@ class HomeReader:
 
     def _follow(self, entry: _Entry, reader: DagdirReader) -> Iterator[None]:
         assert entry.files is not None
-        with calls_through(entry.files), entry.files.prefetched():
+        with calls_through(entry.files), entry.files.prefetched(reader.dagdir):
             changed = reader.check()
         for step_changed in self._steps(entry, reader):
             changed |= step_changed
@@ -441,6 +457,9 @@ def _is_current(known: Signature) -> bool:
     files = FsExecutor(lambda: None)
     try:
         with calls_through(files):
+            elsewhere = next((path for path, _, _ in known if is_remote(path)), None)
+            if elsewhere is not None:
+                call_with_timeout(filesystem.look, Path(elsewhere))
             return signature(path for path, _, _ in known) == known
     except FsTimeout:
         return False
@@ -461,7 +480,7 @@ def signature(paths: Iterable[str]) -> Signature:
 def _read_files(reader: DagdirReader) -> list[str]:
     """The files and directories whose changes may change the figures."""
     paths = set(reader.watched_directories())
-    paths.update(reader.dagdir / name for name in reader.ensemble.log_stats)
+    paths.update(join(reader.dagdir, name) for name in reader.ensemble.log_stats)
     for dag in reader.ensemble.dags.values():
         paths.update(dag.workflow.files)
         # Jobs without a DAG are in one without a file.

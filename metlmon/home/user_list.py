@@ -1,7 +1,8 @@
 """The user's list of directories that Home shows.
 
 It is ``home.json`` in the directory of the user's state: a JSON object whose ``directories`` are
-absolute paths of dagdirs, or of directories that have some below them.
+absolute paths of dagdirs, or of directories that have some below them, or ``HOST:DIR`` where these
+are on other machines.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from metlmon.config.user_state import read_state, state_directory, write_state
+from metlmon.remote.paths import as_typed
 
 
 class UserList(Struct):
@@ -27,11 +29,26 @@ def _file() -> Path | None:
 
 
 def load_list() -> tuple[str, ...]:
-    """The directories of the list; none if the file is missing or damaged."""
+    """The paths of the list; none if the file is missing or damaged.
+
+    Connections to other machines are made in the background.
+    """
     content = read_state(_file(), UserList) or UserList()
-    return tuple(path for path in content.directories if os.path.isabs(path))
+    return tuple(filter(None, map(_path, content.directories)))
+
+
+def _path(directory: str) -> str | None:
+    if os.path.isabs(directory):
+        return directory
+    from metlmon.remote.machine import connect_later
+    from metlmon.remote.paths import UnusableMachine
+
+    try:
+        return connect_later(directory)
+    except UnusableMachine:
+        return None
 
 
 def save_list(directories: Iterable[str]) -> bool:
     """Write the list; return whether that succeeded. If not, the old one stays."""
-    return write_state(_file(), UserList(list(directories)))
+    return write_state(_file(), UserList([as_typed(path) for path in directories]))

@@ -21,6 +21,7 @@ from msgspec import Struct
 from metlmon.home.queue import QueueDagdirs
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.live.cache import Cache, CacheMiss, user_cache
+from metlmon.remote.paths import HOSTS
 
 NICE: Final = 5
 """How much the priority of this process is below the dashboard's."""
@@ -40,13 +41,16 @@ class HomeRequest(Struct, frozen=True):
 
     ``queue``: also the directories of the user's DAGMan jobs in the queue. ``quiet``: one of the
     paths that has no line if there is no ensemble below it. ``again``: an ensemble at which the
-    user has looked: what is new since then is found soon.
+    user has looked: what is new since then is found soon. ``machines``: those of other machines
+    on which some paths are, whose connections are those of the parent at the socket ``relay``.
     """
 
     paths: tuple[str, ...] = ()
     queue: bool = False
     quiet: str | None = None
     again: str | None = None
+    machines: tuple[str, ...] = ()
+    relay: str = ""
 
 
 class _StoredFile(Struct, frozen=True):
@@ -104,6 +108,8 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 request = msgspec.json.decode(line, type=HomeRequest)
+                for host in request.machines:
+                    _reach(host, request.relay)
                 if request.again is not None:
                     reader.look_again(request.again)
             if request.queue and queue is None:
@@ -124,6 +130,15 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
     if queue is not None:
         queue.close()
     store(entries, reader.stored())
+
+
+def _reach(host: str, relay: str) -> None:
+    """Make the files of another machine readable, by the parent's connection."""
+    if host not in HOSTS:
+        from metlmon.remote.machine import add_machine
+        from metlmon.remote.relay import RelayedChannel
+
+        add_machine(RelayedChannel(host, relay))
 
 
 class _Updates:
