@@ -38,7 +38,10 @@ READING = {
         "snapshot",
         "text",
     )
-} | {"metlmon.jobfiles.gate_files"}
+} | {
+    *("metlmon.jobfiles.gate_files", "metlmon.remote"),
+    *("metlmon.remote.filesystem", "metlmon.remote.paths"),
+}
 PRINTING = {
     f"metlmon.cli.{name}"
     for name in (
@@ -69,6 +72,7 @@ OURS: dict[str, set[str]] = {
         ),
         *(
             "metlmon.errors",
+            "metlmon.remote",
             "metlmon.config.readers",
             "metlmon.config.settings",
             "metlmon.config.toml_file",

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from metlmon.remote.connection import Connection
+from metlmon.remote.machine import MACHINES, add_machine
+from metlmon.remote.paths import HOSTS
 from tests.support.ssh_server import NoSshServer, SshServer
 
 REQUIRED = "METLMON_POOL_REQUIRED"
@@ -25,8 +28,26 @@ def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="session")
+def shared_connection(ssh_server: SshServer) -> Iterator[Connection]:
+    """A connection to ``access-point`` for all tests: a login takes half a second."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", ssh_server.path_variable())
+        connection = Connection("access-point")
+    yield connection
+    connection.close()
+
+
 @pytest.fixture
-def access_point(ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a host to which this process's ``ssh`` can log in."""
+def access_point(
+    ssh_server: SshServer, shared_connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The name of a host to which this process's ``ssh`` can log in, and which is connected."""
     monkeypatch.setenv("PATH", ssh_server.path_variable())
-    return "access-point"
+    add_machine(shared_connection)
+    yield shared_connection.host
+    for machine in MACHINES.values():
+        if machine.channel is not shared_connection:
+            machine.channel.close()
+    MACHINES.clear()
+    HOSTS.clear()

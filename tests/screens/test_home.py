@@ -18,8 +18,11 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
 from metlmon.pool.client import FeedAndPool
+from metlmon.remote import machine, paths
+from metlmon.remote.paths import UnusableMachine
 from screens.app import AppOptions
 from screens.base.registry import name_of_screen
+from screens.home import HomeScreen
 from tests.support.fake_home import ENSEMBLES, TROUBLE, FakeHome, summary
 from tests.support.recordings import FIXTURES
 from tests.support.screen_view import NARROW, WIDE, Seen, opened
@@ -199,6 +202,28 @@ async def test_an_empty_home_says_how_to_fill_it() -> None:
         assert "There is no ensemble below /data." in seen.text
         assert "[+] adds a directory to your list" in seen.text
         assert "metlmon --queue" in seen.text
+
+
+async def test_a_directory_of_another_machine_is_added_when_it_is_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect(word: str, *, ask: bool) -> str:
+        assert not ask
+        if word.startswith("none:"):
+            raise UnusableMachine("none: ssh: Could not resolve hostname none")
+        return "/ap40:/home/alice/runs"
+
+    messages: list[str] = []
+    monkeypatch.setattr(HomeScreen, "show_message", lambda _, text: messages.append(text))
+    monkeypatch.setattr(machine, "connect_to", connect)
+    monkeypatch.setattr(paths, "HOSTS", {"ap40"})
+    home = FakeHome(*ENSEMBLES)
+    async with shown(home) as seen:
+        await seen.press("plus", *"none:runs", "enter")
+        await until(seen, lambda: messages == ["none: ssh: Could not resolve hostname none"])
+        await seen.press("plus", *"ap40:runs", "enter")
+        await until(seen, lambda: "added to your list: ap40:/home/alice/runs" in messages)
+    assert home.request.paths == ("/data", "/ap40:/home/alice/runs")
 
 
 async def test_a_directory_is_added_to_the_list_and_dropped() -> None:

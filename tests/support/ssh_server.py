@@ -185,7 +185,9 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         self._is_closed = True
-        self._wake.send(b"x")
+        # The thread may have closed it already, when it was awake.
+        with suppress(OSError):
+            self._wake.send(b"x")
         self._thread.join()
 
     def cut(self) -> None:

@@ -1,0 +1,518 @@
+"""The connection to another machine: how it begins, is cut and comes back; and what it refuses."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.discovery import PREFETCHED_BYTES
+from metlmon.live.feed import Snapshot
+from metlmon.live.session import Session
+from metlmon.remote import agent, connection
+from metlmon.remote.agent import decode, encode
+from metlmon.remote.machine import MACHINES, ForeignAnswer, Machine, connect_to
+from metlmon.remote.paths import UnusableMachine, split_argument
+from tests.support.commands import Captured, json_output, run_command, usage_error
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.event_logs import Log
+from tests.support.ssh_server import SHELL, Line, SshServer
+
+pytestmark = pytest.mark.xdist_group("ssh")
+
+PATIENCE = 60.0
+"""Seconds after which a snapshot that does not come fails a test: a busy machine is none."""
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
+    return dagdir
+
+
+class Watched:
+    """A session on a dagdir, and the snapshots that it publishes."""
+
+    def __init__(self, path: str) -> None:
+        self._snapshots: SimpleQueue[Snapshot] = SimpleQueue()
+        reader = DagdirReader(Path(path), live=True)
+        reader.open()
+        self.session = Session(reader)
+
+    def until(self, condition: Callable[[Snapshot], bool]) -> Snapshot:
+        """The next snapshot that is so."""
+        while not condition(snapshot := self._snapshots.get(timeout=PATIENCE)):
+            pass
+        return snapshot
+
+    def clusters(self) -> list[int]:
+        return [job.cluster for job in self.session.queued_jobs()]
+
+
+@contextmanager
+def watched(path: str) -> Iterator[Watched]:
+    view = Watched(path)
+    view.session.start(view._snapshots.put)
+    try:
+        yield view
+    finally:
+        view.session.stop()
+
+
+def is_complete(snapshot: Snapshot) -> bool:
+    return snapshot.error is None and snapshot.progress.fraction == 1 and bool(snapshot.status.runs)
+
+
+def test_a_connection_that_is_cut_comes_back_without_reading_a_byte_twice(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir
+) -> None:
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("cut", port=line.port)
+        with watched(connect_to(f"{host}:{dagdir.path}")) as view:
+            before = view.until(is_complete)
+            line.cut()
+            shown = view.until(lambda snapshot: snapshot.error is not None)
+            assert shown.error is not None
+            assert shown.error.startswith(f"{host}: connection lost since ")
+            assert shown.error.endswith("; trying again")
+            assert [run.key for run in shown.status.runs] == [run.key for run in before.status.runs]
+            assert view.clusters() == [77]
+            dagdir.append("metl.log", Log().submit(78, "run0-train_epoch1").data)
+
+            line.mend()
+
+            view.until(lambda snapshot: is_complete(snapshot) and view.clusters() == [77, 78])
+            sizes = sum(path.stat().st_size for path in dagdir.path.iterdir())
+            assert MACHINES[host].file_bytes == sizes
+
+
+def test_attempts_to_connect_again_are_seconds_apart() -> None:
+    timeouts = dict(zip(connection.IN_BACKGROUND[::2], connection.IN_BACKGROUND[1::2], strict=True))
+    assert timeouts["-o"] == "ConnectTimeout=5"
+    # An attempt may have begun just before the line was mended.
+    assert 5 + connection.RETRY_SECONDS[-1] < 10
+
+
+def test_an_agent_that_is_killed_is_started_again(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+) -> None:
+    number = tmp_path / "process"
+    host = ssh_server.add_host("killed", f"echo $$ > {number}\n{SHELL}")
+    with watched(connect_to(f"{host}:{dagdir.path}")) as view:
+        view.until(is_complete)
+        first = int(number.read_text())
+
+        os.kill(first, signal.SIGKILL)
+
+        view.until(lambda snapshot: "connection lost" in (snapshot.error or ""))
+        view.until(is_complete)
+        assert int(number.read_text()) != first
+
+
+def test_a_line_on_which_nothing_arrives_is_given_up(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = ("-T", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1")
+    monkeypatch.setattr(connection, "OPTIONS", soon)
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("stalled-line", port=line.port)
+        with watched(connect_to(f"{host}:{dagdir.path}")) as view:
+            view.until(is_complete)
+            line.stall()
+            view.until(lambda snapshot: "connection lost" in (snapshot.error or ""))
+            line.mend()
+            view.until(is_complete)
+
+
+def test_a_login_that_would_have_to_ask_says_so(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir
+) -> None:
+    keys = ssh_server.directory / "authorized_keys"
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("asks", port=line.port)
+        with watched(connect_to(f"{host}:{dagdir.path}")) as view:
+            view.until(is_complete)
+            accepted = keys.read_text()
+            keys.write_text("")
+            try:
+                line.cut()
+                view.until(lambda snapshot: "connection lost" in (snapshot.error or ""))
+                line.mend()
+                shown = view.until(lambda snapshot: "would have to ask" in (snapshot.error or ""))
+            finally:
+                keys.write_text(accepted)
+    assert shown.error is not None
+    assert "start metlmon anew, or share a connection (ControlMaster)" in shown.error
+
+
+def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
+    access_point: str,
+    ssh_server: SshServer,
+    dagdir: Dagdir,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("lost", port=line.port)
+        open_dagdir = DagdirReader.open
+
+        def opened(reader: DagdirReader) -> None:
+            open_dagdir(reader)
+            line.cut()
+
+        monkeypatch.setattr(DagdirReader, "open", opened)
+        log = Log().submit(77, NODE)
+        event = log.image(77, 5).events.pop()
+        # More than what is asked for with the names of the files.
+        dagdir.write("metl.log", log.data + event * (PREFETCHED_BYTES // len(event) + 1000))
+
+        error = usage_error("jobs", capsys, f"{host}:{dagdir.path}")
+
+    assert f"{host}: connection lost since " in error
+
+
+# --- how it begins ------------------------------------------------------------------------------
+
+
+def test_what_a_login_shell_prints_is_skipped(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir, capsys: Captured
+) -> None:
+    banner = (
+        "echo Welcome to the access point; echo metlmon-agent-; printf '\\0\\377\\n'; echo >&2 x"
+    )
+    host = ssh_server.add_host("noisy", f"{banner}\n{SHELL}")
+
+    (run,) = json_output("status", capsys, f"{host}:{dagdir.path}")["runs"]
+
+    assert run["run"] == "run0"
+
+
+@pytest.mark.parametrize(
+    ("shell", "reason"),
+    [
+        ("exec head -c 3000000 /dev/zero", "what it answers is not from metlmon's agent"),
+        ("echo This account is not available; exit 1", "This account is not available"),
+        ("echo This account is not available >&2; exit 1", "This account is not available"),
+        ("exit 0", "its login shell must run what ssh gives it"),
+        (f"export PATH=/nowhere\n{SHELL}", "there is no Python 3 to run the agent with"),
+    ],
+)
+def test_a_machine_without_an_agent_is_refused_with_the_reason(
+    access_point: str,
+    ssh_server: SshServer,
+    dagdir: Dagdir,
+    capsys: Captured,
+    shell: str,
+    reason: str,
+) -> None:
+    host = ssh_server.add_host(f"without-{abs(hash(shell))}", shell)
+
+    assert reason in usage_error("status", capsys, f"{host}:{dagdir.path}")
+
+
+def test_the_last_words_of_ssh_are_the_reason(
+    access_point: str, ssh_server: SshServer, capsys: Captured
+) -> None:
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("refused", port=line.port)
+        line.cut()
+
+        error = usage_error("status", capsys, f"{host}:ensemble")
+
+    assert error.startswith(f"metlmon: {host}: ssh: ")
+    assert "closed" in error or "reset" in error
+
+
+def test_a_directory_that_is_not_there(access_point: str, capsys: Captured) -> None:
+    error = usage_error("status", capsys, f"{access_point}:/nowhere/at/all")
+
+    assert error.startswith(f"metlmon: {access_point}:/nowhere/at/all: no such directory")
+
+
+def test_a_directory_is_relative_to_the_home_there(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir
+) -> None:
+    home = dagdir.path.parent
+    host = ssh_server.add_host("homely", f"export HOME={home}\n{SHELL}")
+
+    assert connect_to(f"{host}:ensemble") == f"/{host}:{dagdir.path}"
+    assert connect_to(f"{host}:~/ensemble") == f"/{host}:{dagdir.path}"
+    assert connect_to(f"{host}:") == f"/{host}:{home}"
+    assert MACHINES[host].channel.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "host"),
+    [
+        ("access-point:runs/ens", "access-point"),
+        ("me@access-point:/runs", "me@access-point"),
+        ("access-point:", "access-point"),
+        ("[::1]:runs", "[::1]"),
+        ("me@[fe80::1%eth0]:~/a:b", "me@[fe80::1%eth0]"),
+        ("./access-point:runs", None),
+        ("/access-point:runs", None),
+        ("runs/access-point:ens", None),
+        ("here:it-is", None),
+        ("https://example.org/ens", None),
+        ("ens", None),
+    ],
+)
+def test_the_words_that_name_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, host: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here:it-is").mkdir()
+    argument = split_argument(word)
+    assert (argument and argument[0]) == host
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "-Fx", "me@-oX", "a b", "a\nb", ""])
+def test_a_host_that_ssh_would_take_for_an_option_is_refused(host: str) -> None:
+    with pytest.raises(UnusableMachine, match="no host can have this name"):
+        split_argument(f"{host}:ens")
+
+
+# --- nothing but reading ------------------------------------------------------------------------
+
+
+def test_commands_print_what_they_print_on_the_machine_itself(
+    access_point: str, dagdir: Dagdir, capsys: Captured
+) -> None:
+    for command in ("status", "health", "jobs", "nodes", "sites", "timeline", "estimate"):
+        code, out, err = run_command(command, capsys, dagdir.path, "--json", "--no-live")
+        there = run_command(command, capsys, f"{access_point}:{dagdir.path}", "--json", "--no-live")
+        assert out.startswith("{")
+        assert (there[0], as_here(there[1]), as_here(there[2])) == (code, out, err)
+    here = run_command("run", capsys, "run0", dagdir.path, "--json", "--no-live")
+    there = run_command(
+        "run", capsys, f"{access_point}:{dagdir.path}", "run0", "--json", "--no-live"
+    )
+    assert as_here(there[1]) == here[1]
+
+
+def as_here(text: str) -> str:
+    return text.replace("access-point:", "")
+
+
+@pytest.mark.parametrize(
+    "command", ["act hold", "check", "submit", "continue", "advise", "config validate"]
+)
+def test_commands_that_write_or_ask_the_pool_are_refused(
+    access_point: str, dagdir: Dagdir, capsys: Captured, command: str
+) -> None:
+    before = MACHINES[access_point].channel.exchanges
+
+    error = usage_error(command, capsys, f"{access_point}:{dagdir.path}")
+
+    assert f"{access_point}:{dagdir.path}: metlmon {command.split()[0]} is for directories" in error
+    assert MACHINES[access_point].channel.exchanges == before
+
+
+def test_the_queue_of_this_machine_is_not_asked(
+    access_point: str, dagdir: Dagdir, capsys: Captured
+) -> None:
+    error = usage_error("status --queue", capsys, f"{access_point}:{dagdir.path}")
+
+    assert "--queue asks the schedd of this machine" in error
+
+
+def test_a_dag_of_another_machine_opens_no_file_of_this_one(
+    access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = dagdir.path.parent / "outside"
+    outside.mkdir()
+    up = "../" * 40
+    for name in ("a.dag", "b.sub", "c.log", "d.status", "e.log"):
+        (outside / name).write_bytes(log_of(99))
+    names = (f"{outside}/", f"{up}{outside}/"[:-1] + "/")
+    lines = [
+        f"INCLUDE {name}a.dag\nSPLICE s{i} {name}a.dag\nSUBDAG EXTERNAL x{i} {name}a.dag\n"
+        f"JOB n{i} {name}b.sub DIR {name}\nJOB m{i} b.sub DIR {up}\n"
+        f"NODE_STATUS_FILE {name}d.status\nJOBSTATE_LOG {name}e.log\n"
+        for i, name in enumerate(names)
+    ]
+    text = (dagdir.path / "run.dag").read_text()
+    dagdir.write("run.dag", text.replace("metl.log", f"{outside}/c.log") + "".join(lines))
+    path = connect_to(f"{access_point}:{dagdir.path}")
+    used: list[str] = []
+    for name in ("open", "stat", "lstat", "scandir", "listdir", "readlink"):
+        call = getattr(os, name)
+
+        def noted(path: Any, *given: Any, call: Any = call, **more: Any) -> Any:
+            used.append(os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else "")
+            return call(path, *given, **more)
+
+        monkeypatch.setattr(os, name, noted)
+
+    reader = DagdirReader(Path(path))
+    reader.open()
+    reader.read_all()
+
+    assert 99 in {job.cluster for job in reader.snapshot_builder().job_rows()}
+    assert not [each for each in used if "outside" in each or "ensemble" in each]
+
+
+def test_a_dag_of_this_machine_opens_no_file_of_another_one(
+    access_point: str, dagdir: Dagdir
+) -> None:
+    elsewhere = connect_to(f"{access_point}:{dagdir.path.parent}")
+    machine = MACHINES[access_point]
+    text = (dagdir.path / "run.dag").read_text()
+    (dagdir.path.parent / "other.dag").write_text(f"JOB {NODE} train\n")
+    named = f"INCLUDE {elsewhere}/other.dag\nJOB x {elsewhere}/a.sub\n"
+    dagdir.write("run.dag", text.replace("metl.log", f"{elsewhere}/ensemble/metl.log") + named)
+    received = machine.channel.received_bytes
+
+    reader = DagdirReader(dagdir.path)
+    with suppress(InputError):
+        reader.open()
+
+    assert machine.channel.received_bytes == received
+
+
+# --- an agent that is not metlmon's -------------------------------------------------------------
+
+STATUS = [0o100644, 1, 2, 1, 0, 0, 10, 0, 0, 0]
+
+
+class ForeignAgent:
+    """A channel whose answers somebody has made up."""
+
+    host = "foreign"
+
+    def __init__(self, *responses: Any) -> None:
+        hello = {"agent": "x", "time": 0, "offset": 0, "user": 0}
+        self._responses = [{"hello": hello}, *responses]
+
+    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+        return self._responses.pop(0), b""
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {},
+        [],
+        None,
+        {"standing": 5, "once": [], "offset": 0},
+        {"standing": [], "once": [], "offset": "x"},
+        {"standing": [], "once": [], "offset": 0},
+        {"standing": [[99, STATUS]], "once": [], "offset": 0},
+        {"standing": [[1, [1, 2, 3]]], "once": [], "offset": 0},
+        {"standing": [[1, [-1] * 10]], "once": [], "offset": 0},
+        {"standing": [[1, {"errno": "x"}]], "once": [], "offset": 0},
+        {"standing": [[1, "text"]], "once": [], "offset": 0},
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(response: Any) -> None:
+    with pytest.raises(ForeignAnswer):
+        Machine(ForeignAgent(response)).stat("/a")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        5,
+        {},
+        {"status": STATUS},
+        {"status": [1], "bytes": 0},
+        {"status": STATUS, "bytes": 5},
+        {"status": STATUS, "bytes": -1},
+        {"errno": "x"},
+    ],
+)
+def test_bytes_that_make_no_sense_are_an_error(answer: Any) -> None:
+    machine = Machine(
+        ForeignAgent(
+            {"standing": [[1, STATUS]], "once": [], "offset": 0},
+            {"standing": [], "once": [answer], "offset": 0},
+        )
+    )
+    with machine.open("/a") as file, pytest.raises(ForeignAnswer):
+        file.pread(10, 0)
+    # Nothing that it said before is believed, either.
+    with pytest.raises(ForeignAnswer):
+        machine.stat("/a")
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".", "..", "a\0b"])
+def test_a_name_in_a_directory_leads_nowhere_else(name: str) -> None:
+    response = {"standing": [[1, {"names": {name: ["f", 1]}}]], "once": [], "offset": 0}
+    with pytest.raises(ForeignAnswer):
+        Machine(ForeignAgent(response)).scandir("/a")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", encode(0, {})[5:-1], b"\0" * 1000])
+def test_a_damaged_frame_is_a_value_error(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(content)
+
+
+def test_a_frame_that_would_need_all_memory_is_a_value_error() -> None:
+    frame = encode(0, {}, [b"\0" * (agent.MAX_FRAME + 1)])
+    assert len(frame) < 1 << 20
+    with pytest.raises(ValueError, match="too large"):
+        decode(frame[agent.HEADER.size :])
+
+
+# --- the agent itself ---------------------------------------------------------------------------
+
+MODULES = {
+    "errno",
+    "hashlib",
+    "json",
+    "os",
+    "stat",
+    "struct",
+    "sys",
+    "time",
+    "typing",
+    "zlib",
+    "collections.abc",
+}
+
+OS_CALLS = {
+    *("stat", "lstat", "fstat", "scandir", "open", "pread", "close", "geteuid", "strerror"),
+    *(
+        "path",
+        "stat_result",
+        "DirEntry",
+        "O_RDONLY",
+        "O_NONBLOCK",
+        "O_NOCTTY",
+        "O_CLOEXEC",
+        "O_NOFOLLOW",
+    ),
+}
+"""What the agent uses of ``os``: nothing that writes, and nothing newer than Python 3.6."""
+
+
+def test_the_agent_is_python_3_6_and_only_reads() -> None:
+    tree = ast.parse(Path(agent.__file__).read_text(), feature_version=(3, 6))
+    imported: set[str] = set()
+    used: set[str] = set()
+    builtins: set[str] = set()
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.JoinedStr)
+        if isinstance(node, ast.ImportFrom):
+            imported.add(node.module or "")
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            used.update({node.attr} if node.value.id == "os" else ())
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            builtins.add(node.func.id)
+    assert imported == MODULES
+    assert used <= OS_CALLS
+    assert not builtins & {"open", "exec", "eval", "compile", "__import__", "getattr", "setattr"}

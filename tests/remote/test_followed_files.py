@@ -1,0 +1,347 @@
+"""Files of another machine that grow, are truncated and replaced: as those of this one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.file_access import UnreadableFile, output_file, read_tail
+from metlmon.live.job_files import TrainingFiles
+from metlmon.live.output_pager import Search, page_above, page_around, page_at_end
+from metlmon.remote.machine import MACHINES, Machine, connect_to
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.event_logs import Log
+from tests.support.ssh_server import SshServer
+
+pytestmark = pytest.mark.xdist_group("ssh")
+
+LATER = "run0-train_epoch1"
+
+RESCUE = f"# Rescue DAG file\n# Created 5/4/2026 12:00:00 UTC\n\nDONE {NODE}\n"
+
+CSV = "output/training_logs/aaaa1111-0000/version_0/metrics.csv"
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 5).data)
+    return dagdir
+
+
+class Both:
+    """Two readers of one directory: one reads it here, one over ssh."""
+
+    def __init__(self, host: str, path: Path) -> None:
+        self.host = host
+        self.readers = [
+            DagdirReader(Path(each), live=False) for each in (path, connect_to(f"{host}:{path}"))
+        ]
+        for reader in self.readers:
+            reader.open()
+            reader.read_all()
+
+    @property
+    def machine(self) -> Machine:
+        return MACHINES[self.host]
+
+    def compare(self) -> dict[str, Any]:
+        """Look once more; assert that both see the same, and return it."""
+        pictures = []
+        for reader in self.readers:
+            reader.check()
+            reader.read_all()
+            pictures.append(picture(reader))
+        here, there = pictures
+        for name in here:
+            assert there[name] == here[name], name
+        return here
+
+
+def picture(reader: DagdirReader) -> dict[str, Any]:
+    """All that is shown of an ensemble, without its path and the seconds of notices."""
+    builder = reader.snapshot_builder()
+    ledger = builder.ledger()
+    outputs = TrainingFiles(reader.dagdir, reader.ensemble.settings)
+    notices = [
+        (n.kind, n.file, n.line, re.sub(r"\d\d:\d\d:\d\d", "", n.text)) for n in builder.notices()
+    ]
+    return {
+        "status": replace(builder.status(), dagdir="", warnings=()),
+        "jobs": builder.job_rows(),
+        "notices": notices,
+        "problems": builder.problems(),
+        "outputs": outputs.training_outputs(ledger, builder),
+        "progress": outputs.progress_lines(ledger, builder),
+        "error": reader.error,
+    }
+
+
+def grow(dagdir: Dagdir) -> None:
+    dagdir.append("metl.log", Log().terminate(77).submit(78, LATER).data)
+
+
+def tear(dagdir: Dagdir) -> None:
+    dagdir.append("metl.log", Log().submit(78, LATER).data[:-40])
+
+
+def empty(dagdir: Dagdir) -> None:
+    dagdir.write("metl.log", b"")
+
+
+def empty_and_grow_past_the_old_end(dagdir: Dagdir) -> None:
+    dagdir.write("metl.log", log_of(80, 81, 82, 83, 84, 85, 86, 87, 88))
+
+
+def truncate(dagdir: Dagdir) -> None:
+    os.truncate(dagdir.path / "metl.log", len(Log().submit(77, NODE).data))
+
+
+def replace_by_a_copy_that_continues(dagdir: Dagdir) -> None:
+    before = (dagdir.path / "metl.log").read_bytes()
+    dagdir.replace("metl.log", before + Log().terminate(77).data)
+
+
+def replace_by_another_log(dagdir: Dagdir) -> None:
+    dagdir.replace("metl.log", log_of(90, 91))
+
+
+def overwrite_bytes_in_place(dagdir: Dagdir) -> None:
+    path = dagdir.path / "metl.log"
+    path.write_bytes(path.read_bytes().replace(b"(077.", b"(078.").replace(b"(77.", b"(78."))
+
+
+def remove_the_log(dagdir: Dagdir) -> None:
+    (dagdir.path / "metl.log").unlink()
+
+
+def rotate(dagdir: Dagdir) -> None:
+    os.rename(dagdir.path / "metl.log", dagdir.path / "metl.log.1")
+    dagdir.write("metl.log", Log().submit(78, LATER).data)
+
+
+def write_nodes_log(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag.nodes.log", log_of(77, 95))
+
+
+def write_rescue(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag.rescue001", RESCUE)
+
+
+def change_the_dag(dagdir: Dagdir) -> None:
+    text = (dagdir.path / "run.dag").read_text()
+    dagdir.write("run.dag", f"{text}JOB run1-train_epoch0 train\n")
+
+
+def log_elsewhere(dagdir: Dagdir) -> None:
+    log = dagdir.path.parent / "elsewhere" / "other.log"
+    log.parent.mkdir()
+    log.write_bytes(log_of(96, node="run2-train_epoch0"))
+    dagdir.write("other.sub", f"executable = x\nlog = {log}\nqueue\n")
+    text = (dagdir.path / "run.dag").read_text()
+    dagdir.write("run.dag", f"{text}JOB run2-train_epoch0 other.sub\n")
+
+
+def write_metrics(dagdir: Dagdir) -> None:
+    dagdir.write(CSV, "epoch,step,val_loss\n0,10,0.5\n")
+
+
+def halt(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag.halt", b"")
+
+
+STEPS: dict[str, tuple[Callable[[Dagdir], None], ...]] = {
+    "a log grows": (grow,),
+    "the last event is written in two parts": (tear, grow),
+    "a log is emptied, and written again": (empty, grow),
+    "a log is emptied and grows past its old end between two looks": (
+        empty_and_grow_past_the_old_end,
+        grow,
+    ),
+    "a log is truncated": (truncate, grow),
+    "a log is replaced by a copy that continues it": (replace_by_a_copy_that_continues, tear),
+    "a log is replaced by another one": (replace_by_another_log, grow),
+    "bytes are overwritten in place": (overwrite_bytes_in_place, grow),
+    "a log is removed, and comes back": (remove_the_log, grow),
+    "a log is rotated": (rotate, grow),
+    "DAGMan's files appear": (write_nodes_log, write_rescue, halt),
+    "the DAG grows, with a log in another directory": (change_the_dag, log_elsewhere, grow),
+    "metrics are written": (write_metrics, grow, write_metrics),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
+def test_each_step_is_seen_as_on_the_machine_itself(
+    access_point: str, dagdir: Dagdir, steps: tuple[Callable[[Dagdir], None], ...]
+) -> None:
+    both = Both(access_point, dagdir.path)
+    before = both.compare()
+    assert len(before["jobs"]) == 1
+
+    for step in steps:
+        step(dagdir)
+        both.compare()
+
+
+def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
+    access_point: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "demo"
+    shutil.copytree(Path(__file__).parents[2] / "fixtures" / "demo", path)
+
+    shown = Both(access_point, path).compare()
+
+    assert len(shown["status"].runs) == len(shown["outputs"]) == 6
+
+
+def test_names_with_quotes_line_ends_and_leading_dashes(access_point: str, tmp_path: Path) -> None:
+    folder = tmp_path / '-it\'s "a\nplace" $(touch x); `y` \udce9'
+    dagdir = Dagdir(folder, dag="")
+    name = "-rf 'q' \"d\" \n\t$(HOME) * \udcff"
+    dag = f"SUBMIT-DESCRIPTION t {{\n executable = x\n log = -l'o\"g $x.log\n}}\nJOB {NODE} t\n"
+    dagdir.write(f"{name}.dag", dag)
+    dagdir.write("-l'o\"g $x.log", log_of(77))
+    dagdir.write(f"{name}.dag.nodes.log", log_of(77, 78))
+
+    shown = Both(access_point, folder).compare()
+
+    assert len(shown["jobs"]) == 2
+    assert sorted(os.listdir(tmp_path)) == [folder.name]
+
+
+def test_output_of_a_job_is_paged_and_searched_as_on_the_machine_itself(
+    access_point: str, dagdir: Dagdir
+) -> None:
+    lines = b"".join(b"line %06d of a job's output\n" % number for number in range(30_000))
+    dagdir.write("job.out", lines + b"the end, without a line end")
+    pages = []
+    for directory in (dagdir.path, Path(connect_to(f"{access_point}:{dagdir.path}"))):
+        path = output_file(directory, "job.out")
+        page = page_at_end(path)
+        above = page_above(path, page, page.rows[0].start)
+        around = page_around(path, 400_000)
+        found = Search("LINE 000017".lower()).find(path, 0)
+        pages.append((page, above, around, found, read_tail(path)))
+    assert pages[0] == pages[1]
+    assert MACHINES[access_point].file_bytes <= (dagdir.path / "job.out").stat().st_size
+
+
+def test_a_link_out_of_the_directory_is_no_output(access_point: str, dagdir: Dagdir) -> None:
+    (dagdir.path.parent / "secret").write_bytes(b"not the job's")
+    os.symlink("../secret", dagdir.path / "job.out")
+    os.mkfifo(dagdir.path / "pipe.out")
+    directory = Path(connect_to(f"{access_point}:{dagdir.path}"))
+    for name in ("job.out", "pipe.out", "../secret", f"{dagdir.path.parent}/secret", "none.out"):
+        with pytest.raises(UnreadableFile):
+            output_file(directory, name)
+
+
+# --- what crosses the line ----------------------------------------------------------------------
+
+
+def read_bytes(*paths: Path) -> int:
+    return sum(path.stat().st_size for path in paths)
+
+
+def test_no_byte_is_read_twice(access_point: str, dagdir: Dagdir) -> None:
+    log, dag = dagdir.path / "metl.log", dagdir.path / "run.dag"
+    dagdir.write("metl.log", long_log(3000))
+    both = Both(access_point, dagdir.path)
+    assert both.machine.file_bytes == read_bytes(log, dag)
+
+    for cluster in range(3):
+        dagdir.append("metl.log", Log().submit(5000 + cluster, LATER).data)
+        both.compare()
+        assert both.machine.file_bytes == read_bytes(log, dag)
+    # The same content in another file, and with other times.
+    dagdir.replace("metl.log", log.read_bytes())
+    both.compare()
+    os.utime(log, (0, 0))
+    both.compare()
+    # An event of the past is what was read, too.
+    past = DagdirReader(both.readers[1].dagdir, live=False, as_of=both.readers[1].ensemble.newest)
+    past.open()
+    past.read_all()
+    assert both.machine.file_bytes == read_bytes(log, dag)
+
+
+def long_log(events: int) -> bytes:
+    log = Log().submit(77, NODE)
+    event = log.image(77, 5).events.pop()
+    return log.data + event * events
+
+
+def test_a_look_at_which_nothing_has_changed_is_one_short_exchange(
+    access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(200):
+        dagdir.write(f"job_{number}.out", b"written by a job\n")
+    os.utime(dagdir.path, (0, 0))
+    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")))
+    reader.open()
+    reader.read_all()
+    reader.check()
+    exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
+
+    reader.check()
+
+    assert len(exchanges) == 1
+    assert exchanges[0] < 200
+
+
+def test_a_log_that_has_grown_comes_with_the_look(
+    access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.utime(dagdir.path, (0, 0))
+    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")))
+    reader.open()
+    reader.read_all()
+    reader.check()
+    exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
+    grow(dagdir)
+
+    reader.check()
+    reader.read_all()
+
+    assert len(reader.snapshot_builder().job_rows()) == 2
+    assert len(exchanges) == 1
+
+
+def count_exchanges(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes in bytes of the responses from now on."""
+    sizes: list[int] = []
+    exchange = machine.channel.exchange_frame
+
+    def counted(frame: bytes) -> bytes:
+        response: bytes = exchange(frame)
+        sizes.append(len(response))
+        return response
+
+    monkeypatch.setattr(machine.channel, "exchange_frame", counted)
+    return sizes
+
+
+# --- clocks -------------------------------------------------------------------------------------
+
+
+def test_now_is_the_local_time_of_the_other_machine(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir
+) -> None:
+    host = ssh_server.add_host("far-east", 'TZ=Asia/Tokyo exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+    reader = DagdirReader(Path(connect_to(f"{host}:{dagdir.path}")), live=True)
+    reader.open()
+    reader.read_all()
+
+    as_of = reader.snapshot_builder().status().as_of
+    tokyo = datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=9)
+    assert as_of is not None
+    assert abs(as_of - tokyo) < timedelta(minutes=10)
