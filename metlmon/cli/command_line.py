@@ -61,6 +61,9 @@ REMOTE: Final = frozenset(
 
 def connect(options: argparse.Namespace) -> None:
     """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError."""
+    if options.command == "serve":
+        # It starts metlmon watch with the same words.
+        return
     for name in ("dir", "dirs", "run", "runs"):
         given = getattr(options, name, None) or ""
         words = given if isinstance(given, list) else [given]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from metlmon.cli.command_line import connect
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import PREFETCHED_BYTES
@@ -316,6 +318,15 @@ def test_commands_that_write_or_ask_the_pool_are_refused(
 
     assert f"{access_point}:{dagdir.path}: metlmon {command.split()[0]} is for directories" in error
     assert MACHINES[access_point].channel.exchanges == before
+
+
+def test_the_dashboards_of_serve_connect_themselves(access_point: str) -> None:
+    words = [f"{access_point}:ens", "here"]
+    options = argparse.Namespace(command="serve", dirs=list(words))
+
+    connect(options)
+
+    assert options.dirs == words
 
 
 def test_the_queue_of_this_machine_is_not_asked(
