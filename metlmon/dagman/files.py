@@ -5,7 +5,6 @@ Each is found, read and parsed once.
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,7 +17,7 @@ from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import DagFile, parse_dag
 from metlmon.dagman.records import Node, Problem
 from metlmon.dagman.submit_description import Description, evaluate, parse_description
-from metlmon.remote.paths import join, there
+from metlmon.remote.paths import join, normalize, there
 
 Read = Callable[[Path], bytes]
 
@@ -110,7 +109,7 @@ def places(name: str, *folders: Path) -> list[Path]:
     """Candidate paths of the file ``name``: in each folder, then by base name in each."""
     base = posixpath.basename(name) or name
     paths = [join(folder, name) for name in (name, base) for folder in folders]
-    return list(dict.fromkeys(Path(os.path.normpath(path)) for path in paths))
+    return list(dict.fromkeys(normalize(path) for path in paths))
 
 
 # --- submit descriptions of nodes --------------------------------------------------

@@ -47,7 +47,7 @@ from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import DagFile
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.redact import hide_value, redact_secrets
-from metlmon.remote.paths import join
+from metlmon.remote.paths import join, normalize
 
 #: Nesting depth of splices and sub-DAGs: no real DAG comes close.
 _MAX_DEPTH = 40
@@ -82,8 +82,8 @@ def load_workflow(
     descriptions, which may contain secrets. ``redact``: hide secrets in the nodes' VARS, attributes
     and scripts.
     """
-    home = Path(os.path.normpath(paths[0].parent))
-    tops = [Path(os.path.normpath(path)) for path in paths]
+    home = normalize(paths[0].parent)
+    tops = [normalize(path) for path in paths]
     options = _Options(FileCache(read, home), keep_descriptions, redact, dict.fromkeys(tops))
     return _WorkflowLoader(options, tops, home, depth=0).load()
 

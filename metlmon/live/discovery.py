@@ -34,7 +34,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.model_state import LogRole
 from metlmon.remote import filesystem
 from metlmon.remote.filesystem import Entry
-from metlmon.remote.paths import join, there
+from metlmon.remote.paths import join, normalize, there
 
 SNIFF_BYTES: Final = 4096
 """First bytes read to distinguish an event log from any other ``*.log``."""
@@ -223,7 +223,7 @@ def _locate(first: Path, named: Path, other: Path) -> Path:
     directory.
     """
     relative = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
-    candidates = [Path(os.path.normpath(join(first.parent, relative))), first.with_name(other.name)]
+    candidates = [normalize(join(first.parent, relative)), first.with_name(other.name)]
     return next(
         (p for p in candidates if p != first and call_with_timeout(filesystem.isfile, p)),
         candidates[0],

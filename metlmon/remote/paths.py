@@ -105,7 +105,15 @@ def join(directory: Path, name: str | Path) -> Path:
         path = directory / name
         # A local file that names another machine names nothing.
         return directory / f"\0{name}" if is_remote(path) else path
-    return Path(remote_path(place.host, posixpath.normpath(posixpath.join(place.path, name))))
+    return Path(remote_path(place.host, posixpath.join(place.path, name)))
+
+
+def normalize(path: Path) -> Path:
+    """As :func:`os.path.normpath`, on the same machine."""
+    place = split(path)
+    if place is None:
+        return Path(os.path.normpath(path))
+    return Path(remote_path(place.host, posixpath.normpath(place.path)))
 
 
 def as_typed(text: str) -> str:
