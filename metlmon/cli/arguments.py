@@ -230,7 +230,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "figures over time. Without --html or --md the tables are printed.",
     ),
     "export": Command(
-        "runs, epochs, jobs, executions, transfers, events as tables",
+        "tables as files; or the ensemble to MLflow, Prometheus, Optuna",
         (
             DIR,
             option(
