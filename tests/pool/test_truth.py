@@ -17,6 +17,11 @@ ENDED: Ad = {"JobStatus": 4, "TerminationPending": True, "ExitBySignal": False, 
 """What HTCondor 23.9.6 writes to the history of a job that ended with 0."""
 REMOVED_AT_END: Ad = {**ENDED, "JobStatus": 3, "LastJobStatus": 4}
 """The same of a DAG's last job that was still in the queue when DAGMan exited: it was removed."""
+REMOVED_WITHOUT_SHADOW: Ad = {
+    **{"JobStatus": 3, "LastJobStatus": 4, "ExitBySignal": False, "ExitCode": 0},
+    "JobUniverse": 12,
+}
+"""A PROVISIONER of the local universe that ended with 0, and was removed as DAGMan exited."""
 REMOVED_IN_TRANSFER: Ad = {
     **{"JobStatus": 3, "LastJobStatus": 2, "ExitBySignal": False, "ExitCode": 0},
     "ToE": {"How": "OF_ITS_OWN_ACCORD", "ExitBySignal": False, "ExitCode": 0},
@@ -87,6 +92,7 @@ def test_a_difference_would_be_found(pool: Pool, ended: gated_dag.Gated) -> None
     [
         (ENDED, "completed"),
         (REMOVED_AT_END, "completed"),
+        (REMOVED_WITHOUT_SHADOW, "completed"),
         ({**REMOVED_AT_END, "LastJobStatus": 2}, "completed"),
         ({**REMOVED_AT_END, "ExitCode": 3}, "failed"),
         (REMOVED_IN_TRANSFER, "removed"),

@@ -183,9 +183,11 @@ def state_at_end(ad: Ad) -> str:
     """The last state of a job that left the queue, by its ad in the history.
 
     The shadow sets TerminationPending just before it writes the job's 005, its output being
-    there. A removal after that (of a DAG's last job, as DAGMan exits) does not change its end.
+    there. A removal after that (of a DAG's last job, as DAGMan exits) does not change its end. A
+    job without a shadow (local, scheduler universe) was completed before it was removed.
     """
-    if ad["JobStatus"] == REMOVED and not ad.get("TerminationPending"):
+    has_ended = ad.get("TerminationPending") or ad.get("LastJobStatus") == COMPLETED
+    if ad["JobStatus"] == REMOVED and not has_ended:
         return "removed"
     assert ad["JobStatus"] in (COMPLETED, REMOVED), ad["JobStatus"]
     return "completed" if not ad["ExitBySignal"] and ad["ExitCode"] == 0 else "failed"
