@@ -67,6 +67,11 @@ SSH_FAILED: Final = 255
 ASKING: Final = ("permission denied", "host key verification failed")
 """Parts of ssh's last line, in lower case, where it would have had to ask."""
 
+NO_TERMINAL: Final = (
+    "ssh has no terminal here to ask on: log in once with ssh, and keep the key in ssh-agent or "
+    "share that connection (ControlMaster)"
+)
+
 
 def _lost(host: str, since: float | None, reason: str = "") -> Disconnected:
     """The error while there is no connection; ``reason``: why the last attempt failed.
@@ -84,6 +89,15 @@ def _lost(host: str, since: float | None, reason: str = "") -> Disconnected:
 
 def _would_ask(reason: str) -> bool:
     return any(part in reason.lower() for part in ASKING)
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a terminal: ssh asks there, whatever standard input is."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 class Channel(Protocol):
@@ -153,9 +167,11 @@ class Connection:
         try:
             process.start(None if ask else LOGIN_SECONDS)
         except (OSError, ValueError) as error:
-            reason = process.reason()
+            reason = process.reason() or str(error)
             process.close()
-            raise UnusableMachine(f"{self.host}: {reason or error}") from None
+            if ask and _would_ask(reason) and not _has_terminal():
+                reason = f"{reason.rstrip('.')}; {NO_TERMINAL}"
+            raise UnusableMachine(f"{self.host}: {reason}") from None
         except BaseException:
             process.close()
             raise

@@ -17,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -28,6 +29,7 @@ SHELL: Final = 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
 
 _SERVER: Final = """\
 Port {port}
+Port {two_keys_port}
 ListenAddress 127.0.0.1
 HostKey {directory}/host_key
 AuthorizedKeysFile {directory}/authorized_keys
@@ -38,9 +40,12 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin yes
 PrintMotd no
+Match LocalPort {two_keys_port}
+  AuthenticationMethods publickey,publickey
 """
 
 _CLIENT: Final = """\
+Include {directory}/hosts
 Host *
   HostName 127.0.0.1
   User {user}
@@ -60,7 +65,8 @@ class NoSshServer(Exception):
 class SshServer:
     """A running sshd that its own user can log in to, by host names of its client's configuration.
 
-    ``bin``: a directory with an ``ssh`` that uses this configuration. Use it with ``with``.
+    ``bin``: a directory with an ``ssh`` that uses this configuration. ``two_keys_port``: where a
+    login needs two keys. Use it with ``with``.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -68,7 +74,7 @@ class SshServer:
             raise NoSshServer("no OpenSSH server or client here (openssh-server, openssh-client)")
         self.directory = directory
         self.bin = directory / "bin"
-        self.port = _free_port()
+        self.port, self.two_keys_port = _free_port(), _free_port()
         self._config = directory / "ssh_config"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -82,7 +88,9 @@ class SshServer:
         host_key = (directory / "host_key.pub").read_text()
         (directory / "known_hosts").write_text(f"access-point {host_key}")
         self._config.write_text(_CLIENT.format(user=getpass.getuser(), directory=directory))
-        (directory / "sshd_config").write_text(_SERVER.format(port=self.port, directory=directory))
+        (directory / "sshd_config").write_text(
+            _SERVER.format(port=self.port, two_keys_port=self.two_keys_port, directory=directory)
+        )
         self.add_host("access-point")
         if os.geteuid() == 0:
             # The directory for privilege separation is a constant of the binary.
@@ -102,21 +110,31 @@ class SshServer:
             self._process.terminate()
             self._process.wait()
 
-    def add_host(self, name: str, shell: str = SHELL, port: int | None = None) -> str:
+    def add_host(
+        self,
+        name: str,
+        shell: str = SHELL,
+        port: int | None = None,
+        passphrases: Sequence[str] = ("",),
+        options: str = "",
+    ) -> str:
         """Add a host to the client's configuration; its login runs ``shell`` for a command.
 
-        ``port``: of a :class:`Line` to the server. Returns the name.
+        ``port``: of a :class:`Line` to the server. ``passphrases``: one for each of its keys.
+        ``options``: lines of its configuration. Returns the name.
         """
-        key = self.directory / f"key-{name}"
-        _make_key(key)
         login = self.directory / f"login-{name}"
         login.write_text(f"#!/bin/sh\n{shell}\n")
         login.chmod(0o755)
-        with (self.directory / "authorized_keys").open("a") as keys:
-            keys.write(f'command="exec {login}" {Path(f"{key}.pub").read_text()}')
-        section = f"Host {name}\n  Port {port or self.port}\n  IdentityFile {key}\n"
-        with self._config.open("a") as config:
-            config.write(section)
+        section = f"Host {name}\nPort {port or self.port}\n{options}\n"
+        for number, passphrase in enumerate(passphrases):
+            key = self.directory / f"key-{name}-{number}"
+            _make_key(key, passphrase)
+            with (self.directory / "authorized_keys").open("a") as keys:
+                keys.write(f'command="exec {login}" {Path(f"{key}.pub").read_text()}')
+            section += f"IdentityFile {key}\n"
+        with (self.directory / "hosts").open("a") as hosts:
+            hosts.write(section)
         return name
 
     def path_variable(self) -> str:
@@ -150,8 +168,10 @@ def _free_port() -> int:
         return port
 
 
-def _make_key(path: Path) -> None:
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
+def _make_key(path: Path, passphrase: str = "") -> None:
+    # One round of the key's derivation: the default ones take a second on a busy machine.
+    kind = ["-t", "ed25519", "-a", "1", "-N", passphrase, "-C", path.name]
+    command = ["ssh-keygen", "-q", *kind, "-f", str(path)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 

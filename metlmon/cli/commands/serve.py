@@ -11,9 +11,11 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from metlmon.cli.command_line import is_elsewhere
 from metlmon.cli.reading import new_reader, stop_watchdog
 from metlmon.cli.several import has_dagdirs_below, names_one
 from metlmon.errors import InputError
+from metlmon.remote.paths import split_argument
 from metlmon.text.formatting import directory_name, plain
 
 if TYPE_CHECKING:
@@ -48,12 +50,12 @@ def serve(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> str:
     """The title of the page: the ensemble's name, or that of the program.
 
-    Raises InputError where the only directory cannot be read.
+    Raises InputError where the only directory, of this machine, cannot be read.
     """
     words = options.dirs or ["."]
-    if any(":" in word and not os.path.lexists(word) for word in words):
-        # A directory of another machine, which the dashboard opens.
-        return plain(words[0], 200) if len(words) == 1 else "metlmon"
+    if any(map(is_elsewhere, words)):
+        # The dashboard of each tab connects, and shows there what is wrong.
+        return plain(_remote_name(words[0]), 200) if len(words) == 1 else "metlmon"
     is_one = names_one(options) or (len(words) == 1 and not has_dagdirs_below(options))
     if is_one:
         new_reader(options).open()
@@ -61,6 +63,12 @@ def _check(options: argparse.Namespace) -> str:
         raise InputError(f"{missing[0]}: no such file or directory; give one that exists")
     stop_watchdog()
     return plain(directory_name(os.path.abspath(words[0])), 200) if is_one else "metlmon"
+
+
+def _remote_name(word: str) -> str:
+    """The name of a directory of another machine, as on the dashboard: ``HOST:NAME``."""
+    host, directory = split_argument(word) or ("", word)
+    return f"{host}:{os.path.basename(directory.rstrip('/'))}"
 
 
 def watch_arguments(options: argparse.Namespace) -> list[str]:

@@ -1,0 +1,155 @@
+"""What ssh asks before the screen opens; one connection for all; a host behind another one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Captured, json_output
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.ssh_server import Line, SshServer
+from tests.support.terminal import PseudoTerminal, terminal_environment
+
+pytestmark = pytest.mark.xdist_group("ssh")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
+    return dagdir
+
+
+def metlmon(server: SshServer, home: Path, *arguments: str) -> PseudoTerminal:
+    """The real program on a terminal of its own, with this server's ``ssh``."""
+    environment = terminal_environment(
+        PATH=server.path_variable(),
+        PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]),
+        HOME=str(home),
+        XDG_CACHE_HOME=None,
+        XDG_CONFIG_HOME=None,
+        XDG_STATE_HOME=None,
+    )
+    argv = [sys.executable, "-m", "metlmon", *arguments]
+    return PseudoTerminal(argv, (100, 30), environment)
+
+
+def answer(terminal: PseudoTerminal, prompt: str, text: str) -> None:
+    """Answer a prompt, before which nothing but prompts has been written."""
+    terminal.wait_for(prompt)
+    assert b"\x1b" not in terminal.bytes
+    terminal.command(text)
+
+
+def screen(terminal: PseudoTerminal, text: str) -> str:
+    """The screen as soon as it shows this text; ends the program."""
+    terminal.wait_for(text)
+    assert b"\x1b[?1049h" in terminal.bytes
+    shown = terminal.text
+    terminal.type("q")
+    assert terminal.end() == 0
+    assert terminal.restored()
+    return shown
+
+
+# --- what ssh asks ------------------------------------------------------------------------------
+
+
+def test_a_passphrase_is_asked_before_the_screen(
+    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+) -> None:
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("locked", port=line.port, passphrases=["open sesame"])
+        with metlmon(ssh_server, tmp_path, "watch", f"{host}:{dagdir.path}") as terminal:
+            answer(terminal, "Enter passphrase for key", "open sesame")
+
+            assert "passphrase" not in screen(terminal, "run0")
+        assert line.connections == 1
+    assert b"sesame" not in terminal.bytes
+    assert terminal.bytes.count(b"Enter passphrase") == 1
+
+
+def test_a_passphrase_is_asked_before_the_status(
+    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+) -> None:
+    host = ssh_server.add_host("locked-status", passphrases=["open sesame"])
+    with metlmon(ssh_server, tmp_path, "status", f"{host}:{dagdir.path}") as terminal:
+        answer(terminal, "Enter passphrase for key", "open sesame")
+
+        assert terminal.end() == 0
+        assert "run0" in terminal.text
+    assert b"sesame" not in terminal.bytes
+    assert terminal.bytes.count(b"Enter passphrase") == 1
+
+
+def test_a_second_factor_is_asked_before_the_screen(
+    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+) -> None:
+    with Line(ssh_server.two_keys_port) as line:
+        host = ssh_server.add_host("two-keys", port=line.port, passphrases=["first", "second"])
+        with metlmon(ssh_server, tmp_path, "watch", f"{host}:{dagdir.path}") as terminal:
+            answer(terminal, "key-two-keys-0", "first")
+            answer(terminal, "key-two-keys-1", "second")
+
+            assert "passphrase" not in screen(terminal, "run0")
+        assert line.connections == 1
+    assert terminal.bytes.count(b"Enter passphrase") == 2
+
+
+def test_an_unknown_host_is_confirmed_before_the_screen(
+    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+) -> None:
+    unknown = "HostKeyAlias new-machine\nStrictHostKeyChecking ask"
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("unknown", port=line.port, options=unknown)
+        with metlmon(ssh_server, tmp_path, "watch", f"{host}:{dagdir.path}") as terminal:
+            answer(terminal, "continue connecting (yes/no/[fingerprint])?", "yes")
+
+            assert "fingerprint" not in screen(terminal, "run0")
+        assert line.connections == 1
+    assert "new-machine" in (ssh_server.directory / "known_hosts").read_text()
+
+
+def test_home_asks_once_for_the_directories_of_one_host(
+    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+) -> None:
+    names = ("first", "second", "third")
+    for name in names:
+        shutil.copytree(dagdir.path, tmp_path / name)
+    with Line(ssh_server.port) as line:
+        host = ssh_server.add_host("locked-home", port=line.port, passphrases=["open sesame"])
+        words = [f"{host}:{tmp_path / name}" for name in names]
+        with metlmon(ssh_server, tmp_path, "watch", *words) as terminal:
+            answer(terminal, "Enter passphrase for key", "open sesame")
+
+            terminal.until(
+                lambda: terminal.text.count("1 running") == len(names), "not all are read"
+            )
+            screen(terminal, "third")
+        assert line.connections == 1
+    assert terminal.bytes.count(b"Enter passphrase") == 1
+
+
+# --- a host behind another one ------------------------------------------------------------------
+
+
+def test_a_host_behind_another_one(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir, capsys: Captured
+) -> None:
+    with Line(ssh_server.port) as outer, Line(ssh_server.port) as inner:
+        jump = ssh_server.add_host("login-node", port=outer.port)
+        host = ssh_server.add_host("inside", port=inner.port, options=f"ProxyJump {jump}")
+
+        there = json_output("status", capsys, f"{host}:{dagdir.path}")
+
+        assert (outer.connections, inner.connections) == (1, 1)
+        assert outer.received > inner.received > 0
+    here = json_output("status", capsys, str(dagdir.path), "--no-live")
+    assert there["runs"] == here["runs"]
