@@ -54,8 +54,8 @@ LARGEST_CSV: Final = 256_000_000
 LARGEST_WANDB_RUN: Final = 256_000_000
 """Bytes of the file of one W&B run: half a million rows of a dozen metrics."""
 
-WANDB_RUNS: Final = "wandb/offline-run-*/run-*.wandb"
-"""Where the W&B library writes, below its directory."""
+WANDB_PLACES: Final = ("wandb/offline-run-*/run-*.wandb", "run-*.wandb")
+"""Where the W&B library writes: below its directory, and in the directory of a run."""
 
 LARGEST_TEXT: Final = 1_000_000
 """Bytes of a metrics.txt or an args.txt: they have a hundred lines."""
@@ -71,6 +71,10 @@ MOST_SIDECARS: Final = 1000
 
 EVENT_FOLDERS: Final = ("output/provenance", "provenance")
 """Where METL's workflow writes the events of all runs."""
+
+RUN_FILES: Final = (*WANDB_PLACES, f"checkpoints/*{SIDECAR_SUFFIX}", "*.ndjson")
+VERSION_FILES: Final = ("metrics.csv", "metrics.txt", "args.txt")
+"""What is read in the folder of a run, and in those of its versions."""
 
 PROGRESS_TAIL: Final = 16 * 1024
 """Bytes at the end of a job's output that are searched for its progress line: a hundred of them."""
@@ -200,10 +204,10 @@ class TrainingFiles:
             for job in ledger.jobs:
                 if job.run is not None and job.training:
                     jobs.setdefault(job.run, []).append(job)
-            event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
             completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
             results = {}
-            self._prefetch_versions(ledger, glob)
+            self._prefetch_files(ledger, glob)
+            event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
             if any(pattern.file == "out" for pattern in self._matched):
                 self._prefetch_outputs(ledger.jobs, VALUES_TAIL, builder)
             collected = {
@@ -395,18 +399,16 @@ class TrainingFiles:
         values = files.values.get(self._settings.metrics.primary, ())
         return [job for job in jobs if job.epoch is None or job.epoch not in values]
 
-    def _prefetch_versions(self, ledger: Ledger, glob: SafeGlob) -> None:
+    def _prefetch_files(self, ledger: Ledger, glob: SafeGlob) -> None:
         """Ask a machine far away about the files of all runs together."""
         if not is_remote(self._dagdir):
             return
-        patterns = self._settings.metrics.files
         values = [{"uuid": run.uuid, "run": run.run_name} for run in ledger.runs]
-        glob.prefetch(patterns, values)
-        folders = [
-            path for each in values for name in patterns for path in glob.matching(name, each)
-        ]
-        names = ("metrics.csv", "metrics.txt", "args.txt")
-        paths = [f"{each.path}/{name}" for each in _versions(glob, folders) for name in names]
+        folders = glob.prefetch(self._settings.metrics.files, values)
+        folders += glob.prefetch(EVENT_FOLDERS, [{}])
+        paths = list(map(str, glob.prefetch(RUN_FILES, [{}], folders)))
+        versions = (version for each in folders for version in _versions(glob, [each]))
+        paths += [f"{each.path}/{name}" for each in versions for name in VERSION_FILES]
         self._prefetch_ends(paths, LARGEST_TEXT)
 
     def _prefetch_outputs(
@@ -573,7 +575,7 @@ def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
     paths = {
         path
         for folder in folders
-        for place in (WANDB_RUNS, Path(WANDB_RUNS).name)
+        for place in WANDB_PLACES
         for path in glob.matching(place, {}, folder)
     }
     order = sorted(paths, key=lambda path: (path.parent.name, path))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import glob
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from metlmon.remote import filesystem
 
@@ -22,6 +22,15 @@ MOST_ENTRIES: Final = 100_000
 
 MAX_MATCHES: Final = 1000
 """Maximum number of matches of one pattern for one run."""
+
+
+class _Step(NamedTuple):
+    """The rest of a pattern, to be matched in a directory."""
+
+    folder: Path
+    parts: Sequence[str]
+    values: Mapping[str, str | None]
+    is_listed: bool = False
 
 
 class SafeGlob:
@@ -33,6 +42,7 @@ class SafeGlob:
         except (OSError, RuntimeError):
             self.base = dagdir
         self._listings: dict[Path, dict[str, bool]] = {}
+        self._folders: dict[Path, list[str]] = {}
 
     def matching(
         self, pattern: str, values: Mapping[str, str | None], start: Path | None = None
@@ -55,35 +65,56 @@ class SafeGlob:
             paths = paths[:MAX_MATCHES]
         return paths if parts else []
 
-    def prefetch(self, patterns: Iterable[str], values: Iterable[Mapping[str, str | None]]) -> None:
-        """Ask a machine far away about the directories that these patterns name, together."""
-        queries: list[tuple[str, Path]] = []
-        for placeholders in values:
-            for pattern in patterns:
-                self._add_queries(queries, self.base, Path(pattern).parts, placeholders)
-        filesystem.prefetch(self.base, queries)
-
-    def _add_queries(
+    def prefetch(
         self,
-        queries: list[tuple[str, Path]],
-        folder: Path,
-        parts: Sequence[str],
-        values: Mapping[str, str | None],
-    ) -> None:
-        """Add the queries for a pattern's parts below a directory, up to the second wildcard."""
+        patterns: Sequence[str],
+        values: Sequence[Mapping[str, str | None]],
+        starts: Sequence[Path] | None = None,
+    ) -> list[Path]:
+        """Ask a machine far away about all that these patterns match, in few exchanges.
+
+        ``starts``: directories that matched before, by default the dagdir; they are listed.
+        Returns all matches.
+        """
+        folders = [self.base] if starts is None else starts
+        steps = [
+            _Step(folder, Path(pattern).parts, each, is_listed=True)
+            for each in values
+            for folder in folders
+            for pattern in patterns
+        ]
+        while steps:
+            queries: list[tuple[str, Path]] = []
+            steps = [later for step in steps for later in self._add_queries(queries, step)]
+            filesystem.prefetch(self.base, queries)
+        return [
+            path
+            for each in values
+            for folder in folders
+            for pattern in patterns
+            for path in self.matching(pattern, each, folder)
+        ]
+
+    def _add_queries(self, queries: list[tuple[str, Path]], step: _Step) -> Iterator[_Step]:
+        """Add the queries of a step up to a wildcard; yields the steps after their answers."""
+        folder, parts, values, is_listed = step
         name = _expand(parts[0], values) if parts else None
         if name is None:
             return
+        last = len(parts) == 1
         names = [name]
-        if glob.has_magic(name):
-            listing = self.list_directory(folder) if folder == self.base else {}
-            names = [each for each, is_folder in listing.items() if is_folder and each[0] != "."]
-            names = [each for each in names if fnmatchcase(each, name)]
-        for each in names:
-            queries.append(("lstat", folder / each))
-            if len(parts) == 1:
-                queries.append(("list", folder / each))
-            self._add_queries(queries, folder / each, parts[1:], values)
+        if is_listed:
+            names = self._names_in(folder, name, last)
+        elif glob.has_magic(name):
+            queries.append(("list", folder))
+            yield step._replace(is_listed=True)
+            return
+        for path in (folder / each for each in names[:MAX_MATCHES]):
+            queries.append(("lstat", path))
+            if not last:
+                yield from self._add_queries(queries, _Step(path, parts[1:], values))
+            elif not is_listed or self.list_directory(folder)[path.name]:
+                queries.append(("list", path))
 
     def list_directory(self, path: Path) -> Mapping[str, bool]:
         """Return the sorted names in a directory, and whether each is a directory.
@@ -123,16 +154,21 @@ class SafeGlob:
     def _matches_in(self, folder: Path, name_pattern: str, last: bool) -> list[Path]:
         names = [name_pattern]
         if glob.has_magic(name_pattern):
-            # As in a shell, hidden names match only a pattern that begins with a dot.
-            names = [
-                name
-                for name, is_folder in self.list_directory(folder).items()
-                if (last or is_folder)
-                and fnmatchcase(name, name_pattern)
-                and (name_pattern[0] == "." or name[0] != ".")
-            ]
+            names = self._names_in(folder, name_pattern, last)
         resolved_paths = (self.resolve_inside(folder / name) for name in names)
         return [path for path in resolved_paths if path is not None]
+
+    def _names_in(self, folder: Path, name_pattern: str, last: bool) -> list[str]:
+        """The names that match: unless it is the ``last`` part, of directories."""
+        names = self.list_directory(folder)
+        if not last and folder not in self._folders:
+            self._folders[folder] = [name for name, is_folder in names.items() if is_folder]
+        # As in a shell, hidden names match only a pattern that begins with a dot.
+        return [
+            name
+            for name in (names if last else self._folders[folder])
+            if fnmatchcase(name, name_pattern) and (name_pattern[0] == "." or name[0] != ".")
+        ]
 
 
 def _expand(part: str, values: Mapping[str, str | None]) -> str | None:

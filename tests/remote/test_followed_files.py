@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -21,14 +22,17 @@ from metlmon.remote.machine import MACHINES, Machine, connect_to
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
 from tests.support.ssh_server import SshServer
+from tests.support.wandb_files import history_record, log_file, log_records, run_record
 
 pytestmark = pytest.mark.xdist_group("ssh")
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 LATER = "run0-train_epoch1"
 
 RESCUE = f"# Rescue DAG file\n# Created 5/4/2026 12:00:00 UTC\n\nDONE {NODE}\n"
 
-CSV = "output/training_logs/aaaa1111-0000/version_0/metrics.csv"
+RUN = "output/training_logs/aaaa1111-0000"
 
 
 @pytest.fixture(name="dagdir")
@@ -151,8 +155,37 @@ def log_elsewhere(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"{text}JOB run2-train_epoch0 other.sub\n")
 
 
-def write_metrics(dagdir: Dagdir) -> None:
-    dagdir.write(CSV, "epoch,step,val_loss\n0,10,0.5\n")
+def write_metrics(dagdir: Dagdir, run: str = RUN) -> None:
+    dagdir.write(f"{run}/version_0/metrics.csv", "epoch,step,val_loss\n0,10,0.5\n")
+
+
+def write_wandb_run(dagdir: Dagdir, run: str = RUN) -> None:
+    rows = [{"epoch": 0, "val_loss": 0.5}, {"epoch": 1, "val_loss": 0.4}]
+    records = [run_record(1_777_888_999), *map(history_record, rows)]
+    dagdir.write(f"{run}/wandb/offline-run-20260504_100300-ab/run-ab.wandb", log_file(records[:2]))
+    dagdir.write(f"{run}/wandb/offline-run-20260504_110300-cd/run-cd.wandb", log_file(records))
+
+
+def grow_wandb_run(dagdir: Dagdir) -> None:
+    row = history_record({"epoch": 2, "val_loss": 0.3})
+    path = dagdir.path / f"{RUN}/wandb/offline-run-20260504_110300-cd/run-cd.wandb"
+    path.write_bytes(log_file([*log_records(path.read_bytes()), row]))
+
+
+def write_sidecar(dagdir: Dagdir, run: str = RUN) -> None:
+    text = json.dumps({"epoch": 0, "checkpoint_hash": "ab" * 32, "parent_hash": None})
+    dagdir.write(f"{run}/checkpoints/last.ckpt.provenance.json", text)
+
+
+def replace_sidecar(dagdir: Dagdir) -> None:
+    path = dagdir.path / f"{RUN}/checkpoints/last.ckpt.provenance.json"
+    path.with_name("new").write_text("{}")
+    path.with_name("new").replace(path)
+
+
+def write_events(dagdir: Dagdir, run: str = RUN) -> None:
+    event = {"type": "epoch.completed", "epoch": 1, "checkpoint_out_hash": "cd" * 32}
+    dagdir.write(f"{run}/{Path(run).name}.ndjson", f"{json.dumps(event)}\n")
 
 
 def halt(dagdir: Dagdir) -> None:
@@ -176,6 +209,8 @@ STEPS: dict[str, tuple[Callable[[Dagdir], None], ...]] = {
     "DAGMan's files appear": (write_nodes_log, write_rescue, halt),
     "the DAG grows, with a log in another directory": (change_the_dag, log_elsewhere, grow),
     "metrics are written": (write_metrics, grow, write_metrics),
+    "W&B runs are written, and grow": (write_wandb_run, grow, grow_wandb_run),
+    "provenance is written, and replaced": (write_sidecar, write_events, grow, replace_sidecar),
 }
 
 
@@ -192,15 +227,24 @@ def test_each_step_is_seen_as_on_the_machine_itself(
         both.compare()
 
 
+def copied_fixture(name: str, to: Path) -> Path:
+    return Path(shutil.copytree(FIXTURES / name, to / name))
+
+
 def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
     access_point: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "demo"
-    shutil.copytree(Path(__file__).parents[2] / "fixtures" / "demo", path)
-
-    shown = Both(access_point, path).compare()
+    shown = Both(access_point, copied_fixture("demo", tmp_path)).compare()
 
     assert len(shown["status"].runs) == len(shown["outputs"]) == 6
+
+
+def test_checkpoints_with_provenance_are_read_as_on_the_machine_itself(
+    access_point: str, tmp_path: Path
+) -> None:
+    shown = Both(access_point, copied_fixture("lineage", tmp_path)).compare()
+
+    assert [len(each.checkpoints) for each in shown["outputs"].values()] == [4, 4, 4]
 
 
 def test_names_with_quotes_line_ends_and_leading_dashes(access_point: str, tmp_path: Path) -> None:
@@ -314,6 +358,34 @@ def test_a_log_that_has_grown_comes_with_the_look(
 
     assert len(reader.snapshot_builder().job_rows()) == 2
     assert len(exchanges) == 1
+
+
+@pytest.mark.parametrize("runs", [1, 8])
+def test_files_of_all_runs_are_read_in_few_exchanges(
+    access_point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    names = [f"aaaa{number}-0000" for number in range(runs)]
+    dag = "SUBMIT-DESCRIPTION train {\n executable = x\n log = metl.log\n}\n"
+    for number, name in enumerate(names):
+        node = f"run{number}-train_epoch0"
+        dag += f'JOB {node} train\nVARS {node} run_uuid="{name}" epoch="1"\n'
+    dagdir = Dagdir(tmp_path / "ensemble", dag)
+    for name in names:
+        for write in (write_metrics, write_wandb_run, write_sidecar, write_events):
+            write(dagdir, f"output/training_logs/{name}")
+    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")), live=False)
+    reader.open()
+    reader.read_all()
+    exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
+
+    outputs = picture(reader)["outputs"]
+
+    assert len(outputs) == runs
+    for output in outputs.values():
+        # Of the metrics.csv, and of a W&B run; of the sidecar, and of the events.
+        assert [point.value for point in output.metrics["val_loss"]] == [0.5, 0.4]
+        assert len(output.checkpoints) == 2
+    assert len(exchanges) < 9
 
 
 def count_exchanges(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
