@@ -222,7 +222,10 @@ class TrackingClient:
             parts.append(part)
             size += len(part)
             if size > MAX_ANSWER:
-                raise ValueError
+                raise TrackingError(
+                    f"{self.uri} answered with more than {MAX_ANSWER / 1e6:g} MB",
+                    "check the tracking URI",
+                )
             if time.monotonic() > end:
                 raise TimeoutError
         if answer.length:

@@ -17,7 +17,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -85,6 +85,8 @@ MAX_POINTS: Final = 25_000
 """Runs and points in one answer."""
 
 Json = Mapping[str, Any]
+
+Page = TypeVar("Page", RunsAnswer, HistoryAnswer)
 
 
 class ExportResult(Struct):
@@ -238,19 +240,18 @@ class MlflowExporter:
     def _find_runs(self, experiment: str, ensemble: str) -> dict[str, Run]:
         """The runs of the ensemble, by key."""
         found: dict[str, list[Run]] = {}
-        body: dict[str, object] = {
+        body = {
             "experiment_ids": [experiment],
             "filter": f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
             "max_results": MAX_RUNS,
         }
-        while True:
-            answer = self._server.post(SEARCH_RUNS, RunsAnswer, body)
+        for answer in self._pages(
+            lambda page: self._server.post(SEARCH_RUNS, RunsAnswer, {**body, **page})
+        ):
             for run in answer.runs:
                 if KEY_TAG in run.tags:
                     found.setdefault(run.tags[KEY_TAG], []).append(run)
-            if not answer.next_page_token:
-                return {key: self._only_one(same) for key, same in found.items()}
-            body["page_token"] = answer.next_page_token
+        return {key: self._only_one(same) for key, same in found.items()}
 
     def _only_one(self, same: list[Run]) -> Run:
         """The one of several runs with the same key that is written to.
@@ -273,16 +274,33 @@ class MlflowExporter:
     def _newest_values(self, run: Run, key: str) -> dict[int, Metric]:
         """The newest value at each step of a metric."""
         newest: dict[int, Metric] = {}
-        parameters: dict[str, str | int] = {"metric_key": key, "max_results": MAX_POINTS}
-        while True:
-            answer = self._server.get(METRIC_HISTORY, HistoryAnswer, run_id=run.id, **parameters)
+        metric = {"run_id": run.id, "metric_key": key, "max_results": str(MAX_POINTS)}
+        for answer in self._pages(
+            lambda page: self._server.get(METRIC_HISTORY, HistoryAnswer, **metric, **page)
+        ):
             for item in answer.metrics:
                 have = newest.get(item.step)
                 if have is None or item.timestamp > have.timestamp:
                     newest[item.step] = item
-            if not answer.next_page_token:
-                return newest
-            parameters["page_token"] = answer.next_page_token
+        return newest
+
+    def _pages(self, request: Callable[[dict[str, str]], Page]) -> Iterator[Page]:
+        """All pages of an answer; ``request`` takes the parameters that name a page.
+
+        Raises TrackingError where a page names itself as the next one: it would never end.
+        """
+        parameters: dict[str, str] = {}
+        while True:
+            page = request(parameters)
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+            if token == parameters.get("page_token"):
+                raise TrackingError(
+                    f"{self._server.uri} answered with the same page again", "see the server's log"
+                )
+            parameters = {"page_token": token}
 
     # --- one run ----------------------------------------------------------------------------
 

@@ -213,7 +213,7 @@ def test_an_answer_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlflow_client, "MAX_ANSWER", 1000)
     with raw_server(HEAD + b"\r\n", endless=b" " * 100) as url:
         error = failure(TrackingClient(url, seconds=20))
-    assert "could not be asked to search for runs (ValueError)" in str(error)
+    assert str(error) == f"{url} answered with more than 0.001 MB; check the tracking URI"
     assert not error.transient
 
 

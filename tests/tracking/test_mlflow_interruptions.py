@@ -6,6 +6,7 @@ refuses, fails, is slow or vanishes.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -35,6 +36,7 @@ from tests.support.faulty_tracker import (
     NO_JSON,
     REFUSED,
     TRUNCATED,
+    Answer,
     Call,
     Fault,
     FaultyTracker,
@@ -275,3 +277,25 @@ def test_a_line_of_progress_ends_before_an_error(tmp_path: Path) -> None:
         with pytest.raises(TrackingError, match="HTTP 401"):
             exporter.export(ensemble)
     assert shown == [(0, 3), (1, 3), (1, 1)]
+
+
+@pytest.mark.parametrize("endpoint", ["runs/search", "metrics/get-history"])
+def test_a_server_that_repeats_a_page_for_ever(tmp_path: Path, endpoint: str) -> None:
+    reader = small_ensemble(tmp_path / "ensemble").reader()
+    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
+    assert ensemble is not None
+    point = {"key": ensemble.parent.points[-1].key, "step": 9999, "value": 1, "timestamp": 1}
+    run = {"info": {"run_id": "1", "experiment_id": "1"}, "data": {"metrics": [point]}}
+
+    def repeat(call: Call) -> Answer:
+        if endpoint in call.path:
+            return Answer(200, b'{"next_page_token": "again"}')
+        if "runs/create" in call.path:
+            return Answer(200, json.dumps({"run": run}).encode())
+        return take_everything(call)
+
+    with canned_tracker() as tracker:
+        tracker.fault = repeat
+        exporter = MlflowExporter(TrackingClient(tracker.url), "x")
+        with pytest.raises(TrackingError, match="answered with the same page again"):
+            exporter.export(ensemble)
