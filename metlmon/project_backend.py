@@ -248,15 +248,19 @@ def _plan(
 
 
 def _own_files(plan: Plan, work_dir: Path) -> list[str]:
-    """Files and directories of the project that the jobs transfer, by their relative names."""
+    """Files and directories of the project that the jobs transfer, by their relative names.
+
+    Raises PlanError for a name that leads out of the project: its copy would be outside of the
+    new directory, where it could replace another file.
+    """
     data = {file.name: file.data for file in plan.files}
     texts = [data[name].decode() for name in nodes_by_file(plan.graph) if name in data]
     names = dict.fromkeys(name for text in texts for name in input_files(assignments(text)))
-    return [
-        name
-        for name in names
-        if name not in data and not os.path.isabs(name) and (work_dir / name).exists()
-    ]
+    relative = [name for name in names if name not in data and not os.path.isabs(name)]
+    for name in relative:
+        if os.path.normpath(name).split(os.sep)[0] == os.pardir:
+            raise PlanError(f"{name}: is outside of the project; name its absolute path instead")
+    return [name for name in relative if (work_dir / name).exists()]
 
 
 def _copy_files(work_dir: Path, directory: Path, names: Iterable[str]) -> None:

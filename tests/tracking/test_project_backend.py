@@ -223,6 +223,31 @@ def test_files_of_the_project_come_along(
     assert [line.count("lists/all.txt") for line in missing] == [1], warned
 
 
+@pytest.mark.parametrize("name", ["../data/table.csv", "link/../../../data/table.csv"])
+def test_a_file_outside_of_the_project_is_refused_and_replaces_none(
+    backend: Backend, tmp_path: Path, name: str
+) -> None:
+    project = backend.project = tmp_path / "own"
+    (project / "a/b").mkdir(parents=True)
+    (project / "link").symlink_to("a/b")
+    (project / "train.sh").write_text("#!/bin/sh\n")
+    for data in (tmp_path / "data", tmp_path / "here/data", project / "data"):
+        data.mkdir()
+        (data / "table.csv").write_text(data.name * len(data.parts))
+    bystander = tmp_path / "here/data/table.csv"
+    before = bystander.read_text()
+    own = tmp_path / "own.sub"
+    own.write_text(OWN.replace("data, lists/all.txt", name))
+    assert main(["new", str(project), "--template", str(own), "--mlproject", "--no-gate"]) == 0
+    with pytest.raises(ExecutionException) as raised:
+        backend.run()
+    assert str(raised.value) == (
+        f"{name}: is outside of the project; name its absolute path instead"
+    )
+    assert bystander.read_text() == before
+    assert (backend.pool.dags, backend.runs) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("parameters", "config", "sentence"),
     [
