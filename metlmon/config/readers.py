@@ -201,7 +201,7 @@ def read_tracking_uri(value: object) -> str:
 
 
 def read_secret(value: object) -> SecretText:
-    """A token or a password, without blanks: one line of ASCII. No problem quotes it."""
+    """A token or a password: one line of printable ASCII. No problem quotes it."""
     if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
         raise InvalidValue(" is a text of printable ASCII characters in quotes")
     return SecretText(value)

@@ -94,4 +94,4 @@ def _sentence(facts: HealthFacts, broken: ChainBreak) -> str:
                 f"job {job_id(*broken.job)} made, which completed it"
             )
         case _:
-            return f"{epoch} continues a checkpoint of which nothing is recorded, not {before}'s"
+            return f"{epoch} continues an unrecorded checkpoint, not that of {before}"

@@ -189,7 +189,8 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         title = entry.heading or KINDS[entry.kind].title
         named = title in entry.text or entry.text.split(" ")[0] == title.split(" ")[0]
         text = entry.text if named else f"{title}: {entry.text}"
-        facts = ", ".join(part for part in (_extent(entry), lost, last) if part)
+        extent = run_names(entry, health.names) if len(entry.runs) == 1 else _extent(entry)
+        facts = ", ".join(part for part in (extent, lost, last) if part)
         closing = f" ({facts})" if facts else ""
         yield from _wrapped(f"{SEVERITIES[entry.severity].glyph} {text}{closing}", cells, 1, DIM)
     if len(entries) > MAX_CLOSED:

@@ -144,13 +144,13 @@ def _checkpoint(row: JobRow, origin: CheckpointOrigin) -> list[Line]:
     else:
         made = line(f"made{where} by a job that is not recorded")
     if not origin.parent_known:
-        parent = "from a checkpoint that is not recorded"
+        parent = "what it continues is not recorded"
     elif origin.parent is None:
-        parent = "from no checkpoint"
+        parent = "trained from scratch"
     elif origin.parent_epoch is None:
-        parent = f"from sha256 {origin.parent[:16]}…, of which nothing is recorded"
+        parent = f"continues an unrecorded checkpoint, sha256 {origin.parent[:16]}…"
     else:
-        parent = f"from that of epoch {formatting.epoch_text(origin.parent_epoch)}"
+        parent = f"continues the checkpoint of epoch {formatting.epoch_text(origin.parent_epoch)}"
     file = plain((origin.file or "").rpartition("/")[2], 60)
     digest = f"sha256 {(origin.digest or '')[:16]}…, recorded in {file}"
     return [made, line(parent), line((digest, DIM))]

@@ -99,14 +99,14 @@ def recorded() -> Health:
 def test_the_recorded_ensemble_has_one_broken_chain() -> None:
     entry = only(recorded(), "lineage-broken", is_open=False)
     assert entry.runs[0].startswith("73c58470")
-    assert entry.text == (
-        "epoch 3 continues a checkpoint of which nothing is recorded, not epoch 2's"
-    )
+    assert entry.text == "epoch 3 continues an unrecorded checkpoint, not that of epoch 2"
     assert entry.jobs == ((13, 0),)
 
 
 def test_the_commands_say_it(capsys: Captured) -> None:
-    assert "checkpoint chain broken: epoch 3" in text_output("health", capsys, FIXTURE)
+    text = text_output("health", capsys, FIXTURE)
+    assert "checkpoint chain broken: epoch 3" in text
+    assert "epoch 2 (run2)" in text
     entries = json_output("health", capsys, FIXTURE)["health"]
     (entry,) = [each for each in entries if each["kind"] == "lineage-broken"]
     assert entry["jobs"] == ["13.0"]

@@ -31,7 +31,7 @@ async def test_the_job_that_completed_an_epoch_names_the_one_that_trained_it() -
         await seen.settle()
         await until(seen, lambda: "Checkpoint ──" in seen.text)
         assert "made by job 12.0 at CHTC-Spark-CE1, not by this one" in seen.text
-        assert "from that of epoch 1" in seen.text
+        assert "continues the checkpoint of epoch 1" in seen.text
         assert "sha256 a25706599459279b…" in seen.text
 
 
@@ -41,7 +41,7 @@ async def test_the_job_that_made_a_checkpoint() -> None:
         await seen.settle()
         await until(seen, lambda: "Checkpoint ──" in seen.text)
         assert "made by this job in its execution 1 at Delta-GPU" in seen.text
-        assert "of which nothing is recorded" in seen.text
+        assert "continues an unrecorded checkpoint, sha256 " in seen.text
 
 
 async def test_a_job_without_records_has_no_such_section() -> None:

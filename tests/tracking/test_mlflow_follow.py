@@ -430,7 +430,7 @@ def test_signals_end_the_command(
         process.wait()
     assert process.returncode == code
     assert err.splitlines() == [
-        f"metlmon: {story.dagdir.path}: following, to {tracking_server.url}, experiment "
+        f"metlmon: exporting {story.dagdir.path} to {tracking_server.url}, experiment "
         f"{story.experiment} (^C ends it)"
     ]
     assert "Traceback" not in out

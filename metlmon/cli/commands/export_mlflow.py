@@ -122,8 +122,8 @@ def _follow(reader: DagdirReader, server: TrackingClient, exporter: MlflowExport
     print_warnings(reader.snapshot_builder().notices())
     follower = MlflowFollower(reader, server, exporter)
     place = f"{server.uri}, experiment {plain(exporter.experiment, 80)}"
-    followed = f"{plain(reader.path_given)}: following, to {place}"
-    print(f"metlmon: {followed} (^C ends it)", file=sys.stderr, flush=True)
+    export = f"exporting {plain(reader.path_given)} to {place}"
+    print(f"metlmon: {export} (^C ends it)", file=sys.stderr, flush=True)
     with _sigterm_as_exception():
         try:
             return follower.run()
