@@ -297,7 +297,7 @@ def _bind(port: int) -> list[socket.socket]:
             if sockets:
                 # Many machines have no IPv6.
                 continue
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = getattr(error, "strerror", None) or "not between 0 and 65535"
             raise InputError(f"--port {port}: {reason}; choose another port") from None
         sockets.append(bound)
         port = bound.getsockname()[1]

@@ -54,7 +54,7 @@ class MetricsServer:
                 if self._servers:
                     # Many machines have no IPv6.
                     continue
-                reason = getattr(error, "strerror", None) or str(error)
+                reason = getattr(error, "strerror", None) or "not between 0 and 65535"
                 raise InputError(f"--listen {port}: {reason}; choose another port") from None
             port = server.server_port
             self._servers.append(server)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -93,21 +94,26 @@ class ExportResult(Struct):
     """What an export wrote, or would write in a dry run.
 
     ``created`` and ``updated``: keys of runs; ``statuses``: the new ones, by the names of runs;
-    ``texts``: number of params and tags. ``problems``: sentences about what was refused;
-    ``warnings``: about what was left out. ``url``: the page of the parent run; None if there is
-    none yet.
+    ``points_by_run``: how many, by key; ``texts``: number of params and tags. ``problems``:
+    sentences about what was refused; ``warnings``: about what was left out. ``url``: the page of
+    the parent run; None if there is none yet.
     """
 
     experiment: str
     created: set[str] = field(default_factory=set)
     updated: set[str] = field(default_factory=set)
     statuses: dict[str, str] = field(default_factory=dict)
-    points: int = 0
+    points_by_run: Counter[str] = field(default_factory=Counter)
     texts: int = 0
     uploads: int = 0
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     url: str | None = None
+
+    @property
+    def points(self) -> int:
+        """Number of points of all runs."""
+        return self.points_by_run.total()
 
     @property
     def changed(self) -> bool:
@@ -322,7 +328,7 @@ class MlflowExporter:
         # The tags come behind the points, which one of them confirms.
         for batch in (*_batches(points, params, {}), *_batches((), {}, tags)):
             self._post(LOG_BATCH, known, batch)
-            self._result.points += len(batch.get("metrics", ()))
+            self._result.points_by_run[run.key] += len(batch.get("metrics", ()))
             self._result.texts += len(batch.get("params", ())) + len(batch.get("tags", ()))
         for tag in passed:
             self._post(DELETE_TAG, known, {"key": tag})

@@ -164,6 +164,11 @@ def test_a_dry_run_says_what_an_export_does(
     assert wrote(export(tracker, capsys, dagdir.path, "dry")) == lines[0].rpartition(": ")[2]
     assert wrote(export(tracker, capsys, dagdir.path, "dry", "--dry-run")) == "up to date"
 
+    changed = metrics_csv([(0, 0.5), (1, 0.125)])
+    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", changed)
+    _, out, _ = export(tracker, capsys, dagdir.path, "dry", "--dry-run")
+    assert "  update run0: FINISHED, 1 point" in out.splitlines()
+
 
 def test_long_and_odd_texts_are_what_a_server_takes(
     tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path

@@ -57,7 +57,8 @@ def _check_options(options: argparse.Namespace) -> None:
     for name, targets in EXPORT_OPTIONS.items():
         given = getattr(options, name.removeprefix("--").replace("-", "_"))
         if given is not None and given is not False and options.to not in targets:
-            others = " or ".join(targets)
+            *first, last = targets
+            others = f"{', '.join(first)} or {last}" if first else last
             raise InputError(f"{name}: goes with --to {others}, not with --to {options.to}")
 
 

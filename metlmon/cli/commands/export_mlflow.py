@@ -81,7 +81,8 @@ def _print_result(
         for run in (ensemble.parent, *ensemble.children):
             if run.key in result.created | result.updated:
                 what = "create" if run.key in result.created else "update"
-                print(f"  {what} {run.name}: {run.status}, {count(len(run.points), 'point')}")
+                points = count(result.points_by_run[run.key], "point")
+                print(f"  {what} {run.name}: {run.status}, {points}")
     if ensemble.untimed:
         print(f"{count(ensemble.untimed, 'run')} without a submission in the logs: not exported")
     print(f"{count(server.calls, 'call')}, {server.writes} of them writing")
