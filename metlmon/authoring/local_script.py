@@ -58,8 +58,8 @@ for each in "$@"; do
     case $each in
         {values}) ;;
         *)
-            echo "{name}.local.sh: $each: this was written for another value; metlmon new" \\
-                "--mlproject writes it anew, and mlflow run . -b metlmon takes any value" >&2
+            echo "{name}.local.sh: $each: this was written for another value; write it" \\
+                "again with metlmon new --mlproject; mlflow run . -b metlmon takes any value" >&2
             exit 2
             ;;
     esac

@@ -107,7 +107,7 @@ def _find_below(
             with calls_through(files):
                 if is_remote(root) and path not in asked:
                     batch = [path, *(entry[0] for entry in islice(pending, LOOK_AHEAD))]
-                    _look_ahead(root, batch, anew=not asked)
+                    _look_ahead(root, batch, first=not asked)
                     asked.update(batch)
                 is_file = depth == 0 and call_with_timeout(filesystem.isfile, Path(path))
                 listing = None if is_file else call_with_timeout(_list, Path(path))
@@ -152,9 +152,12 @@ def _find_below(
             yield FoundDagdir(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
 
 
-def _look_ahead(root: str, paths: list[str], *, anew: bool) -> None:
-    """Ask a machine far away about the next directories together. Raises FsTimeout."""
-    if anew:
+def _look_ahead(root: str, paths: list[str], *, first: bool) -> None:
+    """Ask another machine about the next directories together. Raises FsTimeout.
+
+    ``first``: these are the first ones of a search, which begins a look.
+    """
+    if first:
         call_with_timeout(filesystem.look, Path(root))
     queries = [(kind, path) for path in paths for kind in ("stat", "list")]
     call_with_timeout(filesystem.prefetch, Path(root), queries)

@@ -104,7 +104,7 @@ def stat_all(paths: Iterable[Path]) -> Statuses:
 
 
 def begin_look(dagdir: Path) -> None:
-    """Begin a look at a dagdir on another machine: its files are asked about anew.
+    """Begin a look at a dagdir on another machine: answers about its files are refreshed.
 
     A session's executor does it before each check (:meth:`FsExecutor.prefetched`).
     """
@@ -220,7 +220,7 @@ class FsExecutor:
     def prefetched(self, dagdir: Path | None = None) -> Iterator[None]:
         """Context of one check, which begins with ``stat`` of the files of the previous.
 
-        ``dagdir``: on another machine, it is looked at anew.
+        ``dagdir``: on another machine, this begins a look at it.
         """
         paths, self._checked = tuple(sorted(self._checked)), set()
         # Without their statuses the check itself reports what does not respond.

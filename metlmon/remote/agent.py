@@ -9,7 +9,7 @@ text, the text, and binary data to which the text refers by length. Names of fil
 UTF-8 with surrogate escapes, so any name passes, and no shell sees one.
 
 A request has ``agent`` (the agent that the sender takes this to be), ``forget`` (numbers of
-standing queries), ``again`` (answer the standing queries anew), ``standing`` (numbers with new
+standing queries), ``again`` (answer the standing queries again), ``standing`` (numbers with new
 standing queries) and ``once`` (queries answered once). Of standing queries only the answers that
 have changed are sent, and of a listing only what was added and removed.
 """

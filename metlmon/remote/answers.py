@@ -68,5 +68,5 @@ def length_of(answer: Any, data: bytes) -> int:
     """The number of bytes that belong to an answer."""
     length = int(answer["bytes"])
     if not 0 <= length <= len(data):
-        raise ValueError("not so many bytes")
+        raise ValueError("fewer bytes than announced")
     return length

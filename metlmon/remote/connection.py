@@ -80,7 +80,7 @@ def _lost(host: str, since: float | None, reason: str = "") -> Disconnected:
     """
     then = "trying again"
     if _would_ask(reason):
-        then = "ssh would have to ask: start metlmon anew, or share a connection (ControlMaster)"
+        then = "ssh would have to ask: restart metlmon, or share a connection (ControlMaster)"
     if since is None:
         return Disconnected(f"{host}: no connection yet; {then}", time.time())
     at = time.strftime("%H:%M:%S", time.localtime(since))
@@ -301,7 +301,7 @@ class _Process:
         self._input.flush()
 
     def _read(self, length: int) -> bytes:
-        """Read exactly so many bytes."""
+        """Read exactly ``length`` bytes."""
         data = bytearray(self._rest[:length])
         self._rest = self._rest[length:]
         while len(data) < length:

@@ -197,7 +197,7 @@ def user_number(path: AnyPath) -> int:
 
 
 def look(path: AnyPath) -> None:
-    """Begin a look at another machine: what was known of its files is asked anew."""
+    """Begin a look at another machine: what is known of its files is refreshed."""
     place = split(path)
     if place is not None:
         _machine(place).look()

@@ -1,6 +1,6 @@
-"""The files of one machine as its agent tells them: statuses, names and contents, each asked once.
+"""The files of one machine as its agent reports them: statuses, names and contents.
 
-A *look* is one exchange in which the agent answers all standing queries anew: the status of each
+A *look* is one exchange in which the agent answers all standing queries again: the status of each
 file that was asked for, the names in directories, and the new bytes of the files that have grown.
 Between two looks the answers hold. Contents that were received are in a private temporary file
 without a name; where a file has changed since, a digest shows whether they still hold, so that no
@@ -93,7 +93,7 @@ class Machine:
     # --- names and statuses ---------------------------------------------------------------
 
     def look(self) -> None:
-        """Ask all standing queries anew, in one exchange."""
+        """Ask all standing queries again, in one exchange."""
         with self._lock:
             limit = time.monotonic() - UNUSED_SECONDS
             unused = [key for key, at in self._used.items() if at < limit]

@@ -154,7 +154,7 @@ def test_a_login_that_would_have_to_ask_says_so(
             finally:
                 keys.write_text(accepted)
     assert shown.error is not None
-    assert "start metlmon anew, or share a connection (ControlMaster)" in shown.error
+    assert "restart metlmon, or share a connection (ControlMaster)" in shown.error
 
 
 def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(

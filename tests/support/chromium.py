@@ -151,7 +151,7 @@ class Page:
         return self._browser.call(method, self.session, **params)
 
     def resize(self, width: int, height: int) -> None:
-        """Make the window so many pixels large."""
+        """Set the size of the window, in pixels."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
