@@ -66,7 +66,8 @@ EXPECTED = {
     "test_loss": {EPOCHS - 1: 0.125},
 }
 
-SECRET = "b3f5c2a9d8e74f60a1b2c3d4e5f60718293a4b5c"
+SECRET = "0123456789abcdef0123456789abcdef01234567"
+"""What the library would send, not a key of anybody's."""
 
 
 class WrittenRuns(NamedTuple):

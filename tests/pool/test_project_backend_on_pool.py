@@ -16,7 +16,7 @@ import pytest
 import truth
 from pools import SLOT_SECONDS, Ad, Pool, until
 
-from tests.support.tracking_server import NoTrackingServer, StoredRun, TrackingServer
+from tests.support.tracking_server import StoredRun, TrackingServer, started_server
 
 EXPERIMENT = "on the pool"
 MLFLOW_SECONDS = 300.0
@@ -52,11 +52,7 @@ print(json.dumps({"before": before, "waited": waited, "after": after, "runs": ru
 
 @pytest.fixture(scope="module", name="server")
 def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
-    try:
-        server = TrackingServer(tmp_path_factory.mktemp("mlflow"))
-    except NoTrackingServer as reason:
-        pytest.skip(str(reason))
-    with server:
+    with started_server(tmp_path_factory.mktemp("mlflow")) as server:
         yield server
 
 

@@ -452,7 +452,7 @@ def test_bytes_that_make_no_sense_are_an_error(answer: Any) -> None:
     )
     with machine.open("/a") as file, pytest.raises(ForeignAnswer):
         file.pread(10, 0)
-    # Nothing that it said before is believed, either.
+    # Its earlier answers are not believed, either.
     with pytest.raises(ForeignAnswer):
         machine.stat("/a")
 

@@ -17,10 +17,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
+
+import pytest
+
+REQUIRED: Final = "METLMON_POOL_REQUIRED"
+"""Where this is set (in the project's own checks) having no server is a failure."""
 
 START_SECONDS: Final = 90.0
 """What a busy machine may take; an idle one takes four seconds."""
@@ -140,6 +146,19 @@ class TrackingServer:
             if rows:
                 _add_values(database, runs)
         return sorted(runs.values(), key=lambda run: (run.name, run.id))
+
+
+@contextmanager
+def started_server(directory: Path) -> Iterator[TrackingServer]:
+    """A server for tests, which are skipped without MLflow; in the project's checks they fail."""
+    try:
+        server = TrackingServer(directory)
+    except NoTrackingServer as reason:
+        if os.environ.get(REQUIRED):
+            pytest.fail(f"a tracking server is required here: {reason}", pytrace=False)
+        pytest.skip(str(reason))
+    with server:
+        yield server
 
 
 def _add_values(database: sqlite3.Connection, runs: dict[str, StoredRun]) -> None:

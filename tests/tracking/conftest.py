@@ -7,17 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.faulty_tracker import FaultyTracker
-from tests.support.tracking_server import NoTrackingServer, TrackingServer
+from tests.support.tracking_server import TrackingServer, started_server
 
 
 @pytest.fixture(name="tracking_server", scope="session")
 def _tracking_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
     """The one server of all tests in the xdist group ``tracking``."""
-    try:
-        server = TrackingServer(tmp_path_factory.mktemp("mlflow"))
-    except NoTrackingServer as reason:
-        pytest.skip(str(reason))
-    with server:
+    with started_server(tmp_path_factory.mktemp("mlflow")) as server:
         yield server
 
 
