@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ settings.load_profile("metlmon")
 
 # Scanning the objects that live as long as the tests would take a third of their time.
 gc.set_threshold(50_000, 20, 100)
+
+# With it the programs that tests start would write at once what they otherwise keep in a buffer.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 HERE = Path(__file__).resolve().parent
 

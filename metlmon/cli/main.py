@@ -102,15 +102,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_closed_descriptors()
     try:
-        return _parse_and_run(arguments)
+        status = _parse_and_run(arguments)
+    except SystemExit as ended:
+        # From argparse: --help, or arguments that cannot be used.
+        ended.code = _flush_output(int(ended.code or Exit.OK))
+        raise
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+        status = Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe has gone; flushing Python's buffer must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        status = Exit.OK
     except Exception as error:
-        return _report_crash(error)
+        status = _report_crash(error)
+    return _flush_output(status)
+
+
+def _flush_output(status: int) -> int:
+    """The exit status after standard output and standard error have been flushed.
+
+    The interpreter would flush them at its end, outside of every handler, and exit with 120. A
+    reader that has gone has seen enough.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            # What is left in the buffer must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if status == Exit.OK and not isinstance(error, BrokenPipeError):
+                status = _report_crash(error)
+    return status
 
 
 def _open_closed_descriptors() -> None:
@@ -139,10 +159,6 @@ def _report_crash(error: Exception) -> int:
         lines += format_traceback(error)
     with suppress(OSError, ValueError):
         print(*lines, sep="\n", file=sys.stderr)
-    if sys.stdout is not None:
-        # Flushing Python's buffer must not fail again.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return Exit.BROKEN
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from metlmon.cli import output
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_json, print_json_list, waiting_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.tables.layout import Heading, Row, text_columns
@@ -121,18 +122,38 @@ def test_a_wrapped_line_keeps_its_words(content: str, cells: int) -> None:
     assert "".join(map(text, rows)).replace(" ", "") == content.replace(" ", "")
 
 
-@pytest.mark.parametrize(
-    "command", ["status", "jobs", "nodes", "sites", "timeline", "curves", "estimate", "grid"]
+ABOUT_A_DAGDIR = (
+    *("status", "jobs", "nodes", "sites", "timeline", "curves", "estimate", "grid"),
+    *("check", "health"),
 )
-def test_a_reader_that_has_seen_enough_is_no_failure(command: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "wb") as closed:
-        done = subprocess.run(
-            [sys.executable, "-m", "metlmon", command, str(DEMO)],
-            stdout=closed,
+WITHOUT_A_DAGDIR = ("--help", "--version", "help", "status --help")
+
+
+def run_into(output: int, command: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command with this descriptor as its standard output."""
+    words = [*command.split(), *([str(DEMO)] if command in ABOUT_A_DAGDIR else [])]
+    with open(output, "wb") as stream:
+        return subprocess.run(
+            [sys.executable, "-m", "metlmon", *words],
+            stdout=stream,
             stderr=subprocess.PIPE,
             cwd=DEMO.parents[1],
             timeout=60,
         )
+
+
+@pytest.mark.parametrize("command", [*ABOUT_A_DAGDIR, *WITHOUT_A_DAGDIR])
+def test_a_reader_that_has_seen_enough_is_no_failure(command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run_into(writing, command)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", [*ABOUT_A_DAGDIR, *WITHOUT_A_DAGDIR, "jobs --json"])
+def test_output_that_finds_no_room_is_an_error_in_one_sentence(command: str) -> None:
+    words = f"{command} {DEMO}" if command == "jobs --json" else command
+    done = run_into(os.open("/dev/full", os.O_WRONLY), words)
+    assert done.returncode == Exit.BROKEN
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr

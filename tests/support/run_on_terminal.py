@@ -7,6 +7,7 @@ screen raises), ``worker`` (a worker raises), ``hopeless`` (before the first scr
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -51,4 +52,5 @@ def main(what: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    # The interpreter would flush standard output, also into a terminal that is gone.
+    os._exit(main(sys.argv[1]))
