@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -371,7 +372,19 @@ def test_progress_is_a_line_of_tqdm(tmp_path: Path) -> None:
     assert {match[1] for match in matches if match} == {"0", "1"}
     assert lines[-1].split("|")[1] == "#" * 10
     assert ", v_num=0, val_loss=" in lines[-1]
-    assert 6 <= len(lines) <= 14  # rate-limited: three or four and both ends, of each epoch
+
+
+def test_progress_is_drawn_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = iter(step / 100 for step in range(1000))  # 10 ms for each look at the clock
+    monkeypatch.setattr(train.time, "monotonic", lambda: next(passed))
+    out = io.StringIO()
+    line = train.ProgressLine(0, 300, 0, out)
+    for step in range(300):
+        line.update(step, 1.0)
+    seconds = next(passed)
+    line.end(0.5)
+    assert 0.5 * seconds / train.REDRAW_SECONDS < out.getvalue().count("\r")
+    assert out.getvalue().count("\r") <= seconds / train.REDRAW_SECONDS + 2
 
 
 @pytest.mark.parametrize(
