@@ -573,5 +573,7 @@ def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:
     value = detail.return_value if detail.normal is True else None
     cluster = event.cluster if event.cluster > 0 or event.proc == NOOP_PROC else None
     result = PostResult(event.time, cluster, value == 0, value)
-    if result not in record.posts:
-        record.posts = tuple(sorted((*record.posts, result), key=lambda post: post.time))
+    after = bisect_right(record.posts, event.time, key=lambda post: post.time)
+    same = bisect_left(record.posts, event.time, hi=after, key=lambda post: post.time)
+    if result not in record.posts[same:after]:
+        record.posts = (*record.posts[:after], result, *record.posts[after:])

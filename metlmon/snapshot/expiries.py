@@ -7,9 +7,11 @@ as by a startd that shuts down; none elsewhere; and nothing started there for a 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -90,25 +92,46 @@ def eviction_groups(evicted: Iterable[ExecutionEntry]) -> EvictionGroups:
 
 def infer_expiries(
     groups: EvictionGroups,
-    evicted: Sequence[ExecutionEntry],
-    executions_at: Callable[[Place], Iterable[ExecutionEntry]],
+    evicted: Iterable[ExecutionEntry],
+    executions: Iterable[ExecutionEntry],
     as_of: datetime | None,
 ) -> Iterator[ExecutionId]:
     """The executions that probably ended because their annex expired.
 
-    ``evicted``: all for which :func:`may_be_expiry`; ``groups``: of these.
+    ``evicted``: all for which :func:`may_be_expiry`; ``groups``: of these; ``executions``: all.
     """
+    ends = sorted(map(_end, evicted))
+    there: dict[Place, list[ExecutionEntry]] = {place: [] for place in groups}
+    for entry in executions:
+        if not entry.dagman and (at_place := there.get(place_of(entry))) is not None:
+            at_place.append(entry)
     for place, of_place in groups.items():
-        there = list(executions_at(place))
+        work = _Work(there[place])
         for group in of_place:
             first, last = _end(group[0]), _end(group[-1])
             if place[1] is None:
-                near = sum(first - TOGETHER <= _end(each) <= last + TOGETHER for each in evicted)
+                near = bisect_right(ends, last + TOGETHER) - bisect_left(ends, first - TOGETHER)
                 undecided = as_of is None or as_of < last + QUIET
                 if near > len(group) or undecided:
                     continue
-            if not any(_goes_on(entry, first, last) for entry in there):
+            if not work.goes_on(first, last):
                 yield from map(execution_id, group)
+
+
+class _Work:
+    """The executions at one place, for questions about many moments."""
+
+    def __init__(self, executions: Iterable[ExecutionEntry]) -> None:
+        spans = sorted((entry.start, entry.end or datetime.max) for entry in executions)
+        self._starts = [start for start, _ in spans]
+        self._latest_ends = list(accumulate((end for _, end in spans), max))
+
+    def goes_on(self, first: datetime, last: datetime) -> bool:
+        """Whether one survives the evictions from ``first`` to ``last``, or starts soon after."""
+        later = bisect_right(self._starts, first)
+        if later < len(self._starts) and self._starts[later] <= last + QUIET:
+            return True
+        return later > 0 and self._latest_ends[later - 1] > last
 
 
 def _end(entry: ExecutionEntry) -> datetime:
@@ -130,13 +153,6 @@ def _groups(entries: Iterable[ExecutionEntry]) -> Iterator[list[ExecutionEntry]]
         group.append(entry)
     if group:
         yield group
-
-
-def _goes_on(entry: ExecutionEntry, first: datetime, last: datetime) -> bool:
-    """Did an execution survive the evictions, or start soon after them?"""
-    if entry.start > first:
-        return entry.start <= last + QUIET
-    return entry.end is None or entry.end > last
 
 
 class ExpiryIndex:
@@ -193,12 +209,10 @@ class ExpiryIndex:
         )
 
     def _concerns_group(self, entry: ExecutionEntry) -> bool:
-        """Does an execution go on after evictions at its place, or start soon after them?"""
-        return any(
-            entry.start <= _end(group[-1]) + QUIET
-            and (entry.end is None or entry.end >= _end(group[0]))
-            for group in self._groups.get(place_of(entry), ())
-        )
+        """Whether an execution goes on after evictions at its place, or starts soon after them."""
+        groups = self._groups.get(place_of(entry), ())
+        at = bisect_left(groups, entry.start, key=lambda group: _end(group[-1]) + QUIET)
+        return at < len(groups) and (entry.end is None or entry.end >= _end(groups[at][0]))
 
     def discard(self, key: JobKey) -> None:
         """Forget a job that has no entries any more."""
@@ -217,12 +231,8 @@ class ExpiryIndex:
         newest = max(map(_end, evicted), default=None)
         undecided = newest is not None and (as_of is None or as_of < newest + QUIET)
         self._decided_at = newest + QUIET if newest is not None and undecided else None
-
-        def executions_at(place: Place) -> Iterator[ExecutionEntry]:
-            return (e for e in executions() if place_of(e) == place and not e.dagman)
-
         self._groups = eviction_groups(evicted)
-        inferred = infer_expiries(self._groups, evicted, executions_at, as_of)
+        inferred = infer_expiries(self._groups, evicted, executions(), as_of)
         found = dict.fromkeys(inferred, ANNEX_EXPIRED_INFERRED)
         for entry in evicted if self.ends else ():
             if _is_at(entry, self.ends.get((entry.annex or "").casefold(), ())):
