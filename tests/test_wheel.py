@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.terminal import PseudoTerminal
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PATIENCE = 60.0
-"""Seconds for a screen to come up on a busy machine."""
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,8 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES, again, copied, opened, report_of
-
-DEADLINE = 30.0
 
 CHICAGO = Settings(zone=ZoneInfo("America/Chicago"))
 
@@ -101,11 +100,11 @@ def test_with_no_watch_left_files_are_polled(
     session, pictures = Session(reader), queue.Queue[Snapshot]()
     session.start(pictures.put)
     try:
-        pictures.get(timeout=DEADLINE)
+        pictures.get(timeout=PATIENCE)
         dagdir.append("metl.log", Log().execute(77).data)
-        update = pictures.get(timeout=DEADLINE)
+        update = pictures.get(timeout=PATIENCE)
         while not any(log.events == 2 for log in update.status.logs):
-            update = pictures.get(timeout=DEADLINE)
+            update = pictures.get(timeout=PATIENCE)
         assert update.error is None
     finally:
         session.stop()
@@ -120,7 +119,7 @@ def test_the_current_directory_is_gone(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=here, capture_output=True, text=True, timeout=DEADLINE, check=False,
+        cwd=here, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "PYTHONPATH": str(FIXTURES.parent)},
     )  # fmt: skip
     assert done.returncode == 2

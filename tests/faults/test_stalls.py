@@ -25,8 +25,9 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
 from metlmon.snapshot.types import JobView
 from tests.faults.fuse import Fuse
+from tests.support.patience import PATIENCE
 from tests.support.recordings import copied, opened, report_of
-from tests.support.watched_session import DEADLINE, WatchedSession
+from tests.support.watched_session import WatchedSession
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ class Watched(WatchedSession):
             target=lambda: answers.append(self.session.job_view(cluster, 0)), daemon=True
         )
         asks.start()
-        asks.join(DEADLINE)
+        asks.join(PATIENCE)
         assert answers, "a screen waits for the file system"
         return answers[0]
 
@@ -97,7 +98,7 @@ def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
     watched.until(lambda update: update.error is None)
     watched.until(lambda update: any(log.events for log in update.status.logs))
     job = None
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + PATIENCE
     while job is None and time.monotonic() < deadline:
         job = watched.session.job_view(9999, 0)
     assert job is not None
@@ -109,7 +110,7 @@ def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
     watched.until(lambda update: update.error is not None)
     ends = threading.Thread(target=watched.session.stop, daemon=True)
     ends.start()
-    ends.join(DEADLINE)
+    ends.join(PATIENCE)
     assert not ends.is_alive()
     others = [each for each in threading.enumerate() if each.name == "metlmon-files"]
     assert all(each.daemon for each in others)
@@ -128,7 +129,7 @@ def test_an_error_in_the_middle_is_reported_and_passes(
     assert os.strerror(number) in update.error
     watched.disk.go_on()
     watched.until(lambda update: update.error is None)
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + PATIENCE
     while watched.session.job_view(9999, 0) is None:
         assert time.monotonic() < deadline
 
@@ -152,7 +153,7 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
             assert result.startswith("metlmon: no answer from the file system since ")
             assert str(disk.at) in result
             made.send_signal(number)
-            ended = made.wait(DEADLINE)
+            ended = made.wait(PATIENCE)
         assert ended == (Exit.INTERRUPTED if number == signal.SIGINT else -signal.SIGTERM)
     finally:
         disk.end()
@@ -166,7 +167,7 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
 
     def sleep(_: float) -> None:
         pauses.set()
-        goes_on.wait(DEADLINE)
+        goes_on.wait(PATIENCE)
 
     answers = [None, Exit.OK]
     monkeypatch.setattr(commands_status, "exit_condition", lambda names: lambda *_: answers.pop(0))
@@ -174,11 +175,11 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
     options = argparse.Namespace(exit_on="done", timeout=None)
     waits = threading.Thread(target=commands_status.wait, args=(reader, options), daemon=True)
     waits.start()
-    assert pauses.wait(DEADLINE)
+    assert pauses.wait(PATIENCE)
     assert waits.ident is not None
     assert reading._where(sys._current_frames()[waits.ident]) is None
     goes_on.set()
-    waits.join(DEADLINE)
+    waits.join(PATIENCE)
 
 
 # --- asking ---------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class Server:
 
     def call(self, path: Path) -> str:
         self.calls.append(path)
-        assert self.answers.wait(DEADLINE)
+        assert self.answers.wait(PATIENCE)
         return path.name
 
 
@@ -205,7 +206,7 @@ def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
                 call_with_timeout(server.call, Path("/far/metl.log"))
         assert server.calls == [Path("/far/metl.log")]
         server.answers.set()
-        assert received.wait(DEADLINE)
+        assert received.wait(PATIENCE)
         assert call_with_timeout(server.call, Path("/far/metl.log")) == "metl.log"
         assert len(server.calls) == 1
 
@@ -227,7 +228,7 @@ def test_who_asked_for_no_patience_has_none(tmp_path: Path) -> None:
 
 
 def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_access, "PATIENCE", DEADLINE)
+    monkeypatch.setattr(file_access, "PATIENCE", PATIENCE)
     server, asker = Server(), FsExecutor(lambda: None)
     reported_slow = threading.Event()
 
@@ -238,5 +239,5 @@ def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> 
 
     threading.Thread(target=waits, daemon=True).start()
     asker.close()
-    assert reported_slow.wait(DEADLINE)
+    assert reported_slow.wait(PATIENCE)
     server.answers.set()

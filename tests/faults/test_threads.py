@@ -16,8 +16,9 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.replay import Replay
 from metlmon.live.session import DirectoryWatcher
+from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES, copied
-from tests.support.watched_session import DEADLINE, WatchedSession
+from tests.support.watched_session import WatchedSession
 
 HOSTILE = "odd \x1b[2J\u202e" + "x" * 5000
 
@@ -132,7 +133,7 @@ def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(DagdirReader, "step", fails)
     past.start(take)
-    assert ended.wait(DEADLINE)
+    assert ended.wait(PATIENCE)
     assert str(received[-1].error).startswith(
         "reading what was then failed: ZeroDivisionError: odd"
     )
@@ -144,5 +145,5 @@ def test_a_replay_says_why_it_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     replay = Replay(FIXTURES / "rescue", tmp_path / "demo", 1.0)
     replay.start()
     monkeypatch.setattr(replay, "write_until", fails)
-    replay._thread.join(DEADLINE)
+    replay._thread.join(PATIENCE)
     assert str(replay.error).startswith("the replay stopped: ZeroDivisionError: odd")

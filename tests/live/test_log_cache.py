@@ -30,6 +30,7 @@ from metlmon.live.session import Session
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import DAG, NODE, Dagdir, log_of
 from tests.support.event_logs import Log, Out
+from tests.support.patience import PATIENCE
 from tests.support.recordings import report_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -43,9 +44,6 @@ RECORDED = [
 ]
 
 GROWING = (".log", ".dagman.out")
-
-PATIENCE = 20.0
-"""Seconds until what does not come is a failure."""
 
 
 @pytest.fixture(autouse=True)

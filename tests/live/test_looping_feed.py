@@ -15,9 +15,9 @@ from metlmon.live.looping_feed import LoopingFeed
 from metlmon.live.replay import Replay
 from metlmon.model.states import State
 from tests.generated.story import story
+from tests.support.patience import PATIENCE
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-DEADLINE = 60.0
 
 
 def test_the_archive_is_what_is_generated() -> None:
@@ -60,7 +60,7 @@ def test_it_begins_again_unless_it_is_to_stay(tmp_path: Path, pause: float | Non
 
     feed.start(notify)
     try:
-        assert done.wait(DEADLINE)
+        assert done.wait(PATIENCE)
     finally:
         feed.stop()
     assert (tmp_path / "demo-2").exists() is (pause is not None)

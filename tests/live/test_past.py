@@ -12,8 +12,8 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import HistoricalSession, Session
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 
-PATIENCE = 20.0
 THEN = datetime(2025, 11, 10, 10, 5)
 
 

@@ -15,9 +15,7 @@ from metlmon.live.session import Session
 from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-
-PATIENCE = 20.0
-"""Seconds until a picture that does not come is a failure; one that comes takes a second."""
+from tests.support.patience import PATIENCE
 
 
 class Watched:

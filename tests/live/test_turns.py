@@ -6,8 +6,7 @@ import threading
 import time
 
 from metlmon.live.session import PriorityLock
-
-PATIENCE = 20.0
+from tests.support.patience import PATIENCE
 
 
 def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.session import DirectoryWatcher
-
-DEADLINE = 20.0
+from tests.support.patience import PATIENCE
 
 
 @contextmanager
@@ -26,13 +25,13 @@ def woken(folder: Path) -> Iterator[threading.Event]:
         yield result
     finally:
         wakeup.stop()
-        thread.join(DEADLINE)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
 def until_set(report_of: threading.Event, log: Path) -> bool:
     """Whether a change is noticed: the first may come before anybody listens."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with log.open("ab") as file:
             file.write(b"...\n")

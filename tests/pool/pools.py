@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from terminals import Terminal
 
 SCRIPT = Path(__file__).with_name("pool")
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds until a test says that what it waits for does not come."""
 SLOT_SECONDS = 180.0
 """The same for a slot: it comes in seconds where nobody else uses the pool."""

@@ -10,8 +10,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-
-PATIENCE = 20.0
+from tests.support.patience import PATIENCE
 
 
 def old(tmp_path: Path) -> Dagdir:

@@ -20,11 +20,10 @@ from metlmon.remote.paths import as_typed
 from tests.support.commands import Captured, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 from tests.support.ssh_server import Line, SshServer
 
 pytestmark = pytest.mark.xdist_group("ssh")
-
-PATIENCE = 60.0
 
 
 @pytest.fixture(name="experiments")

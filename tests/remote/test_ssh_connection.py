@@ -27,12 +27,10 @@ from metlmon.remote.paths import UnusableMachine, split_argument
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 from tests.support.ssh_server import SHELL, Line, SshServer
 
 pytestmark = pytest.mark.xdist_group("ssh")
-
-PATIENCE = 60.0
-"""Seconds after which a snapshot that does not come fails a test: a busy machine is none."""
 
 
 @pytest.fixture(name="dagdir")

@@ -15,10 +15,9 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions, MetlmonApp
+from tests.support.patience import PATIENCE
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-PATIENCE = 20.0
-"""Seconds to wait for a picture that never comes: far more than the second of the poll."""
 
 
 class Writer:

@@ -17,10 +17,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status
 from screens.base import stats_worker
-from screens.base.stats_worker import WRITTEN_SECONDS, StatsWorker
-
-PATIENCE = 10.0
-SOON = WRITTEN_SECONDS / 2
+from screens.base.stats_worker import StatsWorker
+from tests.support.patience import PATIENCE
 
 
 class OneNode:
@@ -55,8 +53,8 @@ def second(basis: StatsInput) -> str:
     return "second"
 
 
-def comes(what: Callable[[], object], seconds: float = PATIENCE) -> bool:
-    end = time.monotonic() + seconds
+def comes(what: Callable[[], object]) -> bool:
+    end = time.monotonic() + PATIENCE
     while not what() and time.monotonic() < end:
         time.sleep(0.01)
     return bool(what())
@@ -103,6 +101,13 @@ def written(basis: StatsInput) -> bool:
     return basis.files_read
 
 
+@pytest.fixture
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read again for no other reason than that somebody asks."""
+    monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 1e6)
+
+
+@pytest.mark.usefixtures("no_second_look")
 def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for() -> None:
     feed = OneNode()
     study = StatsWorker(cast(Feed, feed), lambda: None)
@@ -112,22 +117,23 @@ def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for
         study.watch_job_files()
         assert comes(lambda: study.value(first) and feed.asked and study.wait_until_idle(0.1))
         assert study._figures[written].value is False
-        assert comes(lambda: study.value(written), SOON)
+        assert comes(lambda: study.value(written))
     finally:
         study.close()
 
 
+@pytest.mark.usefixtures("no_second_look")
 def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
     feed = OneNode(Progress(1, 2))
     study = StatsWorker(cast(Feed, feed), lambda: None)
     try:
         study.watch_job_files()
-        assert comes(lambda: study.value(written) is not None, SOON)
+        assert comes(lambda: study.value(written) is not None)
         assert study.value(written) is False
         assert feed.asked == 0
         feed.latest = replace(feed.latest, progress=Progress(2, 2))
         study.watch_job_files()
-        assert comes(lambda: study.value(written), SOON)
+        assert comes(lambda: study.value(written))
         assert feed.asked == 1
     finally:
         study.close()
@@ -140,13 +146,13 @@ def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.Monke
     study = StatsWorker(cast(Feed, feed), lambda: None)
     try:
         study.watch_job_files()
-        assert comes(lambda: feed.asked, SOON)
+        assert comes(lambda: feed.asked)
         before, quiet_until = feed.asked, time.monotonic() + 0.2
         while time.monotonic() < quiet_until:
             if feed.asked != before:  # Not before it rests.
                 before, quiet_until = feed.asked, time.monotonic() + 0.2
             time.sleep(0.01)
         study.watch_job_files()
-        assert comes(lambda: feed.asked > before, SOON)
+        assert comes(lambda: feed.asked > before)
     finally:
         study.close()

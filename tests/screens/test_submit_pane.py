@@ -48,13 +48,12 @@ from screens.theme import SIXTEEN
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
 from tests.support.fake_pool import PAYLOAD, FakePool
+from tests.support.patience import PATIENCE
 from tests.support.screen_view import NARROW, WIDE, Eager, Seen
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""
 
-PATIENCE = 20.0
-"""Seconds to wait for what never comes."""
 
 TEMPLATE = """\
 # template: A model of one's own

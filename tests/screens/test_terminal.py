@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.terminal import PseudoTerminal, terminal_environment
 
 CHILD = Path(__file__).parents[1] / "support" / "run_on_terminal.py"
-PATIENCE = 15.0
-"""Seconds until a test says that what it waits for does not come."""
 
 
 def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str | None) -> PseudoTerminal:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pyte
 import pytest
 
-from tests.support.chromium import BROWSER, SECONDS, Chromium, Page
+from tests.support.chromium import BROWSER, PATIENCE, Chromium, Page
 from tests.support.served_dashboard import DEMO, REQUIRED, needed_module, served
 from tests.support.terminal import FillingScreen
 
@@ -53,7 +53,7 @@ class Screen:
         return "\n".join(line.rstrip() for line in screen.display)
 
     def wait_for(self, text: str) -> str:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not (self._page.sent() and text in self.text()):
             in_time = self._browser.take(deadline - time.monotonic())
             assert in_time, f"{text!r} was not shown:\n{self.text()}"

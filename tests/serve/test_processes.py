@@ -13,7 +13,7 @@ import pytest
 
 from metlmon.cli.commands import serve as serve_command
 from metlmon.cli.main import main
-from tests.support.served_dashboard import DEMO, ROOT, SECONDS, needed_module, open_tab, served
+from tests.support.served_dashboard import DEMO, PATIENCE, ROOT, needed_module, open_tab, served
 
 needed_module("metlmon.serve.server")
 
@@ -22,7 +22,7 @@ URL = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{43})")
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from tests.support.patience import PATIENCE
+
 BROWSER: Final = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 )
 
-SECONDS: Final = 30.0
-"""After these a browser that does not answer has failed."""
 
 KEYS: Final = {
     "enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
@@ -95,7 +95,7 @@ class Chromium:
         return result
 
     def wait_for(
-        self, is_wanted: Callable[[Message], object], what: str, seconds: float = SECONDS
+        self, is_wanted: Callable[[Message], object], what: str, seconds: float = PATIENCE
     ) -> Message:
         """The first message of this kind, which is taken out of those that have come."""
         deadline = time.monotonic() + seconds
@@ -109,7 +109,7 @@ class Chromium:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until something that events change is so."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             assert self.take(deadline - time.monotonic()), f"{what} did not come"
 
@@ -174,7 +174,7 @@ class Page:
 
     def wait_for(self, condition: str) -> None:
         """Wait until a JavaScript expression is true."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not self.evaluate(condition):
             assert time.monotonic() < deadline, f"{condition} did not become true"
             self._browser.take(0.05)

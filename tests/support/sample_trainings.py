@@ -13,14 +13,13 @@ from textual.pilot import Pilot
 
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.model.states import State
+from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed, ledger, run, status, update
 
 RUNS = tuple(
     run(f"run{n}", 7 - n % 3, 30, State.RUNNING if n % 4 else State.IDLE) for n in range(12)
 )
 LOST = "run7"
-DEADLINE = 10.0
-"""Seconds within which figures come: they are computed in a thread."""
 
 
 def loss(n: int, epoch: int) -> float:
@@ -66,7 +65,7 @@ def learning(labels: bool = True) -> FakeFeed:
 async def until(pilot: Pilot[int], there: Callable[[], bool]) -> None:
     """Wait for what comes from another thread."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + DEADLINE
+    end = loop.time() + PATIENCE
     while not there():
         assert loop.time() < end, "it never came"
         await asyncio.sleep(0.01)

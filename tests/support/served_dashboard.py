@@ -20,6 +20,7 @@ import aiohttp
 import pyte
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.terminal import FillingScreen
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -28,9 +29,6 @@ DEMO: Final = str(ROOT / "fixtures" / "demo")
 
 REQUIRED: Final = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) nothing may be missing."""
-
-SECONDS: Final = 30.0
-"""After these an answer that has not come has failed."""
 
 
 def needed_module(name: str) -> Any:
@@ -71,7 +69,7 @@ class Tab:
         for key in keys:
             await self.websocket.send_json(["stdin", key])
 
-    async def take(self, seconds: float = SECONDS) -> bool:
+    async def take(self, seconds: float = PATIENCE) -> bool:
         """Take one message; False once the connection is closed. Raises TimeoutError."""
         message = await asyncio.wait_for(self.websocket.receive(), seconds)
         if message.type is aiohttp.WSMsgType.BINARY:
@@ -129,7 +127,7 @@ async def running_server(arguments: Sequence[str], title: str = "ensemble") -> A
         yield server
     finally:
         stopped.set()
-        await asyncio.wait_for(task, SECONDS)
+        await asyncio.wait_for(task, PATIENCE)
 
 
 @asynccontextmanager
@@ -154,7 +152,7 @@ class Served:
             text=True,
         )
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], SECONDS)[0]
+        assert select.select([self.process.stdout], [], [], PATIENCE)[0]
         self.url = self.process.stdout.readline().rstrip("\n")
 
     def programs(self) -> list[int]:
@@ -165,7 +163,7 @@ class Served:
     def end(self, number: int) -> tuple[int, str, str]:
         """Send a signal: its exit status, and what else it has printed."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=SECONDS)
+        out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err
 
 

@@ -14,13 +14,11 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions
+from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import Eager, Seen
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-
-PATIENCE = 20.0
-"""Seconds to wait for a past that never comes; a recording takes a tenth of one."""
 
 
 class Still(Session):

@@ -19,8 +19,7 @@ from typing import Any, Final, Self
 
 import pyte
 
-PATIENCE: Final = 60.0
-"""Seconds until a test says that what it waits for does not come."""
+from tests.support.patience import PATIENCE
 
 _KEYS: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
 

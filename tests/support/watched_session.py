@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
-
-DEADLINE: Final = 30.0
-"""Seconds until what is awaited is a failure; it comes within one or two."""
+from tests.support.patience import PATIENCE
 
 
 class WatchedSession:
@@ -36,7 +33,7 @@ class WatchedSession:
         """The first snapshot from now on of which this holds."""
         with self._news:
             there = self._news.wait_for(
-                lambda: self.latest is not None and wanted(self.latest), DEADLINE
+                lambda: self.latest is not None and wanted(self.latest), PATIENCE
             )
         assert self.latest is not None
         assert there, (self.latest.error, self.latest.status.warnings)

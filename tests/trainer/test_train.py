@@ -26,11 +26,10 @@ import pytest
 from metlmon.jobfiles.provenance import read_events
 from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.trainer import train
+from tests.support.patience import PATIENCE
 from tests.trainer.conftest import Data, write_table
 
 TRAINER = Path(train.__file__)
-PATIENCE = 30.0
-"""Seconds for a process to show what is waited for on a busy machine."""
 
 UUID = "75f86c77"
 

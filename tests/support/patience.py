@@ -1,0 +1,12 @@
+"""How long tests wait for what must come."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PATIENCE: Final = 120.0
+"""Seconds until a test fails because what it waits for has not come.
+
+Only a failing test waits so long. A machine that is busy with other work takes many times as long
+as an idle one for the same.
+"""
