@@ -126,8 +126,10 @@ def _time_line(status: Status) -> str:
     """The time of the status, and whether anything was logged."""
     if status.as_of is None:
         return nothing_logged(dag.ended for dag in status.dags)
-    logged = any(log.events for log in status.logs)
-    suffix = "" if logged else ", before anything was logged"
+    suffix = ""
+    if not any(log.events for log in status.logs):
+        ran = any(dag.submissions for dag in status.dags)
+        suffix = ", by DAGMan's files alone" if ran else ", before anything was logged"
     return f"{'● live' if status.live else 'snapshot'} {moment(status.as_of)}{suffix}"
 
 
@@ -140,7 +142,7 @@ def _dag_line(dag: DagRow, status: Status) -> Line:
         "  ",
         (f"{running} · " if running else "", MOVING),
         *symbol_span(dag_sign(dag.state, dag.nodes_failed)),
-        " (no .dagman.out)" if dag.state is DagState.UNKNOWN else "",
+        " (no .dagman.out)" if dag.state is DagState.UNKNOWN and not dag.dagmans else "",
         f"  {done} of {count(dag.nodes_total, 'node')} done",
         (f", {failed_nodes_text(status, dag.nodes_failed)}" if dag.nodes_failed else "", BAD),
         f"  {submitted}" if submitted else "",

@@ -9,10 +9,10 @@ for the first and last line of a run. The messages are those of versions 7.4 to 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -37,9 +37,15 @@ JobId = tuple[int, int, int]
 class OutState(Struct):
     """The parser state between calls: pass it back, unchanged, with the next bytes.
 
-    Some messages refer to the previous one.
+    Some messages refer to the previous one. ``with_events``: report events of jobs, too.
+    ``before``: the last bytes read, where the explanation of an error is.
     """
 
+    with_events: bool = False
+    before: bytes = b""
+    continues: bool = False
+    recovering: bool = False
+    event: tuple[JobId, datetime | None] | None = None
     halted: bool = False
     submitting: str | None = None
     assigned: set[JobId] = field(default_factory=set)
@@ -64,16 +70,17 @@ def read_dagman_out(
     run, when it is made or first seen in the log, whichever line comes first; a recovery
     reports the old ones again. Never raises.
     """
-    reader = _LineReader(state)
+    reader = _LineReader(state, data)
     start = 0
     if state.skipping:
         start = data.find(b"\n") + 1
         if not start:
             return [], state, len(data)
         reader.state.skipping = False
+    worth_reading = _WORTH_READING_WITH_EVENTS if state.with_events else _WORTH_READING
     while True:
         if start and not reader.state.columns:
-            match = _WORTH_READING.search(data, start - 1)
+            match = worth_reading.search(data, start - 1)
             if match is not None and match.lastindex and reader.read_usual_line(match):
                 start = match.end() + 1
                 continue
@@ -86,8 +93,10 @@ def read_dagman_out(
                 start = len(data)
             break
         if end - start <= LONGEST_LINE:
-            reader.read_line(data[start : min(end, start + _PARSED_BYTES)])
+            reader.read_line(data[start : min(end, start + _PARSED_BYTES)], start, end + 1)
         start = end + 1
+    reader.state.before = reader.bytes_before(start)
+    reader.state.continues = reader.error_end == start
     return reader.messages, reader.state, start
 
 
@@ -116,21 +125,33 @@ _CENTURY: Final = 2000
 class _LineReader:
     """Parses lines into ``messages``; ``state`` is carried from line to line."""
 
-    def __init__(self, state: OutState) -> None:
+    def __init__(self, state: OutState, data: bytes) -> None:
         self.state = replace(state, assigned=set(state.assigned))
         self.messages: list[DagmanMessage] = []
+        self.error_end = 0 if state.continues else -1
+        """Where the line behind an error begins; without a stamp it belongs to the error."""
+        self._data = data
+        self._start = self._end = 0
         self._stamp = b""
         self._time: datetime | None = None
 
-    def read_line(self, line: bytes) -> None:
+    def read_line(self, line: bytes, start: int, end: int) -> None:
+        """Read the line from ``start`` to ``end``, of which ``line`` is the beginning."""
         head = _HEADER.match(line) or _HEADER.match(line := line.lstrip(b"\0"))
         if head is None:
+            if self.error_end == start:
+                self.error_end = end
+                if text := _decode_redacted(line[:_QUOTED_BYTES].strip()):
+                    self.messages.append(
+                        DagmanMessage(DagmanMessageKind.ERROR_CONTINUED, None, text=text)
+                    )
             return
-        start, stamp = head.end(), head[1]
-        if self.state.columns and self.read_table_row(line[start:], stamp):
+        self._start, self._end = start, end
+        text_start, stamp = head.end(), head[1]
+        if self.state.columns and self.read_table_row(line[text_start:], stamp):
             return
-        for pattern, handler in _HANDLERS.get(line[start : start + _PREFIX_BYTES], ()):
-            match = pattern.match(line, start)
+        for pattern, handler in _HANDLERS.get(line[text_start : text_start + _PREFIX_BYTES], ()):
+            match = pattern.match(line, text_start)
             if match is None:
                 continue
             if isinstance(handler, DagmanMessageKind):
@@ -194,10 +215,103 @@ class _LineReader:
         digits = match["year"] or match["year2"]
         return _datetime(match, int(digits) + (_CENTURY if len(digits) == 2 else 0))
 
+    def bytes_before(self, end: int) -> bytes:
+        """The last bytes before ``end``, as many as can explain an error."""
+        known = self.state.before if end < _CONTEXT_BYTES else b""
+        return (known + self._data[max(0, end - _CONTEXT_BYTES) : end])[-_CONTEXT_BYTES:]
+
+    def lines_before(self) -> list[str]:
+        """The lines before this one, without stamps; the newest one first."""
+        lines = self.bytes_before(self._start).split(b"\n")
+        # The first one is cut, unless the file begins with it.
+        texts = (line[head.end() if (head := _HEADER.match(line)) else 0 :] for line in lines)
+        return [" ".join(redact_secrets(t.decode("utf-8", "replace")).split()) for t in texts][::-1]
+
     def on_started(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Begin a new DAGMan run, keeping only submissions that are not yet logged."""
-        self.state = OutState(assigned=self.state.assigned)
+        known = self.state
+        self.state = OutState(
+            with_events=known.with_events, before=known.before, assigned=known.assigned
+        )
         self.add_message(DagmanMessageKind.STARTED, match, stamp)
+
+    def on_recovery(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.recovering = True
+        self.add_message(DagmanMessageKind.RECOVERY, match, stamp)
+
+    def on_recovered(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.recovering = False
+
+    def on_error(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report an error; of the strict mode, the warning that it makes an error."""
+        self.error_end = self._end
+        text = _decode_redacted(match["text"]) or ""
+        if text.startswith(_OF_STRICT_MODE):
+            lines = [line for line in self.lines_before() if line]
+            warning = explanation(lines) or next(iter(lines), None)
+            text = f"{warning} (an error by DAGMAN_USE_STRICT)" if warning else text
+        kind = DagmanMessageKind.ERROR
+        if text.startswith(_OF_READING_LOGS):
+            kind = DagmanMessageKind.LOG_ERROR
+        self.messages.append(DagmanMessage(kind, self.cached_time(stamp), text=text))
+
+    def on_exited(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report the end; where it is one in error, with the line that may explain it."""
+        self.add_message(DagmanMessageKind.EXITED, match, stamp)
+        if self.messages[-1].value:
+            text = explanation(self.lines_before())
+            self.messages[-1] = replace(self.messages[-1], text=text)
+
+    def on_submit_failure(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report a failed submission with what its last try printed."""
+        lines = self.lines_before()
+        first = next((i for i, line in enumerate(lines) if _SUBMITTING.match(line)), None)
+        time, node = self.cached_time(stamp), _decode(match["node"])
+        text = explanation(lines[:first][::-1])
+        self.messages.append(DagmanMessage(DagmanMessageKind.SUBMIT_FAILED, time, node, text=text))
+
+    def on_lost_track(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.add_message(DagmanMessageKind.NODE_LOST, match, stamp)
+        self.on_error(match, stamp)
+
+    def on_event(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report an event of a job; its end with the result, which is in a later line."""
+        name, when = match.group("name", "when")
+        if name == b"SUBMIT":
+            self.on_submit_event(match, stamp)
+        number = EVENT_NUMBERS.get(name.decode("ascii"))
+        if not self.state.with_events or number is None or (not when and self.state.recovering):
+            # A recovery repeats the events; old versions without the times of the first look.
+            return
+        job, time = _parse_job_id(match), self.cached_time(when or stamp)
+        self.state.event = (job, time)
+        if number != JOB_TERMINATED:
+            self._add_event(number, job, time, _decode(match["node"]))
+
+    def on_hold_reason(self, match: re.Match[bytes], stamp: bytes) -> None:
+        if self.state.event is not None:
+            text = _decode_redacted(match["text"])
+            self._add_event(JOB_HELD, *self.state.event, None, text=text)
+
+    def on_job_end(self, match: re.Match[bytes], stamp: bytes) -> None:
+        groups = match.groupdict()
+        ok = "value" not in groups
+        self.add_message(
+            DagmanMessageKind.JOB_OK if ok else DagmanMessageKind.JOB_FAILED, match, stamp
+        )
+        event, job = self.state.event, _parse_job_id(match)
+        if event is not None and event[0] == job:
+            last = self.messages[-1]
+            self._add_event(JOB_TERMINATED, *event, last.node, value=0 if ok else last.value)
+
+    def _add_event(
+        self, number: int, job: JobId, time: datetime | None, node: str | None, **fields: Any
+    ) -> None:
+        self.messages.append(
+            DagmanMessage(
+                DagmanMessageKind.JOB_EVENT, time, node, job[0], job[1], event=number, **fields
+            )
+        )
 
     def on_argument(self, match: re.Match[bytes], stamp: bytes) -> None:
         follows = match["text"].lower() == b"-dag"
@@ -313,6 +427,62 @@ def _datetime(match: re.Match[bytes], year: int) -> datetime | None:
         return None
 
 
+_CONTEXT_BYTES: Final = 4096
+"""Bytes before an error in which its explanation is looked for: some forty lines."""
+
+_QUOTED_BYTES: Final = 300
+"""Bytes of a line that a message quotes."""
+
+_OF_STRICT_MODE: Final = "Warning is fatal error because of"
+_OF_READING_LOGS: Final = ("failure to read job log", "repeated (", "unknown log error")
+_SUBMITTING: Final = re.compile(r"Submitting (?:\S+ )?(?:Node|Job) \S+ job\(s\)")
+
+_EXPLAINS: Final = re.compile(
+    r"error|warning|fail|fatal|can'?t|cannot|could not|unable|invalid|illegal|denied|no such|not "
+    r"found|unknown|exceed|missing|bad event|cycle|disallowed|must|duplicate|violate",
+    re.IGNORECASE,
+)
+_EXPLAINS_NOTHING: Final = re.compile(
+    r"(?:ERROR: )?(?:"
+    r"Warning is fatal error|submit attempt failed|Failed to run condor_submit for node \S+:$|"
+    r"the following |Job submit attempts |job \S+ not found!$|Aborting DAG)|"
+    r"(?:From submit: )?(?:ERROR: )?Failed to parse command file|Failed to parse dag file|"
+    r"Job submit |submit command was|Submitting|Running: |Warning: failed to get attribute|"
+    r"Can't open directory|Note: |DAG status: |DAGMan Runtime|Done +Pre |Shortcutting |"
+    r"\w+(?: \(\w+\))? setting: "
+)
+"""Summaries, and lines that any DAGMan writes."""
+
+_SPEAKER: Final = re.compile(r"(?:From submit: |submit error: |ERROR: |Warning: |WARNING: )*")
+
+
+def explanation(lines: Iterable[str]) -> str | None:
+    """The first of these lines that says what was wrong; None if none does."""
+    for line in lines:
+        if _EXPLAINS.search(line) and not _EXPLAINS_NOTHING.match(line):
+            return _SPEAKER.sub("", line, count=1)[:_QUOTED_BYTES]
+    return None
+
+
+JOB_TERMINATED, JOB_HELD = 5, 12
+
+EVENT_NUMBERS: Final = {
+    "SUBMIT": 0,
+    "EXECUTE": 1,
+    "JOB_EVICTED": 4,
+    "JOB_TERMINATED": JOB_TERMINATED,
+    "SHADOW_EXCEPTION": 7,
+    "JOB_ABORTED": 9,
+    "JOB_SUSPENDED": 10,
+    "JOB_UNSUSPENDED": 11,
+    "JOB_HELD": JOB_HELD,
+    "JOB_RELEASED": 13,
+    "JOB_DISCONNECTED": 22,
+    "JOB_RECONNECTED": 23,
+    "JOB_RECONNECT_FAILED": 24,
+}
+"""Numbers of the events with a job's state, by ``ULogEventNumberNames``."""
+
 _CELL: Final = re.compile(rb"\d{1,9}")
 _ID: Final = rb"\((?P<cluster>-?\d{1,12})\.(?P<proc>-?\d{1,12})\.(?P<subproc>-?\d{1,12})\)"
 _NODE: Final = rb"(?:[Nn]ode|[Jj]ob) (?P<node>\S+)"
@@ -334,20 +504,33 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (
         b"**** ",
         rb"(?:" + _DAGMAN + rb")?.{0,200}EXITING WITH STATUS " + _NUMBER,
-        DagmanMessageKind.EXITED,
+        _LineReader.on_exited,
     ),
     (
         b"Aborting because it looks like another instance of DAGMan is",
         b"",
         DagmanMessageKind.REFUSED,
     ),
-    (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", DagmanMessageKind.ERROR),
+    (
+        b"ERROR: ",
+        rb"(?P<text>DAGMan lost track of node (?P<node>\S+) \(ClusterId=(?P<cluster>\d{1,12})\).*)",
+        _LineReader.on_lost_track,
+    ),
+    (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", _LineReader.on_error),
+    (b"BAD EVENT: ", rb"(?P<text>\S.{0,299})", DagmanMessageKind.BAD_EVENT),
+    (b"Pending DAG nodes:", b"", DagmanMessageKind.PENDING),
+    (
+        b"  Node ",
+        rb"(?P<node>\S+), (?:HT)?Condor ID (?P<cluster>-?\d{1,12}), status (?P<text>\w+)",
+        DagmanMessageKind.PENDING,
+    ),
     (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', DagmanMessageKind.EXITED),
     (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _LineReader.on_argument),
     (b"Workflow batch-id: <", rb"(?P<text>[^>]*)>", DagmanMessageKind.BATCH_ID),
     (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, DagmanMessageKind.PRE_COMPLETED),
     (b"MultiLogFiles: truncating log file ", _TO_THE_END, DagmanMessageKind.TRUNCATED),
-    (b"Running in RECOVERY mode", b"", DagmanMessageKind.RECOVERY),
+    (b"Running in RECOVERY mode", b"", _LineReader.on_recovery),
+    (b"...done with RECOVERY mode", b"", _LineReader.on_recovered),
     (b"Found rescue DAG number ", _RESCUE, DagmanMessageKind.RESCUE_USED),
     (b"Rescue DAG number ", _RESCUE, DagmanMessageKind.RESCUE_USED),
     (b"Loading saved progress from ", _FILE + rb" for DAG", DagmanMessageKind.RESCUE_USED),
@@ -359,10 +542,15 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     ),
     (b"\tassigned ", rb"(?:\S+ )?ID " + _ID, _LineReader.on_assigned),
     (
-        b"Event: ULOG_SUBMIT for ",
-        rb"(?:\S+ )?" + _NODE + rb" " + _ID + rb"(?: \{(?P<when>[^}]{1,40})\})?",
-        _LineReader.on_submit_event,
+        b"Event: ULOG_",
+        rb"(?P<name>[A-Z_]{1,40}) for (?:\S+ )?"
+        + _NODE
+        + rb" "
+        + _ID
+        + rb"(?: \{(?P<when>[^}]{1,40})\})?",
+        _LineReader.on_event,
     ),
+    (b"  Hold reason: ", _TO_THE_END, _LineReader.on_hold_reason),
     (b"Running PRE ", _NODE_RUNS, DagmanMessageKind.PRE_STARTED),
     (b"Running POST ", _NODE_RUNS, DagmanMessageKind.POST_STARTED),
     (b"PRE ", rb"[Ss]cript of " + _NODE + rb" completed successfully", DagmanMessageKind.PRE_OK),
@@ -377,7 +565,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (
         b"Node ",
         rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.",
-        DagmanMessageKind.JOB_OK,
+        _LineReader.on_job_end,
     ),
     (
         b"Node ",
@@ -388,7 +576,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         + rb"|signal "
         + _SIGNAL
         + rb")",
-        DagmanMessageKind.JOB_FAILED,
+        _LineReader.on_job_end,
     ),
     (b"Retrying ", _NODE + rb" \(retry #" + _NUMBER, DagmanMessageKind.RETRYING),
     (b"Looking for retry of ", _NODE + rb" \(retry #" + _NUMBER, DagmanMessageKind.RETRYING),
@@ -399,8 +587,8 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     ),
     (
         b"Shortcutting ",
-        _NODE + rb" retries because of (?P<text>submit failure)",
-        DagmanMessageKind.NODE_FAILED,
+        _NODE + rb" retries because of submit failure",
+        _LineReader.on_submit_failure,
     ),
     (b"      Node Name: ", rb"(?P<node>\S+)", _LineReader.on_dump_name),
     (b"Node return val: ", _NUMBER, _LineReader.on_dump_value),
@@ -451,18 +639,25 @@ _USUAL: Final = (
 """The four lines of every job, most of the relevant lines. :data:`_MESSAGES` defines their
 meaning."""
 
-_FREQUENT: Final = {b"Node ": rb"\S+ job proc ", b"Submitting ": rb"(?:\S+ )?(?:Node|Job) "}
+_FREQUENT: Final = {
+    b"Node ": rb"\S+ job proc ",
+    b"Submitting ": rb"(?:\S+ )?(?:Node|Job) ",
+    b"Event: ULOG_": rb"SUBMIT ",
+}
 """Starts that irrelevant lines of every job share, and how the relevant ones continue."""
 
 
-def _relevant_starts() -> list[bytes]:
-    """The starts of relevant messages; a parenthesis continues the header."""
-    starts = {start: re.escape(start) + _FREQUENT.get(start, b"") for start, _, _ in _MESSAGES}
-    return [rb"\(", *starts.values()]
+def _worth_reading(usual: bytes, frequent: Mapping[bytes, bytes]) -> re.Pattern[bytes]:
+    """The end of the line before a relevant one.
+
+    That is a ``usual`` line, one without the usual header, or one whose message starts like a known
+    one. The regular expression skips all others in C.
+    """
+    starts = {start: re.escape(start) + frequent.get(start, b"") for start, _, _ in _MESSAGES}
+    # A parenthesis continues the header.
+    relevant = b"|".join([rb"\(", *starts.values()])
+    return re.compile(rb"\n(?:" + usual + rb"(?!" + _STAMPED + rb"(?!" + relevant + rb")))")
 
 
-_WORTH_READING: Final = re.compile(
-    rb"\n(?:" + _USUAL + rb"|(?!" + _STAMPED + rb"(?!" + b"|".join(_relevant_starts()) + rb")))"
-)
-"""The end of the line before a relevant one: a usual line, one without the usual header, or one
-whose message starts like a known one. The regular expression skips all others in C."""
+_WORTH_READING: Final = _worth_reading(_USUAL + b"|", _FREQUENT)
+_WORTH_READING_WITH_EVENTS: Final = _worth_reading(b"", {})

@@ -226,7 +226,15 @@ class DagmanMessageKind(Enum):
     unready, failed and, in newer versions, futile); BATCH_ID: text "1.0", the job of the
     topmost DAGMan: in a sub-DAG its parent's.
 
-    ERROR: text = DAGMan's error message ("ERROR: …"), for example when it rejects its DAG file.
+    ERROR: text = DAGMan's error message ("ERROR: …"), for example when it rejects its DAG file;
+    ERROR_CONTINUED: one more line of it; LOG_ERROR: an event could not be read, and ends of jobs
+    may be lost; BAD_EVENT: an event that contradicts earlier ones. EXITED with an error status:
+    text = a line before it that may explain it; without a status: an EXCEPT, text = its message.
+    NODE_LOST: a restarted DAGMan found the node's job neither in its log nor in the queue.
+    SUBMIT_FAILED: the node's last try to submit failed (text = why). PENDING: a node that DAGMan
+    waits for after minutes without an event (cluster, text = its status); without a node the head
+    of such a list. JOB_EVENT: an ``event`` of a job by its number (text = hold reason, value =
+    return value); reported on request.
 
     A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED follows the
     PRE_FAILED with the same exit status.
@@ -261,6 +269,13 @@ class DagmanMessageKind(Enum):
     TOTALS = "totals"
     BATCH_ID = "batch-id"
     ERROR = "error"
+    ERROR_CONTINUED = "error-continued"
+    LOG_ERROR = "log-error"
+    BAD_EVENT = "bad-event"
+    NODE_LOST = "node-lost"
+    SUBMIT_FAILED = "submit-failed"
+    PENDING = "pending"
+    JOB_EVENT = "job-event"
 
 
 class DagmanMessage(Struct, frozen=True):
@@ -278,6 +293,7 @@ class DagmanMessage(Struct, frozen=True):
     value: int | None = None
     text: str | None = None
     totals: tuple[tuple[str, int], ...] = ()
+    event: int | None = None
 
 
 class DagMetrics(Struct, frozen=True):

@@ -269,8 +269,23 @@ def transfer_code(code: int, reason: str | None) -> int:
     return OUTPUT if match["output"] else INPUT
 
 
+_ERRNO: Final = re.compile(r"\(errno (\d{1,4})\)")
+
+
+def hold_codes(
+    code: int | None, subcode: int | None, reason: str | None
+) -> tuple[int | None, int | None]:
+    """The codes of a hold; of a failed transfer by its reason, where none are logged."""
+    match = _DIRECTION.search((reason or "")[:2000]) if code is None else None
+    if match is None:
+        return code, subcode
+    errno = _ERRNO.search(reason or "")
+    return (OUTPUT if match["output"] else INPUT), int(errno[1]) if errno else None
+
+
 def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
     """The advice on a hold; by its reason where that names a full disk, or the resource."""
+    code, subcode = hold_codes(code, subcode, reason)
     if code in (OUTPUT, INPUT):
         code = transfer_code(code, reason)
     if code == OUT_OF_RESOURCES and (code, subcode) not in HOLD_ADVICE:

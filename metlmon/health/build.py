@@ -26,7 +26,8 @@ from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import FAILED_JOB
+from metlmon.model.states import ENDED, FAILED_JOB
+from metlmon.snapshot.types import Status
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -51,7 +52,15 @@ def make_health(stats_input: StatsInput) -> Health:
         names={run.run: run.run_name for run in ledger.runs},
         hour_unit=ledger.measure.short,
         item=ledger.item,
+        unlogged=_is_unlogged(stats_input.status),
     )
+
+
+def _is_unlogged(status: Status) -> bool:
+    """Whether jobs may be in the queue, but no event of any is in a log here."""
+    logs = [log for log in status.logs if not log.file.endswith(".dagman.log")]
+    running = any(dag.submissions and dag.state not in ENDED for dag in status.dags)
+    return running and not any(log.events for log in logs)
 
 
 def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:

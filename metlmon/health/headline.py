@@ -10,6 +10,7 @@ from metlmon.health.types import Health, Severity
 from metlmon.text.formatting import count, number
 
 CALM: Final = "no job is held, failed or removed"
+UNLOGGED: Final = "no event log of the jobs is here: only .dagman.out may say that one is held"
 
 
 class Headline(Struct, frozen=True):
@@ -47,6 +48,8 @@ def health_headline(health: Health) -> Headline:
             parts.append("no job queued")
         cause = (worst.heading or worst.text) if worst is not None else None
         return Headline(Severity.STOPPED, "STOPPED", " · ".join(parts), cause, others)
+    if worst is None and health.unlogged:
+        return Headline(Severity.NOTE, "", UNLOGGED)
     if worst is None:
         return Headline(None, "", CALM)
     return Headline(worst.severity, "", worst.text, None, others)

@@ -9,7 +9,9 @@ import re
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, transfer_code
+from msgspec.structs import replace
+
+from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_code
 from metlmon.model.reasons import find_policy
 from metlmon.snapshot.ledger import HoldEntry
 from metlmon.stats.causes import is_quota
@@ -32,6 +34,7 @@ _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 
 def hold_cause(hold: HoldEntry) -> HoldCause:
     """What holds have in common that are one entry."""
+    hold = _with_codes(hold)
     if hold.code in CODES_WITH_REASON:
         return hold.code, None, hold.cause
     if is_quota(hold.code, hold.subcode, hold.reason):
@@ -45,7 +48,12 @@ def hold_text(hold: HoldEntry) -> str:
     """``wall-time limit reached (hold 47)``."""
     advice = hold_advice(hold.code, hold.subcode, hold.reason)
     code = f" (hold {hold.code})" if hold.code else ""
-    return f"{_words(hold, advice)}{code}"
+    return f"{_words(_with_codes(hold), advice)}{code}"
+
+
+def _with_codes(hold: HoldEntry) -> HoldEntry:
+    code, subcode = hold_codes(hold.code, hold.subcode, hold.reason)
+    return hold if code == hold.code else replace(hold, code=code, subcode=subcode)
 
 
 def _words(hold: HoldEntry, advice: Advice) -> str:

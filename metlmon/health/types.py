@@ -82,7 +82,8 @@ class Health(Struct, frozen=True):
     ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their
     epochs that are not done; ``jobs_queued``: jobs in the queue according to the logs;
     ``names``: run names by run key. ``hour_unit``: the unit of all hours, as ``GPU-h``. ``item``:
-    what runs consist of, "job" for jobs without epochs.
+    what runs consist of, "job" for jobs without epochs. ``unlogged``: jobs were submitted, and no
+    event log of any is here.
     """
 
     entries: tuple[HealthEntry, ...] = ()
@@ -93,6 +94,7 @@ class Health(Struct, frozen=True):
     names: Mapping[str, str] = {}
     hour_unit: str = "GPU-h"
     item: str = "epoch"
+    unlogged: bool = False
 
     @property
     def open_entries(self) -> tuple[HealthEntry, ...]:

@@ -372,6 +372,9 @@ class DagdirReader:
         more = any(r.unread_bytes for r in readers) or any(
             f.unread_bytes for f in self._dagman_files
         )
+        if not more:
+            for files in self._dagman_files:
+                more |= files.find_unlogged_jobs(self.ensemble)
         replaced = any(reader.content_replaced for reader in readers)
         # An entry of the cache fails once, a log may be replaced again and again.
         is_due = any(reader.cache_failed for reader in readers) or (
@@ -578,7 +581,7 @@ class DagdirReader:
                 names.add(Path(log).name)
                 text = (
                     "this log, which the submit description names, is not here: of its jobs only "
-                    "what DAGMan's own log has is counted; put it beside the DAG file"
+                    "what DAGMan's own files have is counted; put it beside the DAG file"
                 )
                 yield Notice("missing-log", Path(log).name, None, text)
 

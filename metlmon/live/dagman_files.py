@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.dagman import (
+    DagmanMessageKind,
     OutState,
     Problem,
     Rescue,
@@ -47,6 +48,10 @@ class DagmanFiles:
         self._directory_mtimes = DirectoryMtimes()
         self._out = Follower(path.with_name(f"{path.name}.dagman.out"))
         self._out_state = OutState()
+        self._submitted: set[int] = set()
+        self._events_offset: int | None = None
+        """Where the events of jobs are read next, if a job of this DAG is in no log here."""
+        self._events_state = OutState(with_events=True)
         jobstate = dag.workflow.jobstate_log
         named = jobstate is not None and jobstate not in shared
         self._jobstate = Follower(self._locate(jobstate)) if jobstate and named else None
@@ -74,7 +79,12 @@ class DagmanFiles:
     @property
     def unread_bytes(self) -> int:
         """Unread bytes of the growing files."""
-        return self._out.unread_bytes + (self._jobstate.unread_bytes if self._jobstate else 0)
+        unread = self._out.unread_bytes + (self._jobstate.unread_bytes if self._jobstate else 0)
+        return unread + self._unread_events
+
+    @property
+    def _unread_events(self) -> int:
+        return 0 if self._events_offset is None else self._out.offset - self._events_offset
 
     @property
     def total_bytes(self) -> int:
@@ -127,7 +137,8 @@ class DagmanFiles:
         out = self._out.check()
         self._update_errors(self._out, out)
         if out.restarted:
-            self._out_state = OutState()
+            self._out_state, self._events_state = OutState(), OutState(with_events=True)
+            self._events_offset = None if self._events_offset is None else 0
             dag.reset_out()
             restarted = True
         if self._jobstate is not None:
@@ -226,7 +237,35 @@ class DagmanFiles:
     def read_some(self, ensemble: Ensemble) -> bool:
         """Read the next chunk of each growing file; return whether any had a message."""
         has_messages = self._read_out(ensemble)
+        has_messages |= self._read_events(ensemble)
         return self._read_jobstate(ensemble) or has_messages
+
+    def find_unlogged_jobs(self, ensemble: Ensemble) -> bool:
+        """Have the events of jobs read from ``.dagman.out``, if a job is in no log here.
+
+        To be called when all logs have been read; returns whether there is more to read now.
+        """
+        submitted, self._submitted = self._submitted, set()
+        if self._events_offset is None and not all(map(ensemble.has_job, submitted)):
+            self._events_offset = 0
+        return self._unread_events > 0
+
+    def _read_events(self, ensemble: Ensemble) -> bool:
+        if not self._unread_events or self._events_offset is None:
+            return False
+        size = min(CHUNK, self._unread_events)
+        try:
+            data = self._out.read(self._events_offset, size)
+        except OSError:
+            return False
+        messages, self._events_state, consumed = read_dagman_out(data, self._events_state)
+        # Beyond a whole line is only what was passed over before.
+        self._events_offset += consumed or len(data)
+        kinds = DagmanMessageKind.JOB_EVENT, DagmanMessageKind.EXITED
+        events = [message for message in messages if message.kind in kinds]
+        if events:
+            ensemble.apply_reported_events(self.key, events)
+        return bool(events)
 
     def _read_out(self, ensemble: Ensemble) -> bool:
         if not self._out.unread_bytes:
@@ -235,6 +274,11 @@ class DagmanFiles:
         messages, self._out_state, consumed = read_dagman_out(data, self._out_state)
         _advance(self._out, consumed, len(data))
         if messages:
+            self._submitted.update(
+                line.cluster
+                for line in messages
+                if line.kind is DagmanMessageKind.SUBMITTED and line.cluster
+            )
             ensemble.apply_dagman_messages(self.key, messages)
         return bool(messages)
 

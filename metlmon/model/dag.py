@@ -31,7 +31,7 @@ from metlmon.model.clock import (
     metrics_observations,
     rescue_observations,
 )
-from metlmon.model.dag_reports import DagReports, NodeReport
+from metlmon.model.dag_reports import QUEUED, DagReports, NodeReport
 from metlmon.model.dagman_runs import (
     DagmanRun,
     Hold,
@@ -50,6 +50,9 @@ DAG_ABORTED: Final = 3
 
 WRITE_DELAY: Final = timedelta(seconds=10)
 """DAGMan writes a submission to its files within this time, before anything later."""
+
+READ_DELAY: Final = timedelta(minutes=1)
+"""DAGMan reads its log every few seconds; a file server may show it half a minute late."""
 
 ONE_SECOND: Final = timedelta(seconds=1)
 """The schedd and the shadows write the events of one second in any order."""
@@ -162,6 +165,25 @@ class Dag(DagReports):
             return status
         after_cut = status.local > self.cut if status.local else self._is_after_cut(status.epoch)
         return status if after_cut is False else None
+
+    def missed_end(self, node: str, cluster: int, ended: datetime) -> datetime | None:
+        """When DAGMan still waited for a job of a node, although it had ended by its log.
+
+        By its list of pending nodes, the node status file, or its own words: that it could not read
+        an event, or lost track of the node. None if no file says so.
+        """
+        pending, lost, status = self.pending.get(node), self.lost.get(node), self.status
+        errors = (process.log_error for process in self.processes)
+        times = [time for time in errors if time is not None and time >= ended]
+        if lost is not None and lost.cluster == cluster and lost.time is not None:
+            times.append(lost.time)
+        late = []
+        if pending is not None and (pending.cluster, pending.text) == (cluster, QUEUED):
+            late.append(pending.time)
+        if status is not None and node in status.nodes and status.nodes[node].procs_queued:
+            late.append(status.local)
+        times += [time for time in late if time is not None and time - ended > READ_DELAY]
+        return max(times, default=None)
 
     def jobstate_covers(self, moment: datetime) -> bool:
         """Did the jobstate log start by then, and does it contain submissions?"""

@@ -5,6 +5,7 @@ Manual: "DAGMan Workflows > DAG Monitoring".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
@@ -24,15 +25,28 @@ from metlmon.dagman import (
 )
 from metlmon.model.clock import Clock, ClockObservation, DagmanInterval, OutTimes, SubmissionTimes
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
+from metlmon.model.event_store import redact_and_truncate
 
 MAX_UNKNOWN_NODES: Final = 1000
 """Stored names of nodes that the DAG file does not have: enough for a warning."""
 
-SUBMIT_FAILURE: Final = "submit failure"
-SUBMIT_ERROR: Final = "of submit file:"
-"""Part of an error in a submit description: ``on Line 8 of submit file: …``."""
+DAGMAN_ERRORS: Final = {
+    -1001: "its job was not submitted",
+    -1002: "its job was removed from the queue",
+    -1003: "DAGMan could not read its log",
+    -1004: "its job was skipped",
+}
+"""DAGMan's own return values of nodes. Manual: "DAGMan Workflows > DAGMan Scripts", ``$RETURN``."""
 
-"""DAGMan's reason for giving up on a node whose submission failed too often."""
+_DAGMAN_ERROR: Final = re.compile(r"[Jj]ob failed due to DAGMAN error (-100[1-4])\b")
+
+QUEUED: Final = "STATUS_SUBMITTED"
+"""DAGMan's status of a node whose job is in the queue."""
+
+
+def _translated(text: str | None) -> str | None:
+    """DAGMan's reason for a failure, with its own return values in words."""
+    return text and _DAGMAN_ERROR.sub(lambda match: DAGMAN_ERRORS[int(match[1])], text)
 
 
 class DagLogs(Struct):
@@ -73,6 +87,10 @@ class DagReports:
         self.jobstate_last_epoch: float | None = None
         self.unknown_nodes: dict[str, datetime | None] = {}
         """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
+        self.pending: dict[str, DagmanMessage] = {}
+        """Nodes in DAGMan's newest list of those that it waits for."""
+        self.lost: dict[str, DagmanMessage] = {}
+        """Nodes whose jobs a restarted DAGMan did not find."""
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
         self.out_times = OutTimes()
@@ -94,10 +112,14 @@ class DagReports:
                 continue
             if time is not None and (until is None or time > until):
                 until = time
+            if line.kind is DagmanMessageKind.JOB_EVENT:
+                continue
             if line.node is None:
                 self._apply_dag_message(line)
             else:
                 touched.add(self._apply_node_message(line.node, line))
+            if time is not None and (process := self._writing_process()) is not None:
+                process.last = time
         self.out_last_time = until
         return touched
 
@@ -133,6 +155,15 @@ class DagReports:
                 process.total = dict(line.totals).get("total")
             case DagmanMessageKind.ERROR if process:
                 process.error = line.text
+            case DagmanMessageKind.ERROR_CONTINUED if process and process.error:
+                process.error = redact_and_truncate(f"{process.error} {line.text}")
+            case DagmanMessageKind.LOG_ERROR if process:
+                process.log_error = line.time
+            case DagmanMessageKind.BAD_EVENT if process:
+                first, number = process.bad_events or (line.text or "", 0)
+                process.bad_events = first, number + 1
+            case DagmanMessageKind.PENDING:
+                self.pending = {}
             case DagmanMessageKind.REMOVED if process:
                 process.removed = True
             case DagmanMessageKind.ABORTED if process:
@@ -155,8 +186,14 @@ class DagReports:
         if line.cluster is not None:
             named = (p for p in reversed(self.processes) if p.cluster in (None, line.cluster))
             process = next(named, None)
-        if process is not None:
-            process.ended, process.end, process.status = True, line.time, line.value
+        if process is None:
+            return
+        process.ended, process.end, process.status = True, line.time, line.value
+        if line.value is None:
+            process.crash = line.text or ""
+        elif process.pre_completed is None and process.total is None:
+            # Before its first submission it ends in error only where it rejects its files.
+            process.error = process.error or line.text
 
     def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
         """Apply a message on a node; return its name as in :meth:`_canonical_name`."""
@@ -181,26 +218,22 @@ class DagReports:
                 if message_kind is DagmanMessageKind.JOB_OK
                 else NodeReportKind.JOB_FAILED
             )
+        if message_kind is DagmanMessageKind.PENDING:
+            self.pending[name] = line
+        elif message_kind is DagmanMessageKind.NODE_LOST:
+            self.lost[name] = line
         if kind is not None:
-            text = line.text
-            if text == SUBMIT_FAILURE:
-                kind, text = NodeReportKind.SUBMIT_FAILED, self._submit_error()
             cluster = line.cluster if kind is NodeReportKind.SUBMITTED else None
+            text = _translated(line.text)
             report = NodeReport(kind, line.time, value=line.value, text=text, cluster=cluster)
             self._add_report(name, report)
         return name
-
-    def _submit_error(self) -> str | None:
-        """What was wrong with the submit description, logged just before the failure."""
-        process = self._writing_process()
-        error = process.error if process is not None else None
-        return error if error is not None and SUBMIT_ERROR in error else None
 
     def reset_out(self) -> None:
         """Reset what was read from ``.dagman.out``, which was replaced."""
         self.processes = []
         self._runs = None
-        self.unknown_nodes = {}
+        self.unknown_nodes, self.pending, self.lost = {}, {}, {}
         self.out_last_time = None
         self.out_times = OutTimes()
         self._out_submitted = {}
@@ -309,6 +342,7 @@ OUT_REPORT_KINDS: Final = {
     DagmanMessageKind.POST_FAILED: NodeReportKind.FAILED,
     DagmanMessageKind.RETRYING: NodeReportKind.RETRYING,
     DagmanMessageKind.NODE_FAILED: NodeReportKind.GAVE_UP,
+    DagmanMessageKind.SUBMIT_FAILED: NodeReportKind.SUBMIT_FAILED,
 }
 
 
@@ -349,5 +383,7 @@ def failure_text(part: str, value: int | None) -> str:
     part_name = {"pre": "PRE Script", "post": "POST Script", "job": "Job"}[part]
     if value is None:
         return f"{part_name} failed"
+    if part == "job" and value in DAGMAN_ERRORS:
+        return f"Job failed: {DAGMAN_ERRORS[value]}"
     ending = f"died on signal {-value}" if value < 0 else f"failed with status {value}"
     return f"{part_name} {ending}"

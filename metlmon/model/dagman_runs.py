@@ -28,6 +28,9 @@ after an EXCEPT, which has none, the schedd starts it again."""
 LOCK_CHECK_LIMIT: Final = timedelta(seconds=60)
 """A DAGMan that finds another one's lock file ends within this: it only reads its DAG."""
 
+MIN_CRASHES: Final = 2
+"""Crashes in a row, with the same message, after which DAGMan will not get past the place."""
+
 
 def is_restart_status(status: int | None) -> bool:
     """Does the schedd start DAGMan again after this exit status? None: an EXCEPT."""
@@ -39,6 +42,9 @@ class Process(Struct):
 
     ``cluster``: None when not reported. ``refused``: it ended because another DAGMan runs.
     ``aborted``: a node returned its ABORT-DAG-ON value. ``total``: DAGMan's number of nodes.
+    ``last``: its newest message. ``crash``: the message of the EXCEPT that ended it.
+    ``log_error``: when it last failed to read an event. ``bad_events``: the first event that
+    contradicts earlier ones, and the number of these.
     """
 
     start: datetime | None
@@ -54,6 +60,15 @@ class Process(Struct):
     refused: bool = False
     aborted: bool = False
     total: int | None = None
+    last: datetime | None = None
+    crash: str | None = None
+    log_error: datetime | None = None
+    bad_events: tuple[str, int] | None = None
+
+    @property
+    def lifetime(self) -> timedelta:
+        """From its first to its newest message."""
+        return self.last - self.start if self.last and self.start else timedelta()
 
     @property
     def restarts(self) -> bool:
@@ -172,6 +187,29 @@ class DagmanRun(Struct):
     def ended_by(self) -> datetime | None:
         """Latest time at which it had ended: its end, else the start of its successor."""
         return self.end or self.next_start
+
+    def crash_loop(self) -> tuple[str, int, datetime | None] | None:
+        """The crash with which its processes end again and again, their number, and the first time.
+
+        None with fewer than two such ends in a row, and once a later process lives longer than
+        those before it did.
+        """
+        processes = list(self.processes)
+        if self._job_ended or not processes:
+            return None
+        newest = processes[-1] if not processes[-1].ended else None
+        crashed: list[Process] = []
+        for process in reversed(processes[:-1] if newest is not None else processes):
+            if process.crash is None or (crashed and process.crash != crashed[0].crash):
+                break
+            crashed.append(process)
+        if len(crashed) < MIN_CRASHES:
+            return None
+        if newest is not None and newest.lifetime > LOCK_CHECK_LIMIT + max(
+            process.lifetime for process in crashed
+        ):
+            return None
+        return crashed[0].crash or "", len(crashed), crashed[-1].end
 
     @property
     def _job_ended(self) -> bool:

@@ -20,7 +20,9 @@ from metlmon.dagman import DagmanMessage, JobstateLine
 from metlmon.eventlog import (
     Aborted,
     ClusterSubmit,
+    Detail,
     Event,
+    Held,
     ImageSize,
     PostScript,
     PreSkip,
@@ -62,7 +64,7 @@ from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
-from metlmon.model.states import DagState
+from metlmon.model.states import TERMINAL, DagState
 
 NOTICES_PER_KIND = 50
 """Notices stored of one kind per log: the first ones show the problem, and a corrupt log must
@@ -134,6 +136,8 @@ class Ensemble:
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, str] = {}
         self._dag_logs: defaultdict[str, DagLogs] = defaultdict(DagLogs)
+        self._reported_jobs: defaultdict[str, set[JobKey]] = defaultdict(set)
+        """By DAG, the jobs in the queue by ``.dagman.out`` alone."""
         self.set_dags(())
 
     @property
@@ -355,6 +359,9 @@ class Ensemble:
                 event.proc,
             )
             if number in _NODE_EVENTS and isinstance(detail, PostScript | PreSkip):
+                if event.damaged:
+                    # DAGMan reads no event without its end: it still waits for the script's.
+                    continue
                 affected.nodes |= self._attributor.apply_script_result(batch.dag, event)
                 continue
             if proc < 0:
@@ -367,6 +374,8 @@ class Ensemble:
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, affected)
+            elif not job.user_logs and not job.nodes_logs:
+                job.drop_events()
             elif number == 0:
                 if find_resubmission(job, event, reused_ids):
                     job = self._split_job(job, time, affected)
@@ -529,6 +538,53 @@ class Ensemble:
         self.offsets.observe(self.dags[dag_key].clock_observations())
         self._update_nodes(dag_key, names, {line.cluster for line in messages})
 
+    def has_job(self, cluster: int) -> bool:
+        """Is a job of this cluster known, by its events?"""
+        return bool(self._attributor.jobs_of_cluster(cluster))
+
+    def apply_reported_events(self, dag_key: str, messages: Iterable[DagmanMessage]) -> None:
+        """Apply the events in a ``.dagman.out`` of jobs that no log here has, and DAGMan's ends."""
+        stream, affected = Stream(OUT_RANK, f"{dag_key}.dagman.out"), _Affected()
+        open_jobs = self._reported_jobs[dag_key]
+        for line in messages:
+            time, cluster, proc = line.time, line.cluster or 0, line.proc or 0
+            if line.event is None:
+                self._remove_reported_jobs(dag_key, stream, affected)
+                continue
+            if time is None or cluster <= 0 or (self.cut is not None and time > self.cut):
+                continue
+            job = self.jobs.get((cluster, proc, 0))
+            if job is None:
+                job = self._new_job((cluster, proc, 0), affected)
+                job.node_name = job.node_name or line.node
+            elif job.user_logs or job.nodes_logs:
+                continue
+            if job.add(reported_event(line, time), stream):
+                affected.touched.add(job.key)
+                self.newest = _latest(self.newest, time)
+                is_open = job.history().state not in TERMINAL
+                (open_jobs.add if is_open else open_jobs.discard)(job.key)
+        self.changed_jobs.update(affected.touched)
+        nodes = self._attributor.attribute_changed(affected.touched, affected.to_attribute)
+        self.event_store.tidy()
+        self._mark_changed(nodes | self._attributor.recheck(nodes))
+
+    def _remove_reported_jobs(self, dag_key: str, stream: Stream, affected: _Affected) -> None:
+        """Remove the jobs that a DAGMan left behind: it removes them before it ends."""
+        runs = [run for run in self.dags[dag_key].dagman_runs() if run.ended and not run.refused]
+        for key in list(self._reported_jobs[dag_key]):
+            job = self.jobs[key]
+            submitted = job.submitted or datetime.max
+            ends = (run.end for run in runs if run.start is None or run.start <= submitted)
+            end = min((end for end in ends if end and submitted <= end), default=None)
+            if job.user_logs or job.nodes_logs:
+                self._reported_jobs[dag_key].discard(key)
+            elif end is not None:
+                job.add(Event(9, *key[:2], 0, end, "", "", Aborted(None), 0), stream)
+                job.removed_with_dag = True
+                affected.touched.add(key)
+                self._reported_jobs[dag_key].discard(key)
+
     def apply_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> None:
         """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
@@ -594,6 +650,38 @@ class Ensemble:
         self.changed_jobs.update(job.key for key in nodes for job in self.nodes[key].jobs)
         self.changed_targets |= nodes
         return bool(nodes)
+
+
+OUT_RANK: Final = 2
+"""The rank of ``.dagman.out`` among the logs of a job."""
+
+
+def reported_event(line: DagmanMessage, time: datetime) -> Event:
+    """The event of a job, as far as ``.dagman.out`` has it."""
+    detail: Detail | None = None
+    value = line.value
+    match line.event:
+        case 5 if value is not None:
+            detail = Terminated(
+                normal=value >= 0,
+                return_value=value if value >= 0 else None,
+                signal=-value if value < 0 else None,
+                core_file=None,
+                run_bytes_sent=None,
+                run_bytes_received=None,
+                total_bytes_sent=None,
+                total_bytes_received=None,
+                ended_utc=None,
+                usage=(),
+            )
+        case 9:
+            detail = Aborted(None)
+        case 12:
+            detail = Held(line.text, None, None)
+    # The line with the reason of a hold follows the one with the event, and replaces it.
+    damaged = line.event == 12 and line.text is None
+    number, cluster, proc = line.event or 0, line.cluster or 0, line.proc or 0
+    return Event(number, cluster, proc, 0, time, "", "", detail, 0, damaged)
 
 
 def _latest(*times: datetime | None) -> datetime | None:

@@ -7,6 +7,7 @@ an end stays open, and the caller chooses the time up to which it counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -42,6 +43,9 @@ than this belongs to a new attempt: the end of the previous execution was lost."
 SILENT_END = timedelta(hours=1)
 """A running job that is removed is evicted in the same second (004, then 009). Where only a
 009 follows an hour without events, the execution's true end was lost from the log."""
+
+END_NOT_LOGGED: Final = re.compile(r"nable to log ULOG_JOB_TERMINATED event")
+"""Of a shadow exception. Source: ``BaseShadow::logTerminateEvent`` in ``baseshadow.cpp``."""
 
 SAME_MOMENT = timedelta(seconds=10)
 """Maximum time between an eviction and the hold or removal that caused it, as logged."""
@@ -135,7 +139,8 @@ class JobHistory(Struct):
     """The result of folding a job's events.
 
     ``state``: None before the first event that determines one. ``states``: the states entered,
-    with times. ``open``: the execution in flight, if any. ``removal``: the reason of its removal.
+    with times. ``open``: the execution in flight, if any. ``lost_end``: the newest execution, if
+    its end could not be logged. ``removal``: the reason of its removal.
     """
 
     state: State | None = None
@@ -157,6 +162,7 @@ class JobHistory(Struct):
     last: datetime | None = None
     states: list[tuple[datetime, State]] = field(default_factory=list)
     open: Execution | None = None
+    lost_end: Execution | None = None
     removal: str | None = None
 
     @property
@@ -237,6 +243,11 @@ def note_image_size(history: JobHistory, time: datetime) -> None:
 
 
 def _apply_after_end(history: JobHistory, event: Event) -> None:
+    if isinstance(event.detail, ShadowException) and END_NOT_LOGGED.search(event.detail.reason):
+        if history.executions:
+            _lose_end(history, history.executions[-1], event.time)
+        _enter(history, _IDLE, event.time)
+        return
     if event.number in _CONTRADICTING_EVENTS:
         history.contradictions += 1
     if event.number == 5 and isinstance(event.detail, Terminated):
@@ -269,7 +280,7 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
     machine = event.detail if isinstance(event.detail, Execute) else None
     history.open = Execution(event.time, machine)
     history.executions.append(history.open)
-    history.hold = None
+    history.hold = history.lost_end = None
     if previous is not None:
         # The previous execution is over: make _enter record RUNNING a second time.
         history.state = None
@@ -330,14 +341,36 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
         _enter(history, _IDLE, event.time)
 
 
+def _lose_end(history: JobHistory, execution: Execution, time: datetime) -> None:
+    """Close an execution whose end could not be logged: the job is in the queue again.
+
+    The shadow tries again to log it, until then, or if the job runs again, the execution is lost.
+    """
+    _close(history, execution, execution.end or time, Outcome.SHADOW_EXCEPTION)
+    execution.reason = "UserLog Unable to log ULOG_JOB_TERMINATED event"
+    history.lost_end = execution
+
+
 def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
+    if event.damaged:
+        # No program reads an event without its end; its writer fails, and the job stays queued.
+        if history.open is not None:
+            _lose_end(history, history.open, event.time)
+        _close_transfers(history, event.time)
+        if history.state is not _HELD:
+            _enter(history, _IDLE, event.time)
+        return
     detail = event.detail if isinstance(event.detail, Terminated) else None
     return_value = detail.return_value if detail is not None and detail.normal is True else None
     good = return_value == 0
-    execution = history.open
+    execution, ended = history.open, event.time
+    if execution is None and history.lost_end is not None:
+        # The end of the same execution, logged at last.
+        execution, ended = history.lost_end, history.lost_end.end or event.time
+        execution.reason = None
     if execution is not None:
         successful = good or return_value in checkpoint_codes
-        _close(history, execution, event.time, Outcome.GOOD if successful else Outcome.FAILED)
+        _close(history, execution, ended, Outcome.GOOD if successful else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
             execution.bytes_sent = detail.run_bytes_sent

@@ -59,7 +59,7 @@ class Stream(NamedTuple):
     """The log that an event was read from.
 
     User logs (``rank`` 0) sort before nodes.logs (1): they have all of a job's events, a
-    nodes.log only some.
+    nodes.log only some. What ``.dagman.out`` has of them (2) counts for jobs in no log.
     """
 
     rank: int
@@ -329,6 +329,12 @@ class Job:
             )
             for rank, file, events in self._streams()
         ]
+
+    def drop_events(self) -> None:
+        """Drop the events, those of ``.dagman.out``, since a log has the job."""
+        self._events = EventBuffer({})
+        self._store.unpacked[self] = None
+        self._history = self._submission = self.newest_time = None
 
     def drop_history(self) -> None:
         """Drop the cached history; it is folded again from the events on demand."""

@@ -81,7 +81,8 @@ It is ignored: the job may even have succeeded."""
 class NodeFailure(Struct, frozen=True):
     """Why a node failed, by DAGMan's reports alone.
 
-    ``part``: pre (PRE script), submit (submission), post (POST script) or job. ``text``: as
+    ``part``: pre (PRE script), submit (submission), post (POST script), job, or lost (the end of
+    the job, which DAGMan did not read). ``text``: as
     in StatusDetails of the node status file. ``value``: return value, or minus the signal.
     ``error``: what was wrong with its submit description.
     """
@@ -347,6 +348,8 @@ class NodeStateResolver:
         if report is not None and self._is_resubmitted(report, since, state):
             return NodeState(State.IDLE, report.time, None, submitted=report.time)
         post = self._post_result(record, result)
+        if post is None and (missed := self._missed_end(record, result, report)) is not None:
+            return missed
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
             if (
@@ -368,6 +371,25 @@ class NodeStateResolver:
             # A SERVICE node runs until its DAG ends: removal is success.
             return replace(resolved, state=State.COMPLETED)
         return resolved
+
+    def _missed_end(
+        self, record: NodeRecord, result: SubmissionResult, report: NodeReport | None
+    ) -> NodeState | None:
+        """The state of a node whose job has ended, where DAGMan's files say that it waits for it.
+
+        DAGMan goes on with the node only when it has read that end, which may never be.
+        """
+        ended, job = result.since, result.job
+        has_read = report is not None and report.kind not in REPORTS_BEFORE_JOB_END
+        if ended is None or has_read or result.state in ACTIVE:
+            return None
+        if self._dag.missed_end(record.node.name, result.cluster, ended) is None:
+            return None
+        text = f"DAGMan has not read the end of its job {job.cluster}.{job.proc}"
+        failure = NodeFailure("lost", text)
+        # A DAGMan that has ended has not done the node: the next one runs it again.
+        state = State.UNKNOWN if self._alive else State.WAITING
+        return NodeState(state, ended, job, submitted=result.submitted, failure=failure)
 
     def _with_failure(
         self,

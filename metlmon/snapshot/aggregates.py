@@ -363,6 +363,8 @@ class Aggregates:
             return
         if attribution.dag is None and not is_epoch(name, self.ensemble.settings):
             return
+        if not job.nodes_logs and not job.user_logs:
+            return
         names = self.unknown_nodes.setdefault(attribution.dag or "", set())
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
@@ -526,10 +528,11 @@ class Aggregates:
         failed = has_failed(state, dag.aborted and dag.facts.has_final) and not is_service
         self.counts[key[0]].failed += failed - (key in self._failed)
         _set_member(self._failed, key, failed)
-        _set_member(self.faulty, key, state.state in FAULTY)
+        is_lost = state.failure is not None and state.failure.part == "lost"
+        _set_member(self.faulty, key, state.state in FAULTY or is_lost)
         _set_member(self.overruled, key, self._is_overruled(record, state))
         _set_member(self.unlogged, key, self._is_unlogged(record, state))
-        if state.failure is not None:
+        if state.failure is not None and not is_lost:
             self.failed_without_job[key] = state.failure
         else:
             self.failed_without_job.pop(key, None)

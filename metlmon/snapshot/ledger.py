@@ -331,7 +331,7 @@ class EpochEntry(Struct, frozen=True):
 
 
 class NodeFault(Struct, frozen=True, kw_only=True):
-    """One node that is held, failed, removed or futile.
+    """One node that is held, failed, removed, futile, or unknown as DAGMan lost its job's end.
 
     ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
     :class:`EpochEntry`; True for other nodes. ``job``: the job that determines the state.

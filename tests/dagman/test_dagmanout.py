@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.dagman import OutState, read_dagman_out
 from metlmon.dagman.dagman_out import LONGEST_LINE
@@ -42,7 +43,7 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     result, state, used = read_dagman_out(recorded)
 
     assert used == len(recorded)
-    assert state == OutState()
+    assert replace(state, before=b"") == OutState()
     words = Counter(s.kind for s in result)
     assert words[Kind.SUBMITTED] == 36
     assert words[Kind.STARTED] == words[Kind.EXITED] == words[Kind.TRUNCATED] == 1
@@ -176,7 +177,7 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
         # Dag::ProcessFailedSubmit
         (
             b"Shortcutting node A retries because of submit failure(s)",
-            at_noon(Kind.NODE_FAILED, "A", text="submit failure"),
+            at_noon(Kind.SUBMIT_FAILED, "A"),
         ),
         # Dag::CheckForDagAbort
         (
@@ -389,7 +390,7 @@ def test_a_line_of_any_length_is_passed_over() -> None:
     assert used == len(data) - len(good) - 1, "it is not read again at the next look"
     rest, state, _ = read_dagman_out(data[used:], state)
     assert part + rest == whole
-    assert state == OutState()
+    assert replace(state, before=b"") == OutState()
 
 
 @settings(

@@ -274,15 +274,17 @@ def test_a_directory_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) 
 
 
 def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:
-    """DAGMan's own log has its last life alone: a notice says so, until the log is back."""
+    """Of its jobs only what ``.dagman.out`` has is known: a notice says so, until it is back."""
     dagdir = copied("rescue", tmp_path / "d")
     (dagdir / "metl.log").rename(tmp_path / "metl.log")
     reader = opened(dagdir)
-    assert len(reader.snapshot_builder().job_rows()) == 2
+    by_dagman = {row.cluster: row.state for row in reader.snapshot_builder().job_rows()}
     [sentence] = sentences(reader, "missing-log")
     assert "put it beside the DAG file" in sentence
     (tmp_path / "metl.log").rename(dagdir / "metl.log")
     assert len(again(reader)["jobs"]) == 24
+    by_log = {row.cluster: row.state for row in reader.snapshot_builder().job_rows()}
+    assert by_dagman == by_log
     assert not sentences(reader, "missing-log")
 
 

@@ -29,12 +29,12 @@ class EventLog:
     def __init__(self, start: datetime = START) -> None:
         self.time = start
         self._cluster = 100
-        self._texts: list[str] = []
+        self.texts: list[str] = []
 
     def add(self, number: str, cluster: int, text: str, hours: float = 0.0) -> None:
         """An event, ``hours`` after the one before."""
         self.time += timedelta(hours=hours)
-        self._texts.append(
+        self.texts.append(
             f"{number} ({cluster}.000.000) {self.time:%Y-%m-%d %H:%M:%S} {text}\n...\n"
         )
 
@@ -85,7 +85,7 @@ class EventLog:
         self.end(cluster)
 
     def bytes(self) -> bytes:
-        return "".join(self._texts).encode()
+        return "".join(self.texts).encode()
 
 
 def chains(epochs: Mapping[str, int], retry: int = 0, extra: str = "") -> str:

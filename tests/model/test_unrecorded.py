@@ -275,7 +275,9 @@ def test_text_says_when_dagman_ended(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert output["dags"][0]["ended"] == "2026-11-21T09:44:18.794000+00:00"
     (copy.path / METRICS).unlink()
     shutil.copy(RECORDED / OUT, tmp_path / OUT)
-    assert "DAGMan ended 21 Nov 2026 09:44\n" in shown(tmp_path, capsys, "status")
+    assert "snapshot 21 Nov 2026 09:44, by DAGMan's files alone\n" in shown(
+        tmp_path, capsys, "status"
+    )
 
 
 def test_metrics_of_a_dag_that_failed_are_exact(
