@@ -12,6 +12,7 @@ from typing import Final
 from metlmon.cli.exit_codes import CONDITIONS, Exit
 from metlmon.errors import InputError
 from metlmon.health.types import Health, HealthSource
+from metlmon.jobfiles.gate_files import ABORT_RULE
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
 from metlmon.snapshot.types import RunRow, Status
 
@@ -57,14 +58,22 @@ def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
 
 
 def _finished(run: RunRow) -> bool:
-    """All its epochs are over. Its state does not say that: it is its latest epoch's."""
+    """All its epochs are over. Its state does not say that: it is its latest epoch's.
+
+    So they are where ABORT-DAG-ON … RETURN 0 ended the run: DAGMan calls that a success.
+    """
+    stopped = run.gate.stopped if run.gate is not None else None
+    if stopped is not None and stopped.rule == ABORT_RULE:
+        return True
     return run.epochs_done + run.epochs_skipped == run.epochs_total
 
 
 def _stopped(run: RunRow) -> bool:
     """Its gate ended it before its last epoch was done."""
-    gate = run.gate
-    return gate is not None and gate.stopped is not None and run.epochs_done < run.epochs_total
+    stopped = run.gate.stopped if run.gate is not None else None
+    if stopped is None or stopped.rule == ABORT_RULE:
+        return False
+    return run.epochs_done < run.epochs_total
 
 
 def _is_over(run: RunRow) -> bool:

@@ -76,7 +76,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
         for fault in facts.faults.values()
         if fault.state in FAILED_JOB and not facts.runs_again(fault)
     }
-    yield from dag_entries(facts, removals, faulty)
+    yield from dag_entries(facts, removals, failures, faulty)
     holes = list(black_holes(facts))
     yield from holes
     yield from lost_executions(facts, holds, removals, failures, holes)

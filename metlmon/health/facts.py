@@ -28,6 +28,8 @@ _FAILED: Final = State.FAILED
 _IDLE: Final = State.IDLE
 _WAITING: Final = State.WAITING
 
+_EXITED: Final = frozenset({State.COMPLETED, State.FAILED})
+
 MOVING: Final = (ACTIVE | {State.PRE, State.POST, State.RETRYING}) - {State.HELD}
 """States of a node that goes on by itself."""
 
@@ -57,6 +59,9 @@ class HealthFacts:
         self.jobs: dict[JobId, JobEntry] = {}
         self.jobs_queued = 0
         self._sort_jobs()
+        self.exited = {cluster for dag in self.status.dags for cluster in dag.exited}
+        """Clusters of DAGMan's own jobs that ended by themselves, those of sub-DAGs too."""
+        self.exited.update(job.job[0] for job in ledger.jobs if job.dagman and job.state in _EXITED)
         self.executions: list[ExecutionEntry] = [e for e in ledger.executions if not e.dagman]
         self.bad: list[ExecutionEntry] = [e for e in ledger.executions if e.cause is not None]
         self.uncertain: set[int] = set()

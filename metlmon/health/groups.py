@@ -65,6 +65,10 @@ class Group:
         self.seconds += seconds
         self._add(execution.run, execution.key, execution.end, execution.end)
 
+    def add_node(self, node: NodeKey, time: datetime | None) -> None:
+        """Add a node that has no trouble, with the time of what it did."""
+        self._add(None, node, time, time)
+
     def add_runs(self, runs: Iterable[str]) -> None:
         self._runs.update(dict.fromkeys(runs))
 

@@ -56,6 +56,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "evictions": Kind("mass eviction", _COSTLY),
         "evicted": Kind("evicted", _COSTLY),
         "rescue-missing": Kind("rescue file missing", _COSTLY),
+        "ended-early": Kind("ended early", _NOTE),
         "dag-file-changed": Kind("DAG file changed", _NOTE),
         "lineage-gap": Kind("checkpoint not recorded", _NOTE),
         "log-gap": Kind("log gap", _NOTE),

@@ -17,6 +17,7 @@ from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import cause_of
+from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, NodeFault
 from metlmon.snapshot.types import DagRow
@@ -24,6 +25,8 @@ from metlmon.text.formatting import count, epoch_number, number
 
 FailureCause: TypeAlias = tuple[str, str]
 """Kind of entry, and the cause in words."""
+
+_RETRIED: Final = "retries-exhausted"
 
 PARTS: Final = {"pre": "script-failed", "post": "script-failed", "submit": "submit-failed"}
 
@@ -44,6 +47,22 @@ class Failures:
                 # The nodes of the sub-DAG say why.
                 continue
             self._add(fault, ends.get(fault.job) if fault.job is not None else None)
+        self._early = [
+            self._early_end(abort)
+            for abort in {abort.node: abort for abort in facts.ledger.aborts.values()}.values()
+            if abort.on_purpose
+        ]
+
+    def _early_end(self, abort: DagAbort) -> Group:
+        """A DAG that ABORT-DAG-ON ended with RETURN 0, with its runs that had epochs left."""
+        text = shorten(f"ended by ABORT-DAG-ON (return 0): {abort.text}")
+        advice = KIND_ADVICE["ended-early"][0]
+        group = Group("ended-early", "/".join(abort.node), is_open=False, text=text, advice=advice)
+        group.severity = Severity.NOTE
+        group.add_node(abort.node, abort.since)
+        group.add_runs(run.run for run in self._facts.runs.values() if run.abort == abort)
+        self.by_node[abort.node] = group
+        return group
 
     @property
     def groups(self) -> list[Group]:
@@ -55,7 +74,12 @@ class Failures:
         return {each.job: each for each in self._facts.bad if each.job in jobs}
 
     def _add(self, fault: NodeFault, end: ExecutionEntry | None) -> None:
+        abort = self._facts.ledger.aborts.get(fault.key[0])
         key = kind, cause = _cause(fault, end)
+        if abort is not None and abort.node == fault.key:
+            # It ended the DAG at once, whatever its RETRY.
+            kind = ("run-failed" if fault.training else "node-failed") if kind == _RETRIED else kind
+            key = kind, cause = kind, f"{cause} (ABORT-DAG-ON)"
         group = self._groups.get(key)
         if group is None:
             advice, act = KIND_ADVICE[kind]
@@ -84,6 +108,8 @@ class Failures:
     def entries(self) -> Iterator[HealthEntry]:
         for group in self._groups.values():
             yield group.entry(text=shorten(_text(group)))
+        for group in self._early:
+            yield group.entry()
 
 
 def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
@@ -146,7 +172,7 @@ def futile_nodes(facts: HealthFacts) -> Iterator[HealthEntry]:
 
 
 def dag_entries(
-    facts: HealthFacts, removals: Removals, faulty_dags: set[str]
+    facts: HealthFacts, removals: Removals, failures: Failures, faulty_dags: set[str]
 ) -> Iterator[HealthEntry]:
     """DAGs that are held or halted, and those that ended without all nodes done.
 
@@ -165,7 +191,8 @@ def dag_entries(
                 blocked=facts.blocked.waiting_in(row.file),
             )
         elif row.state in (DagState.FAILED, DagState.REMOVED, DagState.DONE):
-            yield from _ended_dag(facts, row, removals, explained=row.file in faulty_dags)
+            explained = row.file in faulty_dags
+            yield from _ended_dag(facts, row, removals, failures, explained=explained)
 
 
 def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
@@ -202,9 +229,16 @@ def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
 
 
 def _ended_dag(
-    facts: HealthFacts, row: DagRow, removals: Removals, *, explained: bool
+    facts: HealthFacts, row: DagRow, removals: Removals, failures: Failures, *, explained: bool
 ) -> Iterator[HealthEntry]:
     runs, blocked = facts.blocked.take_dag(row.file)
+    if row.abort is not None and row.abort.on_purpose:
+        return
+    cause = failures.by_node.get(row.abort.node) if row.abort is not None else None
+    if cause is not None:
+        cause.blocked += blocked
+        cause.add_runs(runs)
+        return
     if row.state is DagState.REMOVED:
         group = removals.of_dag(row.file)
         if group is not None:
@@ -220,6 +254,8 @@ def _ended_dag(
     if row.state is DagState.FAILED:
         error = _dagman_error(facts, row.file)
         text = error or f"{row.file} failed: {nodes}"
+        if row.abort is not None:
+            text = f"{row.file} failed: {row.abort.text} (ABORT-DAG-ON), {nodes}"
         yield _dag_entry(
             facts, row, "dag-failed", text, blocked=blocked, runs=tuple(runs), reason=error
         )

@@ -8,6 +8,7 @@ PeriodicRemove).
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from metlmon.health.advice import KIND_ADVICE, hold_advice
@@ -25,7 +26,11 @@ _DAY: Final = 86400
 
 _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 _NAMES_POLICY: Final = re.compile(r"periodic_?remove", re.IGNORECASE)
-_WITH_DAG: Final = re.compile(r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId")
+_WITH_DAG: Final = re.compile(
+    r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId(?: =\?= (\d{1,12}))?"
+)
+_SERVICE: Final = "Removed by DAGMan"
+"""Source: ``RemoveServiceNodes`` in ``dag.cpp``."""
 
 
 BY_DAGMAN: Final = ("Node Error:", "DAG Error:", "DAG Abort:", "DAG Limit:")
@@ -41,14 +46,25 @@ class Removal(NamedTuple):
     with_dag: bool = False
 
 
-def removal_of(reason: str | None, dag_reason: str | None = None) -> Removal:
-    """Who removed a job, by the reason logged; ``dag_reason``: of its DAGMan's removal."""
+def removal_of(
+    reason: str | None, dag_reason: str | None = None, exited: Container[int] = ()
+) -> Removal:
+    """Who removed a job, by the reason logged; ``dag_reason``: of its DAGMan's removal.
+
+    ``exited``: clusters of DAGMan's own jobs that ended by themselves. The schedd removes what
+    they left in the queue, such as SERVICE nodes.
+    """
     text = " ".join((reason or "").split())
-    if _WITH_DAG.search(text[:2000]):
+    with_dag = _WITH_DAG.search(text[:2000])
+    if text.startswith(_SERVICE) or (with_dag and with_dag[1] and int(with_dag[1]) in exited):
+        return Removal("ended-early", "removed when its DAG had ended")
+    if with_dag:
         policy = find_policy(dag_reason)
         if policy is not None:
             who = _policy_words(policy.expression, system=policy.is_system)
             return Removal("removed-by-policy", f"{who}, with its DAG", policy.expression, True)
+        if (dag_reason or "").startswith(BY_DAGMAN):
+            return removal_of(dag_reason)
         user = _USER.search(text) or _USER.search(dag_reason or "")
         who = user[1] if user else "a user"
         return Removal("removed-by-user", f"removed by {who} (condor_rm of the DAG)", None, True)
@@ -124,7 +140,11 @@ class Removals:
             is_open = False
             self.handled.add(fault.key)
         row = self._facts.dags.get(job.dag or "")
-        removal = removal_of(job.removal, row.removal if row is not None else None)
+        dag_reason = row.removal if row is not None else None
+        removal = removal_of(job.removal, dag_reason, self._facts.exited)
+        abort = self._facts.ledger.aborts.get(job.in_dag or "")
+        if abort is not None and (removal.with_dag or abort.precedes(job.ended)):
+            removal = Removal("ended-early", f"removed by DAGMan: ABORT-DAG-ON of {abort.node[1]}")
         if job.key is None:
             # A user who removes a job of no DAG means it.
             is_open = removal.kind == "removed-by-policy" and self._facts.is_last_of_run(job)
@@ -188,7 +208,9 @@ class Removals:
             f"{heading or ''} {'DAG' if removal.with_dag else text} {dag or ''}",
             is_open=is_open,
             text=shorten(text),
-            advice=advice if is_open else "Nothing to do: submitted again since",
+            advice=advice
+            if is_open or removal.kind == "ended-early"
+            else "Nothing to do: submitted again since",
             act=act if is_open else None,
             heading=heading,
             reason=reason,

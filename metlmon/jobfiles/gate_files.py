@@ -22,6 +22,8 @@ LONGEST: Final = 64 << 10
 REASON_CHARACTERS: Final = 1000
 """Characters stored of a reason: one sentence of untrusted text."""
 
+ABORT_RULE: Final = "abort-dag-on"
+
 RULES: Final = frozenset({"file", "patience", "divergence", "median"})
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -33,7 +35,8 @@ _SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"
 class Stopped(Struct, frozen=True):
     """``<uuid>.stopped``: a run that its gate stopped before its last epoch.
 
-    ``rule``: file (a user asked for it), patience, divergence or median. ``epoch``: the first one
+    ``rule``: file (a user asked for it), patience, divergence or median; :data:`ABORT_RULE` where
+    its DAG was ended on purpose, of which there is no file. ``epoch``: the first one
     not trained, as in the name of its ``node``. ``reason``: a sentence, as the gate wrote it.
     ``time``: naive, local to the access point.
     """

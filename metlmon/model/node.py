@@ -100,7 +100,7 @@ class NodeState(Struct, frozen=True):
     ``superseded``: invalidated by a later submission of an ancestor. ``submitted``: time of the
     last submission. ``failure``: why it failed, unless job events show it. ``failed_ancestor``: the
     failed ancestor of a futile node. ``can_retry``: failed with retries left, which its DAGMan, if
-    it has ended, did not use.
+    it has ended, did not use. ``aborts``: its value is that of its ABORT-DAG-ON.
     """
 
     state: State
@@ -112,6 +112,7 @@ class NodeState(Struct, frozen=True):
     failure: NodeFailure | None = None
     failed_ancestor: str | None = None
     can_retry: bool = False
+    aborts: bool = False
 
 
 class SubmissionResult(Struct, frozen=True):
@@ -401,17 +402,23 @@ class NodeStateResolver:
     ) -> NodeState:
         """The state with the reason of its failure, and whether DAGMan retries the node."""
         state, since, failure, again = resolved.state, resolved.since, None, False
+        abort_on = record.node.abort_on
         if state not in (State.FAILED, State.RETRYING, State.REMOVED):
-            return resolved
+            ended = state is State.COMPLETED and abort_on == 0
+            return replace(resolved, aborts=True) if ended else resolved
         if state is not State.REMOVED:
             failure_time, failure = self._failure(record, report, result, post)
             since = failure_time or since
+        aborts = False
         if state is not State.RETRYING:
             codes = self._exit_codes(result, post, failure)
+            aborts = abort_on is not None and abort_on in codes
             again = self._retries_left(record, result, report, codes)
             if again and self._alive:
                 state = State.RETRYING
-        return replace(resolved, state=state, since=since, failure=failure, can_retry=again)
+        return replace(
+            resolved, state=state, since=since, failure=failure, can_retry=again, aborts=aborts
+        )
 
     def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
         """Has DAGMan submitted the node again, before the job logs show it?
@@ -541,13 +548,17 @@ class NodeStateResolver:
     def _exit_codes(
         self, result: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None
     ) -> tuple[int | None, ...]:
-        """The values that DAGMan may take as the node's return value, one per proc."""
+        """The values that DAGMan may take as the node's return value, one per proc.
+
+        A signal counts as its negative number. Source: ``Dag::ProcessTerminatedEvent``.
+        """
         if failure is not None:
             return (failure.value,)
         if post is not None:
             return (post.value,)
-        jobs = result.procs if result is not None else ()
-        return tuple(code for job in jobs if (code := job.history().return_value))
+        histories = [job.history() for job in result.procs] if result is not None else []
+        codes = [-h.signal if h.signal is not None else h.return_value for h in histories]
+        return tuple(code for code in codes if code)
 
     def _retries_left(
         self,

@@ -140,6 +140,17 @@ class DagStates:
             return None
         return ended
 
+    def aborting_node(self, dag_key: str) -> str | None:
+        """The node whose value ended the DAG by its ABORT-DAG-ON; None without one.
+
+        Uses the node states resolved last; DAGMan ends at once, so that without its output the
+        value is enough. Source: ``Dag::CheckForDagAbort`` in ``dag.cpp``.
+        """
+        table, dag = self._newest_tables.get(dag_key), self._dags[dag_key]
+        if table is None or not table.aborts or (dag.processes and not dag.aborted):
+            return None
+        return max(table.aborts, key=lambda name: (table.states[name].since or datetime.min, name))
+
     def was_active_after(self, dag_key: str, moment: datetime | None) -> bool:
         """Was a node submitted, or the node status file written, after this moment?
 
@@ -208,6 +219,8 @@ class NodeStateTable:
         self.unrecorded: UnrecordedNodes | None = None
         self.last_submitted: datetime | None = None
         """The newest submission of any node."""
+        self.aborts: set[str] = set()
+        """Nodes with the value of their ABORT-DAG-ON."""
 
     def set_inputs(self, inputs: Inputs) -> None:
         """Set the inputs that all nodes depend on."""
@@ -239,6 +252,10 @@ class NodeStateTable:
         if self.unrecorded is not None:
             changed |= self._update_states(self.unrecorded.update_verdict())
         self.changed |= touched | changed
+        for name in touched | changed:
+            state = self.states.get(name)
+            aborts = state is not None and state.aborts
+            (self.aborts.add if aborts else self.aborts.discard)(name)
         self.version += 1
 
     def _note_submission(self, time: datetime | None) -> None:

@@ -238,11 +238,50 @@ class Runs:
         return run
 
 
+class DagAbort(Struct, frozen=True):
+    """A DAG that DAGMan ended for the value of a node (ABORT-DAG-ON).
+
+    ``on_purpose``: with RETURN 0, so that the DAG has succeeded. Manual: "DAGMan Workflows >
+    Special Nodes & Controls" (ABORT-DAG-ON).
+    """
+
+    node: NodeKey
+    value: int | None
+    on_purpose: bool
+    since: datetime | None
+
+    @property
+    def text(self) -> str:
+        """``r1-train_epoch3 returned 42``."""
+        value = self.value or 0
+        how = f"returned {value}" if value >= 0 else f"died on signal {-value}"
+        return f"{self.node[1]} {how}"
+
+    def ended(self, key: NodeKey, state: NodeState) -> bool:
+        """Whether a node in this state ended, or is futile, because of it.
+
+        Older versions of DAGMan give no reason for the removal of the jobs.
+        """
+        if key == self.node:
+            return self.on_purpose
+        if state.state is State.FUTILE:
+            behind = (key[0], state.failed_ancestor) == self.node
+            return self.on_purpose if behind else self.precedes(state.since)
+        if state.state is not State.REMOVED:
+            return False
+        with_dag = state.job is not None and state.job.removed_with_dag
+        return with_dag or self.precedes(state.since)
+
+    def precedes(self, time: datetime | None) -> bool:
+        return time is not None and self.since is not None and self.since <= time
+
+
 class RunState(Struct, frozen=True):
     """The state of a run.
 
     ``epochs``: the effective node of each epoch, by number. ``states``: number of these by
-    state. ``failed``: the failed or removed epoch of a run in that state.
+    state. ``failed``: the failed or removed epoch of a run in that state. ``abort``: what ended
+    it on purpose, before epoch ``ends_before``.
     """
 
     epochs: dict[int, NodeKey]
@@ -253,6 +292,8 @@ class RunState(Struct, frozen=True):
     skipped: int
     states: Mapping[State, int]
     failed: NodeKey | None = None
+    abort: DagAbort | None = None
+    ends_before: int | None = None
 
 
 class DagSubmission(Struct, frozen=True):
@@ -268,13 +309,15 @@ def resolve_run(
     dag_order: Mapping[str, int],
     submitted_dags: Mapping[str, DagSubmission] = MappingProxyType({}),
     alive: Container[str] = (),
+    aborts: Mapping[str, DagAbort] = MappingProxyType({}),
 ) -> RunState:
     """The effective node of each epoch, the latest epoch, and the run's state.
 
     If several DAGs have an epoch, the DAG in which this run was submitted last is effective:
     it continues the run or starts it again. For nodes that it did not complete, a DAG started
     later is effective. ``dag_order``: index of each DAG, breaks ties. ``submitted_dags``: starts of
-    DAGs that share epochs with others. ``alive``: DAGs whose DAGMan has not ended.
+    DAGs that share epochs with others. ``alive``: DAGs whose DAGMan has not ended. ``aborts``:
+    what ended DAGs.
     """
     ranks = _dag_ranks(run, states, dag_order)
 
@@ -315,8 +358,8 @@ def resolve_run(
     failed_epochs = [
         number for number, node_state in node_states.items() if node_state.state in FAILED_JOB
     ]
-    failed = None
-    if finished:
+    failed, abort = None, _abort_of(epochs.values(), states, aborts)
+    if finished or abort is not None:
         state = State.COMPLETED if done else State.SKIPPED
     elif failed_epochs and not _can_continue([*epochs.values(), *run.side_nodes], states, alive):
         failed = epochs[max(failed_epochs)]
@@ -337,7 +380,30 @@ def resolve_run(
         skipped=skipped,
         states=dict(counts),
         failed=failed,
+        abort=abort,
+        ends_before=next((n for n, s in node_states.items() if s.state not in DONE), None)
+        if abort is not None
+        else None,
     )
+
+
+def _abort_of(
+    epochs: Iterable[NodeKey],
+    states: Mapping[NodeKey, NodeState],
+    aborts: Mapping[str, DagAbort],
+) -> DagAbort | None:
+    """What ended all epochs that are not done on purpose; None where one ended otherwise."""
+    found = None
+    for key in epochs if aborts else ():
+        state = states[key]
+        if state.state in DONE:
+            continue
+        abort = aborts.get(key[0])
+        waits = state.state in CAN_RUN_IF_ALIVE
+        if abort is None or not abort.on_purpose or not (waits or abort.ended(key, state)):
+            return None
+        found = abort
+    return found
 
 
 def _can_continue(

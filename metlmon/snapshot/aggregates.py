@@ -15,12 +15,14 @@ from typing import Final, NamedTuple, TypeVar
 
 from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
+from metlmon.model.dag import named_by
 from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (
+    DagAbort,
     DagSubmission,
     Run,
     Runs,
@@ -153,6 +155,8 @@ class Aggregates:
         self._node_tables: dict[str, NodeStateTable] = {}
         self._alive: set[str] = set()
         self._unresolved_runs: set[str] = set()
+        self.aborts: dict[str, DagAbort] = {}
+        """By DAG what ended it, for sub-DAGs also what ended the DAG that contains them."""
         ensemble.changed_jobs.update(ensemble.jobs)
         ensemble.all_changed = False
 
@@ -263,6 +267,12 @@ class Aggregates:
         """Counts of side nodes: total, done, failed, overruled, removed."""
         states, parts = self._side_states, self.runs.parts
         removed = states[State.REMOVED]
+        for key in self.faulty if self.aborts else ():
+            # Those that an end on purpose removed have not failed.
+            abort, state = self.aborts.get(key[0]), self.states[key]
+            if abort is not None and abort.on_purpose and state.state is State.REMOVED:
+                is_side = key in parts and not parts[key].training
+                removed -= is_side and abort.ended(key, state)
         overruled = sum(key in parts and not parts[key].training for key in self.overruled)
         done = sum(states[state] for state in DONE)
         return states.total(), done, states[State.FAILED] + removed, overruled, removed
@@ -450,10 +460,36 @@ class Aggregates:
             while self._apply_node_table(key, self.ensemble.states.table(key, live, limit)):
                 yield
         self._update_submitted(live)
+        self._update_aborts()
         while self._unresolved_runs:
             self._update_run(self.runs.by_key[self._unresolved_runs.pop()])
             yield
         yield from self._stale_steps()
+
+    def _update_aborts(self) -> None:
+        """Update which DAGs were ended by ABORT-DAG-ON, with their sub-DAGs."""
+        ensemble, aborts = self.ensemble, dict[str, DagAbort]()
+        for key, dag in self.dags.items():
+            name = ensemble.states.aborting_node(key)
+            if name is not None:
+                node, state = dag.workflow.nodes[name], ensemble.dag_state(key)[0]
+                succeeded = node.abort_return == 0 and state is not DagState.FAILED
+                since = self.states[key, name].since
+                aborts[key] = DagAbort((key, name), node.abort_on, succeeded, since)
+        named, pending = named_by(self.dags) if aborts else {}, list(aborts)
+        while pending:
+            outer = pending.pop()
+            for inner, dags in named.items():
+                state = ensemble.dag_state(inner)[0] if outer in dags else DagState.DONE
+                if inner not in aborts and state not in (DagState.DONE, DagState.FAILED):
+                    aborts[inner] = aborts[outer]
+                    pending.append(inner)
+        if aborts != self.aborts:
+            changed = {key for key, _ in aborts.items() ^ self.aborts.items()}
+            self._unresolved_runs.update(
+                self.runs.by_node[key].key for key in self.runs.by_node if key[0] in changed
+            )
+            self.aborts = aborts
 
     def _update_submitted(self, live: bool) -> None:
         """Update which of the DAGs with the same epochs were submitted, and run.
@@ -481,7 +517,7 @@ class Aggregates:
         before, counts = self.run_states.get(run.key), not self.is_beside(run.nodes()[0])
         if before is not None and counts:
             self.epoch_states.subtract(before.states)
-        context = self.states, self._dag_order, self._submitted, self._alive
+        context = self.states, self._dag_order, self._submitted, self._alive, self.aborts
         after = self.run_states[run.key] = resolve_run(run, *context)
         self.epoch_states.update(after.states if counts else ())
         self.rows.pop(run.key, None)

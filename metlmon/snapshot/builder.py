@@ -170,6 +170,14 @@ class SnapshotBuilder(SnapshotRows):
                 hold=dag.current_hold() if state is DagState.HELD else None,
                 nodes_unknown=counts.unknown,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
+                abort=self._aggregates.aborts.get(dag.key),
+                exited=frozenset(
+                    run.cluster
+                    for run in dag.dagman_runs()
+                    if run.cluster is not None
+                    and (end := run.end_state()) is not None
+                    and end[0] is not DagState.REMOVED
+                ),
             )
 
     def _causes(self) -> list[CauseRow]:
@@ -345,7 +353,13 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         seconds_between=deepcopy(builder.clock).seconds,
         nodes_unlogged=len(aggregates.unlogged),
         measure=aggregates.totals.hour_unit,
-        faults=tuple(_fault(builder, key) for key in sorted(aggregates.faulty)),
+        faults=tuple(
+            _fault(builder, key)
+            for key in sorted(aggregates.faulty)
+            if (abort := aggregates.aborts.get(key[0])) is None
+            or not abort.ended(key, aggregates.states[key])
+        ),
+        aborts=aggregates.aborts,
         item="job" if any(run.item == "job" for run in runs) else "epoch",
     )
 
@@ -497,6 +511,7 @@ def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
         paused=gate_symbol(row) is PAUSED,
         stopped=gate_symbol(row) is STOPPED,
         failed=row.failed,
+        abort=run_state.abort,
     )
 
 

@@ -8,15 +8,17 @@ Times are naive datetimes in the access point's local time, durations seconds, b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.run import DagAbort
 from metlmon.model.states import ACTIVE, Outcome, State
 
 HOUR: Final = 3600.0
@@ -414,8 +416,9 @@ class RunEntry(Struct, frozen=True):
     ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of all its nodes,
     side nodes too. ``began``: its first submission. ``ends_before``: the first epoch that it will
     not train, where its gate stopped it or will stop it; ``paused``: its gate holds back the next
-    epoch; ``stopped``: its gate has stopped it; ``failed``: where it failed. ``item``: what is
-    counted as its epochs, "job" where the jobs of the run have no epochs and no order.
+    epoch; ``stopped``: its gate has stopped it, or ``abort``; ``failed``: where it failed.
+    ``item``: what is counted as its epochs, "job" where the jobs of the run have no epochs and no
+    order.
     """
 
     run: str
@@ -438,6 +441,7 @@ class RunEntry(Struct, frozen=True):
     stopped: bool = False
     failed: FailedEpoch | None = None
     item: str = "epoch"
+    abort: DagAbort | None = None
 
 
 def in_hour_unit(ledger: Ledger) -> Ledger:
@@ -472,7 +476,8 @@ class Ledger(Struct, frozen=True):
     DAGMans are included (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``:
     nodes that ran, or were submitted, but have no execution in it. ``measure``: the hour unit of
     the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
-    ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile.
+    ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile,
+    without those that an end on purpose left so. ``aborts``: by the key of a DAG what ended it.
     ``item``: what runs consist of, "job" for jobs without epochs.
     """
 
@@ -488,6 +493,7 @@ class Ledger(Struct, frozen=True):
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     faults: tuple[NodeFault, ...] = ()
+    aborts: Mapping[str, DagAbort] = MappingProxyType({})
     item: str = "epoch"
 
     def __eq__(self, other: object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
-from metlmon.jobfiles.gate_files import Stopped
+from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, FAILED_JOB, DagState, State
 from metlmon.snapshot.types import DagRow, EpochRow, NodeRow, RunRow, SideCounts, Status
@@ -206,7 +206,7 @@ def _failed(row: NodeRow) -> str:
 # --- gates ------------------------------------------------------------------------------
 
 STOPPED: Final = Symbol("□", "stopped", Colour.ORANGE)
-"""Its gate stopped it before its last epoch."""
+"""Its gate, or ABORT-DAG-ON with RETURN 0, ended it before its last epoch."""
 
 PAUSED: Final = Symbol("◧", "paused", Colour.YELLOW)
 """Its next epoch waits at the gate until the pause is removed."""
@@ -221,6 +221,7 @@ _RULE_TEXT: Final = {
     "patience": " by patience",
     "divergence": " by divergence",
     "median": " by the median",
+    ABORT_RULE: " by ABORT-DAG-ON (return 0)",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.eventlog import Held, RemoteError
+from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey
 from metlmon.model.node import retries_left
 from metlmon.model.node_states import effective_parents
@@ -475,10 +476,14 @@ class SnapshotRows:
         return self.seconds(queue_start, queue_end), transfer, execution
 
     def gate_status(self, run: Run) -> GateStatus | None:
-        """The gate status of a run; None where it has no gate.
+        """The gate status of a run; None where it has no gate, and nothing stopped it.
 
         Of several DAGs the running one counts, else the one that has the run's last epoch.
         """
+        state = self._aggregates.run_states[run.key]
+        if (abort := state.abort) is not None:
+            stopped = Stopped(ABORT_RULE, state.ends_before, abort.text, abort.since, abort.node[1])
+            return GateStatus(stopped=stopped)
         gated = [dag for dag in run.gated_dags if dag in self._aggregates.dags]
         if not gated:
             return None

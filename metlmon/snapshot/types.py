@@ -18,7 +18,7 @@ from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import Hold
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.run import GateStatus
+from metlmon.model.run import DagAbort, GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
 from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, Placement, TransferEntry
 from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
@@ -51,7 +51,8 @@ class DagRow(Struct, frozen=True):
     last. ``refused``: submissions that ended at once because another DAGMan was running, not
     counted in ``dagmans``. ``hold``: the hold of DAGMan's own job, while it lasts.
     ``nodes_unknown``: nodes whose state is in none of the files here. ``removal``: why DAGMan's own
-    job was removed.
+    job was removed. ``abort``: what ended it, by ABORT-DAG-ON. ``exited``: clusters of DAGMan's own
+    job that ended by themselves.
     """
 
     file: str
@@ -70,6 +71,8 @@ class DagRow(Struct, frozen=True):
     hold: Hold | None = None
     nodes_unknown: int = 0
     removal: str | None = None
+    abort: DagAbort | None = None
+    exited: frozenset[int] = frozenset()
 
     @property
     def is_lower_bound(self) -> bool:

@@ -65,7 +65,9 @@ def _job_text(job: JobId | None) -> str | None:
 # --- runs -------------------------------------------------------------------------------------
 
 STOPPED: Final = JsonObject(
-    Stopped, "Where a gate ended a run, and by which rule.", "rule epoch reason time"
+    Stopped,
+    "Where a gate, or ABORT-DAG-ON with RETURN 0, ended a run, and by which rule.",
+    "rule epoch reason time",
 )
 GATE: Final = JsonObject(
     GateStatus,
