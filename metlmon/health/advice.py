@@ -252,9 +252,100 @@ OUTPUT, INPUT = 12, 13
 """Hold codes of transfers."""
 
 _DIRECTION: Final = re.compile(
-    r"(?P<output>transfer output files|STARTER at \S{1,80} failed to (?:send|upload))"
-    r"|(?P<input>transfer input files|SHADOW at \S{1,80} failed to (?:send|upload))",
+    r"(?P<output>transfer output files|STARTER at \S{1,80} failed to (?:send|upload)"
+    r"|SHADOW at \S{1,80} failed to (?:receive|download))"
+    r"|(?P<input>transfer input files|SHADOW at \S{1,80} failed to (?:send|upload)"
+    r"|STARTER at \S{1,80} failed to (?:receive|download))",
     re.IGNORECASE,
+)
+
+REASON_LIMIT: Final = 20_000
+"""Characters of a reason that are searched."""
+
+_URL: Final = re.compile(r"[a-zA-Z][\w+.-]{0,40}://[^\s|,;)\"']{1,2000}")
+
+_FAILED_URL: Final = re.compile(r"URL file = (\S{1,2000}) \)")
+_REMOTE_URL: Final = re.compile(r"remote URL (\S{1,2000}?):? ")
+"""How HTCondor, and older clients of Pelican without that, name the URL of a transfer."""
+
+
+def _status(codes: str) -> str:
+    """A pattern of HTTP statuses as curl, Pelican and Python's requests write them."""
+    return (
+        rf"(?:HTTP(?:/[\d.]+)?|status(?: code)?|returned(?: error)?|response(?: code)?|error)"
+        rf"[\s:=]{{1,3}}(?:{codes})\b|\b(?:{codes}) (?:Client Error|Not Found|Forbidden"
+        rf"|Unauthorized|Gone|Conflict)|\b(?:{codes}): "
+    )
+
+
+_EXISTS: Final = re.compile(
+    rf"FileAlreadyExists|already exists|{_status('409|412')}", re.IGNORECASE
+)
+_DENIED: Final = re.compile(
+    rf"Authorization(?:\.\w+)? Error|token (?:file )?not found|access ?denied|permission denied"
+    rf"|unauthorized|forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken"
+    rf"|{_status('401|403|407')}",
+    re.IGNORECASE,
+)
+_MISSING: Final = re.compile(
+    rf"FileNotFound|no such (?:file|key|bucket|object)|NoSuch(?:Key|Bucket)"
+    rf"|(?:file|folder|object|path|key|bucket)(?: was)? not found|no namespace found"
+    rf"|(?:does not|doesn't) exist|couldn't (?:open|read) (?:a )?file|\[errno 2\]"
+    rf"|\(errno 2\)|{_status('404|410')}",
+    re.IGNORECASE,
+)
+_REFUSED: Final = re.compile(
+    r"\b(?:Specification|Parameter|Resolution(?!\.(?:Timeout|ConnectionFailure)))(?:\.\w+)? Error"
+)
+"""Pelican's classes of what another try does not change (``docs/error_codes.yaml``)."""
+
+_CHECK_URL: Final = "Check the URL in the submit description: correct it"
+_NO_ACCESS: Final = (
+    "Access is refused: check the URL, its permissions and the job's token; then release"
+)
+
+_REFUSALS: Final = (
+    (
+        _EXISTS,
+        None,
+        None,
+        _hold(
+            "output exists already",
+            "The destination has this file, and nothing replaces it: remove it there, or write "
+            "another name; then release",
+        ),
+    ),
+    (
+        _DENIED,
+        EACCES,
+        _hold("input not readable", _NO_ACCESS),
+        _hold("output not writable", _NO_ACCESS),
+    ),
+    (re.compile(r"Parameter\.FileNotFound"), None, None, HOLD_ADVICE[OUTPUT, ENOENT]),
+    (
+        _MISSING,
+        ENOENT,
+        _hold("input file missing", f"{_CHECK_URL}, or put the file there; then release"),
+        _hold("output destination missing", f"{_CHECK_URL}, or create it; then release"),
+    ),
+    (
+        _REFUSED,
+        None,
+        _hold("input URL refused", f"{_CHECK_URL}, then release"),
+        _hold("output URL refused", f"{_CHECK_URL}, then release"),
+    ),
+)
+"""Failures of transfers that come back: a pattern of the reason, the errno of the same failure of
+a file without an URL, and the advice on input and on output.
+
+Of several tries one such answer is enough, as for Pelican's client. All other failures may pass.
+"""
+
+_WRITING: Final = re.compile(r"writing to file .{1,4096}: \(errno 2\)")
+
+_NO_DIRECTORY: Final = _hold(
+    "output directory missing",
+    "Create the directory that receives the output at the access point, then release",
 )
 
 
@@ -284,16 +375,38 @@ def hold_codes(
     return (OUTPUT if match["output"] else INPUT), int(errno[1]) if errno else None
 
 
+def transfer_urls(reason: str | None) -> tuple[str, ...]:
+    """The URLs whose transfer failed, by the reason of a hold."""
+    text = (reason or "")[:REASON_LIMIT]
+    return tuple(dict.fromkeys(_FAILED_URL.findall(text) or _REMOTE_URL.findall(text)))
+
+
+def _transfer_refusal(code: int, reason: str) -> Advice | None:
+    """The advice on a failed transfer that comes back; None where it may pass."""
+    # A name in an URL says nothing about what happened.
+    text = _URL.sub("URL", reason[:REASON_LIMIT])
+    of_url = "using protocol" in text or bool(transfer_urls(reason))
+    for pattern, errno, on_input, on_output in _REFUSALS:
+        advice = on_output if code == OUTPUT else on_input
+        if advice is not None and pattern.search(text) is not None:
+            return advice if of_url or errno is None else HOLD_ADVICE[code, errno]
+    return None
+
+
 def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
-    """The advice on a hold; by its reason where that names a full disk, or the resource."""
+    """The advice on a hold; by its reason where that says more than the codes."""
     code, subcode = hold_codes(code, subcode, reason)
     if code in (OUTPUT, INPUT):
         code = transfer_code(code, reason)
     if code == OUT_OF_RESOURCES and (code, subcode) not in HOLD_ADVICE:
         subcode = next((sub for word, sub in RESOURCES.items() if word in (reason or "")), subcode)
     known = HOLD_ADVICE.get((code, subcode)) if code is not None else None
+    if code == OUTPUT and subcode == ENOENT and _WRITING.search((reason or "")[:REASON_LIMIT]):
+        return _NO_DIRECTORY
     if known is None and is_quota(code, subcode, reason):
         return QUOTA
+    if known is None and code is not None and code in (OUTPUT, INPUT):
+        known = _transfer_refusal(code, reason or "")
     if known is None and code is not None:
         known = HOLD_ADVICE.get((code, None))
     return known or UNKNOWN_HOLD

@@ -6,16 +6,17 @@ Manual: "Job ClassAd Attributes" (HoldReason, HoldReasonCode, HoldReasonSubCode)
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_code
+from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_urls
 from metlmon.model.reasons import find_policy
 from metlmon.snapshot.ledger import HoldEntry
 from metlmon.stats.causes import is_quota
-from metlmon.text.formatting import duration, number
+from metlmon.text.formatting import count, duration, number
 
 HoldCause: TypeAlias = tuple[int | None, int | None, str]
 """Code, subcode and, where these do not tell the cause, the folded reason."""
@@ -40,15 +41,30 @@ def hold_cause(hold: HoldEntry) -> HoldCause:
     if is_quota(hold.code, hold.subcode, hold.reason):
         return None, None, "quota"
     if hold.code in (OUTPUT, INPUT):
-        return hold.code, hold.subcode, str(transfer_code(hold.code, hold.reason))
+        return hold.code, hold.subcode, hold_advice(hold.code, hold.subcode, hold.reason).title
     return hold.code, hold.subcode, ""
 
 
-def hold_text(hold: HoldEntry) -> str:
-    """``wall-time limit reached (hold 47)``."""
+def hold_text(hold: HoldEntry, urls: Collection[str] = ()) -> str:
+    """``wall-time limit reached (hold 47)``; of a failed transfer with the URL.
+
+    ``urls``: those of several holds with this cause; without them, that of the hold.
+    """
     advice = hold_advice(hold.code, hold.subcode, hold.reason)
     code = f" (hold {hold.code})" if hold.code else ""
-    return f"{_words(_with_codes(hold), advice)}{code}"
+    hold = _with_codes(hold)
+    text = f"{_words(hold, advice)}{code}"
+    urls = urls or failed_urls(hold)
+    if not urls:
+        return text
+    more = f" and {count(len(urls) - 1, 'other URL')}" if len(urls) > 1 else ""
+    return f"{text}: {shorten(next(iter(urls)))}{more}"
+
+
+def failed_urls(hold: HoldEntry) -> tuple[str, ...]:
+    """The URLs whose transfer failed."""
+    is_transfer = _with_codes(hold).code in (OUTPUT, INPUT)
+    return transfer_urls(hold.reason) if is_transfer else ()
 
 
 def _with_codes(hold: HoldEntry) -> HoldEntry:

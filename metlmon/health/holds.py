@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from metlmon.health.advice import hold_advice
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
-from metlmon.health.hold_text import HoldCause, hold_cause, hold_text
+from metlmon.health.hold_text import HoldCause, failed_urls, hold_cause, hold_text
 from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import find_policy, removal_limit
@@ -25,6 +25,7 @@ class Holds:
         self._facts = facts
         self._clock = RemovalClock(facts)
         self._groups: dict[tuple[HoldCause, bool, bool], Group] = {}
+        self._urls: dict[Group, dict[str, None]] = {}
         self.by_job: dict[tuple[JobId, str], Group] = {}
         """By job and cause of the hold, for the executions that it ended."""
         for job in facts.held:
@@ -97,6 +98,11 @@ class Holds:
                 removal_at=None,
                 removal_times={},
             )
+        urls = self._urls.setdefault(group, {})
+        new = [url for url in failed_urls(hold) if url not in urls]
+        if new:
+            urls.update(dict.fromkeys(new))
+            group.fields["text"] = hold_text(hold, urls)
         return group
 
 

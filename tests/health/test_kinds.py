@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from metlmon.health.advice import HOLD_ADVICE, HOLD_SECTION, VACATE_ADVICE, VACATE_SECTION
+from metlmon.health.build import make_health
 from metlmon.health.headline import CALM, health_headline
 from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, Severity
@@ -16,6 +18,7 @@ from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
+from tests.support.records import read_dagdir, stats_input
 
 NODE = "run0-train_epoch0"
 TWO_RUNS = chains({"run0": 3, "run1": 3})
@@ -102,6 +105,132 @@ def test_a_held_job(tmp_path: Path, code: int, subcode: int, reason: str, text: 
     assert (entry.severity, entry.act) == (Severity.BLOCKED, "release")
     # The job itself, and the two epochs behind it.
     assert (entry.epochs_blocked, entry.gpu_hours) == (3, 2.0)
+
+
+_PLUGIN = (
+    "Transfer {0} files failure at execution point slot1_3@c1 using protocol {1}. Details: {2} "
+    "( URL file = {1}://host/a.sif )|"
+)
+
+_PELICAN = "Pelican Client Error: Attempt #2: from cache.example.org:8443: {} (Version: 7.27.0)"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "direction", "details", "title"),
+    [
+        ("http", "input", "The requested URL returned error: 404", "input file missing"),
+        ("https", "input", "HTTP response code said error (HTTP 410)", "input file missing"),
+        ("https", "input", "The requested URL returned error: 403 Forbidden", "input not readable"),
+        ("https", "input", "The requested URL returned error: 503", "input transfer failed"),
+        ("https", "input", "Operation timed out after 30404 ms with 404 bytes", "input transfer f"),
+        ("https", "output", "The requested URL returned error: 401", "output not writable"),
+        ("http", "output", "The requested URL returned error: 404", "output destination missing"),
+        ("file", "input", "Couldn't open file /staging/a.sif", "input file missing"),
+        ("ftp", "input", "FTP: The file does not exist", "input file missing"),
+        ("s3", "input", "<Code>NoSuchKey</Code>", "input file missing"),
+        ("s3", "input", "<Code>SignatureDoesNotMatch</Code>", "input not readable"),
+        ("box", "input", "OSError: [Errno 2] File not found in Box: 'a'", "input file missing"),
+        ("gdrive", "input", "OSError: [Errno 2] Object not found: 'a'", "input file missing"),
+        ("box", "input", "OSError: [Errno 2] Token file not found: 'a'", "input not readable"),
+        (
+            "gdrive",
+            "output",
+            "HTTPError: 403 Client Error: Forbidden for url: https://www.googleapis.com/404",
+            "output not writable",
+        ),
+        (
+            "stash",
+            "input",
+            "failed to get namespace information for remote URL osdf:///a/b: 404: No namespace "
+            "found for path. Either it doesn't exist, or the Director is experiencing problems",
+            "input file missing",
+        ),
+        ("pelican", "input", _PELICAN.format("Transfer.TimedOut Error"), "input transfer failed"),
+        ("osdf", "output", _PELICAN.format("Contact.Cache Error"), "output transfer failed"),
+        ("osdf", "input", _PELICAN.format("Resolution.Timeout Error"), "input transfer failed"),
+        ("osdf", "input", _PELICAN.format("Resolution Error"), "input URL refused"),
+        ("osdf", "output", _PELICAN.format("Authorization Error"), "output not writable"),
+        ("osdf", "input", _PELICAN.format("Authorization.TokenNotFound Error"), "input not read"),
+        ("osdf", "output", _PELICAN.format("Specification.FileNotCreated Error"), "output URL ref"),
+        ("osdf", "output", _PELICAN.format("Parameter.FileNotFound Error"), "output file missing"),
+        (
+            "osdf",
+            "output",
+            "Pelican Client Error: remote object already exists, upload aborted",
+            "output exists already",
+        ),
+        (
+            "osdf",
+            "input",
+            _PELICAN.format("Specification.FileNotFound Error: Error code 5011")
+            + "; Attempt #1: Transfer.TimedOut Error",
+            "input file missing",
+        ),
+    ],
+)
+def test_a_failed_transfer_by_its_reason(
+    tmp_path: Path, protocol: str, direction: str, details: str, title: str
+) -> None:
+    log = EventLog()
+    cluster = log.submit(NODE)
+    code = 13 if direction == "input" else 12
+    log.hold(cluster, _PLUGIN.format(direction, protocol, details), code, 256)
+    entry = only(of_log(tmp_path, log), "held")
+    assert entry.text.startswith(title)
+    assert ("Usually passes" in entry.advice) == ("transfer f" in title)
+    # The URL is what a user has to look at.
+    assert f"{protocol}://host/a.sif" in entry.text
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "title"),
+    [
+        (
+            12,
+            "STARTER at 10.0.0.2 failed to receive file(s) from <10.0.0.1:5>",
+            "in",
+        ),
+        (13, "SHADOW at 10.0.0.1 failed to receive file(s) from <10.0.0.2:5>", "out"),
+    ],
+)
+def test_the_direction_of_a_failed_transfer(
+    tmp_path: Path, code: int, reason: str, title: str
+) -> None:
+    log = EventLog()
+    log.hold(log.submit(NODE), f"{reason}; |Error: status code 404 ( URL file = s3://b/k )|", code)
+    assert only(of_log(tmp_path, log), "held").text.startswith(title)
+
+
+def test_a_directory_for_the_output_that_is_missing(tmp_path: Path) -> None:
+    log = EventLog()
+    log.hold(
+        log.submit(NODE),
+        "Transfer output files failure at access point ap while receiving files from execution "
+        "point slot1@c1. Details: writing to file /eos/a: (errno 2) No such file or directory",
+        12,
+        2,
+    )
+    assert only(of_log(tmp_path, log), "held").text == "output directory missing (hold 12)"
+
+
+def test_missing_files_are_one_entry_and_passing_faults_another(tmp_path: Path) -> None:
+    log = EventLog()
+    for run, url, status in (("run0", "a", 404), ("run1", "b", 404), ("run2", "c", 503)):
+        reason = f"Transfer input files failure: HTTP status {status} ( URL file = s3://x/{url} )|"
+        log.hold(log.submit(f"{run}-train_epoch0"), reason, 13, 256)
+    health = of_log(tmp_path, log, chains({"run0": 2, "run1": 2, "run2": 2}))
+    assert sorted(entry.text for entry in health.open_entries) == [
+        "input file missing (hold 13): s3://x/a and 1 other URL",
+        "input transfer failed (hold 13): s3://x/c",
+    ]
+
+
+def test_a_missing_object_of_the_osdf(shared: Callable[[str], Path]) -> None:
+    path = shared("cases/file-not-found-in-osdf-is-no-passing-fault")
+    (entry,) = make_health(stats_input(read_dagdir(path))).open_entries
+    assert entry.text.startswith("input file missing")
+    assert "osdf:///chtc/staging/alice/images/pytorch.sif" in entry.text
+    assert "Check the URL" in entry.advice
 
 
 def test_holds_of_one_code_are_one_entry(tmp_path: Path) -> None:
