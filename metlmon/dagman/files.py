@@ -16,7 +16,12 @@ from metlmon.dagman.graph import Scope
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import DagFile, parse_dag
 from metlmon.dagman.records import Node, Problem
-from metlmon.dagman.submit_description import Description, evaluate, parse_description
+from metlmon.dagman.submit_description import (
+    Description,
+    evaluate,
+    parse_description,
+    string_value,
+)
 from metlmon.remote.paths import join, normalize, there
 
 Read = Callable[[Path], bytes]
@@ -183,6 +188,9 @@ class SubmitInfoResolver:
         node.output = _in_folder(node.dir, info.output)
         node.error = _in_folder(node.dir, info.error)
         node.request_gpus = info.request_gpus
+        named = (v for k, v in node.attributes.items() if k.lower() == "targetannexname")
+        node.annex = string_value(next(named, None)) or info.annex
+        node.lease = info.lease
         node.queue_count = info.queue_count
         return description
 

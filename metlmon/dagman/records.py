@@ -72,7 +72,9 @@ class Node(Struct):
     ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` remain as ``$(Cluster)`` and
     ``$(Process)``; None when the description does not set them or is not readable.
     ``request_gpus`` is the integer, or None when absent or an expression.
-    ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
+    ``annex`` is the only annex in which its jobs may run [TargetAnnexName], ``lease`` the seconds
+    for which they run on without their access point [JobLeaseDuration]; None for no, or the
+    default. ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
 
     Only the loader modifies nodes; their values are shared among nodes.
@@ -105,6 +107,8 @@ class Node(Struct):
     output: str | None = None
     error: str | None = None
     request_gpus: int | None = None
+    annex: str | None = None
+    lease: int | None = None
     queue_count: int | None = 1
     subdag: int | None = None
 

@@ -67,6 +67,9 @@ _OTHER = re.compile(r"(?:use|error|warning)\b.*:|use[ \t]", re.IGNORECASE)
 _MACRO = re.compile(r"(?<!\$)\$\(([\w.]++)(?::((?:[^()]|\([^()]*+\))*))?\)")
 _CONDITION = re.compile(r"(!?)[ \t]*+(defined\b)?[ \t]*+(.*+)", re.DOTALL | re.IGNORECASE)
 _VERSION = re.compile(r"version[ \t]*+(>=|>|!=)", re.IGNORECASE)
+_ANNEX_NAME = re.compile(
+    r"\b(?:TARGET\.)?AnnexName\s*(?:==|=\?=|\bis\b)\s*\"(?P<name>[^\"\\]{1,200})\"", re.IGNORECASE
+)
 _ITEMS = re.compile(r"\b(in|from|matching)\b", re.IGNORECASE)
 
 Include = Callable[[str], tuple[str, Sequence[str]] | None]
@@ -116,8 +119,9 @@ class Description(Struct):
 class Submission(Struct, frozen=True):
     """The result of a submit description for one node.
 
-    Paths are as written there, joined to ``initialdir``; ``request_gpus`` is None when absent
-    or an expression; ``queue_count`` is None when it does not follow from the text.
+    Paths are as written there, joined to ``initialdir``; ``request_gpus`` and ``lease`` (seconds)
+    are None when absent or an expression; ``queue_count`` is None when it does not follow from
+    the text. ``annex``: the only annex in which the job may run [TargetAnnexName].
     """
 
     log: str | None
@@ -125,6 +129,14 @@ class Submission(Struct, frozen=True):
     error: str | None
     request_gpus: int | None
     queue_count: int | None
+    annex: str | None = None
+    lease: int | None = None
+
+
+def string_value(expression: str | None) -> str | None:
+    """The text of a ClassAd string, None if the expression is anything else."""
+    found = re.fullmatch(r'\s*"([^"\\]{1,200})"\s*', expression or "")
+    return found[1] if found is not None else None
 
 
 def is_environment(key: str) -> bool:
@@ -354,13 +366,17 @@ def evaluate(
     # First, since the names of its items are then not expanded in the other values.
     count = _count_procs(queue, macros)
     expanded = [_expanded_value(macros, *keys) for keys in _COMMANDS]
-    folder, log, output, error, gpus = [(value and value.strip()) or None for value in expanded]
+    values = [(value and value.strip()) or None for value in expanded]
+    folder, log, output, error, gpus, annex, requirements, lease = values
+    wanted = _ANNEX_NAME.search(requirements) if requirements is not None else None
     result = Submission(
         log=_join_path(folder or "", log),
         output=_join_path(folder or "", output),
         error=_join_path(folder or "", error),
         request_gpus=integer(gpus) if gpus is not None and gpus.isdecimal() else None,
         queue_count=count,
+        annex=string_value(annex) or (wanted["name"] if wanted is not None else None),
+        lease=integer(lease) if lease is not None and lease.isdecimal() else None,
     )
     return result, len(description.statements) + _MAX_EXPANDED - macros.characters_left
 
@@ -387,6 +403,9 @@ _COMMANDS = (
     ("output", "stdout", "out"),
     ("error", "stderr", "err"),
     ("request_gpus",),
+    ("my.targetannexname",),
+    ("requirements",),
+    ("job_lease_duration", "my.jobleaseduration"),
 )
 
 

@@ -21,7 +21,7 @@ from metlmon.health.logs import (
 from metlmon.health.losses import lost_executions
 from metlmon.health.nodes import Failures, dag_entries, futile_nodes
 from metlmon.health.removals import Removals
-from metlmon.health.sites import black_holes, unmatched_jobs, wrong_sites
+from metlmon.health.sites import black_holes, disconnected_jobs, unmatched_jobs, wrong_sites
 from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
@@ -89,6 +89,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
     yield from stalled_transfers(facts, gaps)
     yield from wrong_sites(facts)
     yield from unmatched_jobs(facts)
+    yield from disconnected_jobs(facts)
     yield from diverged_runs(facts)
     yield from configuration_changes(facts)
     yield from broken_chains(facts)

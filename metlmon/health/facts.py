@@ -20,12 +20,14 @@ from metlmon.model.states import (
     State,
 )
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry, NodeFault, RunEntry
+from metlmon.snapshot.types import QueueHold
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD
 _REMOVED: Final = State.REMOVED
 _FAILED: Final = State.FAILED
 _IDLE: Final = State.IDLE
+_DISCONNECTED: Final = State.DISCONNECTED
 _WAITING: Final = State.WAITING
 
 _EXITED: Final = frozenset({State.COMPLETED, State.FAILED})
@@ -56,6 +58,9 @@ class HealthFacts:
         self.removed: list[JobEntry] = []
         self.strays_failed: list[JobEntry] = []
         self.idle: list[JobEntry] = []
+        self.held_in_queue: list[tuple[JobEntry, QueueHold]] = []
+        """Jobs that are idle by their log, and held in the queue."""
+        self.disconnected: list[JobEntry] = []
         self.jobs: dict[JobId, JobEntry] = {}
         self.jobs_queued = 0
         self._sort_jobs()
@@ -70,6 +75,7 @@ class HealthFacts:
 
     def _sort_jobs(self) -> None:
         """Sort the jobs by what the rules look at; most are completed, and in none of these."""
+        held = self.stats_input.queue.holds
         needed = {fault.job for fault in self.faults.values() if fault.job is not None}
         for job in self.ledger.jobs:
             if job.job in needed:
@@ -83,8 +89,12 @@ class HealthFacts:
                 self.held_before.append(job)
             if state is _REMOVED:
                 self.removed.append(job)
+            elif state is _IDLE and job.job in held:
+                self.held_in_queue.append((job, held[job.job]))
             elif state is _IDLE:
                 self.idle.append(job)
+            elif state is _DISCONNECTED and not job.dagman and not self.is_over(job.dag):
+                self.disconnected.append(job)
             elif state is _FAILED and job.node is None:
                 self.strays_failed.append(job)
 

@@ -30,6 +30,22 @@ class Holds:
         """By job and cause of the hold, for the executions that it ended."""
         for job in facts.held:
             self._add_held(job)
+        for job, queue_hold in facts.held_in_queue:
+            since = job.states[-1][0] if job.states else job.submitted
+            if since is not None:
+                reason = queue_hold.reason
+                hold = HoldEntry(
+                    start=since,
+                    end=None,
+                    seconds=0.0,
+                    code=queue_hold.code,
+                    subcode=None,
+                    cause=reason or "",
+                    site=None,
+                    gpu=None,
+                    reason=reason,
+                )
+                self._group(hold, is_open=True, dagman=job.dagman).add_job(job, since)
         for job in facts.held_before:
             before_removal, removal = last_hold(job), removals.by_job.get(job.job)
             for hold in job.holds:
@@ -114,7 +130,7 @@ class RemovalClock:
     """
 
     def __init__(self, facts: HealthFacts) -> None:
-        self._policies = facts.stats_input.removal_policies
+        self._policies = facts.stats_input.queue.removal_policies
         limits: dict[str, int] = {}
         for job in facts.removed:
             policy = find_policy(job.removal)

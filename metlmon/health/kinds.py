@@ -48,6 +48,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "black-hole": Kind("black hole", _COSTLY, "black-hole"),
         "wrong-site": Kind("wrong site", _COSTLY),
         "transfer-stalled": Kind("stalled transfer", _COSTLY, "stalled"),
+        "disconnected": Kind("disconnected", _COSTLY, "stalled"),
         "unmatched": Kind("unmatched", _COSTLY, "stalled"),
         "diverged": Kind("diverged", _COSTLY, "diverged"),
         "configuration": Kind("arguments changed", _COSTLY),

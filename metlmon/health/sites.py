@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from statistics import median
@@ -12,7 +13,7 @@ from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry
 from metlmon.stats.black_holes import HOST_PRIOR, SITE_PRIOR, expected_loss, is_black_hole
 from metlmon.stats.causes import is_of_place
 from metlmon.stats.totals import group_by
@@ -25,6 +26,9 @@ UNSERVED_SECONDS: Final = 3 * 3600.0
 UNSERVED_TIMES: Final = 5.0
 """A target without any execution, while others have some, is reported after three hours and five
 times the median wait of the others."""
+
+DEFAULT_LEASE: Final = 2400
+"""Seconds of JobLeaseDuration where the submit description has none."""
 
 NEVER_SERVED_SECONDS: Final = 86400.0
 """Idle time after which it is reported that no job of the ensemble has started."""
@@ -164,8 +168,12 @@ def wrong_sites(facts: HealthFacts) -> Iterator[HealthEntry]:
 def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Targets without any execution, while others have some; ensembles where no job starts."""
     ledger = facts.ledger
-    idle = [job for job in facts.idle if job.submitted]
-    if ledger.as_of is None or not idle:
+    waiting = [job for job in facts.idle if job.submitted]
+    if ledger.as_of is None or not waiting:
+        return
+    yield from _jobs_without_annex(facts, [job for job in waiting if job.target_annex is not None])
+    idle = [job for job in waiting if job.target_annex is None]
+    if not idle:
         return
     if not ledger.executions:
         since = min(job.submitted for job in idle if job.submitted)
@@ -205,6 +213,71 @@ def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
             dag=dag,
             since=since,
         )
+
+
+def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[JobEntry]) -> Iterator[HealthEntry]:
+    """Annexes that jobs wait for, and in which none runs."""
+    ledger = facts.ledger
+    by_annex = group_by(facts.executions, annex_of)
+    for name, jobs in group_by(waiting, lambda job: (job.target_annex or "").casefold()).items():
+        there = by_annex.get(name, [])
+        if any(entry.outcome is Outcome.IN_FLIGHT for entry in there):
+            continue
+        times = [entry.end for entry in there if entry.end is not None]
+        since = max([*times, min(job.submitted for job in jobs if job.submitted is not None)])
+        waited = ledger.seconds_between(since, ledger.as_of) if ledger.as_of is not None else 0.0
+        if waited < UNSERVED_SECONDS:
+            continue
+        annex = jobs[0].target_annex or ""
+        seen = "is gone" if there else "was never seen"
+        yield make_entry(
+            kind="unmatched",
+            text=f"{count(len(jobs), 'job')} idle for {age(waited)}: for annex {annex} alone, "
+            f"which {seen}",
+            advice=f"Request it: htcondor annex create {shlex.quote(annex)} … (metlmon annexes), "
+            "or give the epochs another target",
+            is_open=True,
+            entries=jobs,
+            key=f"annex {name}",
+            since=since,
+        )
+
+
+def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
+    """Jobs whose machine has not been reached for more than half their lease.
+
+    At its end the job is queued again, and what it did is lost (manual: "Job ClassAd Attributes",
+    JobLeaseDuration).
+    """
+    as_of = facts.ledger.as_of
+    found: list[tuple[float, JobEntry]] = []
+    for job in facts.disconnected:
+        if job.states and as_of is not None:
+            seconds = facts.ledger.seconds_between(job.states[-1][0], as_of)
+            if seconds > (job.lease or DEFAULT_LEASE) / 2:
+                found.append((seconds, job))
+    if not found:
+        return
+    seconds, first = max(found, key=lambda item: item[0])
+    lease = float(first.lease or DEFAULT_LEASE)
+    left = (
+        f"of a lease of {age(lease)}" if seconds < lease else f"the lease of {age(lease)} is over"
+    )
+    yield make_entry(
+        kind="disconnected",
+        text=f"{count(len(found), 'job')} disconnected for {age(seconds)}, {left}",
+        advice="See whether the machine, or the network to it, is down; at the end of its lease "
+        "HTCondor queues a job again, and what it did is lost",
+        is_open=True,
+        entries=[job for _, job in found],
+        key="lease",
+        since=first.states[-1][0],
+    )
+
+
+def annex_of(entry: ExecutionEntry) -> str:
+    """The annex of an execution in lower case: as logged, else the only one that it may run in."""
+    return (entry.annex or entry.target_annex or "").casefold()
 
 
 def _served_targets(facts: HealthFacts) -> dict[tuple[str | None, str], list[ExecutionEntry]]:

@@ -26,6 +26,7 @@ from metlmon.snapshot.types import (
     NodeRow,
     ProblemGroup,
     Progress,
+    QueueState,
     RunView,
     Status,
     TransferTotals,
@@ -114,9 +115,9 @@ class Feed(Protocol):
         """
         return {}
 
-    def removal_policies(self) -> Mapping[JobId, str]:
-        """Return the policies that may remove jobs (PeriodicRemove), where the queue is known."""
-        return {}
+    def queue_state(self) -> QueueState:
+        """Return what only the queue shows of jobs, where it is known."""
+        return QueueState()
 
     def historical(self, moment: datetime) -> Feed:
         """Return a feed, not started, of this dagdir as it was at ``moment``.
@@ -213,8 +214,7 @@ class StatsInput(Struct, frozen=True):
 
     ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
     are empty until the first read (``files_read`` is False). ``load_description`` loads the
-    description of the DAG files' nodes, which few statistics need. ``removal_policies``: as in
-    :meth:`Feed.removal_policies`.
+    description of the DAG files' nodes, which few statistics need.
     """
 
     status: Status
@@ -224,4 +224,4 @@ class StatsInput(Struct, frozen=True):
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
     files_read: bool = False
     load_description: Callable[[], DagDescription] = DagDescription
-    removal_policies: Mapping[JobId, str] = field(default_factory=dict)
+    queue: QueueState = field(default_factory=QueueState)

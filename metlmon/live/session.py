@@ -38,6 +38,7 @@ from metlmon.snapshot.types import (
     NodeRow,
     Nodes,
     ProblemGroup,
+    QueueState,
     RunView,
 )
 
@@ -297,9 +298,9 @@ class Session:
             raise InputError(error.describe()) from None
         return HistoricalSession(reader)
 
-    def removal_policies(self) -> Mapping[JobId, str]:
-        """None: the files of a dagdir do not show the queue."""
-        return {}
+    def queue_state(self) -> QueueState:
+        """Nothing: the files of a dagdir do not show the queue."""
+        return QueueState()
 
     def set_in_queue(self, present: bool) -> None:
         with self._lock.foreground():

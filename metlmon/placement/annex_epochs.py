@@ -62,12 +62,12 @@ class AnnexEpochs:
         return {job.job: job.run or "" for job in self._ledger.jobs}
 
     def running(self, annex: str, jobs: Iterable[JobId]) -> list[ExecutionEntry]:
-        """The epochs that run in an annex: by the log, or because their ``jobs`` target it."""
-        targeted = frozenset(jobs)
+        """The epochs that run in an annex: by the log, else those of ``jobs``, by their slots."""
+        in_slots = frozenset(jobs)
         return [
             entry
             for entry in self._running
-            if _is_in(entry, annex) or (entry.annex is None and entry.job in targeted)
+            if _is_in(entry, annex) or (entry.annex is None and entry.job in in_slots)
         ]
 
     def similar(self, annex: str, site: str, gpu: str) -> ExecutionEntry | None:

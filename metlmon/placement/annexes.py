@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import is_expiry
-from metlmon.model.states import Outcome
+from metlmon.model.states import Outcome, State
 from metlmon.placement.annex_command import AnnexShape, annex_command, shape_of, site_command
 from metlmon.placement.annex_epochs import AnnexEpochs
 from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
@@ -25,7 +26,7 @@ from metlmon.pool.annex_types import (
     AnnexRequest,
     AnnexSlotType,
 )
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, Ledger
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, duration, epoch_number, moment, plain, year_of
 
@@ -49,6 +50,10 @@ JOB_RUNNING: Final = 2
 """JobStatus of the queue."""
 
 NAME_LIMIT: Final = 40
+
+_NEVER_SEEN: Final = (
+    "which was never seen: request it (htcondor annex create), or send them elsewhere"
+)
 
 _WHOLE: Final = (AnnexSlotType.PARTITIONABLE, AnnexSlotType.STATIC)
 """Slots that together have all GPUs of a node."""
@@ -98,6 +103,10 @@ def report_annexes(
         errors = [*builder.general_warnings(rows)]
     known = {row.name.casefold() for row in rows}
     rows += [_inferred(site, ledger) for site in sites if _may_be_annex(site, known)]
+    seen = {row.name.casefold() for row in rows}
+    for jobs in group_by(ledger.jobs, lambda job: (job.target_annex or "").casefold()).values():
+        if jobs[0].target_annex and jobs[0].target_annex.casefold() not in seen:
+            rows.append(_never_seen(jobs))
     rows.sort(key=_rank)
     last, generation = _last_requested(rows), answer.generation if answer is not None else None
     command = last.command if last is not None else ""
@@ -201,6 +210,20 @@ def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
     )
 
 
+def _never_seen(jobs: Sequence[JobEntry]) -> Annex:
+    """An annex that jobs name, and neither a log, the schedd nor a collector shows."""
+    name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
+    waiting = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'} for {{}}"
+    return Annex(
+        name=name,
+        site="",
+        state=AnnexState.UNKNOWN,
+        inferred=True,
+        jobs_idle=idle,
+        warnings=(f"{waiting.format(plain(name, NAME_LIMIT))}, {_NEVER_SEEN}",) if idle else (),
+    )
+
+
 # --- from schedd and collectors -----------------------------------------------------------------
 
 
@@ -252,7 +275,9 @@ class _AnnexBuilder:
             if key not in names and idle:
                 jobs = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'}"
                 name = plain(gone[0].name, NAME_LIMIT)
-                yield (f"{jobs} for {name}, which is gone: create it again, or send them elsewhere")
+                again = "which is gone: create it again, or send them elsewhere"
+                seen = gone[0].request_id or gone[0].first_start
+                yield f"{jobs} for {name}, {again if seen else _NEVER_SEEN}"
         # Of an ensemble of the past nobody expects an answer.
         if self._is_live:
             yield from self._answer.errors
@@ -266,7 +291,12 @@ class _AnnexBuilder:
         left = None if end is None else max(0.0, end - self._now)
         jobs = [job for job in self._answer.jobs if _is_same(job.annex, name)]
         idle = [(job.cluster, job.proc) for job in jobs if job.status == JOB_IDLE]
-        running = [(job.cluster, job.proc) for job in jobs if job.status == JOB_RUNNING]
+        nodes = {ad.node for ad in ads}
+        running = [
+            (job.cluster, job.proc)
+            for job in jobs
+            if job.status == JOB_RUNNING and job.slot.partition("@")[2] in nodes
+        ]
         executions = self._epochs.running(name, running)
         known = [ad.gpus for ad in ads if ad.slot_type in _WHOLE and ad.gpus is not None]
         gpus = sum(known) if known else None
@@ -468,9 +498,12 @@ class _AnnexBuilder:
         known = [site.last_end for site in self._sites if _is_same(site.annex, row.name)]
         since = max((time for time in (*known, row.started) if time is not None), default=None)
         now = self._local(self._now)
+        expires = inf if row.seconds_left is None else row.seconds_left
         if since is None or now is None:
-            return f"{name} is idle: its nodes leave when they are idle for {duration(IDLE_LIMIT)}"
-        left = IDLE_LIMIT - self._ledger.seconds_between(since, now)
+            left = min(IDLE_LIMIT, expires)
+            return f"{name} is idle: its nodes leave when they are idle for {duration(left)}"
+        # Its end, or that of the idle time, whichever comes first.
+        left = min(IDLE_LIMIT - self._ledger.seconds_between(since, now), expires)
         if left <= 0:
             return f"{name} is idle since {moment(since, self._year)} and may leave at any moment"
         return f"{name} is idle, leaves in {duration(left)}"

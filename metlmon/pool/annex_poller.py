@@ -197,7 +197,9 @@ class AnnexPoller:
 def _annex_jobs(queue: QueueSnapshot) -> tuple[AnnexJob, ...]:
     """The jobs of a queue snapshot that target an annex."""
     return tuple(
-        AnnexJob(job.cluster, job.proc, job.annex, job.status) for job in queue.jobs if job.annex
+        AnnexJob(job.cluster, job.proc, job.annex, job.status, job.slot or "")
+        for job in queue.jobs
+        if job.annex
     )
 
 

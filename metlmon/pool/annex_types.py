@@ -106,13 +106,15 @@ class AnnexAd(Struct, frozen=True, kw_only=True):
 class AnnexJob(Struct, frozen=True):
     """A queued job of ours that may run only in one annex [TargetAnnexName].
 
-    ``status`` [JobStatus]: 1 idle, 2 running, as in the queue.
+    ``status`` [JobStatus]: 1 idle, 2 running, as in the queue. ``slot`` [RemoteHost]: where it
+    runs, empty if it does not.
     """
 
     cluster: int
     proc: int
     annex: str
     status: int
+    slot: str = ""
 
 
 class AnnexCollector(Struct, frozen=True, kw_only=True):

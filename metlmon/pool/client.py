@@ -28,7 +28,6 @@ from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
 from metlmon.pool.job_actions import action_previews, dagman_target
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.queue_checks import (
-    HELD,
     IDLE,
     STATUS_NAMES,
     Ownership,
@@ -46,6 +45,7 @@ from metlmon.pool.site_exclusion import (
 )
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
+    HELD,
     JOB_ACTS,
     RUN_ACTS,
     SITE_ACTS,

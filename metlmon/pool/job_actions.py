@@ -16,7 +16,6 @@ from metlmon.pool import run_actions, site_exclusion
 from metlmon.pool.gate_requests import FILE_NAME, placement_file
 from metlmon.pool.queue_checks import (
     EFFECTS,
-    HELD,
     MAX_NAMES,
     SUSPENDED,
     count_reasons,
@@ -29,6 +28,7 @@ from metlmon.pool.queue_checks import (
 )
 from metlmon.pool.types import (
     DAG_ACTS,
+    HELD,
     JOB_ACTS,
     RUN_ACTS,
     SITE_ACTS,

@@ -36,7 +36,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ScheddInfo,
 )
-from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow
+from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow, QueueState
 
 SOON_SECONDS: Final = 2.0
 """Pause after an action: the schedd takes about that long to show its effect."""
@@ -394,9 +394,9 @@ class QueueFeed:
         silence = self._poller.silence_warning if snapshot.status.live else None
         return replace(snapshot, error=silence) if silence and snapshot.error is None else snapshot
 
-    def removal_policies(self) -> Mapping[JobId, str]:
-        """The policies that may remove jobs, by the queue."""
-        return self._poller.snapshot.removal_policies()
+    def queue_state(self) -> QueueState:
+        """What only the queue shows of jobs."""
+        return self._poller.snapshot.state()
 
     def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
         """The queue's data on a job, or None if there is none."""

@@ -103,7 +103,7 @@ class QueueJob(Struct, frozen=True):
     Requirements refer to MetlSite, ``by_site_list``: as a list of sites. ``excluded``: the sites
     that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a list of
     these. ``removal_policy`` [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it
-    may run in.
+    may run in. ``slot`` [RemoteHost]: where it runs.
     """
 
     cluster: int
@@ -121,6 +121,7 @@ class QueueJob(Struct, frozen=True):
     directory: str | None = None
     log: str | None = None
     hold_reason: str | None = None
+    hold_code: int | None = None
     transferring: str | None = None
     nodes_log: str | None = None
     dagman: int | None = None
@@ -133,6 +134,7 @@ class QueueJob(Struct, frozen=True):
     excluded: tuple[str, ...] = ()
     by_list: bool = False
     annex: str | None = None
+    slot: str | None = None
 
 
 class ScheddInfo(Struct, frozen=True):

@@ -23,7 +23,7 @@ from msgspec import Struct
 from metlmon.dagman import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
-from metlmon.pool.types import PoolAction, QueueJob, QueueSnapshot, RunTarget, Target
+from metlmon.pool.types import HELD, PoolAction, QueueJob, QueueSnapshot, RunTarget, Target
 from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text.formatting import plain
 
@@ -164,7 +164,7 @@ def _real_path(path: str) -> str | None:
 
 JobId = tuple[int, int]
 
-IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = 1, 2, 3, 4, 5, 6, 7
+IDLE, RUNNING, REMOVED, COMPLETED, TRANSFERRING, SUSPENDED = 1, 2, 3, 4, 6, 7
 
 STATUS_NAMES: Final = {
     IDLE: "idle",

@@ -16,7 +16,10 @@ from metlmon.pool.protocol import QueueJob as QueueJob
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
-from metlmon.snapshot.types import JobRow, RunRow
+from metlmon.snapshot.types import JobRow, QueueHold, QueueState, RunRow
+
+HELD: Final = 5
+"""JobStatus of a job on hold."""
 
 QUERY_SECONDS: Final = 30.0
 """Shortest interval: each query makes the shared schedd scan its whole queue."""
@@ -242,13 +245,21 @@ class QueueSnapshot(Struct, frozen=True):
     dagmans: tuple[QueueJob, ...] = ()
     foreign_jobs: tuple[tuple[int, int], ...] = ()
 
-    def removal_policies(self) -> dict[tuple[int, int], str]:
-        """The policies that may remove jobs, by job."""
-        return {
-            (job.cluster, job.proc): job.removal_policy
-            for job in self.jobs
-            if job.removal_policy is not None
-        }
+    def state(self) -> QueueState:
+        """What only the queue shows of jobs."""
+        by_id = {(job.cluster, job.proc): job for job in self.jobs}
+        return QueueState(
+            removal_policies={
+                key: job.removal_policy
+                for key, job in by_id.items()
+                if job.removal_policy is not None
+            },
+            holds={
+                key: QueueHold(job.hold_code, job.hold_reason)
+                for key, job in by_id.items()
+                if job.status == HELD
+            },
+        )
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """The job with this id, or None if the queue does not have it."""

@@ -60,6 +60,7 @@ JOB_TEXTS: Final = {
     "arguments": "Arguments",
     "site": "MetlSite",
     "annex": "TargetAnnexName",
+    "slot": "RemoteHost",
 }
 PROSE: Final = ("rejection", "hold_reason")
 """Attributes with free text, which may contain secrets."""
@@ -74,6 +75,7 @@ JOB_NUMBERS: Final = {
     "rejected_at": "LastRejMatchTime",
     "dagman": "DAGManJobId",
     "universe": "JobUniverse",
+    "hold_code": "HoldReasonCode",
 }
 REQUIREMENTS: Final = "Requirements"
 PERIODIC_REMOVE: Final = "PeriodicRemove"

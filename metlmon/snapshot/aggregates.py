@@ -445,6 +445,8 @@ class Aggregates:
             training=self._trains(key),
             target=self.target(key),
             dagman=record.node.kind is NodeKind.SUBDAG,
+            target_annex=record.node.annex,
+            lease=record.node.lease,
         )
 
     def _mark_run(self, key: NodeKey) -> None:

@@ -81,6 +81,8 @@ class JobOwner(Struct, frozen=True, kw_only=True):
     be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a node).
     ``run``: the run's key, ``run_name``: its name; both None for a job of no run. ``training``:
     its node is an epoch. ``dagman``: the job is a sub-DAG's DAGMan, which runs at no site.
+    ``target_annex``: the only annex in which it may run; ``lease``: the seconds for which it runs
+    on without its access point; None where its submit description names none.
     """
 
     dag: str | None = None
@@ -94,6 +96,8 @@ class JobOwner(Struct, frozen=True, kw_only=True):
     training: bool = False
     target: str | None = None
     dagman: bool = False
+    target_annex: str | None = None
+    lease: int | None = None
 
     @property
     def key(self) -> NodeKey | None:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from metlmon.dagman import Node
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import Hold
-from metlmon.model.job_events import NodeKey
+from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import DagAbort, GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
@@ -234,6 +234,24 @@ class Status(Struct, frozen=True):
         """What ``epoch_states`` counts: "job" where jobs of no DAG have no epochs."""
         jobs = not self.dags and any(run.item == "job" for run in self.runs)
         return "job" if jobs else "epoch"
+
+
+class QueueHold(Struct, frozen=True):
+    """A hold in the queue [HoldReasonCode, HoldReason]."""
+
+    code: int | None
+    reason: str | None
+
+
+class QueueState(Struct, frozen=True):
+    """What only the queue shows of jobs: empty where it is not known.
+
+    ``removal_policies``: expressions that may remove a job [PeriodicRemove]. ``holds``: those of
+    the jobs that are held; no event is logged of one that is submitted on hold.
+    """
+
+    removal_policies: Mapping[JobId, str] = field(default_factory=dict)
+    holds: Mapping[JobId, QueueHold] = field(default_factory=dict)
 
 
 class JobRow(Placement, frozen=True, kw_only=True):

@@ -240,7 +240,7 @@ class StatsWorker:
             streams=streams,
             files_read=self._job_files is not None,
             load_description=lambda: self._feed.dag_description(),
-            removal_policies=self._feed.removal_policies(),
+            queue=self._feed.queue_state(),
         )
 
 

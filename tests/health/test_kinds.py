@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.health.advice import HOLD_ADVICE, HOLD_SECTION, VACATE_ADVICE, VACATE_SECTION
 from metlmon.health.build import make_health
@@ -14,8 +15,10 @@ from metlmon.health.headline import CALM, health_headline
 from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, Severity
 from metlmon.model.reasons import code_name
+from metlmon.placement.annexes import make_annexes
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
-from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
+from metlmon.snapshot.types import QueueHold, QueueState
+from tests.health.ensembles import EventLog, chains, health_of, input_of, kinds, only, write
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.records import read_dagdir, stats_input
@@ -500,6 +503,100 @@ def test_jobs_that_never_start(tmp_path: Path) -> None:
     entry = only(health_of(dagdir, log.time + timedelta(hours=30)), "unmatched")
     assert entry.text == "1 job idle for 1d: no job has started yet"
     assert not health_of(dagdir, log.time + timedelta(hours=3)).entries
+
+
+@pytest.mark.parametrize(
+    ("submit", "variables"),
+    [
+        ('MY.TargetAnnexName = "delta_annex"', ""),
+        ('+targetannexname = "$(annex)"', 'annex="delta_annex"'),
+        ("", '+TargetAnnexName="\\"delta_annex\\""'),
+        ('requirements = (TARGET.AnnexName =?= "delta_annex") && HasGPU', ""),
+    ],
+)
+def test_jobs_wait_for_an_annex(tmp_path: Path, submit: str, variables: str) -> None:
+    dag = chains({"run0": 1, "run1": 1})
+    dag += f"\nSUBMIT-DESCRIPTION annex {{\n executable = x\n log = metl.log\n {submit}\n}}\n"
+    dag += "JOB run2-train_epoch0 annex\n"
+    dag += f"VARS run2-train_epoch0 {variables}\n" if variables else ""
+    log = EventLog()
+    log.submit("run2-train_epoch0")
+    dagdir = write(tmp_path, dag, log)
+    begun = log.time
+    entry = only(health_of(dagdir, begun + timedelta(hours=30)), "unmatched")
+    assert entry.text == "1 job idle for 1d: for annex delta_annex alone, which was never seen"
+    assert "htcondor annex create delta_annex" in entry.advice
+    assert not health_of(dagdir, begun + timedelta(hours=2)).entries
+
+
+def test_the_annex_is_gone_or_serves_others(tmp_path: Path) -> None:
+    dag = chains({"run0": 1, "run1": 1}).replace(
+        "log = metl.log", 'log = metl.log\n+TargetAnnexName = "gz"'
+    )
+    assert "gz" in dag
+    log = EventLog()
+    first = log.submit("run0-train_epoch0")
+    log.submit("run1-train_epoch0")
+    log.execute(first)
+    running = health_of(write(tmp_path / "a", dag, log), log.time + timedelta(hours=9))
+    assert "unmatched" not in kinds(running)
+    log.evict(first, 1013, "Startd was shutdown")
+    gone = health_of(write(tmp_path / "b", dag, log), log.time + timedelta(hours=4))
+    text = "2 jobs idle for 4h: for annex gz alone, which is gone"
+    assert only(gone, "unmatched").text == text
+
+
+def test_an_annex_that_was_never_seen(shared: Callable[[str], Path]) -> None:
+    path = shared("cases/unmatched-annex")
+    as_of = datetime(2026, 6, 20, 21, 20)
+    stats = stats_input(read_dagdir(path, as_of=as_of, live=True))
+    entry = only(make_health(stats), "unmatched")
+    assert entry.text == "1 job idle for 2d: for annex delta_annex alone, which was never seen"
+    (row,) = make_annexes(stats).annexes
+    assert (row.name, row.jobs_idle) == ("delta_annex", 1)
+    assert "never seen" in row.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("lease", "minutes", "text"),
+    [
+        (None, 19, None),
+        (None, 21, "1 job disconnected for 21m, of a lease of 40m"),
+        (None, 50, "1 job disconnected for 50m, the lease of 40m is over"),
+        ("job_lease_duration = 7200", 50, None),
+        ("+JobLeaseDuration = 7200", 70, "1 job disconnected for 1h, of a lease of 2h"),
+        ("job_lease_duration = 60 * 60", 21, "1 job disconnected for 21m, of a lease of 40m"),
+    ],
+)
+def test_a_job_that_is_disconnected(
+    tmp_path: Path, lease: str | None, minutes: int, text: str | None
+) -> None:
+    log = EventLog()
+    cluster = log.submit(NODE)
+    log.execute(cluster)
+    log.add("022", cluster, "Job disconnected, attempting to reconnect\n    Socket closed", 1.0)
+    dag = TWO_RUNS.replace("log = metl.log", f"log = metl.log\n    {lease or ''}")
+    dagdir = write(tmp_path, dag, log)
+    health = health_of(dagdir, log.time + timedelta(minutes=minutes))
+    assert [e.text for e in health.entries if e.kind == "disconnected"] == ([text] if text else [])
+    log.add("023", cluster, "Job reconnected to slot1@c1", minutes / 60)
+    dagdir.write("metl.log", log.bytes())
+    assert "disconnected" not in kinds(health_of(dagdir, log.time + timedelta(hours=1)))
+
+
+def test_a_job_that_the_queue_knows_as_held(tmp_path: Path) -> None:
+    """HTCondor logs no hold of a job that is submitted on hold."""
+    log = EventLog()
+    cluster = log.submit(NODE)
+    dagdir = write(tmp_path, TWO_RUNS, log)
+    by_log = input_of(dagdir, log.time + timedelta(hours=30))
+    assert kinds(make_health(by_log)) == ["unmatched"]
+    hold = QueueHold(15, "submitted on hold at user's request")
+    health = make_health(replace(by_log, queue=QueueState(holds={(cluster, 0): hold})))
+    entry = only(health, "held")
+    assert (entry.text, entry.act) == ("submitted on hold (hold 15)", "release")
+    assert entry.jobs == ((cluster, 0),)
+    assert kinds(health) == ["held"]
 
 
 # --- transfers and files --------------------------------------------------------------------------

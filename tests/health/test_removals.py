@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.health.build import make_health
 from metlmon.health.types import Severity
+from metlmon.snapshot.types import QueueState
 from tests.health.ensembles import (
     HELD_RUNS,
     POLICY,
@@ -127,10 +128,10 @@ def test_the_clock_of_a_policy_in_the_queue(tmp_path: Path) -> None:
     log.hold(cluster, "via condor_hold (by user anna)", 1)
     dagdir = write(tmp_path, chains({"run0": 2}), log)
     policy = "(JobStatus == 5) && (time() - EnteredCurrentStatus > 7200)"
-    of_queue = replace(input_of(dagdir), removal_policies={(cluster, 0): policy})
+    of_queue = replace(input_of(dagdir), queue=QueueState({(cluster, 0): policy}))
     entry = only(make_health(of_queue), "held")
     assert entry.removal_at == log.time + timedelta(hours=2)
     # What depends on more than the hold is no clock.
     more = f"{policy} && NumHolds > 3"
-    unsure = replace(of_queue, removal_policies={(cluster, 0): more})
+    unsure = replace(of_queue, queue=QueueState({(cluster, 0): more}))
     assert only(make_health(unsure), "held").removal_at is None

@@ -146,7 +146,9 @@ RUNS = {
     "run0": Past([HOUR] * 4, age=1800, wait=0),
     "run1": Past([HOUR] * 4, age=3000, wait=0),
 }
-TARGETED = tuple(AnnexJob(1000 * number + 4, 0, "gpu-annex", 2) for number in (1, 2))
+TARGETED = tuple(
+    AnnexJob(1000 * number + 4, 0, "gpu-annex", 2, f"slot1_{number}@n1") for number in (1, 2)
+)
 
 
 def test_running_epochs_against_the_end() -> None:
@@ -169,6 +171,13 @@ def test_an_epoch_that_logs_its_annex_needs_no_target() -> None:
     stats = replace(stats, ledger=replace(stats.ledger, executions=named))
     row = report(answer(ads=tuple(node(busy=2)), jobs=TARGETED), stats).annexes[0]
     assert (row.name, [epoch.run for epoch in row.epochs]) == ("gpu-annex", ["run0"])
+
+
+def test_an_epoch_that_runs_in_another_slot_is_not_in_the_annex() -> None:
+    """Its job targets the annex, but nothing keeps it from other slots."""
+    elsewhere = tuple(replace(job, slot="slot1_1@glidein_7@n1") for job in TARGETED)
+    row = only(answer(ads=tuple(node()), jobs=elsewhere), basis(RUNS))
+    assert (row.epochs, row.gpus_busy) == ((), 0)
 
 
 def test_pressure() -> None:
@@ -245,7 +254,12 @@ def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
     jobs = tuple(AnnexJob(number, 0, "old-annex", 1) for number in (1, 2))
     found = report(answer(jobs=jobs))
     assert [row.state for row in found.annexes] == [AnnexState.GONE]
-    assert found.warnings == (
+    (never,) = found.warnings
+    assert never.startswith("2 jobs wait for old-annex, which was never seen: request it")
+    stats = basis({"run0": Past([HOUR], running=False)})
+    (execution,) = stats.ledger.executions
+    there = replace(stats.ledger, executions=(replace(execution, annex="old-annex"),))
+    assert report(answer(jobs=jobs), replace(stats, ledger=there)).warnings == (
         "2 jobs wait for old-annex, which is gone: create it again, or send them elsewhere",
     )
 
@@ -260,6 +274,13 @@ def test_an_idle_annex_leaves() -> None:
     assert found.warnings == ("gpu-annex is idle, leaves in 4m00s",)
     later = report(answer(ads=tuple(node(started_at=NOW - 400))))
     assert later.warnings == ("gpu-annex is idle since 2 Mar 11:53 and may leave at any moment",)
+    # It expires before its idle time is over.
+    ends = report(answer(ads=tuple(node(started_at=NOW - 60, stops_at=NOW + 90))))
+    assert ends.warnings == ("gpu-annex is idle, leaves in 1m30s",)
+    ended = report(answer(ads=tuple(node(started_at=NOW - 60, stops_at=NOW))))
+    assert ended.warnings == ("gpu-annex is idle since 2 Mar 11:59 and may leave at any moment",)
+    unknown = report(answer(ads=tuple(node(started_at=None, stops_at=NOW + 90))))
+    assert unknown.warnings == ("gpu-annex is idle: its nodes leave when they are idle for 1m30s",)
 
 
 def test_an_annex_for_which_jobs_wait_is_not_idle() -> None:

@@ -15,7 +15,7 @@ from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import Progress, Status
+from metlmon.snapshot.types import Progress, QueueState, Status
 from screens.base import stats_worker
 from screens.base.stats_worker import StatsWorker
 from tests.support.patience import PATIENCE
@@ -41,8 +41,8 @@ class OneNode:
     def progress_lines(self) -> dict[Any, Any]:
         return {}
 
-    def removal_policies(self) -> dict[Any, Any]:
-        return {}
+    def queue_state(self) -> QueueState:
+        return QueueState()
 
 
 def first(basis: StatsInput) -> str:

@@ -42,6 +42,7 @@ from metlmon.snapshot.types import (
     NodeRow,
     ProblemGroup,
     Progress,
+    QueueState,
     RunRow,
     RunView,
     Status,
@@ -489,8 +490,8 @@ class FakeFeed:
     def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
-    def removal_policies(self) -> Mapping[tuple[int, int], str]:
-        return {}
+    def queue_state(self) -> QueueState:
+        return QueueState()
 
     def progress_lines(self) -> Mapping[tuple[int, int], Streamed]:
         return self.streamed

@@ -67,7 +67,7 @@ def status(options: argparse.Namespace) -> int:
         _print_json(reader, options.only, queue)
         return code
     shown = select_runs(reader.snapshot_builder().status(), options.only)
-    stats = input_with_trainings(reader, **_policies(queue))
+    stats = input_with_trainings(reader, **_queue_state(queue))
     health = make_health(stats)
     from metlmon.cli.status_text import print_status
     from metlmon.stats.estimates import make_forecast
@@ -86,15 +86,15 @@ def _print_json(
 
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), only)
-    stats = input_with_trainings(reader, **_policies(queue))
+    stats = input_with_trainings(reader, **_queue_state(queue))
     more = figures_json(stats, make_health(stats)) | ({"queue": queue.json()} if queue else {})
     more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
     print_output(STATUS_OUTPUT, builder, shown, one_line=one_line, **more)
 
 
-def _policies(queue: QueueReport | None) -> dict[str, Any]:
-    """The policies that may remove jobs, as the queue has them."""
-    return {} if queue is None else {"removal_policies": queue.snapshot.removal_policies()}
+def _queue_state(queue: QueueReport | None) -> dict[str, Any]:
+    """What only the queue shows of jobs, as a field of StatsInput."""
+    return {} if queue is None else {"queue": queue.snapshot.state()}
 
 
 def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -> Exit:
