@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
@@ -44,13 +45,18 @@ def path_of(word: str) -> str:
     """The path of a word like ``HOST:DIR``; connects to the machine. Raises InputError."""
     if not is_elsewhere(word):
         return word
-    from metlmon.remote.machine import connect_to
+    from metlmon.cli.reading import start_watchdog, stop_watchdog
+    from metlmon.remote.machine import connect_to, log_in
     from metlmon.remote.paths import UnusableMachine
 
     try:
+        log_in(word)
+        start_watchdog(word)
         return connect_to(word)
     except UnusableMachine as error:
         raise InputError(str(error)) from None
+    finally:
+        stop_watchdog()
 
 
 REMOTE: Final = frozenset(
@@ -60,7 +66,11 @@ REMOTE: Final = frozenset(
 
 
 def connect(options: argparse.Namespace) -> None:
-    """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError."""
+    """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError.
+
+    Of several directories those on machines that cannot be used are named on standard error, and
+    left out; ``options.unusable`` is then their number.
+    """
     if options.command == "serve":
         # It starts metlmon watch with the same words.
         return
@@ -75,8 +85,39 @@ def connect(options: argparse.Namespace) -> None:
                 f"{elsewhere}: metlmon {options.command} is for directories of this machine; run "
                 "it there, in a shell of ssh"
             )
+        if name == "dirs" and len(words) > 1:
+            options.dirs = usable_paths(words)
+            options.unusable = len(words) - len(options.dirs)
+            continue
         words = [path_of(word) for word in words]
         setattr(options, name, words if isinstance(given, list) else words[0])
+
+
+def usable_paths(words: Sequence[str]) -> list[str]:
+    """The paths of those words that can be used; the errors of the others are printed.
+
+    Raises an InputError if none can be used.
+    """
+    paths, errors = [], []
+    for word in words:
+        try:
+            paths.append(path_of(word))
+        except InputError as error:
+            errors.append(error)
+    if not paths:
+        raise errors.pop()
+    for refused in errors:
+        print_refusal(str(refused))
+    return paths
+
+
+def print_refusal(sentence: str) -> None:
+    """Print why something cannot be used, on standard error."""
+    from metlmon.redact import redact_secrets
+    from metlmon.remote.paths import as_typed
+    from metlmon.text.formatting import plain
+
+    print(f"metlmon: {plain(as_typed(redact_secrets(sentence)), 2000)}", file=sys.stderr)
 
 
 def unknown_command(word: str) -> str:

@@ -248,12 +248,9 @@ def _run_command(options: argparse.Namespace) -> int:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:
             raise
-        from metlmon.redact import redact_secrets
-        from metlmon.remote.paths import as_typed
-        from metlmon.text.formatting import plain
+        from metlmon.cli.command_line import print_refusal
 
-        sentence = as_typed(redact_secrets(str(refused)))
-        print(f"metlmon: {plain(sentence, 2000)}", file=sys.stderr)
+        print_refusal(str(refused))
         return Exit.USAGE
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metlmon.cli.command_line import print_refusal
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.reading import open_reader, start_watchdog
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.remote import filesystem
-from metlmon.text.formatting import plain
+from metlmon.remote.paths import Disconnected
 
 if TYPE_CHECKING:
     from metlmon.home.finder import FoundDagdir
@@ -31,11 +32,13 @@ def names_one(options: argparse.Namespace) -> bool:
     options.dir, options.more = paths[0], []
     start_watchdog(options.dir)
     path = Path(options.dir)
-    if len(paths) == 1:
+    if len(paths) == 1 and not getattr(options, "unusable", 0):
         return not filesystem.isdir(path) or bool(dag_file_paths(path)) or has_event_logs(path)
-    if all(map(filesystem.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
-        options.more = paths[1:]
-        return True
+    # Of a machine that has gone meanwhile, reading tells.
+    with suppress(Disconnected):
+        if all(map(filesystem.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
+            options.more = paths[1:]
+            return True
     return False
 
 
@@ -43,15 +46,15 @@ def has_dagdirs_below(options: argparse.Namespace) -> bool:
     """Whether there is any dagdir below ``options.dir``."""
     from metlmon.home.finder import find_dagdirs
 
-    found = find_dagdirs([os.path.abspath(options.dir)])
+    found = find_dagdirs([os.path.abspath(options.dir)], wait=True)
     return any(each is not None and each.error is None and not each.more for each in found)
 
 
 def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
     """What is found below ``options.dirs``; None if that is one dagdir or DAG file.
 
-    ``options.dir`` is then that one. Also None if nothing is below the only path: reading it
-    tells why.
+    ``options.dir`` is then that one. Also None if nothing is below the only path, or it cannot be
+    read: reading it tells why.
     """
     if names_one(options):
         return None
@@ -62,7 +65,8 @@ def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
         found = find_all(os.path.abspath(path) for path in paths)
     except FileNotFoundError:  # The current directory is gone, as reading it tells.
         return None
-    return None if len(paths) == 1 and all(each.error for each in found) else found
+    is_alone = [each.path for each in found] == [os.path.abspath(paths[0])]
+    return None if is_alone and found[0].error and not found[0].interrupted else found
 
 
 def refuse_several(options: argparse.Namespace, *names: str) -> None:
@@ -79,7 +83,7 @@ def read_each(
 
     One that cannot be read is reported on standard error.
     """
-    code = Exit.OK
+    code = Exit.USAGE if getattr(options, "unusable", 0) else Exit.OK
     for finding in found:
         error = finding.error
         if error is None and not finding.more:
@@ -91,11 +95,11 @@ def read_each(
 
                     notify_once(reader, options)
                 work(reader)
-            except InputError as problem:
+            except (InputError, Disconnected) as problem:
                 error = str(problem).removeprefix(f"{finding.path}: ")
         if finding.more:
             error = "only the first directories below it were searched"
         if error is not None:
-            print(f"metlmon: {plain(f'{finding.path}: {error}', 2000)}", file=sys.stderr)
+            print_refusal(f"{finding.path}: {error}")
             code = Exit.USAGE
     return code

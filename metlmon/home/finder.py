@@ -67,29 +67,30 @@ class _Listing(Struct):
     directories: list[tuple[str, bool]]
 
 
-def find_dagdirs(paths: Iterable[str]) -> Iterator[FoundDagdir | None]:
+def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundDagdir | None]:
     """Yield the dagdirs below absolute ``paths``; None for every directory that is none.
 
     A path that is a DAG file is yielded as it is; one below which there is no dagdir, or that
-    cannot be read, with its error.
+    cannot be read, with its error. ``wait``: as long as another machine may take to answer.
     """
     seen: set[tuple[str, int, int]] = set()
     for path in paths:
         # One for each path: a file server that does not answer delays only what is on it.
-        files = FsExecutor(lambda: None)
+        files = None if wait and is_remote(path) else FsExecutor(lambda: None)
         try:
             yield from _find_below(path, seen, files)
         finally:
-            files.close()
+            if files is not None:
+                files.close()
 
 
 def find_all(paths: Iterable[str]) -> list[FoundDagdir]:
     """The findings of :func:`find_dagdirs` at once."""
-    return [finding for finding in find_dagdirs(paths) if finding is not None]
+    return [finding for finding in find_dagdirs(paths, wait=True) if finding is not None]
 
 
 def _find_below(
-    root: str, seen: set[tuple[str, int, int]], files: FsExecutor
+    root: str, seen: set[tuple[str, int, int]], files: FsExecutor | None
 ) -> Iterator[FoundDagdir | None]:
     """As :func:`find_dagdirs`, below one path; ``seen``: directories visited before."""
     pending: deque[tuple[str, int, str | None]] = deque([(root, 0, None)])

@@ -127,8 +127,8 @@ def _statuses(paths: Iterable[Path], progressed: Callable[[Path], object] = id) 
 
 
 @contextmanager
-def calls_through(executor: FsExecutor) -> Iterator[None]:
-    """Make this thread's file-system calls through ``executor`` within the context."""
+def calls_through(executor: FsExecutor | None) -> Iterator[None]:
+    """Make this thread's file-system calls through ``executor``, or itself, within the context."""
     before = getattr(_state, "executor", None)
     _state.executor = executor
     try:

@@ -8,10 +8,12 @@ A frame is a length (4 bytes), a channel (1 byte) and data compressed by zlib: t
 text, the text, and binary data to which the text refers by length. Names of files are strings in
 UTF-8 with surrogate escapes, so any name passes, and no shell sees one.
 
-A request has ``agent`` (the agent that the sender takes this to be), ``forget`` (numbers of
-standing queries), ``again`` (answer the standing queries again), ``standing`` (numbers with new
-standing queries) and ``once`` (queries answered once). Of standing queries only the answers that
-have changed are sent, and of a listing only what was added and removed.
+A request has ``number`` (repeated in the response), ``agent`` (the agent that the sender takes this
+to be), ``forget`` (numbers of standing queries), ``again`` (answer the standing queries again),
+``standing`` (numbers with new standing queries), ``later`` (see below) and ``once`` (queries
+answered once). Of standing queries only the answers that have changed are sent, and of a listing
+only what was added and removed. What is too large for one response comes in several: ``later`` of
+a response lists the standing queries whose answer, or the rest of it, is to be requested so.
 """
 
 import errno
@@ -48,7 +50,11 @@ ENDS = 1 << 16
 SETTLED = 2.0
 """Seconds after which the times of a directory are final: clocks of file systems tick so slowly."""
 
-MAX_NAMES = 200000
+ANSWERED_AT_ONCE = 4 << 20
+"""Bytes of standing answers after which the others follow in the next response."""
+
+MAX_NAMES = 1000000
+"""Names in one directory; one with more is not listed."""
 
 HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")
@@ -75,7 +81,10 @@ def decode(content: bytes) -> "tuple[Any, bytes]":
     if not unpacker.eof:
         raise ValueError("a frame is cut off, or too large")
     end = LENGTH.size + length
-    return json.loads(plain[LENGTH.size : end].decode("ascii")), plain[end:]
+    try:
+        return json.loads(plain[LENGTH.size : end].decode("ascii")), plain[end:]
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def digest(pieces: "Iterable[bytes]") -> str:
@@ -172,7 +181,10 @@ def kind_of(entry: "os.DirEntry[bytes]") -> str:
 
 
 class Listing:
-    """A standing query for the names in a directory."""
+    """A standing query for the names in a directory.
+
+    ``entries``: those that were sent. ``is_partial``: there are more, which the next answers send.
+    """
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -180,13 +192,15 @@ class Listing:
         self.listed_at = 0.0
         self.entries: dict[str, list[Any]] | None = None
         self.error: int | None = None
+        self.is_partial = False
 
     def answer(self, data: "list[bytes]") -> Any:
         """The names, what has changed of them, or None; ``data`` is for other queries."""
+        was_partial, self.is_partial = self.is_partial, False
         try:
             status = os.stat(self.path)
             signature = signature_of(status)
-            settled = abs(self.listed_at - status.st_mtime) > SETTLED
+            settled = abs(self.listed_at - status.st_mtime) > SETTLED and not was_partial
             if signature == self.signature and settled and self.error is None:
                 return None
             self.signature, self.listed_at = signature, time.time()
@@ -194,22 +208,36 @@ class Listing:
             with os.scandir(self.path) as scanned:
                 for entry in scanned:
                     entries[to_text(entry.name)] = [kind_of(entry), entry.inode()]
-                    if len(entries) >= MAX_NAMES:
-                        break
+                    if len(entries) > MAX_NAMES:
+                        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         except OSError as error:
             known, self.error, self.entries = self.error, error.errno, None
             return None if known == error.errno else failure(error)
         self.error = None
-        before, self.entries = self.entries, entries
-        if before is None:
-            return {"names": entries}
-        new = {name: value for name, value in entries.items() if before.get(name) != value}
+        before = self.entries or {}
+        sent = {name: before[name] for name in before if name in entries}
+        new: dict[str, list[Any]] = {}
+        size = 0
+        for name, value in entries.items():
+            if sent.get(name) != value:
+                self.is_partial = size >= ANSWERED_AT_ONCE
+                if self.is_partial:
+                    break
+                new[name] = value
+                size += len(name)
         gone = [name for name in before if name not in entries]
+        is_first = self.entries is None
+        sent.update(new)
+        self.entries = sent
+        if is_first:
+            return {"names": new}
         return {"new": new, "gone": gone} if new or gone else None
 
 
 class Answer:
     """A standing query whose answer is a small value."""
+
+    is_partial = False
 
     def __init__(self, evaluate: "Callable[[bytes], tuple[Any, Any]]", path: bytes) -> None:
         self.evaluate = evaluate
@@ -250,6 +278,8 @@ class Growth:
     Before it the near side has the first ``head`` and the last ``tail`` bytes, whose digest is
     ``ends``: they show whether it is still the same file.
     """
+
+    is_partial = False
 
     def __init__(self, path: bytes, length: int, head: int, tail: int, ends: str) -> None:
         self.path = path
@@ -323,12 +353,11 @@ def digest_once(data: "list[bytes]", path: bytes, ranges: Any, follow: bool) -> 
     return {"status": status_of(status), "digest": value}
 
 
-def checksum_once(data: "list[bytes]", path: bytes, length: int) -> Any:
-    """The CRC-32 of the first bytes of a file."""
-    checksum = 0
+def checksum_once(data: "list[bytes]", path: bytes, start: int, length: int, checksum: int) -> Any:
+    """The CRC-32 of a range of a file, continued from that of what is before it."""
     descriptor = open_regular(path)
     try:
-        for part in parts(descriptor, 0, length):
+        for part in parts(descriptor, start, length):
             checksum = zlib.crc32(part, checksum)
     finally:
         os.close(descriptor)
@@ -400,24 +429,41 @@ def serve(source: "IO[bytes]", target: "IO[bytes]", name: str) -> None:
             response = {"hello": hello(name)}
         else:
             response = answer_request(request, standing, data)
+        response["number"] = request["number"]
         target.write(encode(channel, response, data))
         target.flush()
 
 
 def answer_request(request: Any, standing: "dict[int, Any]", data: "list[bytes]") -> Any:
-    """The response to a request; ``standing``: the standing queries of its channel."""
+    """The response to a request; ``standing``: the standing queries of its channel.
+
+    ``count`` of it is the number of standing answers: a missing one would pass for no change.
+    """
     for number in request.get("forget", ()):
         standing.pop(number, None)
     due = dict(in_turn(standing, request["again"])) if "again" in request else {}
     for number, query in request.get("standing", ()):
         due[number] = standing[number] = standing_query(*query)
-    answers = []
+    due.update((number, standing[number]) for number in request.get("later", ()))
+    answers, later, size = [], [], 0
     for number, query in due.items():
+        if size >= ANSWERED_AT_ONCE:
+            later.append(number)
+            continue
         answer = query.answer(data)
         if answer is not None:
             answers.append([number, answer])
+            size += len(json.dumps(answer))
+        if query.is_partial:
+            later.append(number)
     once = [answer_once(data, *query) for query in request.get("once", ())]
-    return {"standing": answers, "once": once, "offset": utc_offset()}
+    return {
+        "count": len(answers),
+        "standing": answers,
+        "later": later,
+        "once": once,
+        "offset": utc_offset(),
+    }
 
 
 def in_turn(standing: "dict[int, Any]", look: int) -> "list[tuple[int, Any]]":

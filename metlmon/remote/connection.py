@@ -33,10 +33,24 @@ IN_BACKGROUND: Final = (*("-o", "BatchMode=yes"), *("-o", "ConnectTimeout=5"))
 """Before the other options, as ssh uses the first value of each."""
 
 LOGIN_SECONDS: Final = 30.0
-"""How long a login in the background may take; one that a user makes has no limit."""
+"""How long a login may take where ssh asks nothing."""
 
-RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 3.0)
-"""Pauses between attempts to connect again; the last one is repeated."""
+ASKED_SECONDS: Final = 300.0
+"""The same where it may ask on the terminal: sshd itself waits for two minutes, also behind a jump
+host."""
+
+ANSWER_SECONDS: Final = 40.0
+"""How long an answer may take, besides a second for each ``SLOWEST`` bytes of it: an exchange asks
+for some thousand files, and a file server may take 10 ms for each."""
+
+SLOWEST: Final = 8000
+"""Bytes per second of the slowest line."""
+
+RETRY_SECONDS: Final = (0.0, 0.5, 1.0, 2.0, 3.0)
+"""Pauses before attempts to connect again; the last one is repeated."""
+
+STEADY_SECONDS: Final = 30.0
+"""A connection that lasted for so long is made again at once."""
 
 REFUSED_SECONDS: Final = 30.0
 """The same where ssh would have to ask: each attempt may count as a failed login."""
@@ -59,6 +73,8 @@ PYTHONS: Final = (
 NO_PYTHON: Final = 127
 """The exit status of the shell where none of them is there."""
 
+FOREIGN: Final = "its answer is not from metlmon's agent"
+
 NEEDED: Final = "its login shell must run what ssh gives it, as in: ssh HOST echo hello"
 
 SSH_FAILED: Final = 255
@@ -73,10 +89,11 @@ NO_TERMINAL: Final = (
 )
 
 
-def _lost(host: str, since: float | None, reason: str = "") -> Disconnected:
+def _lost(host: str, since: float | None, reason: str = "", cause: str = "") -> Disconnected:
     """The error while there is no connection; ``reason``: why the last attempt failed.
 
-    ``since``: seconds since 1970; None: there has been none yet.
+    ``since``: seconds since 1970; None: there has been none yet. ``cause``: why it was lost, where
+    it was not ssh that ended.
     """
     then = "trying again"
     if _would_ask(reason):
@@ -84,7 +101,8 @@ def _lost(host: str, since: float | None, reason: str = "") -> Disconnected:
     if since is None:
         return Disconnected(f"{host}: no connection yet; {then}", time.time())
     at = time.strftime("%H:%M:%S", time.localtime(since))
-    return Disconnected(f"{host}: connection lost since {at}; {then}", since)
+    because = f" ({cause})" if cause else ""
+    return Disconnected(f"{host}: connection lost since {at}{because}; {then}", since)
 
 
 def _would_ask(reason: str) -> bool:
@@ -111,8 +129,34 @@ class Channel(Protocol):
     def exchange_frame(self, frame: bytes) -> bytes:
         """Send a frame of any channel; return the content of the response. Raises Disconnected."""
 
+    def drop(self) -> None:
+        """Make the connection again: what came on it makes no sense."""
+
     def close(self) -> None:
         """End the connection."""
+
+
+class _TooLate(OSError):
+    """The far side did not answer, or took no request, in time; ``str()`` says so."""
+
+
+class _Deadline:
+    """When what is awaited from a far side must have come."""
+
+    def __init__(self, seconds: float, sentence: str) -> None:
+        self._end = time.monotonic() + seconds
+        self._sentence = sentence
+
+    def extend(self, size: int) -> None:
+        """Allow for the bytes that have come."""
+        self._end += size / SLOWEST
+
+    def wait(self, file: IO[bytes], *, to_write: bool = False) -> None:
+        """Wait until a pipe is ready. Raises _TooLate."""
+        seconds = self._end - time.monotonic()
+        read, write = ([], [file]) if to_write else ([file], [])
+        if seconds <= 0 or not any(select.select(read, write, [], seconds)):
+            raise _TooLate(self._sentence)
 
 
 class Connection:
@@ -126,7 +170,9 @@ class Connection:
         self.host = host
         self.lost_since: float | None = None
         self.received_bytes = self.exchanges = self.connections = 0
-        self._reason = ""
+        self._reason = self._cause = ""
+        self._connected_at = float("-inf")
+        self._attempts = 0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._process: _Process | None = None
@@ -144,15 +190,22 @@ class Connection:
         with self._lock:
             process = self._process
             if process is None:
-                raise _lost(self.host, self.lost_since, self._reason)
+                raise _lost(self.host, self.lost_since, self._reason, self._cause)
             try:
                 content = process.exchange(frame)
             except (OSError, ValueError) as error:
-                self._lose(process, str(error))
-                raise _lost(self.host, self.lost_since) from error
+                said = isinstance(error, _TooLate | ValueError)
+                self._lose(process, str(error) if said else "")
+                raise _lost(self.host, self.lost_since, "", self._cause) from error
             self.received_bytes += len(content)
             self.exchanges += 1
             return content
+
+    def drop(self) -> None:
+        """Implement :meth:`Channel.drop`."""
+        with self._lock:
+            if self._process is not None:
+                self._lose(self._process, FOREIGN)
 
     def close(self) -> None:
         """End the connection."""
@@ -165,7 +218,7 @@ class Connection:
         """Connect. Raises UnusableMachine."""
         process = _Process(self.host, ask)
         try:
-            process.start(None if ask else LOGIN_SECONDS)
+            process.start(ASKED_SECONDS if ask and _has_terminal() else LOGIN_SECONDS)
         except (OSError, ValueError) as error:
             reason = process.reason() or str(error)
             process.close()
@@ -177,30 +230,33 @@ class Connection:
             raise
         with self._lock:
             self._process, self.lost_since, self._reason = process, None, ""
+            self._connected_at = time.monotonic()
             self.connections += 1
         if self._stopped.is_set():
             self.close()
 
-    def _lose(self, process: _Process, reason: str) -> None:
+    def _lose(self, process: _Process, cause: str) -> None:
         """Close a connection that does not work any more, and begin to connect again."""
         process.close()
-        self._process, self.lost_since, self._reason = None, time.time(), reason
+        self._process, self.lost_since, self._cause = None, time.time(), cause
+        if time.monotonic() - self._connected_at > STEADY_SECONDS:
+            self._attempts = 0
         self._connect_in_background()
 
     def _connect_in_background(self) -> None:
         threading.Thread(target=self._connect_again, name="metlmon-ssh", daemon=True).start()
 
     def _connect_again(self) -> None:
-        attempt = 0
         while not self._stopped.is_set():
+            pause = RETRY_SECONDS[min(self._attempts, len(RETRY_SECONDS) - 1)]
+            self._attempts += 1
+            if self._stopped.wait(REFUSED_SECONDS if _would_ask(self._reason) else pause):
+                return
             try:
                 self._connect(ask=False)
                 return
             except UnusableMachine as error:
                 self._reason = str(error)
-            pause = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-            self._stopped.wait(REFUSED_SECONDS if _would_ask(self._reason) else pause)
-            attempt += 1
 
 
 class _Process:
@@ -230,6 +286,8 @@ class _Process:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._input: IO[bytes] = self._process.stdin
+        # A far side that reads nothing must not block this one.
+        os.set_blocking(self._input.fileno(), False)
         self._output: IO[bytes] = self._process.stdout
         self._stderr_thread = threading.Thread(
             target=self._read_stderr, args=(self._process.stderr,), daemon=True
@@ -240,15 +298,13 @@ class _Process:
     def agent(self) -> str:
         return self.marker.decode().strip()
 
-    def start(self, seconds: float | None) -> None:
+    def start(self, seconds: float) -> None:
         """Send the agent, and skip what comes before its output. Raises OSError, ValueError."""
-        self._write(self._source)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        deadline = _Deadline(seconds, f"no agent answers within {seconds:.0f} s of the login")
+        self._write(self._source, deadline)
         seen, skipped = b"", 0
         while self.marker not in seen:
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._output], [], [], timeout)[0]:
-                raise ValueError("the login took too long")
+            deadline.wait(self._output)
             data = os.read(self._output.fileno(), 1 << 16)
             skipped += len(data)
             if not data:
@@ -262,11 +318,13 @@ class _Process:
 
     def exchange(self, frame: bytes) -> bytes:
         """Send a frame, and return the content of the next one. Raises OSError, ValueError."""
-        self._write(frame)
-        length, _ = HEADER.unpack(self._read(HEADER.size))
-        if length > MAX_FRAME:
-            raise ValueError("its answer is not from metlmon's agent")
-        return self._read(length)
+        late = f"no whole answer within {ANSWER_SECONDS:.0f} s"
+        deadline = _Deadline(ANSWER_SECONDS, late)
+        self._write(frame, deadline)
+        length, channel = HEADER.unpack(self._read(HEADER.size, deadline))
+        if length > MAX_FRAME or channel != HEADER.unpack_from(frame)[1]:
+            raise ValueError(FOREIGN)
+        return self._read(length, deadline)
 
     def reason(self) -> str:
         """Why the agent did not start, in the words of ssh if it has failed; may be empty."""
@@ -296,19 +354,25 @@ class _Process:
             self._process.kill()
             self._process.wait()
 
-    def _write(self, data: bytes) -> None:
-        self._input.write(data)
-        self._input.flush()
+    def _write(self, data: bytes, deadline: _Deadline) -> None:
+        rest = memoryview(data)
+        while rest:
+            deadline.wait(self._input, to_write=True)
+            written = os.write(self._input.fileno(), rest)
+            deadline.extend(written)
+            rest = rest[written:]
 
-    def _read(self, length: int) -> bytes:
+    def _read(self, length: int, deadline: _Deadline) -> bytes:
         """Read exactly ``length`` bytes."""
         data = bytearray(self._rest[:length])
         self._rest = self._rest[length:]
         while len(data) < length:
+            deadline.wait(self._output)
             piece = os.read(self._output.fileno(), min(length - len(data), 1 << 20))
             if not piece:
                 raise OSError("the connection has ended")
             data += piece
+            deadline.extend(len(piece))
         return bytes(data)
 
     def _read_stderr(self, stderr: IO[bytes]) -> None:

@@ -21,7 +21,16 @@ from io import BytesIO
 from typing import Any, BinaryIO, Final
 
 from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, digest
-from metlmon.remote.answers import Failure, RemoteEntry, length_of, names_of, stat_result
+from metlmon.remote.answers import (
+    LAST_MOMENT,
+    Failure,
+    RemoteEntry,
+    failure_of,
+    length_of,
+    names_of,
+    path_of,
+    stat_result,
+)
 from metlmon.remote.connection import Channel, Connection
 from metlmon.remote.contents import LEAST_READ, Content, Part, Store
 from metlmon.remote.paths import (
@@ -34,6 +43,15 @@ from metlmon.remote.paths import (
 
 GREETINGS: Final = 3
 """Exchanges after which an agent must have answered: it may end once more meanwhile."""
+
+MAX_RESPONSES: Final = 1000
+"""Responses in which one answer may come, of 4 MB each."""
+
+DAY: Final = 86400
+"""Seconds: no time zone is further from UTC."""
+
+SUMMED: Final = 256 << 20
+"""Bytes of a file whose checksum is one answer: a file server may send 10 MB a second."""
 
 UNUSED_SECONDS: Final = 60.0
 """After which a standing query that nobody needed is forgotten."""
@@ -72,7 +90,7 @@ class Machine:
         self._used: dict[tuple[str, str], float] = {}
         self._contents: dict[str, Content] = {}
         self._store = Store()
-        self._next = self._looks = 0
+        self._next = self._looks = self._requests = 0
         self._skew = 0.0
         self._lost: Disconnected | None = None
         """While there is no connection, only a look asks: no old answer passes for a new one."""
@@ -184,15 +202,19 @@ class Machine:
     def expand(self, path: str) -> str:
         """The absolute path of what a user typed, relative to the home directory there."""
         (answer,), _ = self._exchange({"once": [["expand", path]]})
-        return str(answer)
+        with self._parsing():
+            failure = failure_of(answer)
+            absolute = path_of(answer) if failure is None else ""
+        if failure is not None:
+            raise failure.error(path)
+        return absolute
 
     def _status(self, kind: str, path: str) -> os.stat_result:
         directory, name = posixpath.split(path)
         with self._lock:
-            names = self._answers.get(("list", directory))
-            is_listed = isinstance(names, dict) and len(names) < MAX_NAMES
+            names = self._answers.get(("list", directory)) if self._lost is None else None
             is_name = name not in ("", ".", "..")
-            if names is not None and is_listed and is_name and name not in names:
+            if isinstance(names, dict) and is_name and name not in names:
                 self._used[("list", directory)] = time.monotonic()
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             status: os.stat_result = self._ask(kind, path)
@@ -211,7 +233,7 @@ class Machine:
             self._used[key] = time.monotonic()
             answer = self._answers[key]
         if isinstance(answer, Failure):
-            raise OSError(answer.errno, os.strerror(answer.errno), path)
+            raise answer.error(path)
         return answer
 
     def _forget(self, key: tuple[str, str]) -> int:
@@ -250,9 +272,13 @@ class Machine:
 
     def checksum(self, path: str, length: int) -> int:
         """The CRC-32 of the first bytes of a file."""
-        (answer,), _ = self._exchange({"once": [["checksum", path, length]]})
-        with self._parsing():
-            return int(self._value(answer, "checksum", path))
+        checksum = 0
+        for start in range(0, length, SUMMED):
+            query = ["checksum", path, start, min(SUMMED, length - start), checksum]
+            (answer,), _ = self._exchange({"once": [query]})
+            with self._parsing():
+                checksum = int(self._value(answer, "checksum", path))
+        return checksum
 
     def digest(self, path: str, ranges: Sequence[tuple[int, int]]) -> str:
         """The digest of ranges of a file (:func:`metlmon.remote.agent.digest`)."""
@@ -368,50 +394,81 @@ class Machine:
                 self._numbers[key] = self._next
                 self._queries[self._next] = key
                 self._used[key] = time.monotonic()
-            # The first response of a new agent is its greeting.
-            for _ in range(GREETINGS):
+            greetings, later, once = 0, list[int](), None
+            unanswered = set[int]()
+            for _ in range(MAX_RESPONSES):
                 fresh = self._unregistered()
+                unanswered.update(n for n in fresh if self._queries[n][0] != "growth")
+                self._requests += 1
                 message = {
+                    "number": self._requests,
                     "agent": self._agent,
                     "standing": [[number, self._query(number)] for number in fresh],
-                    **request,
+                    "later": later,
+                    **(request if once is None else {}),
                 }
-                try:
-                    response, data = self.channel.exchange(message)
-                except Disconnected as lost:
-                    self._lost = lost.with_traceback(None)
-                    raise
-                self._lost = None
+                response, data = self._send(message)
                 with self._parsing():
+                    if response["number"] != self._requests:
+                        raise ValueError("the answer of another request")
+                    # The first response of a new agent is its greeting.
                     if "hello" in response:
+                        greetings += 1
+                        if greetings == GREETINGS:
+                            raise ValueError("one agent after another")
                         self._begin(response["hello"])
+                        later = []
                         continue
                     self._registered.update(fresh)
                     self._registered.difference_update(request.get("forget", ()))
                     self._offset = int(response["offset"])
+                    if abs(self._offset) > DAY:
+                        raise ValueError("no time zone")
+                    if response["count"] != len(response["standing"]):
+                        raise ValueError("a query has no answer")
                     for number, answer in response["standing"]:
                         data = self._take(number, answer, data)
-                    once = list(response["once"])
-                    if not self._numbers.keys() <= self._answers.keys():
+                        unanswered.discard(number)
+                    if once is None:
+                        once, once_data = list(response["once"]), data
+                    later = list(response["later"])
+                    if not self._queries.keys() >= set(later):
+                        raise ValueError("an answer to no query")
+                    if later:
+                        continue
+                    if unanswered or len(once) != len(request.get("once", ())):
                         raise ValueError("a query has no answer")
-                    if len(once) != len(request.get("once", ())):
-                        raise ValueError("a query has no answer")
-                    return once, data
+                    return once, once_data
             with self._parsing():
-                raise ValueError("one agent after another")
+                raise ValueError("an answer without end")
+
+    def _send(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+        """Send a request; return its response. Raises Disconnected."""
+        try:
+            with self._parsing():
+                response = self.channel.exchange(message)
+        except Disconnected as lost:
+            self._lost = lost.with_traceback(None)
+            raise
+        self._lost = None
+        return response
 
     def _value(self, answer: Any, key: str, path: str) -> Any:
         """A field of an answer. Raises the error that the agent met."""
         with self._parsing():
-            number = int(answer["errno"]) if "errno" in answer else None
-            value = answer[key] if number is None else None
-        if number is not None:
-            raise OSError(number, os.strerror(number), path)
+            failure = failure_of(answer)
+            value = answer[key] if failure is None else None
+        if failure is not None:
+            raise failure.error(path)
         return value
 
     @contextmanager
     def _parsing(self) -> Iterator[None]:
-        """Context in which an answer is parsed, whose fields may be anything."""
+        """Context in which an answer is parsed, whose fields may be anything.
+
+        One that makes no sense ends the connection: the agent takes it for sent, and a new one is
+        asked for everything again.
+        """
         try:
             yield
         except (
@@ -421,9 +478,12 @@ class Machine:
             ValueError,
             IndexError,
             OverflowError,
+            MemoryError,
         ) as error:
             sentence = f"{self.host}: its answer is not from metlmon's agent; trying again"
             self._lost = ForeignAnswer(sentence, time.time())
+            self._agent = ""
+            self.channel.drop()
             raise self._lost from error
 
     def _unregistered(self) -> list[int]:
@@ -433,8 +493,9 @@ class Machine:
         """Begin with an agent that knows nothing yet."""
         self._agent = str(hello["agent"])
         self._skew = float(hello["time"]) - time.time()
+        if not abs(self._skew) < LAST_MOMENT / 5:
+            raise ValueError("no time")
         self.user_number = int(hello["user"])
-        self._offset = int(hello["offset"])
         self._registered = set()
         for content in self._contents.values():
             if content.growth is not None:
@@ -455,16 +516,20 @@ class Machine:
         kind, path = key = self._queries[number]
         if kind == "growth":
             return self._take_growth(number, path, answer, data)
-        if isinstance(answer, dict) and "errno" in answer:
-            self._answers[key] = Failure(int(answer["errno"]))
+        failure = failure_of(answer)
+        if failure is not None:
+            self._answers[key] = failure
         elif kind == "list" and "names" in answer:
             self._answers[key] = names_of(answer["names"])
         elif kind == "list":
             gone = set(answer["gone"])
             names = {name: value for name, value in self._answers[key].items() if name not in gone}
-            self._answers[key] = {**names, **names_of(answer["new"])}
+            names |= names_of(answer["new"])
+            if len(names) > MAX_NAMES:
+                raise ValueError("more names than are sent")
+            self._answers[key] = names
         elif kind == "real":
-            self._answers[key] = posixpath.normpath(f"/{answer}").replace("//", "/")
+            self._answers[key] = path_of(answer)
         else:
             self._answers[key] = stat_result(answer)
         return data
@@ -525,14 +590,20 @@ def connect_to(word: str, *, ask: bool = True) -> str:
 
     ``ask``: ssh may ask on the terminal. Raises UnusableMachine.
     """
+    machine = log_in(word, ask=ask)
     host, directory = _host_and_directory(word)
-    machine = MACHINES.get(host) or add_machine(Connection(host, ask=ask))
     try:
         path = machine.expand(directory)
         machine.prefetch([("stat", path), ("list", path), ("real", path)])
     except (OSError, Disconnected) as error:
         raise UnusableMachine(str(error)) from None
     return remote_path(host, path)
+
+
+def log_in(word: str, *, ask: bool = True) -> Machine:
+    """The machine of a word like ``HOST:DIR``, connected; as :func:`connect_to`."""
+    host, _ = _host_and_directory(word)
+    return MACHINES.get(host) or add_machine(Connection(host, ask=ask))
 
 
 def connect_later(word: str) -> str:

@@ -21,6 +21,9 @@ from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
 from metlmon.remote.machine import MACHINES
 from metlmon.remote.paths import Disconnected
 
+NOTHING: Final = HEADER.pack(0, 0)
+"""The frame of a child that asks for another connection."""
+
 RESPONSE: Final = 0
 """The content of the frame is the agent's response."""
 
@@ -66,6 +69,9 @@ class Relay:
         with child, child.makefile("rb") as requests, suppress(OSError):
             machine = MACHINES[requests.readline().decode().rstrip("\n")]
             while len(header := requests.read(HEADER.size)) == HEADER.size:
+                if header == NOTHING:
+                    machine.channel.drop()
+                    continue
                 length, _ = HEADER.unpack(header)
                 frame = HEADER.pack(length, channel) + requests.read(length)
                 try:
@@ -94,6 +100,11 @@ class RelayedChannel:
     def exchange_frame(self, frame: bytes) -> bytes:
         """Send a frame; return the content of the response."""
         return self._exchange(frame)[1]
+
+    def drop(self) -> None:
+        """Implement :meth:`metlmon.remote.connection.Channel.drop`."""
+        if self._parent is not None:
+            self._parent.sendall(NOTHING)
 
     def close(self) -> None:
         """Close the connection to the parent."""

@@ -404,7 +404,14 @@ class ForeignAgent:
         self._responses = [{"hello": hello}, *responses]
 
     def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        return self._responses.pop(0), b""
+        response = self._responses.pop(0)
+        if isinstance(response, dict):
+            count = len(response.get("standing", "")) if "standing" in response else 0
+            response = {"count": count, "later": [], **response, "number": message["number"]}
+        return response, b""
+
+    def drop(self) -> None:
+        """There is one connection alone."""
 
 
 @pytest.mark.parametrize(

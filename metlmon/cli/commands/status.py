@@ -208,8 +208,12 @@ def watch(options: argparse.Namespace) -> int:
     from metlmon.home.user_list import load_list
 
     listed = load_list() if options.alone else ()
-    several = not names_one(options)
-    if options.queue or listed or (several and (options.alone or len(options.dirs) > 1)):
+    several, unusable = not names_one(options), getattr(options, "unusable", 0)
+    if (
+        options.queue
+        or listed
+        or (several and (options.alone or len(options.dirs) > 1 or unusable))
+    ):
         return _open_home(options, listed)
     if several and has_dagdirs_below(options):
         return _open_home(options, listed)
@@ -256,7 +260,8 @@ def _open_home(options: argparse.Namespace, listed: Iterable[str]) -> int:
     here = os.getcwd()
     given = [os.path.abspath(path) for path in options.dirs] or [here] * (not options.queue)
     paths = dict.fromkeys((*given, *listed))
-    return open_home(options, HomeFeed(paths, options.queue, here if options.alone else None))
+    code = open_home(options, HomeFeed(paths, options.queue, here if options.alone else None))
+    return code or (Exit.USAGE if getattr(options, "unusable", 0) else Exit.OK)
 
 
 def pause(seconds: float) -> None:
