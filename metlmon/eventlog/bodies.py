@@ -8,7 +8,7 @@ are as in "ClassAd Mechanism > Literals" of the HTCondor manual; an expression i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -251,7 +251,28 @@ def _cluster_submit(text: str, body: str) -> ClusterSubmit:
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
 _SLOT: Final = "slotname:"
 _INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
-_STRINGS: Final = frozenset({"annexname", "glidein_resourcename", "gpus_devicename"})
+_STRINGS: Final = frozenset({"annexname", "gpus_devicename"})
+
+_SITE_NAME: Final = re.compile(
+    r"(?P<evaluated>match_(?:exp_)?|machineattr)?(?:job_?)?"
+    r"(?:glidein_(?P<kind>resourcename|cmssite|site)|(?<=job_)site)0?",
+    re.IGNORECASE,
+)
+"""Attributes with the site of a slot, as a startd or a job has them.
+
+OSG's, CMS' and Fermilab's access points copy the startd's into the job (``JOBGLIDEIN_ResourceName
+= "$$(…)"``); at a match the schedd writes the value to ``MATCH_EXP_…``.
+"""
+_SITE_KINDS: Final = ("resourcename", "cmssite", "site")
+"""The most exact one first: a site may have several resources."""
+
+_NO_SITE: Final = frozenset({"", "unknown", "undefined", "none", "error", "local job"})
+"""Values where the startd has no such attribute, by the expressions of these access points."""
+
+_STRING_ATTRIBUTE: Final = re.compile(
+    r"""^[ \t]*(\w*site0?|\w*resourcename0?) = "([^"\\\n]{1,200})"[ \t]*$""",
+    re.IGNORECASE | re.MULTILINE,
+)
 _VOLATILE: Final = ("\tCondorScratchDir = ", "\tDisk = ", "\tAvailableGPUs = {")
 """Attributes that differ at each start of a job and are not used."""
 
@@ -294,7 +315,7 @@ def _execute(text: str, body: str) -> Execute:
         host=host,
         alias=alias,
         slot=machine.get(_SLOT),
-        site=machine.get("glidein_resourcename"),
+        site=site_of_attributes(machine.items()),
         gpus=machine.get("gpus"),
         gpu=" + ".join(sorted(models)) or None,
         gpu_memory_mb=min(sizes, default=None),
@@ -303,6 +324,28 @@ def _execute(text: str, body: str) -> Execute:
         has_properties=has_properties,
         annex=machine.get("annexname") or None,
     )
+
+
+def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
+    """The site by the names and values of a slot's or a job's attributes; None without one.
+
+    A resource name comes before a site, and at the same rank what the schedd evaluated before
+    what the job's ad may have as an expression.
+    """
+    found = []
+    for name, value in attributes:
+        match = _SITE_NAME.fullmatch(name)
+        if match is None or not isinstance(value, str) or "$$(" in value:
+            continue
+        if value.strip().casefold() not in _NO_SITE:
+            rank = _SITE_KINDS.index((match["kind"] or "site").lower())
+            found.append((rank, match["evaluated"] is None, value))
+    return min(found)[2] if found else None
+
+
+def site_in_ad(body: str) -> str | None:
+    """The site by the attributes in the body of a 028; None without one."""
+    return site_of_attributes((match[1], match[2]) for match in _STRING_ATTRIBUTE.finditer(body))
 
 
 def parse_host(host: str) -> tuple[str, str | None]:
@@ -352,7 +395,8 @@ def _machine_attribute(line: str) -> tuple[str, str | int | dict[str, str | int]
         return name, _gpu(value)
     if name in _INTEGERS:
         return name, _integer(value)
-    return name, _string(value) if name in _STRINGS else None
+    known = name in _STRINGS or _SITE_NAME.fullmatch(name)
+    return name, _string(value) if known else None
 
 
 _cached_machine_attribute = lru_cache(maxsize=4096)(_machine_attribute)

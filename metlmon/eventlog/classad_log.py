@@ -467,7 +467,7 @@ def _execute(ad: _Attributes) -> Execute:
     return Execute(
         *(host, alias),
         slot=ad["SlotName"] or None,
-        site=machine["GLIDEIN_ResourceName"] or None,
+        site=bodies.site_of_attributes(machine.ad.items()),
         gpus=machine.integer("GPUs"),
         gpu=" + ".join(sorted(models)) or None,
         gpu_memory_mb=min((size for size in sizes if size is not None), default=None),

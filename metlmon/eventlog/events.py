@@ -105,7 +105,8 @@ class Execute(Struct, frozen=True, cache_hash=True):
     ``gpu`` is the DeviceName; several different names are sorted and joined by " + ".
     ``has_properties`` is False for old logs, whose 001 has no ClassAd lines at all.
     ``host`` is the sinful string; ``alias`` its ``alias=`` parameter;
-    ``slot`` the SlotName; ``site`` GLIDEIN_ResourceName; ``annex`` AnnexName.
+    ``slot`` the SlotName; ``site`` GLIDEIN_ResourceName or an attribute like it;
+    ``annex`` AnnexName.
     """
 
     host: str

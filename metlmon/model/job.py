@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metlmon.eventlog import (
     Aborted,
@@ -29,6 +30,7 @@ from metlmon.eventlog import (
     Transfer,
     UsageRow,
 )
+from metlmon.eventlog.bodies import site_in_ad
 from metlmon.model.reasons import cause_of
 from metlmon.model.states import TERMINAL, Outcome, State
 
@@ -250,8 +252,17 @@ def _apply_after_end(history: JobHistory, event: Event) -> None:
         return
     if event.number in _CONTRADICTING_EVENTS:
         history.contradictions += 1
+    if event.number == 28:
+        _apply_ad_information(history, event)
     if event.number == 5 and isinstance(event.detail, Terminated):
         _store_usage(history, event.detail.usage)
+
+
+def _apply_ad_information(history: JobHistory, event: Event, _: Codes = frozenset()) -> None:
+    """The newest execution's site, where its 001 has none: 028 comes behind what triggered it."""
+    last = history.executions[-1] if history.executions else None
+    if last is not None and last.machine is not None and last.machine.site is None:
+        last.machine = replace(last.machine, site=site_in_ad(event.body))
 
 
 def _enter(history: JobHistory, state: State, time: datetime) -> None:
@@ -589,5 +600,6 @@ _HANDLERS: Final[dict[int, Callable[[JobHistory, Event, Codes], None]]] = {
     22: _apply_disconnected,
     23: _apply_reconnected,
     24: _apply_execution_lost,
+    28: _apply_ad_information,
     40: _apply_transfer,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,7 +15,8 @@ from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.commands import DescriptionCommand, VarsCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.submit_description import Description, command_values
-from metlmon.live.file_access import read_regular_file
+from metlmon.eventlog.bodies import site_in_ad
+from metlmon.live.file_access import UnreadableFile, read_file_end, read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
 
 MOST_FILES: Final = 20_000
@@ -24,7 +26,10 @@ RUN_SUFFIXES: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
 """Files beside a DAG file that DAGMan has run. (``.condor.sub`` needs no run.)"""
 
 RUN_LOGS_CHECKED: Final = 20
-"""Most job logs to look up for :attr:`LintContext.has_run`."""
+"""Most job logs to look for."""
+
+LOG_BYTES_CHECKED: Final = 1 << 20
+"""Bytes at the end of each, for :meth:`LintContext.logs_have_sites`."""
 
 JOB_KINDS: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
 
@@ -128,12 +133,24 @@ class LintContext:
         If so, a missing file existed then, or was not needed.
         """
         if self._has_run is None:
-            nodes = self.workflow.nodes.values()
-            logs = sorted({node.log for node in nodes if node.log and "$" not in node.log})
-            names = [name for log in logs[:RUN_LOGS_CHECKED] for name in (log, Path(log).name)]
-            logged = any(self.files.exists(str(self.dagman_dir / name)) for name in names)
+            logged = any(map(self.files.exists, self._job_logs()))
             self._has_run = logged or (self.submitted and not self._parse_failed())
         return self._has_run
+
+    def logs_have_sites(self) -> bool:
+        """Whether the job logs have the sites of executions, whoever arranged for it."""
+        for path in self._job_logs():
+            with suppress(OSError, ValueError, UnreadableFile):
+                if site_in_ad(read_file_end(path, LOG_BYTES_CHECKED)):
+                    return True
+        return False
+
+    def _job_logs(self) -> Iterator[str]:
+        """Where the first job logs may lie: as named, or beside the DAG file."""
+        nodes = self.workflow.nodes.values()
+        logs = sorted({node.log for node in nodes if node.log and "$" not in node.log})
+        for log in logs[:RUN_LOGS_CHECKED]:
+            yield from (str(self.dagman_dir / name) for name in (log, Path(log).name))
 
     def _parse_failed(self) -> bool:
         """Whether DAGMan only failed to parse the DAG, so that no node ran."""

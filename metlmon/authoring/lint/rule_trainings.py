@@ -75,7 +75,7 @@ def _check_sites(context: LintContext) -> None:
     }
     for text in texts.values():
         statement = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
-        if text.unresolved:
+        if text.unresolved or context.logs_have_sites():
             continue
         if statement is None:
             message = "the log will not have the sites of these trainings"

@@ -24,13 +24,13 @@ EXPECTED: dict[str, list[tuple[str, str, int | None, int]]] = {
         ("side-node-fails-dag", "ens.dag", 293, 2),
     ],
     "trainer": [("files-not-here", "ensemble.dag", None, 1)],
-    # In the likeness of the experiment's own DAGs: no site in the log, the epoch alone is given.
+    # In the likeness of the experiment's own DAGs: the epoch alone is given. The logs have sites
+    # although no description asks for them.
     "first-round": [
         (kind, f"{dag}.dag", line, 1)
         for dag in ("control", "heterogeneous")
         for kind, line in (
             ("files-not-here", None),
-            ("no-site", 2),
             ("no-horizon", 10),
             ("queue-in-description", 16),
         )
