@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
@@ -106,18 +105,11 @@ def usable_paths(words: Sequence[str]) -> list[str]:
             errors.append(error)
     if not paths:
         raise errors.pop()
+    from metlmon.cli.output import print_refusal
+
     for refused in errors:
         print_refusal(str(refused))
     return paths
-
-
-def print_refusal(sentence: str) -> None:
-    """Print why something cannot be used, on standard error."""
-    from metlmon.redact import redact_secrets
-    from metlmon.remote.paths import as_typed
-    from metlmon.text.formatting import plain
-
-    print(f"metlmon: {plain(as_typed(redact_secrets(sentence)), 2000)}", file=sys.stderr)
 
 
 def unknown_command(word: str) -> str:

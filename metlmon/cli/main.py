@@ -232,7 +232,7 @@ def _run_command(options: argparse.Namespace) -> int:
     if options.command is None:
         parser().print_help()
         return Exit.OK
-    from metlmon.cli.output import standard_output
+    from metlmon.cli.output import print_refusal, standard_output
 
     try:
         if _may_be_elsewhere(options):
@@ -248,8 +248,6 @@ def _run_command(options: argparse.Namespace) -> int:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:
             raise
-        from metlmon.cli.command_line import print_refusal
-
         print_refusal(str(refused))
         return Exit.USAGE
 

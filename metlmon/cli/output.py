@@ -23,6 +23,15 @@ WEB_DRIVER: Final = "textual.drivers.web_driver:WebDriver"
 """What textual-serve sets TEXTUAL_DRIVER to, for the programs that it shows in a browser."""
 
 
+def print_refusal(sentence: str) -> None:
+    """Print why something cannot be used, on standard error."""
+    from metlmon.redact import redact_secrets
+    from metlmon.remote.paths import as_typed
+    from metlmon.text.formatting import plain
+
+    print(f"metlmon: {plain(as_typed(redact_secrets(sentence)), 2000)}", file=sys.stderr)
+
+
 def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
     """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
     indent = 2 if sys.stdout.isatty() and not one_line else None

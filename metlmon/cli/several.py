@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metlmon.cli.command_line import print_refusal
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import print_refusal
 from metlmon.cli.reading import open_reader, start_watchdog
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
