@@ -192,6 +192,7 @@ class SubmitInfoResolver:
         node.annex = string_value(next(named, None)) or info.annex
         node.lease = info.lease
         node.queue_count = info.queue_count
+        node.universe = info.universe
         return description
 
     def _description(self, pending: PendingSubmitInfo) -> Description | None:

@@ -75,6 +75,7 @@ class Node(Struct):
     ``annex`` is the only annex in which its jobs may run [TargetAnnexName], ``lease`` the seconds
     for which they run on without their access point [JobLeaseDuration]; None for no, or the
     default. ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
+    ``universe`` is in lower case, None when the description does not set it.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
 
     Only the loader modifies nodes; their values are shared among nodes.
@@ -110,6 +111,7 @@ class Node(Struct):
     annex: str | None = None
     lease: int | None = None
     queue_count: int | None = 1
+    universe: str | None = None
     subdag: int | None = None
 
 

@@ -131,6 +131,7 @@ class Submission(Struct, frozen=True):
     queue_count: int | None
     annex: str | None = None
     lease: int | None = None
+    universe: str | None = None
 
 
 def string_value(expression: str | None) -> str | None:
@@ -367,7 +368,7 @@ def evaluate(
     count = _count_procs(queue, macros)
     expanded = [_expanded_value(macros, *keys) for keys in _COMMANDS]
     values = [(value and value.strip()) or None for value in expanded]
-    folder, log, output, error, gpus, annex, requirements, lease = values
+    folder, log, output, error, gpus, annex, requirements, lease, universe = values
     wanted = _ANNEX_NAME.search(requirements) if requirements is not None else None
     result = Submission(
         log=_join_path(folder or "", log),
@@ -377,6 +378,7 @@ def evaluate(
         queue_count=count,
         annex=string_value(annex) or (wanted["name"] if wanted is not None else None),
         lease=integer(lease) if lease is not None and lease.isdecimal() else None,
+        universe=universe.lower() if universe is not None else None,
     )
     return result, len(description.statements) + _MAX_EXPANDED - macros.characters_left
 
@@ -406,6 +408,7 @@ _COMMANDS = (
     ("my.targetannexname",),
     ("requirements",),
     ("job_lease_duration", "my.jobleaseduration"),
+    ("universe",),
 )
 
 

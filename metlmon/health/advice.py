@@ -231,7 +231,7 @@ KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
         ),
         "futile": ("See why the node before them failed; then submit the DAG again", "resubmit"),
         "ended-early": ("Nothing to do: its DAG had ended", None),
-        "job-failed": ("Nothing to do: DAGMan submitted it again", None),
+        "job-failed": ("Nothing to do: the job ran again", None),
         "annex-expired": (
             "HTCondor queues the jobs again; metlmon annexes says before an epoch starts whether "
             "it fits: request a longer lifetime",

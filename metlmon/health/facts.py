@@ -67,8 +67,12 @@ class HealthFacts:
         self.exited = {cluster for dag in self.status.dags for cluster in dag.exited}
         """Clusters of DAGMan's own jobs that ended by themselves, those of sub-DAGs too."""
         self.exited.update(job.job[0] for job in ledger.jobs if job.dagman and job.state in _EXITED)
-        self.executions: list[ExecutionEntry] = [e for e in ledger.executions if not e.dagman]
+        self.executions: list[ExecutionEntry] = [
+            e for e in ledger.executions if not e.at_access_point
+        ]
         self.bad: list[ExecutionEntry] = [e for e in ledger.executions if e.cause is not None]
+        self.lost = {execution.job for execution in self.bad}
+        """Jobs with an execution that ended badly."""
         self.uncertain: set[int] = set()
         """Lost executions (``id``) whose end no entry explains but a gap in the log."""
         self.blocked = BlockedEpochs(self)
@@ -111,6 +115,8 @@ class HealthFacts:
         return sum(map(self.seconds_of, executions)) / HOUR
 
     def seconds_of(self, execution: ExecutionEntry) -> float:
+        if execution.at_access_point:
+            return 0.0
         weight = self.ledger.measure.weight(execution.gpus, execution.cpus)
         return execution.seconds * (weight or 0)
 

@@ -125,21 +125,21 @@ def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
         cause = fault.reason or ("the POST script failed" if fault.part == "post" else "failed")
     if fault.part == "post":
         return "script-failed", cause
-    if fault.retries or fault.attempts > 1:
-        return "retries-exhausted", cause
+    if fault.unless_exit is not None:
+        cause += f" (UNLESS-EXIT {fault.unless_exit}: not retried)"
+    elif 0 < fault.retries < fault.tries:
+        return _RETRIED, cause
     return ("run-failed" if fault.training else "node-failed"), cause
 
 
 def _text(group: Group) -> str:
     """The cause, with the epoch or the node if it is only one, and the tries."""
     faults, cause = group.faults, group.fields["text"]
-    tries = {fault.attempts for fault in faults}
+    tries = {(fault.tries, fault.retries + 1) for fault in faults}
     suffix = ""
-    if group.kind == "retries-exhausted" or (group.kind == "script-failed" and tries != {1}):
-        suffix = ", all tries used"
-        if len(tries) == 1:
-            used = number(next(iter(tries)))
-            suffix = f", {used} of {used} tries used" if used not in ("0", "1") else ""
+    if all(1 < used >= allowed > 1 for used, allowed in tries):
+        used, allowed = map(number, max(tries))
+        suffix = f", {used} of {allowed} tries used" if len(tries) == 1 else ", all tries used"
     if "node retries)" in cause:
         suffix = ""
     if len(faults) > 1:

@@ -46,6 +46,9 @@ class Removal(NamedTuple):
     with_dag: bool = False
 
 
+AFTER_DAG: Final = Removal("ended-early", "removed when its DAG had ended")
+
+
 def removal_of(
     reason: str | None, dag_reason: str | None = None, exited: Container[int] = ()
 ) -> Removal:
@@ -57,7 +60,7 @@ def removal_of(
     text = " ".join((reason or "").split())
     with_dag = _WITH_DAG.search(text[:2000])
     if text.startswith(_SERVICE) or (with_dag and with_dag[1] and int(with_dag[1]) in exited):
-        return Removal("ended-early", "removed when its DAG had ended")
+        return AFTER_DAG
     if with_dag:
         policy = find_policy(dag_reason)
         if policy is not None:
@@ -145,6 +148,9 @@ class Removals:
         abort = self._facts.ledger.aborts.get(job.in_dag or "")
         if abort is not None and (removal.with_dag or abort.precedes(job.ended)):
             removal = Removal("ended-early", f"removed by DAGMan: ABORT-DAG-ON of {abort.node[1]}")
+        if removal == AFTER_DAG and not is_open and job.job not in self._facts.lost:
+            # Such as the job of a SERVICE node.
+            return
         if job.key is None:
             # A user who removes a job of no DAG means it.
             is_open = removal.kind == "removed-by-policy" and self._facts.is_last_of_run(job)

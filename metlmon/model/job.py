@@ -79,6 +79,7 @@ class Execution(Struct):
     """One execution: from a 001 to the first later event that ends it.
 
     ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
+    ``requeued``: it ended by itself, and the job's on_exit_remove put the job back into the queue.
     ``bytes_*``: ``Run Bytes`` of the event that ended it.
     """
 
@@ -92,6 +93,7 @@ class Execution(Struct):
     return_value: int | None = None
     signal: int | None = None
     uncertain: bool = False
+    requeued: bool = False
     held_by: Held | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
@@ -116,7 +118,8 @@ class Execution(Struct):
     @property
     def cause(self) -> str:
         """Why an unsuccessful execution ended, with variable parts of the reason removed."""
-        return _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
+        cause = _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
+        return f"{cause} (requeued by the job)" if self.requeued else cause
 
 
 class TransferSpan(Struct):
@@ -142,12 +145,14 @@ class JobHistory(Struct):
 
     ``state``: None before the first event that determines one. ``states``: the states entered,
     with times. ``open``: the execution in flight, if any. ``lost_end``: the newest execution, if
-    its end could not be logged. ``removal``: the reason of its removal.
+    its end could not be logged. ``removal``: the reason of its removal. ``host``:
+    the address of its schedd.
     """
 
     state: State | None = None
     since: datetime | None = None
     submitted: datetime | None = None
+    host: str | None = None
     executions: list[Execution] = field(default_factory=list)
     transfers: list[TransferSpan] = field(default_factory=list)
     hold: Held | None = None
@@ -274,6 +279,7 @@ def _enter(history: JobHistory, state: State, time: datetime) -> None:
 def _apply_submit(history: JobHistory, event: Event, _: Codes) -> None:
     if history.submitted is None and isinstance(event.detail, Submit | None):
         history.submitted = event.time
+        history.host = event.detail.host if event.detail is not None else None
     if history.state is None:
         _enter(history, _IDLE, event.time)
 
@@ -343,6 +349,9 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
             execution.bytes_received = detail.bytes_received
             if detail.requeued and detail.return_value in checkpoint_codes:
                 execution.outcome = Outcome.GOOD
+        if detail is not None and detail.requeued and execution.outcome is _EVICTED:
+            # Nobody evicted it (max_retries, retry_until, on_exit_remove).
+            execution.outcome, execution.requeued = Outcome.FAILED, True
     _close_transfers(history, event.time)
     if detail is not None:
         history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.bytes_sent)

@@ -100,7 +100,8 @@ class NodeState(Struct, frozen=True):
     ``superseded``: invalidated by a later submission of an ancestor. ``submitted``: time of the
     last submission. ``failure``: why it failed, unless job events show it. ``failed_ancestor``: the
     failed ancestor of a futile node. ``can_retry``: failed with retries left, which its DAGMan, if
-    it has ended, did not use. ``aborts``: its value is that of its ABORT-DAG-ON.
+    it has ended, did not use. ``aborts``: its value is that of its ABORT-DAG-ON,
+    ``unless_exit``: of its UNLESS-EXIT.
     """
 
     state: State
@@ -113,6 +114,7 @@ class NodeState(Struct, frozen=True):
     failed_ancestor: str | None = None
     can_retry: bool = False
     aborts: bool = False
+    unless_exit: bool = False
 
 
 class SubmissionResult(Struct, frozen=True):
@@ -202,7 +204,7 @@ SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
 ``dag.cpp``, ``RemoveBatchJob`` in ``dag.h``."""
 
 
-def _removed_at_dag_end(job: Job) -> bool:
+def removed_at_dag_end(job: Job) -> bool:
     """Was the job removed because its DAG ended?"""
     executions = job.history().executions
     reason = executions[-1].reason if executions else None
@@ -368,7 +370,7 @@ class NodeStateResolver:
         resolved = NodeState(state, since, job, submitted=result.submitted)
         resolved = self._with_failure(resolved, record, result, report, post)
         is_service = record.node.kind is NodeKind.SERVICE
-        if resolved.state is State.REMOVED and is_service and _removed_at_dag_end(job):
+        if resolved.state is State.REMOVED and is_service and removed_at_dag_end(job):
             # A SERVICE node runs until its DAG ends: removal is success.
             return replace(resolved, state=State.COMPLETED)
         return resolved
@@ -409,15 +411,22 @@ class NodeStateResolver:
         if state is not State.REMOVED:
             failure_time, failure = self._failure(record, report, result, post)
             since = failure_time or since
-        aborts = False
+        aborts = unless_exit = False
         if state is not State.RETRYING:
             codes = self._exit_codes(result, post, failure)
             aborts = abort_on is not None and abort_on in codes
+            unless_exit = any(code == record.node.unless_exit for code in codes if code is not None)
             again = self._retries_left(record, result, report, codes)
             if again and self._alive:
                 state = State.RETRYING
         return replace(
-            resolved, state=state, since=since, failure=failure, can_retry=again, aborts=aborts
+            resolved,
+            state=state,
+            since=since,
+            failure=failure,
+            can_retry=again,
+            aborts=aborts,
+            unless_exit=unless_exit,
         )
 
     def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
@@ -592,6 +601,18 @@ def _time_of(report: NodeReport) -> datetime:
 
 def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
     """Number of retries that the current DAGMan run has left for the node."""
+    used, started = _tries(dag, record, result)
+    # A retry that has started, but whose submission was not read yet, still counts.
+    return max(0, record.node.retries + 1 - used, int(started))
+
+
+def tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
+    """Number of tries of the node in the current DAGMan run; a rescue DAG begins again."""
+    return _tries(dag, record, result)[0]
+
+
+def _tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> tuple[int, bool]:
+    """The tries, and whether one has started whose submission was not read yet."""
     run_start = dag.last_fresh_start()
 
     def in_this_run(time: datetime | None) -> bool:
@@ -606,8 +627,5 @@ def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) 
         (report.value or 0 for report in reports if report.kind is NodeReportKind.RETRYING),
         default=0,
     )
-    # A retry that has started, but whose submission was not read yet, still counts.
-    retry_started = (
-        bool(reports) and reports[-1].kind is NodeReportKind.RETRYING and retry >= submissions
-    )
-    return max(0, record.node.retries + 1 - max(submissions, retry + 1), int(retry_started))
+    started = bool(reports) and reports[-1].kind is NodeReportKind.RETRYING
+    return max(submissions, retry + 1), started and retry >= submissions

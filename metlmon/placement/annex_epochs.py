@@ -28,7 +28,7 @@ class AnnexEpochs:
     def __init__(self, stats_input: StatsInput) -> None:
         self._stats_input = stats_input
         self._ledger = stats_input.ledger
-        trainings = [e for e in self._ledger.executions if e.training and not e.dagman]
+        trainings = [e for e in self._ledger.executions if e.training and not e.at_access_point]
         self._newest_first = sorted(trainings, key=lambda entry: entry.start, reverse=True)
         self._running = [e for e in self._newest_first if e.outcome is Outcome.IN_FLIGHT]
         self._similar: dict[tuple[str, str, str], ExecutionEntry | None] = {}

@@ -160,7 +160,7 @@ class ReportUsage:
         self.without_run = by_run[None].totals if None in by_run else None
         self.uncounted_gpus = sum(e.weight is None for e in counted)
         self.uncertain = sum(e.uncertain for e in counted)
-        self.jobs = {job.job for job in groups.clipped.jobs if not job.dagman}
+        self.jobs = {job.job for job in groups.clipped.jobs if not job.at_access_point}
 
 
 def _used(groups: Iterable[GroupUsage], moved: bool = False) -> tuple[GroupUsage, ...]:
@@ -237,7 +237,7 @@ def _series(
     # With all their seconds: those outside of the window are in none of its parts.
     for entry in ledger.executions:
         weight = entry.weight
-        if entry.dagman or not weight:
+        if entry.at_access_point or not weight:
             continue
         for index, seconds in distribute_seconds(ledger, entry.start, entry.seconds, windows):
             by_kind[entry.kind][index] += seconds * weight

@@ -49,6 +49,9 @@ SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKi
 KINDS_WITHOUT_JOB: Final = frozenset({NodeKind.JOIN, NodeKind.SUBDAG})
 """Kinds of nodes that run on no machine."""
 
+LOCAL_UNIVERSES: Final = frozenset({"local", "12", "scheduler", "7"})
+"""Universes of jobs that the schedd runs itself. Manual: "Choosing an HTCondor Universe"."""
+
 SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETRYING}
 """States of a node that had a job, unless its PRE script or submission failed."""
 
@@ -412,6 +415,7 @@ class Aggregates:
             success=success if is_final else None,
             user=key,
             previous=self.entries.get,
+            is_service=record.node.kind is NodeKind.SERVICE,
         )
         for job_key, entries in built:
             self.entries.put(job_key, entries)
@@ -447,6 +451,8 @@ class Aggregates:
             dagman=record.node.kind is NodeKind.SUBDAG,
             target_annex=record.node.annex,
             lease=record.node.lease,
+            at_access_point=record.node.kind is NodeKind.SUBDAG
+            or record.node.universe in LOCAL_UNIVERSES,
         )
 
     def _mark_run(self, key: NodeKey) -> None:

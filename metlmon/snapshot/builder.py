@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from metlmon.model.dag_reports import NodeReportKind, failure_text
 from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
-from metlmon.model.node import NodeFailure, NodeState
+from metlmon.model.node import NodeFailure, NodeState, tries
 from metlmon.model.run import Run
 from metlmon.model.states import ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
@@ -374,7 +374,6 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         counts = aggregates.run_states[run.key].epochs.get(part.number) == key
     futile = state.state is State.FUTILE
     result = None if futile else aggregates.submission_result(key)
-    attempts = 0 if futile else max((e.attempt for e in aggregates.node_executions(key)), default=0)
     failure = state.failure or _failed_post(aggregates.nodes[key], state)
     return NodeFault(
         key=key,
@@ -387,8 +386,9 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         counts=counts,
         since=state.since,
         job=state.job.id if state.job is not None else None,
-        attempts=attempts or (len(result.submit_times) if result is not None else 0),
+        tries=0 if futile else tries(aggregates.dags[key[0]], aggregates.nodes[key], result),
         retries=node.retries,
+        unless_exit=node.unless_exit if state.unless_exit else None,
         part=failure.part if failure is not None else None,
         reason=failure.text if failure is not None else None,
         error=failure.error if failure is not None else None,
@@ -421,7 +421,8 @@ def _epoch(
     executions = aggregates.node_executions(key)
     totals = ExecutionTotals()
     for execution in executions:
-        totals.add(execution)
+        if not execution.at_access_point:
+            totals.add(execution)
     success = next((execution for execution in executions if execution.final), None)
     # The first of several of equal length.
     longest = max(executions, key=lambda execution: execution.seconds, default=None)

@@ -20,6 +20,7 @@ from metlmon.eventlog.events import UsageTable
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, JobKey, NodeKey
+from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
 from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of
 from metlmon.model.states import TERMINAL, Outcome, State
@@ -68,6 +69,8 @@ class EntryFactory:
         self.stale: set[NodeKey | JobKey] = set()
         self._names = names
         self._clock = clock
+        self._has_attributes = False
+        self._without_attributes: set[NodeKey | JobKey] = set()
         self._host_sites: dict[str, set[str]] = {}
         self._host_users: dict[str, set[NodeKey | JobKey]] = {}
         self._texts: dict[str | None, str | None] = {}
@@ -80,13 +83,15 @@ class EntryFactory:
         success: tuple[JobKey, int] | None,
         user: NodeKey | JobKey,
         previous: Callable[[JobKey], JobEntries | None] = lambda _: None,
+        is_service: bool = False,
     ) -> Iterator[tuple[JobKey, JobEntries]]:
         """The entries of the jobs of a node, or of a job of no node (``user``).
 
         ``success``: the job and index of the execution that completed the node. ``previous``:
-        the entries of a job so far; those that did not change are used again.
+        the entries of a job so far; those that did not change are used again. ``is_service``: the
+        job of a SERVICE node is over when its DAG is.
         """
-        attempts, fields = _attempts(histories), asdict(owner)
+        attempts, of_owner = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
             final = success[1] if success is not None and success[0] == key else None
@@ -95,6 +100,13 @@ class EntryFactory:
                 (before.job.holds, before.executions, before.transfers) if before else NOTHING
             )
             places = [self._names.site_and_gpu(each.machine) for each in history.executions]
+            fields = of_owner
+            if owner.at_access_point or self._is_at_access_point(history, user):
+                fields = of_owner | {"at_access_point": True}
+                places = [(None, None)] * len(places)
+            if is_service and removed_at_dag_end(job) and history.executions:
+                history = replace(history, executions=_ended_well(history.executions))
+                attempts = {**attempts, **_attempts({key: (job, history)})}
             starts = StartTimes(history.executions, places)
             job_entry = self._job(job, history, fields, starts, holds)
             executed = self._executions(job_entry, history, fields, attempts, places, final)
@@ -107,6 +119,27 @@ class EntryFactory:
                     reuse_equal(transfers, transferred),
                 ),
             )
+
+    def _is_at_access_point(self, history: JobHistory, user: NodeKey | JobKey) -> bool:
+        """Whether the schedd ran the job itself.
+
+        The 001 of such a job has the schedd's own host, and no attributes. In old logs no 001 has
+        any: as long as all are so, these may be slots of a pool on one machine. Sources:
+        ``LocalUserLog::logExecute``, ``Scheduler::WriteExecuteToUserLog``.
+        """
+        machines = [each.machine for each in history.executions if each.machine is not None]
+        if not machines or any(machine.has_properties for machine in machines):
+            if machines and not self._has_attributes:
+                self._has_attributes = True
+                self.stale.update(self._without_attributes)
+            return False
+        if all(machine.host == history.host for machine in machines):
+            return True
+        alias = alias_of(history.host or "")
+        if alias is None or any(machine.alias != alias for machine in machines):
+            return False
+        self._without_attributes.add(user)
+        return self._has_attributes
 
     def at_as_of(self, entries: JobEntries) -> JobEntries:
         """The entries of a job with what has not ended counted up to ``as_of``.
@@ -354,6 +387,12 @@ def reuse_equal(previous: Sequence[T], entries: Iterable[T]) -> tuple[T, ...]:
             for known, entry in zip(candidates, entries, strict=False)
         ]
     )
+
+
+def _ended_well(executions: Sequence[Execution]) -> list[Execution]:
+    """The executions of a SERVICE node whose DAG has ended: the last one lasted as it should."""
+    last = replace(executions[-1], outcome=Outcome.GOOD, held_by=None)
+    return [*executions[:-1], last]
 
 
 def _hold_cause(code: int | None, reason: str | None) -> str:

@@ -67,7 +67,7 @@ def place_of(entry: ExecutionEntry) -> Place:
 
 def may_be_expiry(entry: ExecutionEntry) -> bool:
     """Whether an execution ended as those in an annex that expires."""
-    if entry.held_cause is not None or entry.uncertain or entry.dagman:
+    if entry.held_cause is not None or entry.uncertain or entry.at_access_point:
         return False
     if entry.outcome is _RECONNECT_FAILED:
         return True
@@ -103,7 +103,7 @@ def infer_expiries(
     ends = sorted(map(_end, evicted))
     there: dict[Place, list[ExecutionEntry]] = {place: [] for place in groups}
     for entry in executions:
-        if not entry.dagman and (at_place := there.get(place_of(entry))) is not None:
+        if not entry.at_access_point and (at_place := there.get(place_of(entry))) is not None:
             at_place.append(entry)
     for place, of_place in groups.items():
         work = _Work(there[place])

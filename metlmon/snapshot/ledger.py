@@ -80,9 +80,11 @@ class JobOwner(Struct, frozen=True, kw_only=True):
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
     be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a node).
     ``run``: the run's key, ``run_name``: its name; both None for a job of no run. ``training``:
-    its node is an epoch. ``dagman``: the job is a sub-DAG's DAGMan, which runs at no site.
-    ``target_annex``: the only annex in which it may run; ``lease``: the seconds for which it runs
-    on without its access point; None where its submit description names none.
+    its node is an epoch. ``dagman``: the job is a sub-DAG's DAGMan. ``at_access_point``: it
+    occupies no slot: a DAGMan, or a job of the local or scheduler universe. It has no site, and no
+    sum of hours includes it. ``target_annex``: the only annex in which it may run; ``lease``: the
+    seconds for which it runs on without its access point; None where its submit description names
+    none.
     """
 
     dag: str | None = None
@@ -98,6 +100,7 @@ class JobOwner(Struct, frozen=True, kw_only=True):
     dagman: bool = False
     target_annex: str | None = None
     lease: int | None = None
+    at_access_point: bool = False
 
     @property
     def key(self) -> NodeKey | None:
@@ -341,7 +344,8 @@ class NodeFault(Struct, frozen=True, kw_only=True):
 
     ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
     :class:`EpochEntry`; True for other nodes. ``job``: the job that determines the state.
-    ``attempts``: its executions, without any its submissions; ``retries``: its RETRY count.
+    ``tries``: those of DAGMan since the DAG was submitted last; ``retries``: its RETRY count;
+    ``unless_exit``: the value of UNLESS-EXIT that ended it.
     ``part`` and ``reason``: as in :class:`FailedEpoch`; ``error``: what was wrong with its submit
     description. ``failed_ancestor``: the key of the failed
     node behind which a futile one is. ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
@@ -357,8 +361,9 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     counts: bool = True
     since: datetime | None = None
     job: JobId | None = None
-    attempts: int = 0
+    tries: int = 0
     retries: int = 0
+    unless_exit: int | None = None
     part: str | None = None
     reason: str | None = None
     error: str | None = None

@@ -406,7 +406,7 @@ class SnapshotRows:
         success = self._success(key)
         executions, totals = self.aggregates.node_executions(key), ExecutionTotals()
         for each in executions:
-            if not each.dagman:
+            if not each.at_access_point:
                 totals.add(each)
         # The first of several of equal length.
         longest = max(executions, key=lambda each: each.seconds, default=None)

@@ -249,7 +249,7 @@ class LedgerTotals:
                 self.causes[cause].add(key, entry, sign)
                 if not self.causes[cause].executions:
                     del self.causes[cause]
-            if entry.dagman:
+            if entry.at_access_point:
                 # It runs at the access point, so its time is not charged to a site.
                 continue
             self._with_gpus += sign * bool(entry.gpus)

@@ -324,7 +324,7 @@ class ExecutionDurations:
         self._curves: dict[tuple[str, GroupKey], KaplanMeier | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
-        entries = [e for e in ledger.executions if e.training and not e.dagman]
+        entries = [e for e in ledger.executions if e.training and not e.at_access_point]
         weights = _recency_weights(ledger, entries)
         in_flight, removed = Outcome.IN_FLIGHT, Outcome.REMOVED
         for entry, weight in zip(entries, weights, strict=True):

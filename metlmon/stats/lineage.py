@@ -134,7 +134,7 @@ def lineage(stats_input: StatsInput) -> Lineage:
             epochs[epoch.run][epoch.epoch] = epoch
     executions: defaultdict[JobId, list[ExecutionEntry]] = defaultdict(list)
     for execution in stats_input.ledger.executions:
-        if execution.training and not execution.dagman:
+        if execution.training and not execution.at_access_point:
             executions[execution.job].append(execution)
     records = {
         run: training.checkpoints

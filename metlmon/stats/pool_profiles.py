@@ -540,7 +540,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     sites: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     observations = []
     for entry in ledger.executions:
-        if not entry.training or entry.dagman:
+        if not entry.training or entry.at_access_point:
             continue
         pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
         sites[pool.site][pool] += 1
@@ -575,7 +575,7 @@ def _waits(ledger: Ledger, pools: Mapping[str, ResourcePool]) -> Iterator[Observ
     """The waits of jobs that are idle, or were removed while they were."""
     assert ledger.as_of is not None
     for job in ledger.jobs:
-        if not job.training or job.dagman or not job.states or not job.target:
+        if not job.training or job.at_access_point or not job.states or not job.target:
             continue
         since, state = job.states[-1]
         until = ledger.as_of

@@ -226,13 +226,13 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
     if first is None:
         return Timeline(live=False)
     last = _end_time(ledger, [job for job in ledger.jobs if not job.dagman])
-    began = min((e.start for e in ledger.executions if not e.dagman), default=last)
+    began = min((e.start for e in ledger.executions if not e.at_access_point), default=last)
     first, last = max(first, window.since or first), min(last, window.until or last)
     if first >= last and not window.unbounded:
         return Timeline(live=False)
     ledger = clip_ledger(ledger, window)
     jobs = [_states_until(job, window) for job in ledger.jobs if not job.dagman]
-    executions = [entry for entry in ledger.executions if not entry.dagman]
+    executions = [entry for entry in ledger.executions if not entry.at_access_point]
     # Times before the first one are at 0.
     position: Position = TimeAxis(ledger, [first]).position
     length = position(last)

@@ -299,13 +299,15 @@ class UsageGroups:
 
     def __init__(self, ledger: Ledger, window: TimeWindow = ALL) -> None:
         self.clipped = clip_ledger(ledger, window)
-        self.executions = tuple(e for e in self.clipped.executions if not e.dagman)
+        self.executions = tuple(e for e in self.clipped.executions if not e.at_access_point)
         self.epochs = [e for e in self.clipped.epochs if e.counts and e.state is State.COMPLETED]
         self._epochs_with_executions = [epoch for epoch in self.epochs if epoch.attempts]
         self.transfers = [t for t in self.clipped.transfers if t.counted]
         self.holds = match_holds(self.clipped.jobs, self.executions)
-        ran = {e.job for e in ledger.executions if not e.dagman}
-        self.idle_jobs = [job for job in self.clipped.jobs if job.job not in ran and not job.dagman]
+        ran = {e.job for e in ledger.executions if not e.at_access_point}
+        self.idle_jobs = [
+            job for job in self.clipped.jobs if job.job not in ran and not job.at_access_point
+        ]
         self.epoch_of: dict[JobId, EpochEntry] = {
             job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
         }
@@ -531,7 +533,7 @@ def _target_waits(ledger: Ledger, window: TimeWindow) -> Iterable[TargetWaits]:
     waits: dict[str | None, list[float]] = {}
     removed: dict[str | None, list[float]] = {}
     for job in ledger.jobs:
-        if job.dagman or not job.states:
+        if job.at_access_point or not job.states:
             continue
         since, state = job.states[-1]
         if state is State.IDLE and ledger.as_of and _in_window(ledger, window, ledger.as_of):

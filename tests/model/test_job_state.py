@@ -235,7 +235,7 @@ def test_a_requeue_is_not_terminal() -> None:
     result = of_one_job(running().requeue(77, 1))
     assert result.job(77).state is State.IDLE
     last = result.last_execution(77)
-    assert (last.outcome, last.return_value) == (Outcome.EVICTED, 1)
+    assert (last.outcome, last.return_value) == (Outcome.FAILED, 1)
 
 
 def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
@@ -369,7 +369,7 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
 
 def test_another_code_is_no_checkpoint() -> None:
     log = submitted().execute(77, gpus=1, at="10:00:00").requeue(77, 1, at="12:00:00")
-    assert of_one_job(log, settings=CHECKPOINTS).executions(77) == ["evicted"]
+    assert of_one_job(log, settings=CHECKPOINTS).executions(77) == ["failed"]
 
 
 # --- transfers ----------------------------------------------------------------------------
