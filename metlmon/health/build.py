@@ -77,9 +77,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
         if fault.state in FAILED_JOB and not facts.runs_again(fault)
     }
     yield from dag_entries(facts, removals, failures, faulty)
-    holes = list(black_holes(facts))
-    yield from holes
-    yield from lost_executions(facts, holds, removals, failures, holes)
+    yield from lost_executions(facts, holds, removals, failures, black_holes(facts))
     yield from failures.entries()
     for group in (*removals.groups, *holds.groups):
         yield group.entry()

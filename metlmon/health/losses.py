@@ -1,7 +1,8 @@
 """Executions that were lost: to full disks, in annexes that expired, in mass evictions, by cause.
 
 Each lost execution is counted in one entry: that of its hold, its removal or its node's failure,
-of a black hole, of a full disk, of an annex, of a mass eviction, else that of its cause.
+of a black hole, of a full disk, of an annex, of a mass eviction, else that of its cause. A black
+hole has all that were lost there, and says what is in other entries, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from statistics import median
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from metlmon.health.advice import KIND_ADVICE, QUOTA, VACATE_ADVICE
 from metlmon.health.facts import HealthFacts
@@ -22,7 +25,7 @@ from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
 from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours
@@ -51,19 +54,32 @@ def lost_executions(
     failures: Failures,
     black_holes: Iterable[HealthEntry],
 ) -> Iterator[HealthEntry]:
-    """Add the lost executions to the groups that explain them; yield entries on the others."""
-    holes = {(entry.site, entry.text.split(":", 1)[0]) for entry in black_holes}
+    """Add the lost executions to the groups that explain them; yield entries on the others.
+
+    The black holes are yielded with the hours that are in other entries, too.
+    """
+    holes = {(hole.site, hole.text.split(":", 1)[0]): hole for hole in black_holes}
+    shared = dict.fromkeys(holes, 0.0)
     rest: list[ExecutionEntry] = []
     for entry in facts.bad:
         group = _explains(entry, holds, removals, failures)
+        places = ((entry.site, entry.site), (entry.site, entry.host))
+        hole = next((place for place in places if place in holes), None)
         if group is not None:
             group.seconds += facts.seconds_of(entry)
-        elif (entry.site, entry.site) in holes or (entry.site, entry.host) in holes:
+            if hole is not None:
+                shared[hole] += facts.seconds_of(entry)
+        elif hole is not None:
             continue
         elif entry.uncertain:
             facts.uncertain.add(id(entry))
         else:
             rest.append(entry)
+    for place, found in holes.items():
+        also = hours(shared[place] / HOUR)
+        unit = facts.ledger.measure.short
+        text = f"{found.text}; {also} {unit} of these also in other entries"
+        yield replace(found, text=text) if shared[place] else found
     rest, full = _split_full_disk(rest)
     if full:
         past = holds.past_quota()

@@ -30,6 +30,17 @@ Such an epoch was trained elsewhere than where it succeeded ("hidden compute").
 """
 
 
+def is_hidden(success_seconds: float | None, longest_seconds: float | None) -> bool:
+    """Whether the longest execution of an epoch trained it, not the successful one.
+
+    That a longer one was lost proves nothing: the next one begins again, and may be faster. One
+    that took less than half its time took over what it had made.
+    """
+    if success_seconds is None or not longest_seconds:
+        return False
+    return success_seconds < SHORT_SUCCESS * longest_seconds
+
+
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
@@ -330,13 +341,8 @@ class EpochEntry(Struct, frozen=True):
 
     @property
     def hidden(self) -> bool:
-        """Whether another execution than the successful one trained it.
-
-        That is assumed where the successful one took less than half the time of the longest one.
-        """
-        if self.seconds is None or not self.longest_seconds:
-            return False
-        return self.seconds < SHORT_SUCCESS * self.longest_seconds
+        """Whether another execution than the successful one trained it."""
+        return is_hidden(self.seconds, self.longest_seconds)
 
 
 class NodeFault(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from metlmon.model.node_states import effective_parents
 from metlmon.model.run import GateStatus, Run, gate_status
 from metlmon.model.states import ALIVE, DONE, State
 from metlmon.snapshot.aggregates import Aggregates
-from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry
+from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, is_hidden
 from metlmon.snapshot.totals import ExecutionTotals, JobEntries
 from metlmon.snapshot.types import (
     EpochRow,
@@ -410,7 +410,8 @@ class SnapshotRows:
                 totals.add(each)
         # The first of several of equal length.
         longest = max(executions, key=lambda each: each.seconds, default=None)
-        trained_elsewhere = success is not None and longest is not success
+        seconds = success.seconds if success else None
+        trained = longest if longest and is_hidden(seconds, longest.seconds) else None
         return EpochRow(
             **self._placement(key, state.state, entries),
             node=key[1],
@@ -429,8 +430,8 @@ class SnapshotRows:
             execution=execution,
             attempts=self._attempts(key),
             gpu_hours=totals.hours(aggregates.totals.hour_unit),
-            trained_on=longest.site if longest is not None and trained_elsewhere else None,
-            success_seconds=success.seconds if success else None,
+            trained_on=trained.site if trained is not None else None,
+            success_seconds=seconds,
             longest_seconds=longest.seconds if success and longest else None,
             job_state=job_state,
             job_return=job_return,

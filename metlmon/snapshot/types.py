@@ -20,7 +20,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import DagAbort, GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, Placement, TransferEntry
+from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, Placement, TransferEntry, is_hidden
 from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
 from metlmon.snapshot.ledger import Latest as Latest
 
@@ -290,8 +290,8 @@ class EpochRow(Placement, frozen=True, kw_only=True):
     the node. ``success_seconds``, ``longest_seconds``: of a completed epoch, the length of its
     successful execution and of its longest one. ``queue_wait``: seconds from submission of the last
     job to the start of its last execution, without the transfer; ``transfer``: seconds of input
-    transfer before that execution; ``execution``: seconds of that execution. ``trained_on``: the
-    site of the longest execution, where another one succeeded. ``jobs`` are (cluster, proc) in
+    transfer before that execution; ``execution``: seconds of that execution. ``trained_on``: with
+    hidden compute, the site of the longest execution. ``jobs`` are (cluster, proc) in
     order of submission. ``job_state``, ``job_return``: state and return value of the job that
     determines the node's state; a POST script may have changed the result. ``evaluations``: of an
     epoch, the side nodes that are its children in the DAG.
@@ -324,6 +324,11 @@ class EpochRow(Placement, frozen=True, kw_only=True):
     def overruled(self) -> bool:
         """Whether the job failed, but the POST script succeeded."""
         return self.state is State.COMPLETED and self.job_state in FAILED_JOB
+
+    @property
+    def hidden(self) -> bool:
+        """Whether another execution than the successful one trained it."""
+        return is_hidden(self.success_seconds, self.longest_seconds)
 
 
 class RunView(Struct, frozen=True):

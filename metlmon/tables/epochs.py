@@ -9,7 +9,6 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB, State
-from metlmon.snapshot.ledger import SHORT_SUCCESS
 from metlmon.snapshot.row_text import (
     PAUSED,
     epoch_target,
@@ -60,19 +59,9 @@ def filter_text(row: EpochRow) -> str:
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, *jobs]
     parts += [str(formatting.epoch_number(row.epoch))] if row.epoch is not None else []
-    parts += [HIDDEN.word] if is_hidden(row) else []
+    parts += [HIDDEN.word] if row.hidden else []
     text = "\n".join(part for part in parts if part is not None).lower()
     return "\n".join((text, *map(filter_text, row.evaluations)))
-
-
-def is_hidden(row: EpochRow) -> bool:
-    """Did its successful execution last less than half of its longest one?
-
-    Then the longest one may have trained the epoch.
-    """
-    if row.success_seconds is None or not row.longest_seconds:
-        return False
-    return row.success_seconds < SHORT_SUCCESS * row.longest_seconds
 
 
 def specs(
@@ -220,7 +209,7 @@ def _time(row: EpochRow, seconds: float | None) -> Line:
 
 
 def _execution(row: EpochRow) -> Line:
-    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if is_hidden(row) else ()
+    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
     return mark + _time(row, row.execution)
 
 
@@ -259,21 +248,16 @@ def detail_line(
             maker = f"execution {origin.execution} of {maker}"
         text = f"{HIDDEN.glyph} {maker}{where} made the checkpoint"
         return crop(line((text, style_of(HIDDEN)), (" (recorded)", DIM)), cells)
-    seems_trained_elsewhere = is_hidden(row) or row.trained_on is not None
-    if seems_trained_elsewhere and origin is not None and origin.recorded and origin.job:
+    if row.hidden and origin is not None and origin.recorded and origin.job:
         text = f"job {formatting.job_id(*origin.job)} made the checkpoint (recorded)"
         return crop(line((text, DIM)), cells)
-    if is_hidden(row):
+    if row.hidden:
         elsewhere = row.trained_on is not None and row.trained_on != row.site
         where = f" at {plain(row.trained_on or '', 40)}" if elsewhere else ""
         longest = formatting.duration(row.longest_seconds)
         duration = formatting.duration(row.success_seconds)
         text = f"{HIDDEN.glyph} done in {duration}; a try of {longest}{where}"
         return line((text, style_of(HIDDEN)), (" may have done the training", DIM))
-    if row.trained_on is not None:
-        elsewhere = row.trained_on != row.site
-        where = f", on {plain(row.trained_on, 40)}" if elsewhere else ""
-        return line(("an earlier try trained longest", DIM), (where, NOTE))
     troubled = _in_trouble(row)
     return _trouble_line(troubled, cells) if troubled is not None else ()
 
@@ -292,7 +276,7 @@ def has_detail_line(
     if run is not None and is_waiting_at(run, row):
         return True
     held = row.state is State.HELD and bool(row.hold_reason)
-    return held or is_hidden(row) or row.trained_on is not None or _in_trouble(row) is not None
+    return held or row.hidden or _in_trouble(row) is not None
 
 
 _TROUBLE_STATES: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})

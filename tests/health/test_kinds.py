@@ -496,6 +496,24 @@ def test_a_host_that_kills_every_job(tmp_path: Path) -> None:
     assert (entry.site, entry.act) == ("Anvil", None)
 
 
+def test_hours_of_a_black_hole_that_are_in_other_entries(tmp_path: Path) -> None:
+    log = EventLog()
+    for epoch in range(9):
+        log.train(f"run1-train_epoch{epoch}", "Delta")
+    cluster = log.submit("run0-train_epoch0")
+    for _ in range(7):
+        log.execute(cluster, "Mars")
+        log.evict(cluster, 1007, "starter error", 1.0)
+    for _ in range(2):
+        log.execute(cluster, "Mars")
+        log.hold(cluster, "out of memory", 34, 102, 1.0)
+        log.release(cluster)
+    health = of_log(tmp_path, log, chains({"run0": 2, "run1": 10}))
+    hole, held = only(health, "black-hole"), only(health, "held", is_open=False)
+    assert (hole.gpu_hours, held.gpu_hours) == (9.0, 2.0)
+    assert hole.text.endswith("; 2.0 GPU-h of these also in other entries")
+
+
 def test_jobs_that_never_start(tmp_path: Path) -> None:
     log = EventLog()
     log.submit(NODE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from metlmon.cli.main import main
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -235,6 +237,31 @@ def test_nine_epochs_were_trained_by_another_execution(aws: Ledger) -> None:
         ("run4", 7),
     }
     assert all(epoch.state is State.COMPLETED for epoch in aws.epochs if epoch.hidden)
+
+
+def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
+    shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """17.0 h were evicted, then 11.3 h succeeded: these began again, and trained it."""
+    path = str(shared("cases/trained-on-two-rules"))
+    assert main(["run", path, "run0", "--json"]) == 0
+    (epoch,) = json.loads(capsys.readouterr().out)["epochs"]
+    assert (epoch["site"], epoch["trained_on"]) == ("SITE-B", None)
+    assert epoch["checkpoint"]["site"] == "SITE-B"
+    (entry,) = read_dagdir(Path(path)).ledger().epochs
+    assert (entry.site, entry.longest_site, entry.hidden) == ("SITE-B", "SITE-A", False)
+
+
+def test_trained_on_is_the_inferred_checkpoint_and_the_hidden_epochs(
+    aws: Ledger, shared: Callable[[str], Path]
+) -> None:
+    """Of 15 epochs a longer execution was lost; of nine it trained the epoch."""
+    builder = painted(shared("examples/metl-aws"))
+    views = (builder.run_view(run.key) for run in builder.status().runs)
+    rows = [row for view in views if view is not None for row in view.epochs]
+    trained = {(row.in_dag, row.node) for row in rows if row.trained_on is not None}
+    assert trained == {epoch.key for epoch in aws.epochs if epoch.hidden}
+    assert len(trained) == 9
 
 
 def test_what_was_lost_and_why(aws: Ledger) -> None:

@@ -332,7 +332,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
     drawn = read_dagdir(shared("examples/metl-aws"))
     views = [drawn.run_view(row.key) for row in drawn.status().runs]
     rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
-    marked = [row for row in rows if epochs_table.is_hidden(row)]
+    marked = [row for row in rows if row.hidden]
     assert len(marked) == 9
     for row in marked:
         assert "may have done the training" in spans.text(epochs_table.detail_line(row, 100))
@@ -343,7 +343,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
         )
         assert spans.text(time.cell(row, None)).startswith("⇄")
     half = replace(marked[0], success_seconds=100.0, longest_seconds=200.0)
-    assert not epochs_table.is_hidden(half), "half of it is not less than half"
+    assert not half.hidden, "half of it is not less than half"
 
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
