@@ -7,7 +7,7 @@ The reader never writes, holds no file open, and relies on ``stat``. Early wake-
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.dagman import Problem
@@ -68,6 +69,9 @@ ANEW_SECONDS: Final = 10.0
 
 NO_LOGS_AT_ONCE: Final = 500
 """Files that one check tests for having become a log: a few milliseconds."""
+
+MOST_ALIKE: Final = 3
+"""Notices of one kind that are listed; more are one, which has their number."""
 
 STEP_SECONDS: Final = 0.05
 """Time limit of one step, before the UI may use the model."""
@@ -535,7 +539,7 @@ class DagdirReader:
                 notices += self._unterminated(reader)
         notices += self._missing_dags()
         notices += self._missing_logs(reported)
-        self.ensemble.lasting_notices = notices
+        self.ensemble.lasting_notices = list(_merged(notices))
 
     def _unterminated(self, reader: LogReader) -> list[Notice]:
         if not reader.unparsed_text().strip():
@@ -590,6 +594,22 @@ def _is_log_file(path: Path) -> bool:
     with suppress(OSError, FsTimeout):
         return is_event_log(path)
     return False
+
+
+def _merged(notices: Iterable[Notice]) -> Iterator[Notice]:
+    """The notices; of many of one kind, as about each node's submit file, one with their number.
+
+    Files that cannot be read are of many kinds, and all are named.
+    """
+    by_kind: dict[str, list[Notice]] = {}
+    for notice in notices:
+        by_kind.setdefault(notice.kind, []).append(notice)
+    for kind, alike in by_kind.items():
+        if len(alike) <= MOST_ALIKE or kind == "unreadable":
+            yield from alike
+        else:
+            text = f"{alike[0].text} (and {len(alike) - 1} more like this)"
+            yield replace(alike[0], text=text, count=len(alike))
 
 
 def _notice(problem: Problem) -> Notice:

@@ -55,9 +55,13 @@ class LogStats(Struct):
 
 
 class Notice(Struct, frozen=True):
-    """A warning about the input, never about the jobs."""
+    """A warning about the input, never about the jobs.
+
+    ``count``: how many of this kind it stands for, the first of which it describes.
+    """
 
     kind: str
     file: str | None
     line: int | None
     text: str
+    count: int = 1

@@ -51,10 +51,20 @@ def check(context: LintContext) -> None:
         for name, entries in context.commands.items()
         if entries and entries[0].keyword.startswith(_BYTE_ORDER_MARK)
     }
+    # The manual, "Sub-DAGs": a node or script before it may write the sub-DAG's file.
+    written_later = {
+        (node.file, node.line)
+        for node in context.workflow.nodes.values()
+        if node.kind is NodeKind.SUBDAG and (node.parents or node.pre is not None)
+    }
     for problem in context.workflow.problems:
-        if problem.kind == "unknown-command" and (problem.file, problem.line) in marked:
+        if problem.kind == "missing-subdag" and (problem.file, problem.line) in written_later:
+            context.report("missing-later-subdag", problem, problem.text)
+        elif problem.kind == "unknown-command" and (problem.file, problem.line) in marked:
             message = "the file begins with a byte order mark, which DAGMan takes for a command"
             context.report("byte-order-mark", problem, message)
+        elif problem.kind == "unknown-command" and context.has_run:
+            context.report("newer-command", problem, problem.text)
         elif problem.kind not in _OTHER_RULES:
             kind = problem.kind if problem.kind in KINDS else "syntax"
             message = problem.text.replace("; the line is skipped", "")

@@ -47,6 +47,9 @@ class Rule(Struct, frozen=True):
 KINDS: Final[Mapping[str, Rule]] = {
     # --- the text of DAG files ---------------------------------------------------------
     "syntax": Rule(_E, "Correct the line: DAGMan refuses the whole DAG for it."),
+    "newer-command": Rule(
+        _W, "Nothing, if it is a command of a newer HTCondor: DAGMan has run this DAG with it."
+    ),
     "unknown-command": Rule(
         _E, "Correct the word, or put # before the line: DAGMan refuses the whole DAG for it."
     ),
@@ -95,7 +98,10 @@ KINDS: Final[Mapping[str, Rule]] = {
     "reject": Rule(_E, "Remove REJECT when the DAG is ready to run."),
     "too-large": Rule(_E, "Split the DAG, or make fewer splices."),
     "cycle": Rule(_E, "Remove one of these PARENT … CHILD lines."),
-    "missing-subdag": Rule(_E, "Write the sub-DAG file, unless an earlier node does."),
+    "missing-subdag": Rule(_E, "Write the sub-DAG file: no node or script before it can."),
+    "missing-later-subdag": Rule(
+        _W, "Write the sub-DAG file, unless an earlier node or the PRE script writes it."
+    ),
     "subdag-recursion": Rule(_E, "Take the SUBDAG line out that leads back."),
     "splice-node": Rule(
         _E,

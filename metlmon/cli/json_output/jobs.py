@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from metlmon.pool.queue_checks import QueueDiscrepancy
 
 WARNING: Final = JsonObject(
-    Notice, "A warning about the input.", "kind file line text", name="Warning"
+    Notice,
+    "A warning about the input. count: how many of its kind it stands for, the first being named.",
+    "kind file line text count",
+    name="Warning",
 )
 
 # --- nodes ------------------------------------------------------------------------------------

@@ -108,7 +108,18 @@ CASES: list[tuple[str, str, Files]] = [
     ),
     ("reject", "ens.dag:19", more("REJECT\n")),
     ("cycle", "ens.dag:19", more("PARENT run0-train_epoch1 CHILD run0-train_epoch0\n")),
+    ("newer-command", "ens.dag:19", more("FROBNICATE A 3\n", metl_log="", ens_dag_metrics="{}")),
     ("missing-subdag", "ens.dag:19", more("SUBDAG EXTERNAL S inner.dag\n")),
+    (
+        "missing-later-subdag",
+        "ens.dag:19",
+        more("SUBDAG EXTERNAL S inner.dag\nPARENT run0-eval_epoch1 CHILD S\n"),
+    ),
+    (
+        "missing-later-subdag",
+        "ens.dag:19",
+        more("SUBDAG EXTERNAL S inner.dag\nSCRIPT PRE S /bin/true\n"),
+    ),
     (
         "subdag-recursion",
         "inner.inc:1",
