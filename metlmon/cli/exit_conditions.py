@@ -46,6 +46,8 @@ def has_ended(status: Status) -> bool:
 
 
 def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
+    if any(dag.crashes for dag in status.dags):
+        return Exit.FAILED
     # Jobs beside a DAG are none of its runs.
     runs = [run for run in status.runs if run.dag or not status.dags]
     if runs and all(_finished(run) for run in runs):

@@ -147,6 +147,7 @@ def _dag_line(dag: DagRow, status: Status) -> Line:
         (f", {failed_nodes_text(status, dag.nodes_failed)}" if dag.nodes_failed else "", BAD),
         f"  {submitted}" if submitted else "",
         ("  halted" if dag.halted else "", NOTE),
+        (f"  crashed {dag.crashes.number}×" if dag.crashes else "", BAD),
         (f"  {refused_submissions(dag.refused)}" if dag.refused else "", NOTE),
     )
 

@@ -244,8 +244,11 @@ class _LineReader:
 
     def on_error(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report an error; of the strict mode, the warning that it makes an error."""
-        self.error_end = self._end
         text = _decode_redacted(match["text"]) or ""
+        if _OF_SUBMISSION.match(text):
+            # on_submit_failure has it, if no later try succeeds.
+            return
+        self.error_end = self._end
         if text.startswith(_OF_STRICT_MODE):
             lines = [line for line in self.lines_before() if line]
             warning = explanation(lines) or next(iter(lines), None)
@@ -254,6 +257,12 @@ class _LineReader:
         if text.startswith(_OF_READING_LOGS):
             kind = DagmanMessageKind.LOG_ERROR
         self.messages.append(DagmanMessage(kind, self.cached_time(stamp), text=text))
+
+    def on_cycle(self, match: re.Match[bytes], stamp: bytes) -> None:
+        text = f"cycle in the graph {_decode_redacted(match['text'])}"
+        self.messages.append(
+            DagmanMessage(DagmanMessageKind.ERROR, self.cached_time(stamp), text=text)
+        )
 
     def on_exited(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report the end; where it is one in error, with the line that may explain it."""
@@ -434,6 +443,9 @@ _QUOTED_BYTES: Final = 300
 """Bytes of a line that a message quotes."""
 
 _OF_STRICT_MODE: Final = "Warning is fatal error because of"
+_OF_SUBMISSION: Final = re.compile(
+    r"submit attempt failed|Failed to run condor_submit|on Line \d+ of submit file|Job submit "
+)
 _OF_READING_LOGS: Final = ("failure to read job log", "repeated (", "unknown log error")
 _SUBMITTING: Final = re.compile(r"Submitting (?:\S+ )?(?:Node|Job) \S+ job\(s\)")
 
@@ -447,13 +459,16 @@ _EXPLAINS_NOTHING: Final = re.compile(
     r"Warning is fatal error|submit attempt failed|Failed to run condor_submit for node \S+:$|"
     r"the following |Job submit attempts |job \S+ not found!$|Aborting DAG)|"
     r"(?:From submit: )?(?:ERROR: )?Failed to parse command file|Failed to parse dag file|"
-    r"Job submit |submit command was|Submitting|Running: |Warning: failed to get attribute|"
-    r"Can't open directory|Note: |DAG status: |DAGMan Runtime|Done +Pre |Shortcutting |"
+    r"Error: (?:Job|PRE|POST|HTCondor) |Job submit |submit command was|Submitting|Running: |"
+    r"Warning: failed to get attribute|Can't open directory|Note: |DAG status: |"
+    r"DAGMan Runtime|Done +Pre |Shortcutting |"
     r"\w+(?: \(\w+\))? setting: "
 )
 """Summaries, and lines that any DAGMan writes."""
 
-_SPEAKER: Final = re.compile(r"(?:From submit: |submit error: |ERROR: |Warning: |WARNING: )*")
+_SPEAKER: Final = re.compile(
+    r"(?:From submit: |submit error: |Failed to create new proc id: |ERROR: |Warning: |WARNING: )*"
+)
 
 
 def explanation(lines: Iterable[str]) -> str | None:
@@ -517,6 +532,8 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         _LineReader.on_lost_track,
     ),
     (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", _LineReader.on_error),
+    (b"Error: ", _TO_THE_END, _LineReader.on_error),
+    (b"Cycle in the graph ", _TO_THE_END, _LineReader.on_cycle),
     (b"BAD EVENT: ", rb"(?P<text>\S.{0,299})", DagmanMessageKind.BAD_EVENT),
     (b"Pending DAG nodes:", b"", DagmanMessageKind.PENDING),
     (

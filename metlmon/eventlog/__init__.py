@@ -30,7 +30,7 @@ from metlmon.eventlog.events import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.header import first_year
+from metlmon.eventlog.header import KnownDates, first_year
 from metlmon.eventlog.reader import current_name, looks_like_event_log, parse, parse_fast, sniff
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "Held",
     "ImageSize",
     "ImageSizes",
+    "KnownDates",
     "LogFormat",
     "LogWarning",
     "Parsed",

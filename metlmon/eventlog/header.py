@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from calendar import isleap
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 _IDS: Final = rb"(-?[0-9]{1,18})\.(-?[0-9]{1,18})\.(-?[0-9]{1,18})"
 _TIME: Final = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z?"
@@ -110,13 +111,17 @@ _LATE: Final = timedelta(days=1)
 """How late an event may be written: 12/31 after 01/01 is the year before, not next winter."""
 
 _AHEAD: Final = timedelta(days=1)
+_ONE_DAY: Final = timedelta(days=1)
+_YEARS: Final = range(1970, 9000)
 """How much younger than its file an event may seem: two clocks in two time zones."""
 
 _LEAP_SEARCH: Final = 8
 """Two leap years are at most this many years apart."""
 
 _YEARLESS_HEADER: Final = re.compile(
-    rb"^[0-9]{3} \([-0-9.]{5,70}\) ([0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})", re.MULTILINE
+    rb"^([0-9]{3}) \(([0-9]{1,12})\.[-0-9.]{3,60}\) "
+    rb"([0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})",
+    re.MULTILINE,
 )
 
 
@@ -162,27 +167,48 @@ def _in_year(stamp: str, year: int) -> datetime | None:
     return None
 
 
-def first_year(data: bytes, written: datetime) -> int | None:
+class KnownDates(Protocol):
+    """Dates with years that other files have, each true to a day."""
+
+    def submission_date(self, cluster: int) -> datetime | None:
+        """When a cluster was submitted."""
+
+    def dagman_spans(self) -> Iterable[tuple[datetime, datetime]]:
+        """Times between which a DAGMan submitted jobs and waited for them."""
+
+
+def first_year(data: bytes, written: datetime, known: KnownDates | None = None) -> int | None:
     """The year of the first header of a log that writes no years; else None.
 
-    ``data`` is the log from its beginning, ``written`` (naive, local) the file's modification
-    time: the result is the latest year in which no event is younger than the file and
-    every 02/29 exists. A copy may be years younger than the original.
+    ``data`` is the log from its beginning. The year follows from the first submission whose
+    cluster ``known`` has, else from the only span of ``known`` that the first event can be in. Else
+    ``written`` (naive, local), the file's modification time: the result is the latest year in
+    which no event is younger than the file and every 02/29 exists. A copy may be years younger
+    than the original.
     """
     relative, last, latest = _UNKNOWN_YEAR, None, None
+    spanned: int | None = None
     leap_days = set[int]()
     for match in _YEARLESS_HEADER.finditer(data):
         # Only the order matters here, and a leap day must not shift an unknown year.
-        stamp = match[1].decode("ascii")
+        stamp = match[3].decode("ascii")
         time = parse_yearless(stamp.replace("02/29", "02/28"), relative, last)
         if time is None:
             continue
+        if known is not None and last is None and (year := _year_in(known.dagman_spans(), time)):
+            spanned = year
+        if known is not None and match[1] == b"000":
+            year = _year_near(known.submission_date(int(match[2])), time)
+            if year is not None:
+                return year - (time.year - _UNKNOWN_YEAR)
         relative, last = time.year, time
         latest = max(latest or time, time)
         if stamp.startswith("02/29"):
             leap_days.add(time.year)
     if latest is None:
         return None
+    if spanned is not None:
+        return spanned
     limit = written + _AHEAD if written.year < datetime.max.year else written
     younger = latest.replace(year=limit.year) > limit
     first = _UNKNOWN_YEAR + limit.year - latest.year - younger
@@ -190,6 +216,26 @@ def first_year(data: bytes, written: datetime) -> int | None:
         if all(isleap(year + leap - _UNKNOWN_YEAR) for leap in leap_days):
             return year
     return first
+
+
+def _year_near(known: datetime | None, time: datetime) -> int | None:
+    """The year that brings ``time`` to within a day of the known time."""
+    if known is None or known.year not in _YEARS:
+        return None
+    years = known.year, known.year - 1, known.year + 1
+    return next((y for y in years if abs(time.replace(year=y) - known) <= _ONE_DAY), None)
+
+
+def _year_in(spans: Iterable[tuple[datetime, datetime]], time: datetime) -> int | None:
+    """The only year that brings ``time`` into one of the spans."""
+    years = {
+        year
+        for start, end in spans
+        if start.year in _YEARS and end.year in _YEARS
+        for year in range(start.year, end.year + 1)
+        if start - _ONE_DAY <= time.replace(year=year) <= end + _ONE_DAY
+    }
+    return next(iter(years)) if len(years) == 1 else None
 
 
 def parse_utc(stamp: str) -> datetime | None:

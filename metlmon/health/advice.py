@@ -210,6 +210,16 @@ KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
             "resubmit",
         ),
         "dag-stopped": ("Submit the DAG again: it continues from there", "resubmit"),
+        "dag-crashes": (
+            "It will not get past this place: remove the DAG, then submit it again; nodes that its "
+            "rescue file does not mark DONE run again",
+            None,
+        ),
+        "dag-stuck": (
+            "See its .dagman.out and condor_q: what it waits for may never come; remove the DAG, "
+            "which writes a rescue file, then submit it again",
+            None,
+        ),
         "dag-held": (
             "Remove the cause, then release DAGMan: it continues",
             "release-dag",

@@ -32,7 +32,10 @@ _WAITING: Final = State.WAITING
 
 _EXITED: Final = frozenset({State.COMPLETED, State.FAILED})
 
-MOVING: Final = (ACTIVE | {State.PRE, State.POST, State.RETRYING}) - {State.HELD}
+WAITED_FOR: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
+"""States of a node that DAGMan waits for with reason."""
+
+MOVING: Final = WAITED_FOR - {State.HELD}
 """States of a node that goes on by itself."""
 
 
@@ -184,7 +187,7 @@ class BlockedEpochs:
                 return False
             dag = self._facts.dags.get(epoch.dag)
             if state is _WAITING or state is State.UNKNOWN:
-                if dag is not None and dag.state in ENDED:
+                if dag is not None and (dag.state in ENDED or dag.crashes is not None):
                     stuck = True
                 elif dag is None or dag.state is not DagState.UNKNOWN:
                     return False
@@ -208,7 +211,7 @@ class BlockedEpochs:
         taken += self._pop(fault.run, fault.key)
         if fault.run in self.stopped:
             return taken + self.take_run(fault.run)
-        if fault.state is _HELD and fault.training and fault.run is not None:
+        if fault.state in (_HELD, State.UNKNOWN) and fault.training and fault.run is not None:
             return taken + self._take_waiting(fault)
         return taken
 

@@ -30,6 +30,8 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
         "dag-failed": Kind("DAG failed", _STOPPED, "failed"),
         "dag-stopped": Kind("DAG stopped", _STOPPED, "failed"),
+        "dag-crashes": Kind("DAGMan crashes", _STOPPED, "failed"),
+        "dag-stuck": Kind("DAGMan stuck", _BLOCKED, "stalled"),
         "dag-held": Kind("DAGMan held", _BLOCKED, "held"),
         "dag-halted": Kind("DAG halted", _BLOCKED),
         "run-failed": Kind("run failed", _STOPPED, "failed"),

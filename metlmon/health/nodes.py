@@ -6,11 +6,12 @@ neither uses nor logs the result of a HOLD script (``Dag::HoldScriptReaper``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from metlmon.health.advice import KIND_ADVICE, hold_advice
-from metlmon.health.facts import HealthFacts
+from metlmon.health.facts import WAITED_FOR, HealthFacts
 from metlmon.health.groups import Group, make_entry
 from metlmon.health.hold_text import hold_text, shorten
 from metlmon.health.removals import Removals, removal_of
@@ -27,6 +28,13 @@ FailureCause: TypeAlias = tuple[str, str]
 """Kind of entry, and the cause in words."""
 
 _RETRIED: Final = "retries-exhausted"
+_NO_FILE: Final = re.compile(r"No such file or directory")
+MISSING_INPUT: Final = "Put the file where the reason names it; then submit the DAG again"
+RESCUE_LINE: Final = (
+    "Give the node back its name in the DAG file, or remove the line of the rescue file; then "
+    "submit the DAG again"
+)
+_OF_RESCUE_FILE: Final = re.compile(r"\.rescue\d{3,} \(line \d+\)")
 
 PARTS: Final = {"pre": "script-failed", "post": "script-failed", "submit": "submit-failed"}
 
@@ -84,7 +92,9 @@ class Failures:
         if group is None:
             advice, act = KIND_ADVICE[kind]
             reason = fault.reason or (end.reason if end is not None else None)
-            reason = fault.error.rstrip(" :") if fault.error else reason
+            if fault.error:
+                reason = fault.error.rstrip(" :")
+                advice = MISSING_INPUT if _NO_FILE.search(fault.error) else advice
             group = self._groups[key] = Group(
                 kind, key[1], is_open=True, advice=advice, act=act, reason=reason
             )
@@ -180,7 +190,9 @@ def dag_entries(
     ended with their DAG are counted in the entry of its removal, where there is one.
     """
     for row in facts.status.dags:
-        if row.state is DagState.HELD:
+        if row.crashes is not None:
+            yield _crashing_dag(facts, row)
+        elif row.state is DagState.HELD:
             yield _held_dag(facts, row)
         elif row.halted and facts.is_alive(row.file):
             yield _dag_entry(
@@ -193,6 +205,65 @@ def dag_entries(
         elif row.state in (DagState.FAILED, DagState.REMOVED, DagState.DONE):
             explained = row.file in faulty_dags
             yield from _ended_dag(facts, row, removals, failures, explained=explained)
+        elif row.state is DagState.RUNNING:
+            yield from _stuck_dag(facts, row)
+
+
+def _crashing_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
+    loop = row.crashes
+    assert loop is not None
+    runs, blocked = facts.blocked.take_dag(row.file)
+    return _dag_entry(
+        facts,
+        row,
+        "dag-crashes",
+        f"DAGMan crashed {loop.number} times: {loop.message}",
+        blocked=blocked,
+        runs=tuple(runs),
+        since=loop.since,
+        reason=loop.message,
+    )
+
+
+STUCK_SECONDS: Final = 600.0
+"""After this time without an event DAGMan itself lists the nodes that it waits for."""
+
+
+def _stuck_dag(facts: HealthFacts, row: DagRow) -> Iterator[HealthEntry]:
+    """A DAGMan that waits for what is not in the queue, or will never be read."""
+    lost = [
+        fault
+        for fault in facts.faults.values()
+        if fault.part == "lost" and fault.dag == row.file and fault.state is State.UNKNOWN
+    ]
+    if lost:
+        advice, act = KIND_ADVICE["dag-stuck"]
+        group = Group("dag-stuck", row.file, is_open=True, advice=advice, act=act)
+        for fault in lost:
+            group.add_fault(fault)
+            group.blocked += facts.blocked.take(fault)
+        one = (lost[0].reason or "").removeprefix("DAGMan has not read ")
+        ends = one if len(lost) == 1 else f"the ends of {count(len(lost), 'job')}"
+        text = f"DAGMan has not read {ends}: it goes on waiting"
+        yield group.entry(text=text, dag=row.file, reason=lost[0].reason)
+        return
+    states = facts.status.node_states
+    if any(states.get(state) for state in WAITED_FOR) or not states.get(State.WAITING):
+        return
+    times = [log.last for log in facts.status.logs if log.last is not None]
+    since = max([*times, *row.submissions], default=None)
+    as_of = facts.as_of
+    if since is None or as_of is None or facts.seconds_between(since, as_of) < STUCK_SECONDS:
+        return
+    yield _dag_entry(
+        facts,
+        row,
+        "dag-stuck",
+        f"DAGMan waits, and no job of {row.file} is queued: "
+        f"{count(states[State.WAITING], 'node')} not submitted",
+        blocked=facts.blocked.waiting_in(row.file),
+        since=since,
+    )
 
 
 def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
@@ -256,8 +327,16 @@ def _ended_dag(
         text = error or f"{row.file} failed: {nodes}"
         if row.abort is not None:
             text = f"{row.file} failed: {row.abort.text} (ABORT-DAG-ON), {nodes}"
+        fields = {"advice": RESCUE_LINE} if _OF_RESCUE_FILE.search(text) else {}
         yield _dag_entry(
-            facts, row, "dag-failed", text, blocked=blocked, runs=tuple(runs), reason=error
+            facts,
+            row,
+            "dag-failed",
+            text,
+            blocked=blocked,
+            runs=tuple(runs),
+            reason=error,
+            **fields,
         )
         return
     removal = removal_of(row.removal) if row.removal else None

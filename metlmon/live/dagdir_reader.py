@@ -370,7 +370,11 @@ class DagdirReader:
             self._next_dagman_files += 1
             changed |= unread[self._next_dagman_files % len(unread)].read_some(self.ensemble)
         readers = sorted(self._logs.values(), key=lambda r: r.log.role is not LogRole.DAGMAN)
+        undated = any(files.unread_bytes for files in self._dagman_files)
         for reader in readers:
+            if undated and reader.unread_bytes and reader.awaits_year():
+                # DAGMan's files have the years.
+                continue
             while reader.unread_bytes and time.monotonic() < deadline:
                 changed |= self._apply(reader)
         more = any(r.unread_bytes for r in readers) or any(
@@ -392,7 +396,7 @@ class DagdirReader:
         return ReadStep(changed, more)
 
     def _apply(self, reader: LogReader) -> bool:
-        batch, warnings = reader.read(self.ensemble.clock, self.as_of)
+        batch, warnings = reader.read(self.ensemble.clock, self.as_of, self.ensemble)
         changed = self.ensemble.apply(batch)
         stats = self.ensemble.log_stats[reader.log.name]
         stats.bytes = reader.follower.size
@@ -472,7 +476,7 @@ class DagdirReader:
             return self._forced_live
         if self.as_of is not None or not self.aggregates.is_unfinished():
             return False
-        newest = self.ensemble.newest
+        newest = self.ensemble.newest_line
         if newest is None:
             return False
         return self._grew or self.in_queue or abs(self._local_now() - newest) < FRESH
@@ -488,7 +492,7 @@ class DagdirReader:
         """Return the time up to which durations count."""
         if self.as_of is not None:
             return self.as_of
-        newest = self.ensemble.newest
+        newest = self.ensemble.newest_line
         if newest is not None and not (live and self._caught_up):
             # Before all is read, the newest event is the present.
             return newest

@@ -7,7 +7,15 @@ from collections.abc import Callable, Container, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
-from metlmon.eventlog import FastResult, LogWarning, Position, first_year, parse, parse_fast
+from metlmon.eventlog import (
+    FastResult,
+    KnownDates,
+    LogWarning,
+    Position,
+    first_year,
+    parse,
+    parse_fast,
+)
 from metlmon.live.cache import Cache, CacheMiss, CacheWrite, LogCache
 from metlmon.live.discovery import LogFile
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
@@ -125,10 +133,21 @@ class LogReader:
         """Bytes whose events have not been returned yet."""
         return self.cached_bytes + (0 if self.at_end else self.follower.unread_bytes)
 
-    def read(self, clock: Clock, until: datetime | None) -> tuple[Batch, tuple[LogWarning, ...]]:
+    def awaits_year(self) -> bool:
+        """Whether nothing of it was read yet, and its dates have no years."""
+        if self._year is not None or self.position.offset or self.cached_bytes:
+            return False
+        try:
+            return YEARLESS_HEADER.match(self.follower.read(0, 200).lstrip()) is not None
+        except OSError:
+            return False
+
+    def read(
+        self, clock: Clock, until: datetime | None, known: KnownDates | None = None
+    ) -> tuple[Batch, tuple[LogWarning, ...]]:
         """Return the next complete events, those of one chunk.
 
-        ``until``: later events are not needed.
+        ``until``: later events are not needed. ``known``: as in :func:`first_year`.
         """
         if self.content_replaced:
             self.at_end = True
@@ -147,7 +166,7 @@ class LogReader:
                 self.read_error, self.at_end = error.strerror or str(error), True
                 return self._empty_batch(), ()
             data = self._without_hole(data)
-            year = self._first_year(data, clock)
+            year = self._first_year(data, clock, known)
             at_end, endless = len(data) < size, size >= GREATEST_REST
             result = self._parse(data, year, clock, until)
             if result.after.offset > self.position.offset or at_end:
@@ -218,8 +237,8 @@ class LogReader:
         # In the hour that occurs twice, only the order of the events resolves their times.
         return _parse_slow(data, self.position, year)
 
-    def _first_year(self, data: bytes, clock: Clock) -> int | None:
-        """Infer the year in a log without years: no event is newer than the file."""
+    def _first_year(self, data: bytes, clock: Clock, known: KnownDates | None) -> int | None:
+        """Infer the year in a log without years, by other files, and its own age."""
         if (
             self._year is None
             and self.position.offset == 0
@@ -227,7 +246,7 @@ class LogReader:
         ):
             mtime = self.follower.mtime
             written = clock.to_local(mtime) or filesystem.local_time(self.log.path, mtime)
-            self._year = first_year(self._all_bytes(data), written)
+            self._year = first_year(self._all_bytes(data), written, known)
         return self._year
 
     def _all_bytes(self, data: bytes) -> bytes:

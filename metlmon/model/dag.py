@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
@@ -165,6 +165,30 @@ class Dag(DagReports):
             return status
         after_cut = status.local > self.cut if status.local else self._is_after_cut(status.epoch)
         return status if after_cut is False else None
+
+    def submission_date(self, cluster: int) -> datetime | None:
+        """When a cluster was submitted, or its DAGMan started, to a day; None if not reported."""
+        for report in self._submissions(self.node_of(cluster) or ""):
+            if report.cluster == cluster:
+                return report.time or _in_utc(report.epoch)
+        starts = [(process.cluster, process.start) for process in self.processes]
+        starts += [(interval.cluster, interval.start) for interval in self.logs.intervals]
+        if (metrics := self.metrics_file) is not None:
+            starts.append((metrics_cluster(metrics), _in_utc(metrics.start)))
+        return next((start for known, start in starts if start and known == cluster), None)
+
+    def spans(self) -> Iterator[tuple[datetime, datetime]]:
+        """First and last times of its DAGMan runs in all of its files, to a day."""
+        spans = [(process.start, process.end) for process in self.processes]
+        spans += [(job.start, job.end or job.last_execute) for job in self.logs.jobs]
+        epochs = [epoch for epoch, _ in self.jobstate_started]
+        if epochs:
+            spans.append((_in_utc(epochs[0]), _in_utc(self.jobstate_last_epoch)))
+        if (metrics := self.metrics_file) is not None:
+            spans.append((_in_utc(metrics.start), _in_utc(metrics.end)))
+        for start, end in spans:
+            if start is not None:
+                yield start, max(start, end or self.out_last_time or start)
 
     def missed_end(self, node: str, cluster: int, ended: datetime) -> datetime | None:
         """When DAGMan still waited for a job of a node, although it had ended by its log.
@@ -535,6 +559,14 @@ class Dag(DagReports):
     def is_dagman(self, cluster: int) -> bool:
         """Is this the cluster of a DAGMan job of this DAG?"""
         return any(run.cluster == cluster for run in self.dagman_runs())
+
+
+def _in_utc(epoch: float | None) -> datetime | None:
+    if epoch is None:
+        return None
+    with suppress(OverflowError, ValueError, OSError):
+        return datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)
+    return None
 
 
 def _subtract(time: datetime | None, span: timedelta) -> datetime | None:

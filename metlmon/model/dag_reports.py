@@ -144,6 +144,9 @@ class DagReports:
         process = self._writing_process()
         match line.kind:
             case DagmanMessageKind.STARTED:
+                previous = self.processes[-1] if self.processes else None
+                if previous is not None and previous.cluster == line.cluster:
+                    previous.note_successor()
                 self.processes.append(Process(line.time, line.cluster))
             case DagmanMessageKind.RECOVERY if process:
                 process.recovery = True

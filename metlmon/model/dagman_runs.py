@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from msgspec import Struct, field
@@ -30,6 +31,11 @@ LOCK_CHECK_LIMIT: Final = timedelta(seconds=60)
 
 MIN_CRASHES: Final = 2
 """Crashes in a row, with the same message, after which DAGMan will not get past the place."""
+
+KILLED: Final = "it was killed, or ended without a message"
+MIN_KILLS: Final = 3
+SHORT_LIFE: Final = timedelta(minutes=5)
+"""A schedd that restarts kills its DAGMans as well, but not three times within minutes."""
 
 
 def is_restart_status(status: int | None) -> bool:
@@ -70,10 +76,26 @@ class Process(Struct):
         """From its first to its newest message."""
         return self.last - self.start if self.last and self.start else timedelta()
 
+    def note_successor(self) -> None:
+        """Note that another process of its job was started after it."""
+        if not self.ended and self.lifetime < SHORT_LIFE:
+            self.crash = KILLED
+
     @property
     def restarts(self) -> bool:
         """Will the schedd start another process after its exit?"""
         return self.ended and is_restart_status(self.status)
+
+
+class CrashLoop(Struct, frozen=True):
+    """Processes of DAGMan that crash one after the other, at the same place.
+
+    ``message``: of the EXCEPT; ``since``: the end of the first of these ``number`` processes.
+    """
+
+    message: str
+    number: int
+    since: datetime | None
 
 
 class Hold(Struct, frozen=True):
@@ -188,28 +210,24 @@ class DagmanRun(Struct):
         """Latest time at which it had ended: its end, else the start of its successor."""
         return self.end or self.next_start
 
-    def crash_loop(self) -> tuple[str, int, datetime | None] | None:
-        """The crash with which its processes end again and again, their number, and the first time.
+    @property
+    def crash_loop(self) -> CrashLoop | None:
+        """The newest crashes with one message, at least two in a row.
 
-        None with fewer than two such ends in a row, and once a later process lives longer than
-        those before it did.
+        None once a later process has lived longer than those before it did.
         """
-        processes = list(self.processes)
-        if self._job_ended or not processes:
+        processes = self.processes
+        alive = processes[-1] if processes and not processes[-1].ended else None
+        newest_first = processes[::-1] if alive is None else processes[-2::-1]
+        crashed = list(takewhile(lambda each: each.crash == newest_first[0].crash, newest_first))
+        if self._job_ended or len(crashed) < MIN_CRASHES or crashed[0].crash is None:
             return None
-        newest = processes[-1] if not processes[-1].ended else None
-        crashed: list[Process] = []
-        for process in reversed(processes[:-1] if newest is not None else processes):
-            if process.crash is None or (crashed and process.crash != crashed[0].crash):
-                break
-            crashed.append(process)
-        if len(crashed) < MIN_CRASHES:
+        if crashed[0].crash == KILLED and len(crashed) < MIN_KILLS:
             return None
-        if newest is not None and newest.lifetime > LOCK_CHECK_LIMIT + max(
-            process.lifetime for process in crashed
-        ):
+        longest = max(process.lifetime for process in crashed)
+        if alive is not None and alive.lifetime > longest + LOCK_CHECK_LIMIT:
             return None
-        return crashed[0].crash or "", len(crashed), crashed[-1].end
+        return CrashLoop(crashed[0].crash, len(crashed), crashed[-1].end)
 
     @property
     def _job_ended(self) -> bool:

@@ -7,7 +7,7 @@ of the model. It reads no file and no clock: the as-of time is an argument of th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
@@ -159,6 +159,17 @@ class Ensemble:
     def changed_jobs(self) -> set[JobKey]:
         """Jobs whose events or attribution changed; the aggregates clear it."""
         return self._attributor.changed_jobs
+
+    @property
+    def newest_line(self) -> datetime | None:
+        """The newest time in a log, and in the ``.dagman.out`` of a DAGMan that has not ended.
+
+        None without any event.
+        """
+        runs = ((dag, dag.current_run()) for dag in self.dags.values())
+        lines = [dag.out_last_time for dag, run in runs if run is not None and not run.ended]
+        local = self.newest is not None and not self.clock.utc_only
+        return _latest(self.newest, *lines) if local else self.newest
 
     def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
         """The DAG's state and the time of its end, if it has ended."""
@@ -537,6 +548,16 @@ class Ensemble:
         self._attributor.note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.observe(self.dags[dag_key].clock_observations())
         self._update_nodes(dag_key, names, {line.cluster for line in messages})
+
+    def submission_date(self, cluster: int) -> datetime | None:
+        """When DAGMan's files say that a cluster, its own or a job's, was submitted; to a day."""
+        times = (dag.submission_date(cluster) for dag in self.dags.values())
+        return next((time for time in times if time is not None), None)
+
+    def dagman_spans(self) -> Iterator[tuple[datetime, datetime]]:
+        """First and last times of the DAGMan runs, to a day."""
+        for dag in self.dags.values():
+            yield from dag.spans()
 
     def has_job(self, cluster: int) -> bool:
         """Is a job of this cluster known, by its events?"""

@@ -552,7 +552,10 @@ class NodeStateResolver:
             return None, None
         submit = last is not None and last.kind is NodeReportKind.SUBMIT_FAILED
         error = last.text if last is not None and submit else None
-        return time, NodeFailure(part, details or failure_text(part, value), value, error)
+        text = details or failure_text(part, value)
+        if error is not None and not error.endswith(":"):
+            text = f"{text}: {error}"
+        return time, NodeFailure(part, text, value, error)
 
     def _exit_codes(
         self, result: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None

@@ -19,7 +19,7 @@ from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, tries
 from metlmon.model.run import Run
-from metlmon.model.states import ENDED, DagState, State
+from metlmon.model.states import ALIVE, ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, NodeFault, RunEntry
@@ -64,7 +64,7 @@ class SnapshotBuilder(SnapshotRows):
     def __init__(
         self, aggregates: Aggregates, dagdir: str, as_of: datetime | None = None, live: bool = False
     ) -> None:
-        super().__init__(aggregates, as_of or aggregates.ensemble.newest)
+        super().__init__(aggregates, as_of or aggregates.ensemble.newest_line)
         self.dagdir = dagdir
         self.live = live
         self.dags, self.nodes = aggregates.dags, aggregates.nodes
@@ -169,6 +169,7 @@ class SnapshotBuilder(SnapshotRows):
                 refused=dag.refused_count(),
                 hold=dag.current_hold() if state is DagState.HELD else None,
                 nodes_unknown=counts.unknown,
+                crashes=dagman_run.crash_loop if dagman_run and state in ALIVE else None,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
                 abort=self._aggregates.aborts.get(dag.key),
                 exited=frozenset(

@@ -13,10 +13,11 @@ from metlmon.dagman import rescue_number
 from metlmon.model.attributor import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
+from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.states import DagState
+from metlmon.model.states import DagState, State
 from metlmon.model.unrecorded_nodes import (
     current_metrics,
     matches_node_count,
@@ -54,6 +55,7 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
         yield from _changed_dag_file(aggregates, dag)
         yield from _different_counts(aggregates, dag)
         yield from _outdated_files(aggregates, dag)
+        yield from _lost_ends(aggregates, dag)
     if names := aggregates.unknown_nodes.get("", ()):
         text = (
             f"epochs that no DAG file here has are in the logs: {_first_name(names)}; they are in "
@@ -266,8 +268,46 @@ def _dagman_errors(ensemble: Ensemble) -> Iterator[Notice]:
         if not error or state not in (DagState.FAILED, DagState.UNKNOWN):
             earlier = (process.error for process in dag.processes[:-1] if not process.ended)
             error = next((text for text in earlier if text and text.endswith(GAVE_UP_SUFFIX)), None)
+        file = f"{dag.key}.dagman.out"
         if error:
-            yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
+            yield Notice("dagman-error", file, None, f"DAGMan: {error}")
+        if last_run is not None:
+            yield from _unread_events(last_run, file)
+
+
+def _unread_events(run: DagmanRun, file: str) -> Iterator[Notice]:
+    """Events that DAGMan could not read, or did not understand, and how it ended by that."""
+    if (loop := run.crash_loop) is not None:
+        text = f"DAGMan crashed {loop.number} times: {loop.message}"
+        yield Notice("dagman-crash", file, None, text)
+    bad = [process.bad_events for process in run.processes if process.bad_events is not None]
+    if bad:
+        number = sum(n for _, n in bad)
+        more = f" (and {number - 1} more)" if number > 1 else ""
+        yield Notice("dagman-bad-event", file, None, f"DAGMan: BAD EVENT: {bad[0][0]}{more}")
+    times = [process.log_error for process in run.processes if process.log_error is not None]
+    if times:
+        text = f"DAGMan could not read an event of its log at {moment(times[-1])}"
+        yield Notice("dagman-log-error", file, None, f"{text}: it may have lost the end of a job")
+
+
+def _lost_ends(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+    """Ends of jobs that a log has, and DAGMan has not read."""
+    lost = [
+        state.job
+        for key in sorted(aggregates.faulty)
+        if key[0] == dag.key and (state := aggregates.states[key]).state is State.UNKNOWN
+        if state.job is not None
+    ]
+    if lost:
+        job = lost[0]
+        more = f" (and of {count(len(lost) - 1, 'job')} more)" if len(lost) > 1 else ""
+        log = min(job.user_logs or job.nodes_logs, default=None)
+        text = (
+            f"it has the end of job {job.cluster}.{job.proc}{more}, and DAGMan has not read it by "
+            f"{dag.file}.dagman.out and its node status file: its log may lack that event"
+        )
+        yield Notice("lost-end", log, None, text)
 
 
 def _duplicate_jobs(aggregates: Aggregates) -> Iterator[Notice]:

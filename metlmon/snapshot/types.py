@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from metlmon.dagman import Node
 from metlmon.eventlog import UsageRow as UsageRow
-from metlmon.model.dagman_runs import Hold
+from metlmon.model.dagman_runs import CrashLoop, Hold
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import DagAbort, GateStatus
@@ -52,7 +52,7 @@ class DagRow(Struct, frozen=True):
     counted in ``dagmans``. ``hold``: the hold of DAGMan's own job, while it lasts.
     ``nodes_unknown``: nodes whose state is in none of the files here. ``removal``: why DAGMan's own
     job was removed. ``abort``: what ended it, by ABORT-DAG-ON. ``exited``: clusters of DAGMan's own
-    job that ended by themselves.
+    job that ended by themselves. ``crashes``: DAGMan ends again and again at the same place.
     """
 
     file: str
@@ -73,6 +73,7 @@ class DagRow(Struct, frozen=True):
     removal: str | None = None
     abort: DagAbort | None = None
     exited: frozenset[int] = frozenset()
+    crashes: CrashLoop | None = None
 
     @property
     def is_lower_bound(self) -> bool:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli.exit_codes import Exit
 from metlmon.health.build import make_health
 from metlmon.health.headline import health_headline
-from metlmon.health.types import Health
+from metlmon.health.types import Health, Severity
 from metlmon.model.job import JobHistory
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from tests.health.ensembles import EventLog, only, write
+from tests.health.ensembles import EventLog, kinds, only, write
+from tests.support.commands import run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.records import read_dagdir, stats_input
 
@@ -277,3 +279,356 @@ def test_a_full_disk(shared: Shared) -> None:
 
     ended = read_dagdir(shared("cases/disk-full/dagdir"), live=False)
     assert (ended.status().dags[0].nodes_done, ended.status().dags[0].nodes_failed) == (2, 0)
+
+
+# --- DAGMan crashes, or waits in vain ---------------------------------------------------------
+
+CRASH = 'ERROR "Assertion ERROR on (node->_queuedNodeJobProcs >= 0)" at line 4261 in file dag.cpp'
+START = "** condor_scheduniv_exec.103.0 (CONDOR_DAGMAN) STARTING UP"
+
+
+def crashes(number: int, last: str = CRASH, hour: int = 10) -> list[str]:
+    """Processes of one DAGMan, a minute apart."""
+    lines = []
+    for minute in range(number):
+        at = f"{hour}:{minute:02}:00"
+        lines += [f"{at} {START}", f"{at} Running in RECOVERY mode"]
+        if last:
+            lines.append(f"{hour}:{minute:02}:01 {last}")
+    return lines
+
+
+def test_dagman_that_crashes_again_and_again(
+    shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shared("cases/dagman-crashes-again-and-again")
+    builder = read_dagdir(path, live=False)
+
+    entry = only(health_of(builder), "dag-crashes")
+    assert "node->_queuedNodeJobProcs >= 0" in entry.text
+    assert entry.severity is Severity.STOPPED
+    assert any("BAD EVENT: job (64.0.0) ended" in note.text for note in builder.notices())
+    for condition in ("failed", "all"):
+        assert run_command("status", capsys, path, "--exit-on", condition)[0] == Exit.FAILED
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        (crashes(1), None),
+        (crashes(2), 2),
+        (crashes(5), 5),
+        ([*crashes(2), *crashes(2, 'ERROR "another" at line 1 in file a.cpp', hour=11)], 2),
+        # The newest one has not come to the place yet, or has passed it.
+        ([*crashes(3), f"10:03:00 {START}"], 3),
+        (
+            [
+                *crashes(3),
+                f"10:03:00 {START}",
+                "10:09:00 Submitting HTCondor Node b job(s)...",
+                "10:09:00 \tassigned HTCondor ID (9.0.0)",
+            ],
+            None,
+        ),
+        # Without a message, together with the first one.
+        (crashes(6, ""), 6),
+        (crashes(2, ""), None),
+        (crashes(4, "**** condor_dagman (condor_DAGMAN) pid 9 EXITING WITH STATUS 3"), None),
+    ],
+)
+@pytest.mark.parametrize("live", [False, True])
+def test_crashes_in_a_row(
+    tmp_path: Path, lines: list[str], number: int | None, *, live: bool
+) -> None:
+    made = dagdir(tmp_path, ONE, *submitted("a", 7), *lines)
+    (row,) = made.reader(live=live, now="2023-03-05 11:12:00").snapshot_builder().status().dags
+    assert (row.crashes.number if row.crashes else None) == number
+
+
+def test_an_end_that_dagman_did_not_read(shared: Shared) -> None:
+    builder = read_dagdir(shared("cases/dagman-lost-the-end-of-a-job"), live=False)
+    status = builder.status()
+
+    assert status.as_of == datetime(2025, 4, 19, 10, 20, 5)
+    entry = only(health_of(builder), "dag-stuck")
+    assert (entry.since, entry.jobs) == (datetime(2025, 4, 18, 12, 5), ((60, 0),))
+    assert [note.file for note in builder.notices() if note.kind == "lost-end"] == ["train.log"]
+    assert status.epoch_states[State.POST] == status.epoch_states[State.COMPLETED] == 0
+
+
+PENDING = (
+    "12:20:05 Pending DAG nodes:",
+    "12:20:05   Node a, HTCondor ID 101, status STATUS_{}",
+)
+AFTER_THE_END = {
+    "": ((), False),
+    "submitted": (tuple(line.format("SUBMITTED") for line in PENDING), True),
+    "post": (tuple(line.format("POSTRUN") for line in PENDING), False),
+    "others": (PENDING[:1], False),
+    "unreadable": (
+        ("12:20:05 ERROR: failure to read job log", "\tA log event may be corrupt."),
+        True,
+    ),
+    "unreadable before": (("10:00:05 ERROR: failure to read job log",), False),
+    "read at last": (
+        (
+            *(line.format("SUBMITTED") for line in PENDING),
+            "12:31:00 Node a job proc (101.0.0) completed successfully.",
+            "12:31:00 Running POST script of Node a...",
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("post", ["", "SCRIPT POST a post.sh\n"])
+@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize("after", AFTER_THE_END)
+def test_where_the_files_say_that_dagman_still_waits(
+    tmp_path: Path, after: str, post: str, value: int
+) -> None:
+    lines, is_lost = AFTER_THE_END[after]
+    made = dagdir(tmp_path, ONE + post, *submitted("a", 101), *lines)
+    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
+    log.execute(log.submit("a"))
+    log.end(101, value)
+    made.write("run.log", log.bytes())
+    builder = made.reader(live=True, now="2023-03-05 12:35:00").snapshot_builder()
+
+    states = builder.ensemble.node_states("run.dag", live=True)
+    assert (states["a"].state is State.UNKNOWN) == is_lost
+    stuck = [entry for entry in health_of(builder).entries if entry.kind == "dag-stuck"]
+    assert any(entry.jobs for entry in stuck) == is_lost
+
+
+def test_a_node_status_file_that_has_the_job_in_the_queue(tmp_path: Path) -> None:
+    made = dagdir(tmp_path, ONE + "NODE_STATUS_FILE s\n", *submitted("a", 101))
+    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
+    log.execute(log.submit("a"))
+    log.end(101)
+    made.write("run.log", log.bytes())
+    ads = (
+        'Type = "DagStatus";\nDagFiles = {\n"run.dag"\n};\nTimestamp = 1678019400; '
+        '/* "Sun Mar 5 12:30:00 2023" */\nDagStatus = 3;',
+        'Type = "NodeStatus";\nNode = "a";\nNodeStatus = 3;\nStatusDetails = "not_idle";\n'
+        "RetryCount = 0;\nJobProcsQueued = 1;\nJobProcsHeld = 0;",
+        'Type = "StatusEnd";',
+    )
+    made.write("s", "".join(f"[\n{ad}\n]\n" for ad in ads))
+    builder = made.reader(live=True, now="2023-03-05 12:31:00").snapshot_builder()
+    assert only(health_of(builder), "dag-stuck").jobs == ((101, 0),)
+
+
+@pytest.mark.parametrize(
+    ("now", "more", "is_stuck"),
+    [
+        ("11:22:00", "", False),
+        ("11:40:00", "", True),
+        ("11:40:00", "halt", False),
+        ("11:40:00", "queued", False),
+    ],
+)
+def test_a_dagman_that_waits_with_an_empty_queue(
+    tmp_path: Path, now: str, more: str, *, is_stuck: bool
+) -> None:
+    ended = "11:17:00 Node a job proc (101.0.0) completed successfully."
+    second = submitted("b", 102, "11:17:10") if more == "queued" else ()
+    made = dagdir(tmp_path, ONE, *submitted("a", 101), ended, *second)
+    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
+    log.execute(log.submit("a"))
+    log.end(101)
+    if more == "queued":
+        log.submit("b")
+    made.write("run.log", log.bytes())
+    if more == "halt":
+        made.write("run.dag.halt", "")
+    health = health_of(made.reader(live=True, now=f"2023-03-05 {now}").snapshot_builder())
+    assert ("dag-stuck" in kinds(health)) == is_stuck
+
+
+# --- the line that explains -------------------------------------------------------------------
+
+
+def test_the_reason_of_a_failed_submission(shared: Shared) -> None:
+    builder = read_dagdir(shared("cases/reason-of-a-failed-submission"), live=False)
+
+    entry = only(health_of(builder), "submit-failed")
+    assert "/home/alice/ens/data/protein.tar.gz" in entry.text
+    assert "submit description" not in entry.advice
+    assert not [note for note in builder.notices() if "errno=0 Success" in note.text]
+
+
+def test_what_condor_submit_printed(shared: Shared) -> None:
+    health = health_of(read_dagdir(shared("cases/submit-error-text-lost/dagdir"), live=False))
+    entry = only(health, "submit-failed")
+    assert "can't open file nothing.txt: No such file or directory" in entry.text
+
+
+def test_the_warning_that_strict_mode_makes_an_error(shared: Shared) -> None:
+    health = health_of(read_dagdir(shared("cases/strict-hides-the-cause/dagdir"), live=False))
+    entry = only(health, "dag-failed")
+    assert "c46.dag.rescue001 (line 12)" in entry.text
+    assert "run0-train_epoch1" in entry.text
+    assert "rescue file" in entry.advice
+
+
+SUBMISSIONS = {
+    "direct, no file": (
+        "ERROR: submit attempt failed, errno=2 No such file or directory",
+        "could not open submit file : a.sub - can't open file",
+    ),
+    "direct, description": ("ERROR: on Line 3 of submit file: can't open file",),
+    "direct, schedd": ("Failed to submit job a: can't open file",),
+    "directory": ("Could not change to node directory d: can't open file",),
+    "shell": (
+        "From submit: Submitting job(s)",
+        "From submit: ERROR: on Line 4 of submit file: can't open file x.txt",
+        "From submit: ERROR: Failed to parse command file (line 4).",
+        "ERROR: Failed to run condor_submit for node a:\nSubmitting job(s)\nERROR: on Line 4 of "
+        "submit file: can't open file x.txt\n\nERROR: Failed to parse command file (line 4).\n",
+    ),
+    "shell, without its lines": (
+        "ERROR: Failed to run condor_submit for node a:\nSubmitting job(s)\nERROR: can't open file",
+    ),
+    "shell, not run": ("ERROR (2): Failed to run condor_submit for node a: can't open file",),
+    "limit": ("Failed to create new proc id: ERROR: can't open file: limit exceeded",),
+}
+
+
+@pytest.mark.parametrize("lines", SUBMISSIONS.values(), ids=SUBMISSIONS)
+@pytest.mark.parametrize("tries", [1, 2])
+def test_the_line_that_explains_a_failed_submission(
+    tmp_path: Path, lines: tuple[str, ...], tries: int
+) -> None:
+    attempt = ["09:11:00 Submitting HTCondor Node a job(s)...", *(f"09:11:00 {x}" for x in lines)]
+    repeated = [*attempt, "09:11:00 Job submit try 1/2 failed, will try again in >= 1 second."]
+    made = dagdir(
+        tmp_path,
+        ONE,
+        *(repeated * (tries - 1)),
+        *attempt,
+        "09:11:00 Job submit failed after 2 tries.",
+        "09:11:00 Shortcutting node a retries because of submit failure(s)",
+        "09:12:12 ERROR: the following job(s) failed:",
+        "09:12:12       Node Name: a",
+        "09:12:12           Error: Job submit failed",
+        "09:12:12 **** condor_scheduniv_exec.103.0 (condor_DAGMAN) pid 9 EXITING WITH STATUS 1",
+    )
+    builder = made.reader(live=False).snapshot_builder()
+    assert "can't open file" in only(health_of(builder), "submit-failed").text
+    assert not [note for note in builder.notices() if note.kind == "dagman-error"]
+
+
+ENDS = {
+    "warning": (
+        "Warning: run.dag (line 3): node b is a noop",
+        "ERROR: Warning is fatal error because of DAGMAN_USE_STRICT setting",
+    ),
+    "capitals": (
+        "WARNING: node b has no parents",
+        "ERROR: Warning is fatal error because of DAGMAN_USE_STRICT setting",
+    ),
+    "no error line": ("run.dag (line 3): node b is unknown", "Failed to parse dag file"),
+    "cycle": (
+        "ERROR: DAG finished but not all nodes are complete -- checking for a cycle...",
+        "Cycle in the graph possibly involving jobs a and node b",
+        "... ERROR: a cycle exists in the dag, plese check input",
+    ),
+    "continued": ("ERROR: cannot parse run.dag:\n\tline 3: node b is unknown",),
+    "semantics": (
+        "Error: DAG semantics violated!  node b was submitted but has unfinished parents!",
+    ),
+}
+
+
+@pytest.mark.parametrize("lines", ENDS.values(), ids=ENDS)
+def test_the_line_that_explains_the_end_of_a_dagman(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    """Before the one that ends it, or behind it; with a cut at every byte, as it is written."""
+    made = Dagdir(tmp_path, ONE)
+    text = "".join(
+        f"{DAY} 09:11:00 {line}\n"
+        for line in (
+            START,
+            "Parsing 1 dagfiles",
+            *lines,
+            "**** condor_scheduniv_exec.103.0 (condor_DAGMAN) pid 9 EXITING WITH STATUS 1",
+        )
+    ).encode()
+    made.write("run.dag.dagman.out", text[:60])
+    reader = made.reader(live=False)
+    for start in range(60, len(text), 7):
+        made.append("run.dag.dagman.out", text[start : start + 7])
+        reader.check()
+        reader.read_all()
+    assert "node b" in only(health_of(reader.snapshot_builder()), "dag-failed").text
+
+
+# --- the year of a log without years ----------------------------------------------------------
+
+
+def test_the_year_of_an_old_log(shared: Shared, tmp_path: Path) -> None:
+    for file in shared("cases/year-of-an-old-log").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    status = read_dagdir(tmp_path).status()
+
+    (dag,) = status.dags
+    assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.FAILED, 5, 5)
+    assert status.as_of == datetime(2019, 4, 4, 4, 11, 9)
+    assert status.node_states[State.FUTILE] == 2
+
+
+HOST = "<10.0.0.9:9618?addrs=10.0.0.9-9618&alias=ap.example.edu>"
+
+
+def yearless(*events: tuple[str, int, str]) -> str:
+    texts = {
+        "000": f"Job submitted from host: {HOST}\n    DAG Node: a",
+        "001": f"Job executing on host: {HOST}",
+    }
+    return "".join(f"{n} ({c}.000.000) {at} {texts[n]}\n...\n" for n, c, at in events)
+
+
+DAGMAN_LOG = f"000 (40.000.000) 2019-12-31 23:00:00 Job submitted from host: {HOST}\n...\n"
+DAGMAN_END = (
+    "005 (40.000.000) 2020-01-02 01:00:00 Job terminated.\n"
+    "\t(1) Normal termination (return value 0)\n...\n"
+)
+JOBSTATE = "1577833200 INTERNAL *** DAGMAN_STARTED 40.0 ***\n1577836200 a SUBMIT 41.0 - - 1\n"
+OUT = (
+    "12/31/19 23:00:00 ** condor_scheduniv_exec.40.0 (CONDOR_DAGMAN) STARTING UP\n"
+    "12/31/19 23:50:00 Submitting HTCondor Node a job(s)...\n"
+    "12/31/19 23:50:00 \tassigned HTCondor ID (41.0.0)\n"
+)
+METRICS = (
+    '{"start_time":1577833200,"end_time":1577930400,"exitcode":0,"dagman_id":"40","type":"metrics"}'
+)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"run.dag.dagman.out": OUT},
+        {"run.dag.dagman.log": DAGMAN_LOG + DAGMAN_END},
+        {"run.dag.metrics": METRICS},
+        {"jobs.state": JOBSTATE},
+    ],
+    ids=lambda files: next(iter(files)),
+)
+@pytest.mark.parametrize("first", ["other", "own"])
+def test_the_year_by_dagmans_files(tmp_path: Path, files: dict[str, str], first: str) -> None:
+    """Also over New Year, and where the log begins with jobs of another year."""
+    made = Dagdir(tmp_path, ONE + "JOBSTATE_LOG jobs.state\n")
+    for name, text in files.items():
+        made.write(name, text)
+    before = (
+        [("000", 7, "06/01 10:00:00")] if first == "other" and "dagman.out" in str(files) else []
+    )
+    events = [("000", 41, "12/31 23:50:00"), ("001", 41, "01/01 00:10:00")]
+    made.write("run.log", yearless(*before, *events))
+    reader = made.reader(live=False)
+
+    (job,) = [job for job in reader.ensemble.jobs.values() if job.cluster == 41]
+    assert [event.time for event in job.events()] == [
+        datetime(2019, 12, 31, 23, 50),
+        datetime(2020, 1, 1, 0, 10),
+    ]

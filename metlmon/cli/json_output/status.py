@@ -226,12 +226,14 @@ INCIDENT: Final = JsonObject(
 DAG: Final = JsonObject(
     types.DagRow,
     "A top-level DAG. dagmans: DAGMans that ran it, null where the files cannot tell. submissions: "
-    "when they were submitted. nodes_unknown: nodes whose state is in none of the files.",
+    "when they were submitted. nodes_unknown: nodes whose state is in none of the files. crashes: "
+    "how often DAGMan has crashed at the same place, one time after the other.",
     "file state dagmans nodes_total nodes_done nodes_failed nodes_unknown rescue submissions ended "
     "halted recoveries cluster submissions_refused=refused",
     computed={
         "hold_reason": (str | None, lambda dag: dag.hold and dag.hold.reason),
         "hold_code": (int | None, lambda dag: dag.hold and dag.hold.code),
+        "crashes": (int, lambda dag: dag.crashes.number if dag.crashes else 0),
     },
 )
 SIDE_NODES: Final = JsonObject(
