@@ -96,6 +96,8 @@ def _second_line(forecast: Forecast, room: int) -> Line:
         return line((done, DIM))
     slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest_run), None)
     sureness = estimates_table.quality(forecast.remaining)
+    if slots := estimates_table.slots_text(forecast):
+        done = f"{done}, {slots}"
     parts = [
         line((done, DIM)),
         line((f"critical path: {plain(slowest, 24)}", DIM)) if slowest else (),

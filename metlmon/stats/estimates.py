@@ -11,11 +11,15 @@ Short histories fall back to larger groups: an execution from its site, GPU mode
 any site, any count, its run, all; the mean cycle of a run or target is shrunk towards the overall
 mean, depending on the number of cycles.
 
+Runs that share slots wait for each other (:mod:`metlmon.stats.slots`): these waits are in no cycle,
+and come from a queue that is simulated with the epochs left.
+
 Estimates assume that the DAG keeps running: downtime between a removal and the next submission is
 neither in the history nor predicted (:mod:`metlmon.stats.epoch_times`). Epochs per day are no
 estimate but a count, downtime included.
 
-An additional epoch in progress, of any age, never makes a run's estimate earlier. For an
+Where runs do not wait for each other, an additional epoch in progress, of any age, never makes a
+run's estimate earlier. For an
 interrupted one this holds for the survival curve (:mod:`metlmon.stats.simulation`), not strictly
 for estimates, since older cycles lose weight.
 """
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from math import exp
 from statistics import median
 from typing import Final
@@ -36,7 +41,9 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.stats.epoch_times import (
+    Cycle,
     Downtime,
+    DowntimeFunction,
     DurationModel,
     ExecutionDurations,
     counted_epochs,
@@ -44,6 +51,7 @@ from metlmon.stats.epoch_times import (
     time_after_as_of,
 )
 from metlmon.stats.simulation import TRIALS, UNIFORM, Z_SCORES, gamma_quantile
+from metlmon.stats.slots import QueuedRun, SlotUse, simulate_queue
 from metlmon.stats.totals import quartiles
 
 LOW: Final = 0.1
@@ -60,6 +68,9 @@ RATE_SECONDS: Final = 7 * 86400.0
 NO_DAG_FILE: Final = "no DAG file: later epochs are not known"
 NO_ORDER: Final = "no ETA for jobs of no DAG"
 """Reasons why there is no estimate for a run that a log alone shows."""
+
+NOT_SUBMITTED: Final = ((2**62, 0),)
+"""In place of a job: after all that are submitted."""
 
 RECENT_CYCLES: Final = 2.0
 """Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
@@ -138,7 +149,8 @@ class Forecast(Struct, frozen=True):
 
     Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held"
     or similar). ``slowest_run``: key of the run with the latest median. ``skipped``: skipped epochs
-    among ``total``. ``item``: what runs consist of.
+    among ``total``. ``item``: what runs consist of. ``slots``: epochs that run at a time, where
+    runs wait for each other; None if they do not.
     """
 
     as_of: datetime | None
@@ -155,6 +167,7 @@ class Forecast(Struct, frozen=True):
     runs: tuple[RunForecast, ...]
     skipped: int = 0
     item: str = "epoch"
+    slots: int | None = None
 
 
 def make_forecast(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
@@ -167,7 +180,10 @@ def make_forecast(stats_input: StatsInput, goals: Mapping[str, int] | None = Non
 
 
 class _Estimator:
-    """Computes a forecast from the ledger, the duration model and the job files."""
+    """Computes a forecast from the ledger, the duration model and the job files.
+
+    ``cycles``: by run, without waits for slots of other runs; ``whole_cycles``: with them.
+    """
 
     def __init__(self, stats_input: StatsInput, goals: Mapping[str, int] | None) -> None:
         self.stats_input, self.ledger = stats_input, stats_input.ledger
@@ -182,32 +198,63 @@ class _Estimator:
             for job in self.ledger.jobs
             if job.run is not None and job.training and job.state in ACTIVE
         }
+        self.executions = ExecutionDurations(self.ledger)
         downtime = Downtime(self.ledger, stats_input.status.dags)
-        self.cycles = {
-            run.run: epoch_durations(self.ledger, self.epochs[run.run], downtime.seconds_between)
-            for run in self.ledger.runs
-        }
-        times = [c.seconds for cycles in self.cycles.values() for c in cycles if c.ended]
+        self.whole_cycles = self._cycles(downtime.seconds_between)
+        times = [c.seconds for each in self.whole_cycles.values() for c in each if c.ended]
         self.median_cycle = median(times) if times else None
         self.stop_reasons = {run.run: self._stop_reason(run) for run in self.ledger.runs}
+        self.slot_use = SlotUse(self.ledger, self._ready_epochs())
+        self.cycles = self._cycles(
+            lambda run, start, end: (
+                downtime.seconds_between(run, start, end)
+                + self.slot_use.seconds_waited(run, start, end)
+            )
+        )
         for key, reason in self.stop_reasons.items():
             if reason is not None:
                 # A stopped run's open cycle says nothing about the durations of the others.
                 self.cycles[key] = [cycle for cycle in self.cycles[key] if cycle.ended]
-        cycles = [cycle for cycles in self.cycles.values() for cycle in cycles]
         interrupted = [
             cycle for run in self.ledger.runs for cycle in downtime.interrupted_cycles(run.run)
         ]
-        self.model = DurationModel([*cycles, *interrupted])
-        self.executions = ExecutionDurations(self.ledger)
+        self.model = DurationModel([*chain.from_iterable(self.cycles.values()), *interrupted])
+
+    def _cycles(self, pause_between: DowntimeFunction) -> dict[str, list[Cycle]]:
+        return {
+            run.run: epoch_durations(self.ledger, self.epochs[run.run], pause_between)
+            for run in self.ledger.runs
+        }
+
+    def _ready_epochs(self) -> dict[str, EpochEntry]:
+        """The next epochs of runs that continue and do not execute, if they may start now."""
+        executing = {entry.run for entry in self.executions.in_flight.values()}
+        ready: dict[str, EpochEntry] = {}
+        for run in self.ledger.runs:
+            is_ready = run.run not in executing and self.stop_reasons[run.run] is None
+            if is_ready and self._epochs_left(run):
+                ready.update((run.run, epoch) for epoch in self._unfinished(run)[:1])
+        # DAGMan may not have submitted runs that are ready (-maxjobs), or they depend on others.
+        if unsubmitted := {epoch.key for epoch in ready.values() if epoch.first_submitted is None}:
+            children = {
+                (node.key[0], child)
+                for node in self.stats_input.load_description().nodes.all
+                for child in node.node.children
+            }
+            unsubmitted &= children
+        return {run: epoch for run, epoch in ready.items() if epoch.key not in unsubmitted}
+
+    def _unfinished(self, run: RunEntry) -> list[EpochEntry]:
+        return [epoch for epoch in self.epochs[run.run] if epoch.state not in DONE]
 
     # --- the ensemble ---------------------------------------------------------------------
 
     def make_forecast(self) -> Forecast:
         ledger = self.ledger
         simulated = {run.run: self._simulate(run) for run in ledger.runs}
+        self._add_waits_for_slots(simulated)
         runs = tuple(self._run(run, simulated[run.run]) for run in ledger.runs)
-        trials = {key: total for key, (total, _) in simulated.items() if total}
+        trials = {key: each.trials for key, each in simulated.items() if each.trials}
         excluded = tuple((r.run_name, _exclusion_text(r)) for r in runs if r.missing_reason)
         span, slowest = None, None
         if trials:
@@ -233,6 +280,7 @@ class _Estimator:
             runs=runs,
             skipped=sum(run.epochs_skipped for run in ledger.runs),
             item=ledger.item,
+            slots=sum(self.slot_use.slots.values()) or None if span is not None else None,
         )
 
     def _missing_reason(self, runs: Sequence[RunForecast]) -> str:
@@ -321,13 +369,11 @@ class _Estimator:
             return False
         return self.ledger.seconds_between(latest.since, now) <= RECENT_CYCLES * self.median_cycle
 
-    def _run(
-        self, run: RunEntry, simulated: tuple[list[float], _CurrentEpoch | None]
-    ) -> RunForecast:
-        trials, current = simulated
+    def _run(self, run: RunEntry, simulated: _SimulatedRun) -> RunForecast:
+        trials, current = simulated.trials, simulated.current
         left = self._epochs_left(run)
         ends = [e.completed for e in self.epochs[run.run] if e.completed is not None]
-        own_seconds = [cycle.seconds for cycle in self.cycles[run.run] if cycle.ended]
+        own_seconds = [cycle.seconds for cycle in self.whole_cycles[run.run] if cycle.ended]
         span = None
         if trials:
             others = self.model.ended_count - len(own_seconds)
@@ -357,53 +403,71 @@ class _Estimator:
             stopped=run.stopped,
         )
 
-    def _simulate(self, run: RunEntry) -> tuple[list[float], _CurrentEpoch | None]:
-        """The run's remaining seconds in each trial, and the state of its current epoch.
+    def _simulate(self, run: RunEntry) -> _SimulatedRun:
+        """The run's remaining seconds in each trial, without waits for slots of other runs.
 
         No trials if the run is done or cannot be estimated.
         """
         left = self._epochs_left(run)
         if not left or self.stop_reasons[run.run] is not None:
-            return [], None
-        unfinished = [epoch for epoch in self.epochs[run.run] if epoch.state not in DONE]
+            return _SimulatedRun()
+        unfinished = self._unfinished(run)[:left]
         permutations = _CommonRandomNumbers(run.run)
-        current_epoch = (
-            self._current_epoch(run, unfinished[0], permutations) if unfinished else None
-        )
+        current = self._current_epoch(run, unfinished[0], permutations) if unfinished else None
         model = self.model
         if model.curve is None:
-            return [], current_epoch
+            return _SimulatedRun(current=current)
         # Epochs after an abandoned one never run, but are counted as left.
-        later_cycles = [
-            model.expected_seconds(run.run, epoch.target) for epoch in unfinished[1:left]
-        ]
-        total = sum(later_cycles)
+        later = [model.expected_seconds(run.run, epoch.target) for epoch in unfinished[1:]]
+        total = sum(later)
         shape = (
-            1 / (model.relative_sigma**2 * sum(seconds**2 for seconds in later_cycles) / total**2)
+            1 / (model.relative_sigma**2 * sum(seconds**2 for seconds in later) / total**2)
             if total
             else 0
         )
         log_sigma = model.mean_log_sigma(left)
-        current_trials = (
-            current_epoch.trials
-            if current_epoch is not None and current_epoch.executing
-            else self._rest_of_cycle(run, unfinished, permutations)
+        factors = [exp(log_sigma * z) for z in Z_SCORES]
+        if current is not None and current.executing:
+            first = current.trials
+            rest = list(first)
+        else:
+            first = self._rest_of_cycle(run, unfinished, permutations)
+            rest = [seconds * factor for seconds, factor in zip(first, factors, strict=True)]
+        if total:
+            for i, factor in enumerate(factors):
+                rest[i] += total * factor * gamma_quantile(shape, Z_SCORES[permutations.own[i]])
+        return _SimulatedRun(
+            trials=rest,
+            current=current,
+            factors=factors,
+            epochs=unfinished,
+            seconds=[median(first), *later],
         )
-        trials = []
-        for i in range(TRIALS):
-            common_factor = exp(log_sigma * Z_SCORES[i])
-            current = (
-                current_trials[i]
-                if current_epoch is not None and current_epoch.executing
-                else current_trials[i] * common_factor
+
+    def _add_waits_for_slots(self, simulated: Mapping[str, _SimulatedRun]) -> None:
+        """Add to the trials what runs will wait for slots that other runs have."""
+        use = self.slot_use
+        if not use.slots:
+            return
+        queue = [
+            QueuedRun(
+                run=run.run,
+                executing=each.current is not None and each.current.executing,
+                done=run.epochs_done,
+                seconds=each.seconds,
+                groups=[
+                    None if not i and run.run in use.disconnected else use.group(epoch.target)
+                    for i, epoch in enumerate(each.epochs)
+                ],
             )
-            later = (
-                total * common_factor * gamma_quantile(shape, Z_SCORES[permutations.own[i]])
-                if total
-                else 0.0
-            )
-            trials.append(current + later)
-        return trials, current_epoch
+            for run in self.ledger.runs
+            if (each := simulated[run.run]).epochs and each.trials
+        ]
+        queue.sort(key=lambda each: simulated[each.run].epochs[0].jobs[-1:] or NOT_SUBMITTED)
+        for key, waited in simulate_queue(queue, use).items():
+            each = simulated[key]
+            for i, factor in enumerate(each.factors):
+                each.trials[i] += waited * factor
 
     def _rest_of_cycle(
         self, run: RunEntry, unfinished: Sequence[EpochEntry], permutations: _CommonRandomNumbers
@@ -475,6 +539,20 @@ def _before_gate_end(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator
     for epoch in epochs:
         if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
             yield epoch
+
+
+class _SimulatedRun(Struct):
+    """The remaining seconds of a run in each trial, and its epochs.
+
+    ``factors``: of each trial, that all runs share. ``epochs``: unfinished ones, and ``seconds``
+    that each of them takes without waits for slots.
+    """
+
+    trials: list[float] = []
+    current: _CurrentEpoch | None = None
+    factors: Sequence[float] = ()
+    epochs: Sequence[EpochEntry] = ()
+    seconds: Sequence[float] = ()
 
 
 class _CurrentEpoch(Struct, frozen=True):

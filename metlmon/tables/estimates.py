@@ -127,6 +127,13 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     return " · ".join(parts)
 
 
+def slots_text(forecast: Forecast) -> str:
+    """``4 epochs at a time``; "" where runs do not wait for each other."""
+    if forecast.slots is None:
+        return ""
+    return f"{count(forecast.slots, forecast.item)} at a time"
+
+
 def eta_text(as_of: datetime, remaining: Interval) -> str:
     """``23 Nov (20–28 Nov)``; within two days ``14 Nov 17:12 (16:40–18:05)``."""
     try:

@@ -2,6 +2,7 @@
 
     python tests/bench/backtest.py                 # generated ensembles and all fixtures
     python tests/bench/backtest.py DIR [DIR …]     # and these dagdirs among the recordings
+    python tests/bench/backtest.py --slots         # 30 ensembles of 10 to 40 runs on 2 to 8 slots
 
 Ensembles of a dozen kinds are generated twice: the first ones are those that constants were
 chosen on ("tuned"), the second ones were only looked at ("held out"). For each the estimates
@@ -34,12 +35,15 @@ from metlmon.stats.backtest import (  # noqa: E402
     median_error,
     median_naive_error,
 )
-from tests.generated.varied import KINDS, Kind, varied  # noqa: E402
+from tests.generated.ensembles import Lived  # noqa: E402
+from tests.generated.slot_limited import drawn, slot_limited  # noqa: E402
+from tests.generated.varied import KINDS, varied  # noqa: E402
 from tests.generated.write import write  # noqa: E402
 
 FIXTURES: Final = HERE.parents[1] / "fixtures"
 TUNED: Final = 1
 HELD_OUT: Final = 2
+SLOT_SEEDS: Final = range(30)
 
 
 def replayed(directory: Path) -> Backtest:
@@ -56,10 +60,10 @@ def replayed(directory: Path) -> Backtest:
     return backtest(at(None), at)
 
 
-def generated(kind: Kind, seed: int) -> Backtest:
+def generated(lived: Lived) -> Backtest:
     """The backtest of a generated ensemble."""
     with tempfile.TemporaryDirectory() as place:
-        write(varied(kind, seed), Path(place))
+        write(lived, Path(place))
         return replayed(Path(place))
 
 
@@ -111,17 +115,31 @@ def recordings(further: Sequence[Path]) -> Iterator[tuple[str, Backtest]]:
         yield path.resolve().name, replayed(path)
 
 
-def main(further: Sequence[Path]) -> None:
+def all_ones(further: Sequence[str]) -> Iterator[tuple[str, str, Backtest]]:
+    """Group, name and backtest of each."""
+    for group, seed in (("tuned", TUNED), ("held out", HELD_OUT)):
+        for kind in KINDS:
+            yield group, f"{kind.name} {seed}", generated(varied(kind, seed))
+    for name, tested in recordings([Path(each) for each in further]):
+        yield "recorded", name, tested
+
+
+def slot_limited_ones() -> Iterator[tuple[str, str, Backtest]]:
+    """As :func:`all_ones`, of ensembles whose runs take turns."""
+    for seed in SLOT_SEEDS:
+        kind = drawn(seed)
+        name = f"{kind.runs} on {'+'.join(map(str, kind.slots))}, {kind.order[-5:]}"
+        yield "slots", name, generated(slot_limited(kind, seed))
+
+
+def main(arguments: Sequence[str]) -> None:
     runs = f"   {'RUNS':>6}{'NAIVE':>9}{'INSIDE':>9}"
     print(f"{'ENSEMBLE':20}{'25 %':>10}{'50 %':>10}{'75 %':>10}{'NAIVE':>9}{runs}")
     groups: dict[str, list[Backtest]] = {}
-    for group, seed in (("tuned", TUNED), ("held out", HELD_OUT)):
-        for kind in KINDS:
-            tested = generated(kind, seed)
-            groups.setdefault(group, []).append(tested)
-            one(f"{kind.name} {seed}", tested)
-    for name, tested in recordings(further):
-        groups.setdefault("recorded", []).append(tested)
+    for group, name, tested in (
+        slot_limited_ones() if "--slots" in arguments else all_ones(arguments)
+    ):
+        groups.setdefault(group, []).append(tested)
         one(name, tested)
     ways = "".join(f"{f'{at:.0%}':>7}{'INSIDE':>9}" for at in SHARES)
     print(f"\n{'GROUP':12}{'OF':10}{'ERROR':>7}{'NAIVE':>9}{'INSIDE':>9}   {ways}")
@@ -130,4 +148,4 @@ def main(further: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(argument) for argument in sys.argv[1:]])
+    main(sys.argv[1:])

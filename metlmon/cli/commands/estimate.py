@@ -101,6 +101,7 @@ def first_line(forecast: Forecast) -> str:
         done,
         estimates_table.remaining_text(forecast),
         estimates_table.rate_text(forecast.rate, forecast.item),
+        estimates_table.slots_text(forecast),
     ]
     return "; ".join(part for part in parts if part)
 

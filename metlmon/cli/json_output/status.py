@@ -170,9 +170,10 @@ LEFT_OUT_RUN: Final = JsonObject(
 )
 ESTIMATE: Final = JsonObject(
     Forecast,
-    "When all will be done: remaining from as-of, without the runs that are left out.",
+    "When all will be done: remaining from as-of, without the runs that are left out. slots: "
+    "epochs that run at a time, where runs wait for each other.",
     "epochs_done=done epochs_total=total epochs_skipped=skipped remaining at=expected_end "
-    "ended=completed_at why_not=missing_reason slowest=slowest_run rate runs",
+    "ended=completed_at why_not=missing_reason slowest=slowest_run rate runs slots",
     name="Estimate",
     computed={
         "without": (

@@ -1,0 +1,239 @@
+"""Runs that take turns on a few slots: how many there are, in which order, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from metlmon.live.feed import StatsInput
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.backtest import Backtest, backtest, median_error
+from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue
+from tests.generated.slot_limited import SlotLimited, drawn, slot_limited
+from tests.generated.write import write
+from tests.support.run_histories import recorded
+
+SEEDS = (0, 8, 16, 17, 27)
+"""Slots at one and at two sites, each order, -maxjobs, losses, epochs of 30 s to 8 h."""
+
+PLAIN = SlotLimited(runs=12, epochs=6, slots=(4,), lost=0.0, gap=3.0)
+
+
+def written(kind: SlotLimited, seed: int, directory: Path) -> Path:
+    write(slot_limited(kind, seed), directory)
+    return directory
+
+
+def replayed(directory: Path) -> Backtest:
+    return backtest(recorded(directory), lambda moment: recorded(directory, moment))
+
+
+def use_of(ledger: Ledger) -> SlotUse:
+    return SlotUse(ledger, {})
+
+
+def after(directory: Path, epochs: int) -> StatsInput:
+    """The ensemble when so many of its epochs had been completed."""
+    ends = sorted(
+        each.end for each in recorded(directory).ledger.executions if each.final and each.end
+    )
+    return recorded(directory, ends[epochs - 1])
+
+
+# --- the future -------------------------------------------------------------------------------
+
+
+def by_hand(ledger: Ledger, slots: int) -> float:
+    """Seconds of the epochs left, if slots are used as so far: from executions alone."""
+    assert ledger.as_of is not None
+    begin = min(run.began for run in ledger.runs if run.began is not None)
+    done = sum(each.final for each in ledger.executions)
+    taken = slots * (ledger.as_of - begin).total_seconds()
+    left = sum(run.epochs_total - run.epochs_done for run in ledger.runs)
+    return left * taken / done / slots
+
+
+def ensemble_end(forecast: Forecast) -> tuple[float, float, float]:
+    assert forecast.remaining is not None, forecast.missing_reason
+    return forecast.remaining.low, forecast.remaining.median, forecast.remaining.high
+
+
+@pytest.mark.parametrize(
+    ("time", "done"), [("14:03:38", 4), ("14:30", 222), ("14:57", 414), ("15:03", 472)]
+)
+def test_the_end_stays_where_the_rate_says(
+    shared: Callable[[str], Path], time: str, done: int
+) -> None:
+    directory = shared("cases/forecast-of-runs-in-turn/dagdir")
+    stats = recorded(directory, datetime.fromisoformat(f"2026-11-28 {time}"))
+    forecast = make_forecast(stats)
+    assert abs(forecast.done - done) <= 1
+    low, middle, high = (
+        stats.ledger.as_of + timedelta(seconds=seconds)
+        for seconds in ensemble_end(forecast)
+        if stats.ledger.as_of is not None
+    )
+    # 960 epochs at 7 to 8 a minute; and 15:39 to 16:08 by epochs left × mean hours ÷ slots.
+    assert datetime(2026, 11, 28, 15, 25) < middle < datetime(2026, 11, 28, 16, 15)
+    assert low < datetime(2026, 11, 28, 16, 0) or done > 400
+    assert high > datetime(2026, 11, 28, 15, 50)
+    if done > 10:
+        assert ensemble_end(forecast)[1] == pytest.approx(by_hand(stats.ledger, 4), rel=0.15)
+
+
+def test_no_run_ends_after_the_ensemble(shared: Callable[[str], Path]) -> None:
+    directory = shared("cases/forecast-of-runs-in-turn/dagdir")
+    forecast = make_forecast(recorded(directory, datetime(2026, 11, 28, 14, 30)))
+    last = max(run.remaining.median for run in forecast.runs if run.remaining is not None)
+    assert ensemble_end(forecast)[1] == pytest.approx(last, rel=0.1)
+
+
+def test_intervals_hold_where_runs_take_turns(tmp_path: Path) -> None:
+    tests = [replayed(written(drawn(seed), seed, tmp_path / str(seed))) for seed in SEEDS]
+    whole = [each for test in tests for each in test.ensemble_predictions()]
+    assert len(whole) == 3 * len(SEEDS)
+    assert sum(each.covered for each in whole) >= 0.7 * len(whole)
+    error = median_error(whole)
+    assert error is not None
+    assert error < 0.1
+
+
+def test_ready_runs_that_dagman_holds_back_are_counted(tmp_path: Path) -> None:
+    # With -maxjobs most runs have no job yet.
+    directory = written(replace(PLAIN, max_jobs=4), 1, tmp_path)
+    for epochs in (8, 24, 48):
+        stats = after(directory, epochs)
+        forecast = make_forecast(stats)
+        assert forecast.slots in (3, 4)
+        assert ensemble_end(forecast)[1] == pytest.approx(by_hand(stats.ledger, 4), rel=0.3)
+
+
+# --- slots ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["submission", "furthest first", "furthest last"])
+@pytest.mark.parametrize("slots", [(2,), (5,), (3, 2)])
+def test_slots_and_order_are_found(tmp_path: Path, order: str, slots: tuple[int, ...]) -> None:
+    kind = replace(PLAIN, order=order, slots=slots, runs=16, epochs=8)
+    use = use_of(after(written(kind, 3, tmp_path), 80).ledger)
+    assert sorted(use.slots.values()) == sorted(slots)
+    if order == "furthest first":
+        assert set(use.orders.values()) == {StartOrder.FURTHEST}
+    else:
+        # Who was submitted first has waited longest, and has done the fewest epochs.
+        assert StartOrder.FURTHEST not in use.orders.values()
+
+
+def test_as_many_slots_as_runs_are_no_limit(tmp_path: Path) -> None:
+    directory = written(replace(PLAIN, runs=4, epochs=20), 2, tmp_path)
+    assert make_forecast(after(directory, 40)).slots is None
+
+
+def test_targets_that_ran_at_one_site_share_its_slots(tmp_path: Path) -> None:
+    ledger = after(written(replace(PLAIN, slots=(2, 2), any_site=True), 4, tmp_path), 40).ledger
+    use = use_of(ledger)
+    assert list(use.slots.values()) == [4]
+    assert use.group("any") is not None
+
+
+def test_waits_of_runs_are_those_with_all_slots_taken(tmp_path: Path) -> None:
+    """A second way: the seconds in which a run was ready and four others ran."""
+    ledger = after(written(replace(PLAIN, gap=1.0), 5, tmp_path), 40).ledger
+    use, now = use_of(ledger), ledger.as_of
+    assert now is not None
+    ran: dict[str, list[tuple[datetime, datetime]]] = {}
+    for each in ledger.executions:
+        ran.setdefault(each.run or "", []).append((each.start, each.end or now))
+    for run in ledger.runs:
+        if not ran.get(run.run):
+            continue
+        expected, ready = 0.0, run.began
+        assert ready is not None
+        for start, end in sorted(ran[run.run]):
+            expected += _seconds_full(ran, run.run, ready, start)
+            ready = end
+        assert run.began is not None
+        found = use.seconds_waited(run.run, run.began, now)
+        # A free slot takes some seconds to find its next job.
+        assert found == pytest.approx(expected, abs=60 + 0.05 * expected)
+
+
+def _seconds_full(
+    ran: Mapping[str, list[tuple[datetime, datetime]]], run: str, since: datetime, until: datetime
+) -> float:
+    others = [each for name, each in ran.items() if name != run]
+    seconds = int((until - since).total_seconds())
+    return sum(
+        sum(
+            start <= since + timedelta(seconds=at) < end
+            for intervals in others
+            for start, end in intervals
+        )
+        >= 4
+        for at in range(seconds)
+    )
+
+
+# --- the queue to come ------------------------------------------------------------------------
+
+
+@cache
+def limited_to(slots: int, order: StartOrder) -> SlotUse:
+    use = SlotUse(Ledger("/ens", None, False), {})
+    use.slots[0], use.orders[0] = slots, order
+    return use
+
+
+def queued(
+    name: str, epochs: int, done: int = 0, executing: bool = False, group: int | None = 0
+) -> QueuedRun:
+    return QueuedRun(
+        run=name,
+        executing=executing,
+        done=done,
+        seconds=[100.0] * epochs,
+        groups=[group] * epochs,
+    )
+
+
+def test_the_furthest_run_goes_on_until_it_is_done() -> None:
+    runs = [queued("a", 3, executing=True), queued("b", 3), queued("c", 3)]
+    waits = simulate_queue(runs, limited_to(1, StartOrder.FURTHEST))
+    assert waits == {"a": 0.0, "b": 300.0, "c": 600.0}
+
+
+def test_runs_of_one_submission_take_turns() -> None:
+    runs = [queued("a", 3, executing=True), queued("b", 3), queued("c", 3)]
+    waits = simulate_queue(runs, limited_to(1, StartOrder.SUBMISSION))
+    # The last epochs end after 700, 800 and 900 s, of which 300 s are its own.
+    assert waits == {"a": 400.0, "b": 500.0, "c": 600.0}
+
+
+def test_the_run_that_is_behind_goes_first() -> None:
+    runs = [queued("ahead", 1, done=5), queued("behind", 2)]
+    assert simulate_queue(runs, limited_to(1, StartOrder.NEAREST)) == {"ahead": 200.0, "behind": 0}
+
+
+def test_targets_without_a_limit_do_not_wait() -> None:
+    runs = [queued("a", 2, executing=True), queued("b", 2, group=None)]
+    assert simulate_queue(runs, limited_to(1, StartOrder.SUBMISSION))["b"] == 0.0
+
+
+def test_slots_are_never_idle_while_a_run_waits() -> None:
+    runs = [queued(f"run{n}", 50, executing=n < 7) for n in range(100)]
+    waits = simulate_queue(runs, limited_to(7, StartOrder.FURTHEST))
+    assert max(waits.values()) + 5000 == pytest.approx(100 * 5000 / 7, rel=0.1)
+
+
+def test_lost_executions_take_slots_too(tmp_path: Path) -> None:
+    directory = written(replace(PLAIN, lost=0.3, epochs=12), 6, tmp_path)
+    stats = after(directory, 70)
+    assert any(each.outcome is Outcome.EVICTED for each in stats.ledger.executions)
+    assert ensemble_end(make_forecast(stats))[1] == pytest.approx(by_hand(stats.ledger, 4), rel=0.2)
