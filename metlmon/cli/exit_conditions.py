@@ -1,7 +1,7 @@
 """What ``--exit-on`` waits for.
 
-``all`` and ``done`` are about epochs and DAGs, and need the status alone. ``failed`` and ``held``
-are open entries of the health: what the header and notifications call so.
+``all`` and ``done`` are about nodes and DAGs, and need the status alone. ``failed`` and ``held``
+are open entries of the health, of any severity, and ``failed`` also a DAG that has failed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from metlmon.cli.exit_codes import CONDITIONS, Exit
 from metlmon.errors import InputError
 from metlmon.health.types import Health, HealthSource
 from metlmon.jobfiles.gate_files import ABORT_RULE
-from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
-from metlmon.snapshot.types import RunRow, Status
+from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
+from metlmon.snapshot.types import DagRow, RunRow, Status
 
 UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
 """States of a node that has no job in the queue, and is not over."""
 
 CAN_GO_ON: Final = ACTIVE | UNDER_WAY
+
+_OVER: Final = frozenset({State.FAILED, State.REMOVED, State.FUTILE})
+"""States of a node that DAGMan will run no more, and that is not done."""
+
+_NOT_OVER: Final = CAN_GO_ON | {State.WAITING}
 
 
 def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
@@ -51,12 +56,41 @@ def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
     # Jobs beside a DAG are none of its runs.
     runs = [run for run in status.runs if run.dag or not status.dags]
     if runs and all(_finished(run) for run in runs):
-        return Exit.FAILED if all(_stopped(run) for run in runs) else Exit.OK
+        return _other_nodes(status, Exit.FAILED if all(map(_stopped, runs)) else Exit.OK)
     if runs and all(_finished(run) or _is_over(run) for run in runs):
         return Exit.FAILED
-    if not runs and _nodes_are_done(status):
+    if not runs and (_nodes_are_done(status) or _has_succeeded(status)):
         return Exit.OK
     return _cannot_go_on(status)
+
+
+def _other_nodes(status: Status, result: Exit) -> Exit | None:
+    """``result`` of the runs, all of which are finished, unless a node of no run says otherwise."""
+    if any(map(_is_lost, status.dags)):
+        return Exit.FAILED
+    for dag in status.dags:
+        states = {state for state, number in dag.other_states.items() if number}
+        if dag.state is DagState.DONE or dag.continued:
+            continue
+        if states & _OVER:
+            return Exit.FAILED
+        goes_on = dag.state in ALIVE or (dag.state is DagState.UNKNOWN and status.live)
+        if goes_on and states & _NOT_OVER:
+            return None
+    return result
+
+
+def _is_lost(dag: DagRow) -> bool:
+    """Whether a DAG has failed, or was removed before its end, and no later one continues it."""
+    if dag.continued:
+        return False
+    undone = dag.nodes_done < dag.nodes_total
+    return dag.state is DagState.FAILED or (dag.state is DagState.REMOVED and undone)
+
+
+def _has_succeeded(status: Status) -> bool:
+    """Whether each DAGMan has ended with 0: with nodes left after ABORT-DAG-ON … RETURN 0."""
+    return bool(status.dags) and all(dag.state is DagState.DONE for dag in status.dags)
 
 
 def _finished(run: RunRow) -> bool:
@@ -107,16 +141,15 @@ def _cannot_go_on(status: Status) -> Exit | None:
 def _done(status: Status, health: HealthSource) -> Exit | None:
     if not status.dags:
         return _all_runs(status, health)
-    states = [dag.state for dag in status.dags]
+    states = [dag.state for dag in status.dags if not dag.continued]
     if states and all(state is DagState.DONE for state in states):
         return Exit.OK
-    if any(state in (DagState.FAILED, DagState.REMOVED) for state in states):
-        return Exit.FAILED
-    return None
+    return Exit.FAILED if any(state in LOST for state in states) else None
 
 
 def _failed(status: Status, health: HealthSource) -> Exit | None:
-    return Exit.FAILED if _has_open(health(), "failed") else None
+    lost = any(map(_is_lost, status.dags))
+    return Exit.FAILED if lost or _has_open(health(), "failed") else None
 
 
 def _held(status: Status, health: HealthSource) -> Exit | None:
@@ -124,13 +157,11 @@ def _held(status: Status, health: HealthSource) -> Exit | None:
 
 
 def _has_open(health: Health | None, condition: str) -> bool:
-    """Whether the health has an open entry of this condition, above a cost."""
+    """Whether the health has an open entry of this condition."""
     from metlmon.health.kinds import KINDS
-    from metlmon.health.types import Severity
 
     entries = health.open_entries if health is not None else ()
-    serious = (Severity.STOPPED, Severity.BLOCKED)
-    return any(e.severity in serious and KINDS[e.kind].condition == condition for e in entries)
+    return any(KINDS[entry.kind].condition == condition for entry in entries)
 
 
 TESTS: Final[dict[str, Callable[[Status, HealthSource], Exit | None]]] = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
+from metlmon.model.run import variable
 from metlmon.model.states import State
 from metlmon.text.formatting import epoch_text
 
@@ -53,10 +54,15 @@ def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
     groups: dict[tuple[bool, str], list[str]] = {}
     for key, training in facts.stats_input.trainings.items():
         changes = list(_changes(training.arguments)) if key in facts.runs else []
+        if any("epoch" in change.name for change in changes):
+            goals = _goals(facts, key)
+            changes = [change for change in changes if not change.is_goal_of(goals)]
         if changes:
             more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
             is_open = facts.runs[key].state not in ENDED_RUNS
-            groups.setdefault((is_open, f"{'; '.join(changes[:3])}{more}"), []).append(key)
+            groups.setdefault((is_open, f"{'; '.join(map(str, changes[:3]))}{more}"), []).append(
+                key
+            )
     for (is_open, changed), runs in groups.items():
         yield make_entry(
             kind="configuration",
@@ -69,7 +75,32 @@ def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
         )
 
 
-def _changes(arguments: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
+class _Change(NamedTuple):
+    """One argument in a version and in the next one; empty where it was not given."""
+
+    name: str
+    old: int
+    before: str
+    new: int
+    after: str
+
+    def __str__(self) -> str:
+        before, after = self.before or "not given", self.after or "not given"
+        return f"{self.name}: {before} in version {self.old}, {after} in version {self.new}"
+
+    def is_goal_of(self, goals: Sequence[str]) -> bool:
+        """Whether it is that from the epochs of one DAG to those of another one."""
+        return "epoch" in self.name and {self.before, self.after} <= set(goals)
+
+
+def _goals(facts: HealthFacts, run: str) -> list[str]:
+    """The VAR ``epochs`` in each of several DAGs of a run: ``metlmon continue`` changes it."""
+    nodes = facts.stats_input.load_description().nodes.all
+    goals = {node.key[0]: variable(node.node, "epochs") for node in nodes if node.run == run}
+    return [goal for goal in goals.values() if goal] if len(goals) > 1 else []
+
+
+def _changes(arguments: Mapping[int, Mapping[str, str]]) -> Iterator[_Change]:
     """The first change of each argument: ``lr: 0.1 in version 1, 0.2 in version 2``."""
     versions = sorted(arguments)
     for name in sorted({name for version in versions for name in arguments[version]}):
@@ -81,10 +112,7 @@ def _changes(arguments: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
             continue
         for (old, before), (new, after) in pairwise(values):
             if after != before:
-                yield (
-                    f"{plain}: {before or 'not given'} in version {old}, "
-                    f"{after or 'not given'} in version {new}"
-                )
+                yield _Change(plain, old, before, new, after)
                 break
 
 

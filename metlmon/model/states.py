@@ -89,6 +89,9 @@ class DagState(StrEnum):
 ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
 """States of a DAG whose DAGMan has ended."""
 
+LOST: Final = frozenset({DagState.FAILED, DagState.REMOVED})
+"""States of a DAG whose DAGMan has ended without success."""
+
 ALIVE: Final = frozenset({DagState.RUNNING, DagState.HELD, DagState.RESTARTING})
 """States of a DAG whose DAGMan job is in the queue."""
 

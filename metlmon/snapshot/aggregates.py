@@ -124,6 +124,8 @@ class Aggregates:
         """States of the nodes that count for an epoch."""
         self.other_states: Counter[State] = Counter()
         """Nodes that train nothing."""
+        self.runless_states: dict[str, Counter[State]] = {}
+        """By top-level DAG the nodes of no run, without SERVICE nodes."""
         self.counts = {key: DagNodeCounts(dag.node_count) for key, dag in self.dags.items()}
         self.targets = self._targets_by_dag()
         self.overruled: set[NodeKey] = set()
@@ -279,6 +281,22 @@ class Aggregates:
         overruled = sum(key in parts and not parts[key].training for key in self.overruled)
         done = sum(states[state] for state in DONE)
         return states.total(), done, states[State.FAILED] + removed, overruled, removed
+
+    def is_continued(self, dag_key: str) -> bool:
+        """Whether later DAGs have all epochs that a top-level DAG left undone."""
+        by_dag = self.runs.shared_epochs.items()
+        shared = [runs for key, runs in by_dag if self._top(key) == dag_key]
+        if not shared:
+            return False
+        for run_state in self.run_states.values():
+            for key in run_state.epochs.values():
+                if self._top(key[0]) == dag_key and self.states[key].state not in DONE:
+                    return False
+        epochs = (self.run_states[run].epochs.values() for run in set().union(*shared))
+        return any(self._top(key[0]) != dag_key for keys in epochs for key in keys)
+
+    def _top(self, dag_key: str) -> str:
+        return self.dags[dag_key].top
 
     # --- jobs ---------------------------------------------------------------------------
 
@@ -601,6 +619,8 @@ class Aggregates:
         self.node_states[state] += delta
         if not training:
             self.other_states[state] += delta
+        if key not in self.runs.parts and not is_service:
+            self.runless_states.setdefault(self.dags[key[0]].top, Counter())[state] += delta
         if state in DONE and not is_service:
             self.counts[key[0]].done += delta
         if state is State.UNKNOWN:

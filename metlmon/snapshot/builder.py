@@ -7,7 +7,7 @@ at one moment; its methods build what screens, tables and JSON show.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import datetime
@@ -19,7 +19,7 @@ from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, tries
 from metlmon.model.run import Run
-from metlmon.model.states import ALIVE, ENDED, DagState, State
+from metlmon.model.states import ALIVE, ENDED, LOST, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, NodeFault, RunEntry
@@ -172,6 +172,8 @@ class SnapshotBuilder(SnapshotRows):
                 crashes=dagman_run.crash_loop if dagman_run and state in ALIVE else None,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
                 abort=self._aggregates.aborts.get(dag.key),
+                other_states=+self._aggregates.runless_states.get(dag.key, Counter()),
+                continued=state in LOST and self._aggregates.is_continued(dag.key),
                 exited=frozenset(
                     run.cluster
                     for run in dag.dagman_runs()

@@ -53,6 +53,8 @@ class DagRow(Struct, frozen=True):
     ``nodes_unknown``: nodes whose state is in none of the files here. ``removal``: why DAGMan's own
     job was removed. ``abort``: what ended it, by ABORT-DAG-ON. ``exited``: clusters of DAGMan's own
     job that ended by themselves. ``crashes``: DAGMan ends again and again at the same place.
+    ``other_states``: its nodes of no run, without SERVICE nodes. ``continued``: later DAGs have all
+    epochs of its runs that it left undone.
     """
 
     file: str
@@ -74,6 +76,8 @@ class DagRow(Struct, frozen=True):
     abort: DagAbort | None = None
     exited: frozenset[int] = frozenset()
     crashes: CrashLoop | None = None
+    other_states: Mapping[State, int] = {}
+    continued: bool = False
 
     @property
     def is_lower_bound(self) -> bool:

@@ -1,0 +1,194 @@
+"""``--exit-on`` against its table in the guide, over states of a run, another node and DAGMan."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.cli.exit_codes import CONDITIONS
+from metlmon.cli.exit_conditions import exit_condition
+from metlmon.health.build import make_health
+from metlmon.jobfiles.records import TrainingOutput
+from metlmon.live.dagdir_reader import DagdirReader
+from tests.health.ensembles import REMOVED_WITH_DAG, EventLog, chains
+from tests.support.dagdir_builder import Dagdir
+from tests.support.records import stats_input
+
+AS_OF = datetime(2026, 1, 1, 20)
+NODE = "run0-train_epoch0"
+
+ENDS = {"alive": None, "done": 0, "failed": 1, "removed": 2}
+NODES = ("waiting", "running", "held", "failed", "completed")
+
+
+def codes_of(reader: DagdirReader) -> dict[str, int | None]:
+    builder = reader.snapshot_builder()
+    status, health = builder.status(), make_health(stats_input(builder))
+    return {name: exit_condition(name)(status, lambda: health) for name in CONDITIONS}
+
+
+def out(end: int | None, cluster: int = 90, hour: int = 8) -> str:
+    stamp, name = f"01/01/26 {hour:02}:00:00", f"condor_scheduniv_exec.{cluster}.0"
+    text = f"{stamp} ** {name} (CONDOR_DAGMAN) STARTING UP\n"
+    text += f"{stamp} Number of pre-completed nodes: 0\n"
+    late = f"01/01/26 {hour + 7:02}:00:00"
+    if end == 2:
+        text += f"{late} Received SIGUSR1\n"
+    if end is not None:
+        text += f"{late} **** {name} (condor_DAGMAN) pid 1 EXITING WITH STATUS {end}\n"
+    return text
+
+
+def put(log: EventLog, node: str, state: str) -> None:
+    """A node in a state."""
+    if state == "waiting":
+        return
+    job = log.submit(node)
+    log.execute(job)
+    if state == "held":
+        log.hold(job, "disk full", 9, hours=1)
+    elif state != "running":
+        log.end(job, int(state == "failed"), hours=1)
+
+
+def possible(run: str, other: str, dagman: str) -> bool:
+    """Whether DAGMan leaves such nodes at its end."""
+    nodes = {run, other}
+    match dagman:
+        case "done":
+            return nodes == {"completed"}
+        case "failed":
+            return "failed" in nodes and nodes <= {"failed", "completed"}
+        case "removed":
+            # What it removes is "removed", as the waiting ones are never submitted.
+            return nodes <= {"waiting", "failed", "completed"}
+    return True
+
+
+def expected(run: str, other: str, dagman: str) -> dict[str, int | None]:
+    """By the guide."""
+    nodes = {run, other}
+    undone = nodes != {"completed"}
+    failed = "failed" in nodes or dagman == "failed" or (dagman == "removed" and undone)
+    held = "held" in nodes
+    if run == "failed" or dagman == "failed" or (dagman == "removed" and undone):
+        every: int | None = 3
+    elif run != "completed":
+        every = None
+    else:
+        every = {"failed": 3, "completed": 0}.get(other)
+    return {
+        "all": every,
+        "done": {"alive": None, "done": 0, "failed": 3, "removed": 3}[dagman],
+        "failed": 3 if failed else None,
+        "held": 4 if held else None,
+    }
+
+
+CASES = [case for case in itertools.product(NODES, NODES, ENDS) if possible(*case)]
+
+
+@pytest.mark.parametrize(("run", "other", "dagman"), CASES)
+def test_each_combination(tmp_path: Path, run: str, other: str, dagman: str) -> None:
+    log = EventLog()
+    put(log, NODE, run)
+    put(log, "gather", other)
+    dagdir = Dagdir(tmp_path, chains({"run0": 1}, extra="JOB gather train"))
+    dagdir.write("metl.log", log.bytes())
+    dagdir.write("run.dag.dagman.out", out(ENDS[dagman]))
+    reader = dagdir.reader(AS_OF, live=dagman == "alive")
+    assert codes_of(reader) == expected(run, other, dagman)
+
+
+def test_a_failed_node_of_no_run_on_a_real_pool(shared: Callable[[str], Path]) -> None:
+    path = shared("cases/exit-on-failed-misses-a-failed-dag") / "dagdir"
+    assert codes_of(opened(path)) == {"all": 3, "done": 3, "failed": 3, "held": None}
+
+
+def opened(path: Path) -> DagdirReader:
+    reader = DagdirReader(path, live=False)
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+# --- continued DAGs -----------------------------------------------------------------------------
+
+
+def continued(tmp_path: Path, second: str, end: int | None) -> DagdirReader:
+    """A DAG that was removed in its second epoch, and one that continues it."""
+    log = EventLog()
+    log.train(NODE)
+    job = log.submit("run0-train_epoch1")
+    log.execute(job)
+    log.remove(job, REMOVED_WITH_DAG)
+    log.time += timedelta(hours=10 - log.time.hour)
+    put(log, "run0-train_epoch1", second)
+    dag = chains({"run0": 2})
+    dagdir = Dagdir(tmp_path, dag)
+    dagdir.write("run.dag.dagman.out", out(2, hour=1).replace(" 08:", " 09:"))
+    if end is not None or second != "waiting":
+        dagdir.write("run-2.dag.dagman.out", out(end, cluster=91, hour=10))
+    lines = [line for line in dag.splitlines(True) if "epoch0 CHILD" not in line]
+    dagdir.write("run-2.dag", "".join(line for line in lines if f" {NODE} " not in line))
+    dagdir.write("metl.log", log.bytes())
+    return dagdir.reader(AS_OF, live=end is None)
+
+
+@pytest.mark.parametrize(
+    ("second", "end", "codes"),
+    [
+        ("completed", 0, {"all": 0, "done": 0, "failed": None}),
+        ("running", None, {"all": None, "done": None, "failed": None}),
+        ("failed", 1, {"all": 3, "done": 3, "failed": 3}),
+        # Written, and not submitted: what was removed is still over.
+        ("waiting", None, {"all": 3, "done": 3, "failed": 3}),
+    ],
+)
+def test_a_dag_that_a_later_one_continues(
+    tmp_path: Path, second: str, end: int | None, codes: dict[str, int | None]
+) -> None:
+    assert codes_of(continued(tmp_path, second, end)) == {**codes, "held": None}
+
+
+def test_more_epochs_are_no_other_arguments(tmp_path: Path) -> None:
+    """metlmon continue --epochs: the arguments follow the VAR, of another DAG than before."""
+    log = EventLog()
+    log.train(NODE)
+    log.train("run0-train_epoch1")
+    variables = 'VARS ALL_NODES epochs="{}"\n'
+    dagdir = Dagdir(tmp_path, chains({"run0": 1}) + variables.format(1))
+    dag = chains({"run0": 2}).replace("JOB run0-train_epoch0 train\n", "").splitlines(True)
+    rest = "".join(line for line in dag if NODE not in line)
+    dagdir.write("run-2.dag", rest + variables.format(2))
+    dagdir.write("metl.log", log.bytes())
+    made = stats_input(dagdir.reader().snapshot_builder())
+    (run,) = (entry.run for entry in made.ledger.runs)
+
+    def changed(before: str, after: str) -> bool:
+        arguments = {0: {"max_epochs": before}, 5: {"max_epochs": after}}
+        trainings = {run: TrainingOutput(run, {}, {}, arguments)}
+        health = make_health(replace(made, trainings=trainings))
+        return "configuration" in {entry.kind for entry in health.entries}
+
+    assert not changed("1", "2")
+    assert changed("1", "30")
+    assert changed("30", "2")
+
+
+def test_a_real_continuation(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared("cases/done-after-continue") / "dagdir"
+    assert codes_of(opened(path)) == {"all": 0, "done": 0, "failed": None, "held": None}
+    # Until the second one is submitted the first one is what there is.
+    for file in path.iterdir():
+        if file.is_file() and not file.name.startswith("c28c-2"):
+            shutil.copy(file, tmp_path)
+    log = (tmp_path / "metl.log").read_bytes()
+    (tmp_path / "metl.log").write_bytes(log.split(b"000 (888.")[0])
+    assert codes_of(opened(tmp_path))["done"] == 3
