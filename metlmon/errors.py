@@ -23,6 +23,9 @@ REMEDIES: Final = {
 }
 """Errors caused by the given path, not by a fault of the program."""
 
+NO_IPV6: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT))
+"""Errors of listening on ::1 where the machine has no IPv6; others mean that it is in use."""
+
 _LONG: Final = re.compile(r"(\S{200})\S{100,}")
 
 

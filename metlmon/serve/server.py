@@ -18,14 +18,14 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from jinja2 import Environment
 from textual_serve.server import Server
 
-from metlmon.errors import InputError, describe_error
+from metlmon.errors import NO_IPV6, InputError, describe_error
 from metlmon.serve.app_process import AppProcess, message_screen
 
 ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -68,6 +68,15 @@ PAGE_POLICY: Final = (
     "style-src 'self' 'unsafe-inline'"
 )
 
+HEAD_SECONDS: Final = 10.0
+"""Time for a request after the connection is made; longer ones need the token."""
+
+MOST_STRANGERS: Final = 64
+"""Connections without token; of more the oldest is closed. The owner's asks at once."""
+
+BACKLOG: Final = 32
+"""Connections that are accepted at once: each takes a file descriptor, of often 256."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -76,6 +85,10 @@ class Terminal(NamedTuple):
 
     width: int
     height: int
+
+
+LARGEST: Final = Terminal(500, 200)
+"""A screen of 4K in a tiny font; a tab of this size takes some 140 MB."""
 
 
 class DashboardServer(Server):
@@ -94,6 +107,8 @@ class DashboardServer(Server):
         self._arguments = arguments
         self._processes: set[AppProcess] = set()
         self._websockets: set[web.WebSocketResponse] = set()
+        self._strangers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        self._reported: set[str] = set()
         template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
         self._page = Environment(autoescape=True).from_string(template)
         self._statics = {
@@ -118,12 +133,45 @@ class DashboardServer(Server):
             shutdown_timeout=SHUTDOWN_SECONDS,
         )
         await runner.setup()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._report)
+
+        def connect() -> web.RequestHandler:
+            assert runner.server is not None
+            connection = runner.server()
+            # Its own first step, which opens it, is not scheduled yet.
+            loop.call_soon(loop.call_soon, self._limit, connection)
+            return connection
+
+        servers = [
+            await loop.create_server(connect, sock=each, backlog=BACKLOG) for each in self._sockets
+        ]
         try:
-            for each in self._sockets:
-                await web.SockSite(runner, each).start()
             await stopped.wait()
         finally:
+            for server in servers:
+                server.close()
             await runner.cleanup()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Print an error of asyncio as a sentence, once."""
+        text, error = str(context["message"]), context.get("exception")
+        if text not in self._reported:
+            self._reported.add(text)
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            print(f"metlmon: {text}: {reason}", file=sys.stderr)
+
+    def _limit(self, connection: web.RequestHandler) -> None:
+        """Close a new connection if it sends no request with the token soon."""
+        if len(self._strangers) >= MOST_STRANGERS:
+            self._close_stranger(next(iter(self._strangers)))
+        loop = asyncio.get_running_loop()
+        close = loop.call_later(HEAD_SECONDS, self._close_stranger, connection)
+        self._strangers[connection] = close
+
+    def _close_stranger(self, connection: web.RequestHandler) -> None:
+        self._strangers.pop(connection).cancel()
+        connection.force_close()
 
     async def _make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._refuse_strangers])
@@ -141,7 +189,12 @@ class DashboardServer(Server):
     async def _refuse_strangers(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         refusal = self._refusal(request)
         if refusal is not None:
-            return web.Response(status=403, text=f"{refusal}\n")
+            refused = web.Response(status=403, text=f"{refusal}\n")
+            refused.force_close()
+            return refused
+        close = self._strangers.pop(request.protocol, None)
+        if close is not None:
+            close.cancel()
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -269,15 +322,15 @@ async def _pass_on(
             await websocket.send_json(["pong", str(rest[0])[:100]])
         elif kind in ("focus", "blur"):
             return await process.send_meta({"type": kind})
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         return False
     return True
 
 
 def _terminal(width: object, height: object) -> Terminal:
-    """The size as numbers; that of a usual terminal where they are none."""
+    """The size as numbers, at most ``LARGEST``; that of a usual terminal where they are none."""
     try:
-        return Terminal(int(str(width)), int(str(height)))
+        return Terminal(*map(min, (int(str(width)), int(str(height))), LARGEST))
     except ValueError:
         return Terminal(80, 24)
 
@@ -294,9 +347,10 @@ def _bind(port: int) -> list[socket.socket]:
         try:
             bound = socket.create_server((address, port), family=family)
         except (OSError, OverflowError) as error:
-            if sockets:
-                # Many machines have no IPv6.
+            if sockets and getattr(error, "errno", None) in NO_IPV6:
                 continue
+            for each in sockets:
+                each.close()
             reason = getattr(error, "strerror", None) or "not between 0 and 65535"
             raise InputError(f"--port {port}: {reason}; choose another port") from None
         sockets.append(bound)

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Final, NamedTuple
 
-from metlmon.errors import InputError
+from metlmon.errors import NO_IPV6, InputError
 from metlmon.tracking.openmetrics import CLASSIC_TYPE, OPENMETRICS_TYPE
 
 ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -51,9 +51,10 @@ class MetricsServer:
             try:
                 server = _LoopbackServer(self, family, address, port)
             except (OSError, OverflowError) as error:
-                if self._servers:
-                    # Many machines have no IPv6.
+                if self._servers and getattr(error, "errno", None) in NO_IPV6:
                     continue
+                for each in self._servers:
+                    each.server_close()
                 reason = getattr(error, "strerror", None) or "not between 0 and 65535"
                 raise InputError(f"--listen {port}: {reason}; choose another port") from None
             port = server.server_port

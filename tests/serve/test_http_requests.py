@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
+import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import aiohttp
 import pytest
 
 from metlmon.errors import InputError
+from metlmon.tracking.metrics_server import MetricsServer
 from tests.support.served_dashboard import needed_module, open_tab, running_server
 
 SERVER = needed_module("metlmon.serve.server")
@@ -204,3 +208,81 @@ async def test_a_port_that_is_taken_is_named(server: DashboardServer) -> None:
     ):
         with pytest.raises(InputError, match=rf"--port {port}: .*{reason}.*; choose another port"):
             DashboardServer([], "", port)
+
+
+def half_request(port: int) -> socket.socket:
+    """A connection on which half the head of a request was sent."""
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: ")
+    return connection
+
+
+async def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes a connection."""
+    connection.setblocking(False)
+    with connection:
+        received = asyncio.get_running_loop().sock_recv(connection, 1)
+        with suppress(ConnectionResetError):
+            return not await asyncio.wait_for(received, 30)
+        return True
+
+
+async def test_half_a_request_is_not_waited_for(
+    server: DashboardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SERVER, "HEAD_SECONDS", 0.0)
+    assert await is_closed(half_request(server.port))
+
+
+async def test_many_half_requests_leave_room_for_the_owner(
+    server: DashboardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SERVER, "MOST_STRANGERS", 4)
+    halves = [half_request(server.port) for _ in range(20)]
+
+    page = await ask(server, f"/?token={server.token}")
+
+    assert page.status == 200
+    # The page took the place of one more.
+    assert all([await is_closed(each) for each in halves[:16]])
+
+
+async def test_a_refused_connection_asks_nothing_more(server: DashboardServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 403")
+    writer.close()
+
+
+async def test_errors_of_asyncio_are_a_sentence(
+    server: DashboardServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = OSError(errno.EMFILE, "Too many open files")
+    context = {"message": "socket.accept() out of system resource", "exception": error}
+    for _ in range(3):
+        asyncio.get_running_loop().call_exception_handler(context)
+    assert capsys.readouterr().err == f"metlmon: {context['message']}: Too many open files\n"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '["resize", 5]', "5", "nothing"])
+async def test_what_is_no_message_of_the_page_closes_the_tab(
+    server: DashboardServer, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    async with open_tab(server.url) as tab:
+        await tab.websocket.send_str(text)
+        while await tab.take():
+            pass
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_has_a_largest_size() -> None:
+    assert SERVER._terminal("1000000", "1000000") == SERVER.LARGEST
+    assert SERVER._terminal("80", "24") == (80, 24)
+
+
+@pytest.mark.parametrize("make", ["serve", "metrics"])
+def test_a_port_that_another_user_has_on_one_address_is_refused(make: str) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match="in use"):
+            SERVER._bind(port) if make == "serve" else MetricsServer(port)
