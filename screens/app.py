@@ -436,7 +436,8 @@ class MetlmonApp(FileActions):
 
     def save_list_states(self) -> None:
         """Remember the chosen columns and orders."""
-        save_states(self.options.state_file, self.list_states)
+        if self.options.remember_choices:
+            save_states(self.options.state_file, self.list_states)
 
     def action_new(self) -> None:
         if self.options.read_only or not isinstance(self.screen, SnapshotScreen):

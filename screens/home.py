@@ -286,6 +286,9 @@ class HomeScreen(ListScreen):
         listed, name = load_list(), plain(as_typed(path), 60)
         if path in listed:
             self.show_message(f"{name} is in your list")
+        elif not self.context.options.remember_choices:
+            self.home.add_path(path)
+            self.show_message(f"shown until metlmon ends, read-only as it is here: {name}")
         elif self._save([*listed, path]):
             self.home.add_path(path)
             self.show_message(f"added to your list: {name}")
@@ -294,6 +297,9 @@ class HomeScreen(ListScreen):
         """Drop the directory of the row under the cursor; if it has others, ask first."""
         path = self.table.cursor
         if path is None:
+            return
+        if not self.context.options.remember_choices:
+            self.show_message("your list is not changed: metlmon is read-only here")
             return
         listed = load_list()
         above = [entry for entry in listed if Path(path).is_relative_to(entry)]

@@ -219,7 +219,8 @@ def path_exists(path: Path) -> bool:
     """Whether the path exists, including dangling symbolic links."""
     try:
         os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        # No file can have a name with a NUL.
         return False
     except OSError:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
 WARNINGS_SHOWN: Final = 20
 """Warnings printed by commands for people; ``--json`` has them all."""
 
+WIDEST: Final = 1000
+"""Columns that are filled at most, as on the screens: COLUMNS may be any number."""
+
 WAITING_SECONDS: Final = 1.0
 
 WEB_DRIVER: Final = "textual.drivers.web_driver:WebDriver"
 """What textual-serve sets TEXTUAL_DRIVER to, for the programs that it shows in a browser."""
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, or of the variable COLUMNS, at most ``WIDEST``."""
+    return min(shutil.get_terminal_size().columns, WIDEST)
 
 
 def print_refusal(sentence: str) -> None:

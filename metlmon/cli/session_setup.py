@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from metlmon.cli.notifications import notify_settings
-from metlmon.cli.output import can_show, waiting_line
+from metlmon.cli.output import WEB_DRIVER, can_show, waiting_line
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
@@ -100,6 +100,20 @@ def open_home(options: argparse.Namespace, home: HomeFeed) -> int:
     return open_screens(opened, options, home=home)
 
 
+def forget_textual_variables() -> None:
+    """Remove the variables of Textual's developers, before it is imported.
+
+    They write logs and pictures into the current directory, which may be a dagdir, press keys, and
+    load another driver. Those that textual-serve sets stay.
+    """
+    kept = {"TEXTUAL_FPS", "TEXTUAL_COLOR_SYSTEM"}
+    if os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER:
+        kept.add("TEXTUAL_DRIVER")
+    for name in [each for each in os.environ if each.startswith("TEXTUAL")]:
+        if name not in kept:
+            del os.environ[name]
+
+
 def open_screens(
     feed_and_pool: FeedAndPool,
     options: argparse.Namespace,
@@ -115,6 +129,7 @@ def open_screens(
     or on Home with the ensembles of ``home``. It ends with the code that ``exit_when`` makes of a
     status. ``caption``: the text that the demo shows. Returns the exit status.
     """
+    forget_textual_variables()
     from metlmon.cli import saved_files
     from metlmon.cli.memory import share_one_arena
     from metlmon.pool.client import open_pool
@@ -124,6 +139,7 @@ def open_screens(
     stop_watchdog()
     share_one_arena()
     watches = getattr(options, "command", "") in ("watch", "run")
+    remembers = not getattr(options, "read_only", False)
     return run_app(
         feed_and_pool.feed,
         AppOptions(
@@ -144,7 +160,8 @@ def open_screens(
             state_file=state_file(),
             caption=caption,
             files=cast(SavedFiles, saved_files),
-            remember_seen=watches and not getattr(options, "as_of", None),
+            remember_choices=remembers,
+            remember_seen=remembers and watches and not getattr(options, "as_of", None),
             notify=notify_settings(feed_and_pool.feed.settings, options) if watches else None,
         ),
     )

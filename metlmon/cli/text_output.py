@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
+from metlmon.cli.output import terminal_width
 from metlmon.tables.layout import Column, table_lines
 from metlmon.text.formatting import Colour, Weight
 from metlmon.text.spans import Line, TextStyle, line, wrap_line
@@ -35,7 +35,7 @@ class TextOutput:
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty()
-        self.width = shutil.get_terminal_size().columns if terminal else None
+        self.width = terminal_width() if terminal else None
         dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
         self._coloured = terminal and not dumb and not os.environ.get("NO_COLOR")
 

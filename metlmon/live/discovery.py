@@ -292,13 +292,18 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
         )
         return f"{dagdir}{os.sep}{errors[0]}{more}; {advice}"
     try:
-        links = sorted(
+        names = sorted(
             n for n in call_with_timeout(filesystem.listdir, dagdir) if n.endswith(".dag")
         )
     except OSError:
-        links = []
-    if links:
+        names = []
+    if links := [name for name in names if not NOT_A_DAG.search(name)]:
         return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
+    if names:
+        return (
+            f"{dagdir}: no DAG file here but {names[0]}, a hidden file or a copy by its name; "
+            "give the file itself, or rename it"
+        )
     return (
         f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
         "you gave to condor_submit_dag, or job event logs, of which none is here"

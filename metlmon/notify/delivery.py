@@ -152,8 +152,10 @@ class Delivery:
             waiting = [event for event in events if channel.name in record.unsent(event)]
             if not waiting:
                 continue
-            due = max(state.retry_at, state.sent_at + self._interval)
             # A record of the future is that of a clock that was wrong.
+            if state.retry_at > now + RETRY_AFTER[-1]:
+                state.retry_at = 0.0
+            due = max(state.retry_at, state.sent_at + self._interval)
             if not at_once and now < due and state.sent_at <= now:
                 waits.append(due - now)
                 continue

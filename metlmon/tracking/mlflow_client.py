@@ -13,12 +13,15 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
-from typing import Final, NamedTuple, TypeVar
+from io import BufferedReader, RawIOBase
+from socket import socket
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.error import URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import (
     BaseHandler,
     HTTPErrorProcessor,
+    HTTPHandler,
     HTTPSHandler,
     OpenerDirector,
     ProxyHandler,
@@ -38,7 +41,7 @@ API: Final = "/api/2.0/mlflow/"
 ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
 
 CALL_SECONDS: Final = 30.0
-"""Default time limit of a call, and of each wait within it."""
+"""Default time limit of connecting, and of an answer from its first header to its last byte."""
 
 MAX_ANSWER: Final = 256_000_000
 """Maximum bytes of an answer."""
@@ -113,6 +116,61 @@ class Credentials(Struct, frozen=True):
             pair = f"{self.user}:{self.password}".encode()
             return f"Basic {b64encode(pair).decode()}"
         return f"Bearer {self.token}" if self.token else None
+
+
+class _LimitedReads(RawIOBase):
+    """What a socket receives until its time limit has passed once, however little comes."""
+
+    def __init__(self, connection: socket) -> None:
+        self._connection = connection
+        self._file = connection.makefile("rb", buffering=0)
+        seconds = connection.gettimeout()
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._end is not None:
+            # 0 would mean not to wait at all.
+            self._connection.settimeout(max(1e-3, self._end - time.monotonic()))
+            if time.monotonic() > self._end:
+                raise TimeoutError
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _LimitedResponse(HTTPResponse):
+    """A response whose head and body come within one time limit together."""
+
+    def __init__(self, sock: socket, *arguments: Any, **more: Any) -> None:
+        super().__init__(sock, *arguments, **more)
+        self.fp.close()
+        self.fp = BufferedReader(_LimitedReads(sock))
+
+
+class _LimitedHTTP(HTTPHandler):
+    def do_open(self, http_class: Any, req: Request, **more: Any) -> HTTPResponse:
+        return super().do_open(_limited(http_class), req, **more)
+
+
+class _LimitedHTTPS(HTTPSHandler):
+    def do_open(self, http_class: Any, req: Request, **more: Any) -> HTTPResponse:
+        return super().do_open(_limited(http_class), req, **more)
+
+
+def _limited(http_class: Any) -> Any:
+    """The same connections, with limited responses."""
+
+    def connect(*arguments: Any, **more: Any) -> Any:
+        connection = http_class(*arguments, **more)
+        connection.response_class = _LimitedResponse
+        return connection
+
+    return connect
 
 
 class _AnyStatus(HTTPErrorProcessor):
@@ -214,8 +272,7 @@ class TrackingClient:
         raise self._refusal(endpoint, answer, body)
 
     def _read_whole(self, answer: HTTPResponse) -> bytes:
-        """The body within the time limit, which a server that sends byte by byte would exceed."""
-        end = time.monotonic() + self.seconds
+        """The body, of a limited size."""
         parts = []
         size = 0
         while part := answer.read1(1 << 16):
@@ -226,14 +283,12 @@ class TrackingClient:
                     f"{self.uri} answered with more than {MAX_ANSWER / 1e6:g} MB",
                     "check the tracking URI",
                 )
-            if time.monotonic() > end:
-                raise TimeoutError
         if answer.length:
             raise ConnectionResetError
         return b"".join(parts)
 
     def _make_opener(self, certificates: str | None, verify: bool) -> OpenerDirector:
-        handlers: list[BaseHandler] = [_AnyStatus()]
+        handlers: list[BaseHandler] = [_AnyStatus(), _LimitedHTTP()]
         if urlsplit(self.uri).hostname in LOOPBACK:
             handlers.append(ProxyHandler({}))
         if self.uri.startswith("https:"):
@@ -247,7 +302,7 @@ class TrackingClient:
             if not verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
-            handlers.append(HTTPSHandler(context=context))
+            handlers.append(_LimitedHTTPS(context=context))
         return build_opener(*handlers)
 
     # --- errors -----------------------------------------------------------------------------

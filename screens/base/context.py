@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-import msgspec
 from msgspec import Struct
 from textual.screen import Screen
 
 from metlmon.config.settings import NotifySettings
-from metlmon.config.user_state import state_directory
+from metlmon.config.user_state import read_state, state_directory, write_state
 from metlmon.health.types import ExitWhen
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import FeedAndPool, PoolClient
@@ -63,7 +60,8 @@ class AppOptions(Struct, frozen=True):
     another dagdir (one just submitted, or one of Home). ``home``: the ensembles of the first
     screen, if that is Home. ``submission_pool`` submits, without a dagdir; None:
     submitting is not possible here. ``initial_request``: the initial content of the submit form.
-    ``state_file`` remembers columns and orders; None: they last for the session. ``caption`` gives
+    ``state_file`` has columns and orders; None: they last for the session. ``remember_choices``:
+    they, and the list of Home, are written. ``caption`` gives
     the text that the demo shows on every screen. ``files`` saves reports and pictures; None: not
     here. ``remember_seen``: what was seen is compared with what is there the next time.
     ``notify``: send notifications.
@@ -84,6 +82,7 @@ class AppOptions(Struct, frozen=True):
     submission_pool: PoolClient | None = None
     initial_request: Request | None = None
     state_file: Path | None = None
+    remember_choices: bool = True
     caption: Callable[[], str] | None = None
     files: SavedFiles | None = None
     remember_seen: bool = False
@@ -195,8 +194,6 @@ class AppContext(Protocol):
 
 # --- the chosen columns and orders of the lists, remembered between sessions ----------------
 
-MAX_STATE_BYTES: Final = 1 << 20
-
 
 class ListState(Struct):
     """What was chosen in a list.
@@ -221,21 +218,9 @@ def state_file() -> Path | None:
 
 def load_states(path: Path | None) -> dict[str, ListState]:
     """The states by name of their screen; empty if the file is missing or damaged."""
-    if path is None:
-        return {}
-    try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(MAX_STATE_BYTES), type=dict[str, ListState])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    return read_state(path, dict[str, ListState]) or {}
 
 
 def save_states(path: Path | None, states: dict[str, ListState]) -> None:
     """Write the states; where that is not possible, they last for the session."""
-    if path is None:
-        return
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new.write_bytes(msgspec.json.encode(states))
-        new.replace(path)
+    write_state(path, states)

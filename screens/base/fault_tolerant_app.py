@@ -38,7 +38,11 @@ EXIT_TIMEOUT_SECONDS: Final = 3.0
 HANGUP_CHECK_MILLISECONDS: Final = 5000
 """Interval at which the hang-up thread checks whether it may end; a hang-up wakes it at once."""
 
-_EXIT_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_EXIT_SIGNALS: Final = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1),
+    *(signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
+)
+"""What ends a process that does not expect it; SIGXCPU is a batch system's or a shell's limit."""
 
 _TEXTUAL_SIGNALS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
 """Textual handles these, and never restores their handlers."""
@@ -134,7 +138,7 @@ class FaultTolerantApp(DiffRenderingApp):
 def terminal_guard(app: FaultTolerantApp) -> Iterator[None]:
     """Exit cleanly on signals, and restore the terminal in any case.
 
-    SIGTERM, SIGHUP, SIGINT and SIGQUIT exit as ``q`` does. If that takes too long (the terminal
+    ``_EXIT_SIGNALS`` exit as ``q`` does. If that takes too long (the terminal
     is gone or no longer reads, a thread waits for a file), or at a second signal, the terminal
     modes are restored by force and the process ends.
     """

@@ -255,6 +255,7 @@ def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) 
         ("one two", "one: is no description: FILE ends in .toml, or is a sweep file"),
         ("plain.dag", "plain.dag: is neither a description (.toml) nor a sweep file"),
         ("bad.toml", "bad.toml:2: epochs must be a whole number, such as 4"),
+        ("nul.toml", r"nul.toml:1: name: 'a\x00b' cannot be a DAG's name"),
         ("few.toml", "few.toml:1: runs: 0 runs: give a number from 1 to"),
         ("few.toml --runs -1", "--runs: -1 runs: give a number from 1 to"),
         ("--stop-patience 0", "--stop-patience: 0 epochs: give a number from 1 on"),
@@ -271,6 +272,7 @@ def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) 
 def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence: str) -> None:
     Path("bad.toml").write_text("runs = 2\nepochs = 'x'\n")
     Path("few.toml").write_text("runs = 0\n")
+    Path("nul.toml").write_text('name = "a\\u0000b"\nruns = 2\nepochs = 2\n')
     Path("plain.dag").write_text("JOB a a.sub\n")
     before = files_here()
     code, out, err = run_new(capsys, words)

@@ -157,3 +157,9 @@ def test_output_that_finds_no_room_is_an_error_in_one_sentence(command: str) -> 
     assert done.returncode == Exit.BROKEN
     assert done.stderr.count(b"\n") == 1
     assert b"No space left" in done.stderr
+
+
+def test_a_terminal_is_not_wider_than_can_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, used in (("99999999", output.WIDEST), ("120", 120)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert output.terminal_width() == used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -354,3 +355,11 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert most < 1 << 20
+
+
+@pytest.mark.parametrize("name", [".x.dag", "#x.dag", "..x.dag", ".#x.dag"])
+def test_only_a_hidden_dag_file_is_there(dagdir: Dagdir, name: str) -> None:
+    dagdir.write(name, "JOB a a.sub\n")
+    with pytest.raises(InputError, match=f"{re.escape(name)}, a hidden file") as caught:
+        discover_dags(dagdir.path)
+    assert "cannot be read" not in str(caught.value)

@@ -171,3 +171,12 @@ def test_a_clock_that_was_wrong_stops_nothing(dagdir: Path) -> None:
     Process(dagdir, channel).sees("a", now=9e9)
     Process(dagdir, channel).sees("a", "b", now=1000)
     assert channel.sent == [["a"], ["b"]]
+
+
+def test_a_next_try_that_a_wrong_clock_set_is_not_waited_for(dagdir: Path) -> None:
+    channel = RecordingChannel()
+    channel.error = "no route"
+    Process(dagdir, channel).sees("a", now=4e9)
+    channel.error = ""
+    Process(dagdir, channel).sees("a", now=1000)
+    assert channel.sent == [["a"]]

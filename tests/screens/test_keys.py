@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -228,6 +230,17 @@ def test_a_damaged_file_of_choices_is_as_good_as_none(tmp_path: Path) -> None:
     save_states(file, {"A": ListState(hidden=["x"])})
     assert load_states(file) == {"A": ListState(hidden=["x"])}
     save_states(tmp_path / "lists.json" / "below", {})
+
+
+def test_a_full_disk_leaves_no_draft_of_choices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    save_states(tmp_path / "lists.json", {"A": ListState(hidden=["x"])})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

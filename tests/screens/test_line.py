@@ -118,7 +118,13 @@ async def test_a_call_is_not_lost_where_the_process_is_preempted(
         assert app.screen.query_one(Table).size.width == 100
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1),
+        *(signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
+    ],
+)
 def test_a_signal_is_reported_behind_the_screen(dagdir: Path, number: signal.Signals) -> None:
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
@@ -128,6 +134,30 @@ def test_a_signal_is_reported_behind_the_screen(dagdir: Path, number: signal.Sig
         assert time.monotonic() - before < EXIT_TIMEOUT_SECONDS, "it was left by force"
         assert t.restored()
         assert f"metlmon: ended by {number.name}" in t.text_after_screen()
+
+
+def test_variables_of_textuals_developers_write_nothing(
+    dagdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for name, text in (
+        ("TEXTUAL_DEBUG", "1"),
+        ("TEXTUAL_LOG", "log"),
+        ("TEXTUAL", "devtools,debug"),
+        ("TEXTUAL_SCREENSHOT", "0"),
+        ("TEXTUAL_PRESS", "q"),
+        ("TEXTUAL_DRIVER", "nowhere:Driver"),
+        ("TEXTUAL_SHOW_RETURN", "1"),
+    ):
+        monkeypatch.setenv(name, text)
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        t.type("q")
+        assert t.end() == 0
+        assert list(here.iterdir()) == []
+        assert t.restored()
 
 
 def test_two_signals_end_it_at_once_and_give_the_terminal_back(dagdir: Path) -> None:

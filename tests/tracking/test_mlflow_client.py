@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -206,6 +207,15 @@ def test_an_answer_without_an_end() -> None:
     with raw_server(HEAD + b"\r\n", endless=b" ") as url:
         error = failure(TrackingClient(url, seconds=0.1))
     assert f"{url} did not answer within 0.1 s when asked to search for runs" in str(error)
+    assert error.transient
+
+
+def test_a_head_that_comes_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of the clock each look is ten seconds later; no part of the head is late by itself.
+    monkeypatch.setattr(mlflow_client.time, "monotonic", count(0.0, 10.0).__next__)
+    with raw_server(HEAD, *(b"X-%d: %s\r\n" % (n, b"x" * 2000) for n in range(90))) as url:
+        error = failure(TrackingClient(url, seconds=20))
+    assert f"{url} did not answer within 20 s when asked to search for runs" in str(error)
     assert error.transient
 
 

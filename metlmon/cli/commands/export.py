@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_warnings
+from metlmon.cli.output import print_warnings, terminal_width
 from metlmon.cli.reading import open_reader
 from metlmon.cli.shared_options import EXPORT_OPTIONS
 from metlmon.errors import InputError
@@ -67,7 +66,7 @@ def _export_frames(options: argparse.Namespace) -> int:
     if options.columns:
         tables = [TABLES[name] for name in names]
         if sys.stdout.isatty():
-            print(listing(tables, shutil.get_terminal_size().columns), end="")
+            print(listing(tables, terminal_width()), end="")
         else:
             print(markdown(tables), end="")
         print(f"\n{ABOUT_TEXTS}", end="")

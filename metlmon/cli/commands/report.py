@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.json_output.usage import WINDOW
-from metlmon.cli.output import print_json
+from metlmon.cli.output import print_json, terminal_width
 from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
 from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.errors import InputError
@@ -131,7 +130,7 @@ def _learning(reader: DagdirReader) -> Section | None:
 def _print(document: Report) -> None:
     from metlmon.report.to_text import text_lines
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    width = terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
     for line in text_lines(document, width):
         print(line)
 
