@@ -34,6 +34,8 @@ DEEPEST: Final = 10
 class Ownership:
     """Which jobs in the queue belong to the ensemble of ``dagdir``.
 
+    Only the ad of a job, and those of its DAGMans, prove it: the files of a directory may be a
+    copy, forged, or lead elsewhere (a link, ``SUBDAG EXTERNAL`` or ``log`` of another directory).
     ``dags`` and ``logs``: its DAGs and event logs (names in the dagdir). ``find`` returns the ad
     of a cluster's job 0, or None if the queue does not have it; its exceptions propagate.
     """
@@ -45,39 +47,59 @@ class Ownership:
         logs: Iterable[str],
         find: Callable[[int], QueueJob | None],
     ) -> None:
-        rows = list(dags)
         self._find = find
         self._real_paths: dict[str, str | None] = {}
+        self._dagdir = self._real_path(str(dagdir))
+        rows = [dag for dag in dags if self._is_here(dagdir, dag.file)]
         self._files = {dag.cluster: dagdir / dag.file for dag in rows if dag.cluster is not None}
         self._logs = {self._real_path(str(dagdir / log)) for log in logs} - {None}
-        self._nodes_logs = {self._real_path(f"{dagdir / dag.file}.nodes.log") for dag in rows} - {
-            None
-        }
+        self._nodes_logs = {_entry(f"{dagdir / dag.file}.nodes.log") for dag in rows} - {None}
         self._dagmans: dict[int, bool] = {}
 
     def includes(self, job: QueueJob, node: str | None) -> bool:
         """Whether the job is ours.
 
-        Its node must be ``node``, if that is known; and it must write a log that was read, or be
-        submitted by a DAGMan that runs a DAG file here.
+        Its node must be ``node``, if that is known. It must be submitted by a DAGMan that runs a
+        DAG file here, or write a log that was read and work in this directory.
         """
         if node is not None and job.node != node:
             return False
-        return self._writes_our_log(job) or self._is_dagman(job.dagman)
+        return self._is_dagman(job.dagman) or self._works_here(job)
 
-    def _writes_our_log(self, job: QueueJob) -> bool:
-        """Whether the job writes one of our logs.
+    def _works_here(self, job: QueueJob) -> bool:
+        """Whether the job writes one of our logs, and its own ad names this directory.
 
-        Jobs of several directories may share a log; if the job has a DAGMan nodes log, that must
-        be the nodes log of a DAG here.
+        A job with DAGMan's nodes log does where that is the one of a DAG here, or lies here; any
+        other where its directory is this one. Below it may be dagdirs of their own: there only a
+        job of no DAGMan counts, as one does that names a log here.
         """
+        if self._dagdir is None:
+            return False
         if job.nodes_log:
-            nodes_log = self._job_path(job, job.nodes_log)
-            if nodes_log in self._logs:
+            nodes_log = self._entry_of(job, job.nodes_log)
+            if nodes_log in self._nodes_logs:
                 return True
-            if nodes_log not in self._nodes_logs:
-                return False
-        return bool(job.log) and self._job_path(job, job.log or "") in self._logs
+            read = self._real_path(nodes_log or "") in self._logs
+            return read and os.path.dirname(nodes_log or "") == self._dagdir
+        log = self._entry_of(job, job.log or "")
+        if not job.log or log is None or self._real_path(log) not in self._logs:
+            return False
+        places = [self._real_path(job.directory or "/"), os.path.dirname(log)]
+        if self._dagdir in places:
+            return True
+        return job.dagman is None and any(map(self._is_below, places))
+
+    def _is_here(self, dagdir: Path, file: str) -> bool:
+        """Whether a file is in the dagdir or below it, and no link leads to its directory."""
+        name = os.path.join(self._dagdir or "", os.path.normpath(file))
+        return _entry(str(dagdir / file)) == name and self._is_below(name)
+
+    def _is_below(self, path: str | None) -> bool:
+        return (
+            path is not None
+            and self._dagdir is not None
+            and path.startswith(os.path.join(self._dagdir, ""))
+        )
 
     def _is_dagman(self, cluster: int | None, depth: int = DEEPEST) -> bool:
         """Whether this DAGMan runs a DAG file here, or one of its ancestors does."""
@@ -92,9 +114,9 @@ class Ownership:
             )
         return self._dagmans[cluster]
 
-    def _job_path(self, job: QueueJob, path: str) -> str | None:
-        """The real path of ``path``, resolved against the job's directory."""
-        return self._real_path(os.path.join(job.directory or "/", path))
+    def _entry_of(self, job: QueueJob, path: str) -> str | None:
+        """The path, resolved against the job's directory; a link at its end is not followed."""
+        return _entry(os.path.join(job.directory or "/", path))
 
     def _real_path(self, path: str) -> str | None:
         if path not in self._real_paths:

@@ -61,6 +61,34 @@ def above(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     return directory
 
 
+def sub_dag(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+    """``SUBDAG EXTERNAL`` of the researcher's DAG, whose log is followed."""
+    directory = pool.directory(f"outer-{next(numbers)}", colleague)
+    dag = pool.place(directory / "top.dag", f"SUBDAG EXTERNAL s {ours.directory}/ens.dag\n")
+    pool.give(dag, colleague)
+    return directory
+
+
+def log_elsewhere(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+    """A copy of the DAG with submit descriptions whose log is the researcher's."""
+    directory = copied(pool, ours, colleague)
+    (directory / "metl.log").unlink()
+    for file in directory.iterdir():
+        text = file.read_bytes()
+        if file.suffix in (".dag", ".sub") and b"metl.log" in text:
+            log = str(ours.directory / "metl.log").encode()
+            pool.give(pool.place(file, text.replace(b"metl.log", log)), colleague)
+    return directory
+
+
+def linked_log(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+    """A copy of the DAG, and a link to the researcher's log."""
+    directory = copied(pool, ours, colleague)
+    (directory / "metl.log").unlink()
+    (directory / "metl.log").symlink_to(ours.directory / "metl.log")
+    return directory
+
+
 def act(pool: Pool, directory: Path, user: str, *what: str) -> str:
     argv = ["metlmon", "act", what[0], str(directory), *what[1:], "--yes", "--json"]
     done = pool.run(argv, pool.base, user, None)
@@ -70,7 +98,7 @@ def act(pool: Pool, directory: Path, user: str, *what: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("place", [copied, above])
+@pytest.mark.parametrize("place", [copied, above, sub_dag, log_elsewhere, linked_log])
 def test_jobs_of_another_directory_are_not_touched(
     pool: Pool,
     ours: gated_dag.Gated,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -72,6 +74,100 @@ def test_the_log_of_another_directory_may_be_ours() -> None:
     log, theirs = f"{DAGDIR}/metl.log", "/home/anna/other"
     stranger = job(12, directory=theirs, log=log, nodes_log=f"{theirs}/ens.dag.nodes.log")
     assert not is_ours(stranger)
+
+
+# --- directories that somebody else prepared ------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    """A directory whose files lead to the jobs of ``victim``, beside it or below it."""
+
+    path: Path
+    victim: Path
+    log: str
+    dag: str = "ens.dag"
+
+
+def sub_dag(path: Path, victim: Path) -> Prepared:
+    """``SUBDAG EXTERNAL s ../victim/ens.dag``, whose log is followed."""
+    (path / "top.dag").write_text(f"SUBDAG EXTERNAL s {victim}/ens.dag\n")
+    return Prepared(path, victim, str(victim / "metl.log"), "top.dag")
+
+
+def log_elsewhere(path: Path, victim: Path) -> Prepared:
+    """A copy of the DAG, with ``log = ../victim/metl.log``."""
+    (path / "ens.dag").write_text("JOB n12 a.sub\n")
+    return Prepared(path, victim, os.path.join("..", victim.name, "metl.log"))
+
+
+def linked_log(path: Path, victim: Path) -> Prepared:
+    (path / "ens.dag").write_text("JOB n12 a.sub\n")
+    (path / "metl.log").symlink_to(victim / "metl.log")
+    return Prepared(path, victim, "metl.log")
+
+
+def linked_nodes_log(path: Path, victim: Path) -> Prepared:
+    (path / "ens.dag.nodes.log").symlink_to(victim / "ens.dag.nodes.log")
+    return Prepared(path, victim, "ens.dag.nodes.log")
+
+
+def linked_directory(path: Path, victim: Path) -> Prepared:
+    (path / "sub").symlink_to(victim)
+    return Prepared(path, victim, "sub/metl.log", "sub/ens.dag")
+
+
+@pytest.mark.parametrize("has_nodes_log", [True, False])
+@pytest.mark.parametrize(
+    ("beside", "by_dag"), [("victim", True), ("victim", False), ("evil/victim", True)]
+)
+@pytest.mark.parametrize(
+    "prepare", [sub_dag, log_elsewhere, linked_log, linked_nodes_log, linked_directory]
+)
+def test_files_of_a_directory_cannot_name_the_jobs_of_another(
+    tmp_path: Path,
+    prepare: Callable[[Path, Path], Prepared],
+    beside: str,
+    by_dag: bool,
+    has_nodes_log: bool,
+) -> None:
+    evil, victim = tmp_path / "evil", tmp_path / beside
+    evil.mkdir()
+    victim.mkdir()
+    for name in ("metl.log", "ens.dag", "ens.dag.nodes.log"):
+        (victim / name).write_text("")
+    made = prepare(evil, victim)
+    nodes_log = f"{victim}/ens.dag.nodes.log" if by_dag and has_nodes_log else None
+    theirs = job(12, directory=victim, nodes_log=nodes_log, dagman=9 if by_dag else None)
+    # Its number is in the forged files, too.
+    rows = [dag(file=made.dag)]
+    ads = {9: dagman(directory=victim)}
+    logs = [made.log, "ens.dag.nodes.log"]
+    assert not Ownership(evil, rows, logs, ads.get).includes(theirs, "n12")
+    # In its own directory it is ours.
+    assert Ownership(victim, [dag()], ["metl.log"], ads.get).includes(theirs, "n12")
+    if made.dag != "sub/ens.dag":
+        assert not is_dagman_of(ads[9], evil / made.dag)
+
+
+def test_an_initial_directory_elsewhere(tmp_path: Path) -> None:
+    ours, away = tmp_path / "ours", tmp_path / "away"
+    for folder in (ours, away, ours / "run0"):
+        folder.mkdir()
+    ads = {9: dagman(directory=ours)}
+
+    def is_one(of: QueueJob, log: str) -> bool:
+        return Ownership(ours, [dag()], [log], ads.get).includes(of, "n12")
+
+    by_dag = job(12, directory=away)
+    assert is_one(by_dag, f"{away}/metl.log")
+    ads.clear()
+    # Its DAGMan has left the queue; its ad still names the nodes log here.
+    assert is_one(replace(by_dag, nodes_log=f"{ours}/ens.dag.nodes.log"), f"{away}/metl.log")
+    assert not is_one(by_dag, f"{away}/metl.log")
+    # Without a DAG: below the directory, or with a log in it.
+    assert is_one(job(12, directory=ours / "run0", dagman=None), "run0/metl.log")
+    assert is_one(job(12, directory=away, log=f"{ours}/metl.log", dagman=None), "metl.log")
+    assert not is_one(job(12, directory=away, dagman=None), f"{away}/metl.log")
 
 
 # --- a forged log in a folder above -------------------------------------------------------
