@@ -36,7 +36,7 @@ pattern = 'epoch (?P<epoch>\\d+): rho=(?P<value>\\S+)'
 
 [notify]                          # the user's own file only
 terminal = ["bell", "osc9"]       # or "osc777"
-command = ["notify-send", "{title}", "{text}"]
+command = ['sh', '-c', 'notify-send "$METLMON_TITLE" "$METLMON_TEXT"']
 webhook = "https://hooks.example.org/services/T0"
 about = ["held", "failed"]        # default: all
 interval = 60                     # minimum number of seconds between two

@@ -6,7 +6,6 @@ for two files. A value that cannot be converted is a problem, and its key is tre
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from pathlib import Path
@@ -50,6 +49,7 @@ from metlmon.config.settings import (
     TrackingSettings,
 )
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
+from metlmon.config.user_state import user_directory
 from metlmon.errors import InputError
 from metlmon.model.sites import BUILT_IN_SITES
 
@@ -138,21 +138,14 @@ def time_zone(name: str) -> ZoneInfo:
         raise InputError(f"{name[:40]!r} is no time zone; {advice}") from None
 
 
-def configuration_directory() -> Path:
-    """The directory of the user's ``metlmon.toml`` (XDG base directories)."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "metlmon"
+def configuration_directory() -> Path | None:
+    """The directory of the user's ``metlmon.toml``; None if there is no home."""
+    return user_directory("XDG_CONFIG_HOME", ".config")
 
 
 def cache_directory() -> Path | None:
     """The cache directory, existing or not; None if there is no home."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        # The XDG specification requires that a relative path is ignored.
-        home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    except (RuntimeError, ValueError):
-        return None
-    return home / "metlmon" if home.is_absolute() else None
+    return user_directory("XDG_CACHE_HOME", ".cache")
 
 
 def load_settings(dagdir: Path | None) -> Settings:
@@ -190,7 +183,8 @@ def load_configuration(dagdir: Path | None) -> Configuration:
 
     Never raises: problems are in ``problems``.
     """
-    files = {"user": TomlFile(configuration_directory() / NAME)}
+    own = configuration_directory()
+    files = {} if own is None else {"user": TomlFile(own / NAME)}
     if dagdir is not None:
         files["dagdir"] = TomlFile(dagdir / NAME, within=dagdir)
     items = {origin: _read(file, origin) for origin, file in files.items()}

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time
-from itertools import pairwise
 from typing import Any, Final, Literal
 
 from msgspec import ValidationError, convert
@@ -133,30 +132,24 @@ def choices(*names: str) -> Reader:
 
 PROGRAM_FORM: Final = (
     " is a list: a program in PATH or with an absolute path, and its arguments, such as "
-    '["notify-send", "{title}", "{text}"]'
+    '["sh", "-c", "notify-send \\"$METLMON_TITLE\\" \\"$METLMON_TEXT\\""]'
 )
 
-
-OWN_ARGUMENT: Final = (
-    ': a placeholder is an argument of its own, "{text}" or "--name={text}": a shell would run '
-    'what it stands for; ["sh", "-c", "… $1 …", "sh", "{text}"]'
+NO_PLACEHOLDERS: Final = (
+    ": {{{0}}} is no argument: what a log wrote could be run by the program. It has the variable "
+    "METLMON_{1} in its environment, and all as JSON on its standard input"
 )
-_OWN_ARGUMENT: Final = re.compile(r"(?:--[\w-]+=)?\{[a-z]+\}")
 
 
 def read_command(value: object) -> tuple[str, ...]:
-    """A program, and its arguments."""
+    """A program, and its arguments, which are passed on as they are."""
     words = read_texts(value)
     program = words[0] if words else ""
     if not program or "{" in program or ("/" in program and program[0] not in "/~"):
         raise InvalidValue(PROGRAM_FORM)
-    names = {name for word in words for name in re.findall(r"\{([a-z]+)\}", word)}
-    if unknown := sorted(names - set(MESSAGE_FIELDS)):
-        known = ", ".join(f"{{{name}}}" for name in MESSAGE_FIELDS)
-        raise InvalidValue(f": {{{unknown[0][:40]}}} is not known; there are {known}")
-    for before, word in pairwise(words):
-        if re.search(r"\{[a-z]+\}", word) and (before == "-c" or not _OWN_ARGUMENT.fullmatch(word)):
-            raise InvalidValue(OWN_ARGUMENT)
+    for word in words:
+        if found := re.search(rf"\{{({'|'.join(MESSAGE_FIELDS)})\}}", word):
+            raise InvalidValue(NO_PLACEHOLDERS.format(found[1], found[1].upper()))
     return words
 
 

@@ -189,7 +189,7 @@ class NotifySettings(Struct, frozen=True):
     """Settings for notifications, from the user's own file alone.
 
     ``about``: names of :data:`EVENT_NAMES`. ``terminal``: ``bell``, ``osc9``, ``osc777``.
-    ``command``: a program and its arguments, with placeholders. ``interval``: the minimum
+    ``command``: a program and its arguments. ``interval``: the minimum
     number of seconds between two notifications about one ensemble.
     """
 

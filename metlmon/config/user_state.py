@@ -27,15 +27,23 @@ MAX_FILES: Final = 500
 SUFFIX: Final = ".json"
 
 
-def state_directory() -> Path | None:
-    """The directory of the user's state, existing or not; None if there is no home."""
-    base = os.environ.get("XDG_STATE_HOME", "")
+def user_directory(variable: str, default: str) -> Path | None:
+    """metlmon's directory in that of an XDG variable, else in ``default`` of the user's home.
+
+    A relative path is ignored, as the XDG base directory specification demands, and as a home,
+    too: it could be in a dagdir. None if there is no home.
+    """
+    base = os.environ.get(variable, "")
     try:
-        # The XDG specification requires that a relative path is ignored.
-        home = Path(base) if os.path.isabs(base) else Path.home() / ".local/state"
+        home = Path(base) if os.path.isabs(base) else Path.home() / default
     except (RuntimeError, ValueError):
         return None
     return home / "metlmon" if home.is_absolute() else None
+
+
+def state_directory() -> Path | None:
+    """The directory of the user's state, existing or not; None if there is no home."""
+    return user_directory("XDG_STATE_HOME", ".local/state")
 
 
 def state_path(purpose: str, dagdir: Path) -> Path | None:

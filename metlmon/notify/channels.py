@@ -31,7 +31,7 @@ COMMAND_SECONDS: Final = 30.0
 MAX_ANSWER: Final = 4096
 """Bytes that are read of an answer, or of what a command writes to standard error."""
 
-MAX_ARGUMENT: Final = 1000
+MAX_VARIABLE: Final = 1000
 
 
 class SendError(Exception):
@@ -116,8 +116,9 @@ def terminal_sequence(
 class CommandChannel:
     """A program that is run for each message, without a shell.
 
-    Its arguments may have placeholders; its standard input is the message as JSON. It runs in the
-    user's home directory and is ended after :data:`COMMAND_SECONDS`.
+    The texts of the message are never among its arguments, which a shell or an interpreter could
+    run: they are in its environment (``METLMON_TEXT``, …), and as JSON on its standard input. It
+    runs in the user's home directory and is ended after :data:`COMMAND_SECONDS`.
     """
 
     name = "command"
@@ -130,13 +131,15 @@ class CommandChannel:
         return plain(Path(self._words[0]).name, 40)
 
     def send(self, message: Message) -> None:
+        home = os.path.expanduser("~")
         try:
             process = subprocess.Popen(
-                self._arguments(message),
+                [self._program(), *self._words[1:]],
+                env=os.environ | _variables(message),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                cwd=Path.home(),
+                cwd=home if os.path.isabs(home) else "/",
                 start_new_session=True,
             )
         except (OSError, RuntimeError, ValueError) as error:
@@ -154,7 +157,7 @@ class CommandChannel:
             detail = f": {plain(redact_secrets(first), 120)}" if first else ""
             raise SendError(f"exit status {process.returncode}{detail}")
 
-    def _arguments(self, message: Message) -> list[str]:
+    def _program(self) -> str:
         program = os.path.expanduser(self._words[0])
         if "/" not in program:
             # A relative entry of PATH could be in a dagdir.
@@ -163,26 +166,29 @@ class CommandChannel:
             if found is None:
                 raise SendError("is not in PATH")
             program = found
-        values = {
-            "title": message.title,
-            "text": message.text,
-            "event": message.event,
-            "ensemble": message.ensemble,
-            "dagdir": message.dagdir,
-        }
-        return [program, *(_fill(word, values) for word in self._words[1:])]
+        if not os.path.isabs(program):
+            raise SendError("is not run: HOME is a relative path")
+        return program
 
 
-def _fill(word: str, values: Mapping[str, str]) -> str:
-    """An argument with its placeholders replaced, in one pass.
+def _variables(message: Message) -> dict[str, str]:
+    """The texts of a message as environment variables, each at most :data:`MAX_VARIABLE` long.
 
-    A value is never the beginning of an option: the program would obey it.
+    None begins as an option, which the program would obey.
     """
-    import re
-
-    filled = re.sub(r"\{([a-z]+)\}", lambda match: values.get(match[1], match[0]), word)
-    inserted = word[:1] == "{" and filled[:1] == "-"
-    return f" {filled}"[:MAX_ARGUMENT] if inserted else filled[:MAX_ARGUMENT]
+    values = {
+        "title": message.title,
+        "text": message.text,
+        "event": message.event,
+        "ensemble": message.ensemble,
+        "dagdir": message.dagdir,
+    }
+    variables = {}
+    for name, value in values.items():
+        text = value.replace("\0", "")
+        text = f" {text}" if text.startswith("-") else text
+        variables[f"METLMON_{name.upper()}"] = text[:MAX_VARIABLE]
+    return variables
 
 
 # --- a webhook ------------------------------------------------------------------------------

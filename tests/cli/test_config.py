@@ -12,8 +12,9 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.config.loader import load_settings
+from metlmon.config.loader import cache_directory, load_settings
 from metlmon.config.settings import AllocationSettings
+from metlmon.config.user_state import state_directory
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.sites import BUILT_IN_SITES
@@ -245,7 +246,7 @@ def test_two_names_of_one_site_are_counted_as_one(capsys: Captured, aliased: Pat
 def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, user: Path) -> None:
     user.write_text(
         '[notify]\nwebhook = "https://hooks.example.org/services/T0/B0?key=hunter2"\n'
-        'command = ["send", "--token", "hunter2abc", "-H", "Key: Bearer hunter2abc", "{text}"]\n'
+        'command = ["send", "--token", "hunter2abc", "-H", "Key: Bearer hunter2abc"]\n'
     )
     for words in (["show"], ["show", "--json"], ["validate"]):
         code, out, err = spoken(capsys, words[0], own.parent, *words[1:])
@@ -257,6 +258,29 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
     assert "services" not in repr(load_settings(own.parent))
 
 
+PROGRAMS = (
+    ["sh", "-c"],
+    ["bash", "-lc"],
+    ["sh", "-xc"],
+    ["sh", "-c", "--"],
+    ["dash", "+x", "-ec"],
+    ["env", "sh", "-uc"],
+    ["env", "-S"],
+    ["nice", "-n", "5", "zsh", "-c"],
+    ["timeout", "9", "busybox", "sh", "-c"],
+    ["sudo", "-u", "anna", "fish", "--command"],
+    ["xargs", "-I", "%", "ksh", "-c"],
+    ["python3", "-Ic"],
+    ["perl", "-we"],
+    ["ruby", "-e"],
+    ["node", "--eval"],
+    ["awk"],
+    ["ssh", "host"],
+    ["my-own-script"],
+)
+"""Commands of which many, and none that a list could name completely, run a text behind them."""
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -266,9 +290,12 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
         ('webhook = "https://example.org/hunter2\\r\\nX: y"', "is no valid URL"),
         ('command = ["./tell.sh"]', "is a list: a program in PATH or with an absolute path"),
         ('command = "notify-send"', "is a list of texts"),
-        ('command = ["tell", "{pasword}"]', "{pasword} is not known; there are {title}, {text}"),
-        ('command = ["sh", "-c", "echo {text}"]', "a placeholder is an argument of its own"),
-        ('command = ["sh", "-c", "{text}"]', "a placeholder is an argument of its own"),
+        ('command = ["notify-send", "{title}"]', "METLMON_TITLE in its environment"),
+        *(
+            (f"command = {json.dumps([*words, more])}", "{text} is no argument")
+            for words in PROGRAMS
+            for more in ("{text}", "--text={text}", "echo {text}")
+        ),
         ('terminal = ["osc8"]', "'osc8' is none of bell, osc9, osc777"),
         ('about = ["hold"]', "'hold' is none of held, failed, done, stalled, diverged"),
         ("interval = true", "is a whole number of seconds"),
@@ -284,6 +311,29 @@ def test_what_is_wrong_with_notifications(
     assert message in out
     assert "(line 2)" in out
     assert "hunter2" not in out
+
+
+@pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME"])
+@pytest.mark.parametrize("value", [".", "cfg", "./cfg", "../dagdir/cfg"])
+def test_a_relative_directory_of_settings_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """It would be a dagdir's file that is taken for the user's own."""
+    dagdir = tmp_path / "dagdir"
+    folder = dagdir / value / ("metlmon" if variable.startswith("XDG") else ".config/metlmon")
+    folder.mkdir(parents=True)
+    (folder / "metlmon.toml").write_text('[notify]\ncommand = ["/usr/bin/touch", "x"]\n')
+    monkeypatch.chdir(dagdir)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(variable, value)
+    assert load_settings(dagdir).notify.command == ()
+    assert main(["config", "path", "."]) == Exit.OK
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", value)
+    home = None if variable == "HOME" else tmp_path / "home"
+    assert state_directory() == (home and home / ".local/state/metlmon")
+    assert cache_directory() == (home and home / ".cache/metlmon")
 
 
 def test_a_webhook_of_this_host_needs_no_https(own: Path, user: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_trial_reaches_every_channel(
 ) -> None:
     with WebListener() as listener:
         file = tmp_path / "got"
-        command = f'command = ["sh", "-c", "echo $1 > {file}", "-", "{{title}}"]'
+        command = f"command = ['sh', '-c', 'echo $METLMON_TITLE > {file}']"
         configure(tmp_path, f'webhook = "{listener.url("/secret")}"', command)
         code, out, _ = run_command("notify", capsys)
         assert code == Exit.OK

@@ -23,7 +23,11 @@ from tests.support.web_listener import WebListener
 
 HELD = NotifyEvent(key="h", name="held", text="held; out of memory · 2 runs", runs=2)
 MESSAGE = Message(ensemble="l;r", dagdir="/home/ada/lr", events=(HELD,))
-SCRIPT = "import json, sys; json.dump([sys.argv[1:], json.load(sys.stdin)], open({!r}, 'w'))"
+SCRIPT = (
+    "import json, os, sys; names = sorted(n for n in os.environ if n.startswith('METLMON_T'));"
+    "json.dump([sys.argv[1:], [os.environ[n] for n in names], json.load(sys.stdin)],"
+    " open({!r}, 'w'))"
+)
 
 
 def test_the_bell_and_the_messages_of_a_terminal() -> None:
@@ -51,18 +55,39 @@ def test_a_terminal_that_cannot_be_written_to_has_not_been() -> None:
         TerminalChannel(("bell",), lambda text: False).send(MESSAGE)
 
 
-def test_a_command_gets_arguments_and_json_and_no_shell(tmp_path: Path) -> None:
+def test_a_command_gets_texts_by_its_environment_and_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("METLMON_TRACEBACK", raising=False)
     file, victim = tmp_path / "got", tmp_path / "victim"
     evil = NotifyEvent(
         key="h", name="held", text=f"-x $(touch {victim}) ; `touch {victim}` {{title}}"
     )
     message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
     program = [sys.executable, "-c", SCRIPT.format(str(file))]
-    CommandChannel([*program, "{text}", "--about={event}", "{title}"]).send(message)
-    arguments, document = json.loads(file.read_text())
-    assert arguments == [f" {evil.text}", "--about=held", "lr: held"]
+    CommandChannel([*program, "{text}", "a b"]).send(message)
+    arguments, texts, document = json.loads(file.read_text())
+    assert arguments == ["{text}", "a b"]
+    assert texts == [f" {evil.text}", "lr: held"]
     assert document == message.json()
     assert not victim.exists()
+
+
+def test_a_shell_does_not_run_a_text(tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "got"
+    evil = NotifyEvent(key="h", name="held", text=f"x; touch {victim} #`touch {victim}`")
+    message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
+    command = f'printf "%s|%s" "$METLMON_TEXT" "$METLMON_EVENT" >{file}'
+    for words in (["sh", "-c", command], ["env", "sh", "-uc", command]):
+        CommandChannel(words).send(message)
+        assert file.read_text() == f"{evil.text}|held"
+    assert not victim.exists()
+
+
+def test_a_relative_home_is_no_place_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", ".")
+    with pytest.raises(SendError, match="HOME is a relative path"):
+        CommandChannel(["~/tell"]).send(MESSAGE)
 
 
 def test_a_command_that_fails_says_so_without_secrets(
