@@ -141,7 +141,7 @@ def _referenced_files(dag: Dag) -> Iterator[str]:
 
     Its submit files, their input files, and words of the scripts' command lines.
     """
-    home = dag.workflow.path.parent
+    home = dag.workflow.directory
     for path in dag.workflow.files:
         yield path.name
         if path.suffix == ".sub" and path.parent == home:

@@ -36,14 +36,15 @@ class TooLarge(Exception):
 
 
 class FileCache:
-    """Reads files by ``read`` and names them in problems relative to ``home``.
+    """Reads files by ``read`` and names them in problems relative to a directory of ``homes``.
 
-    It is not in a reference cycle, which would keep all commands after loading.
+    These are the directory of the DAG file, and the working directory of its DAGMan. The cache is
+    not in a reference cycle, which would keep all commands after loading.
     """
 
-    def __init__(self, read: Read, home: Path) -> None:
+    def __init__(self, read: Read, *homes: Path) -> None:
         self._read = read
-        self._home = home
+        self._homes = homes
         self._work_left = MOST_WORK
         self._names: dict[Path, str] = {}
         self._dags: dict[Path, DagFile | None] = {}
@@ -57,10 +58,10 @@ class FileCache:
             raise TooLarge
 
     def name(self, path: Path) -> str:
-        """The file's name in problems: relative to the DAG's directory when it is in it."""
+        """The file's name in problems: relative to the first of its directories that it is in."""
         if path not in self._names:
-            in_home = path.is_relative_to(self._home)
-            self._names[path] = str(path.relative_to(self._home)) if in_home else there(path)
+            names = (str(path.relative_to(h)) for h in self._homes if path.is_relative_to(h))
+            self._names[path] = next(names, None) or there(path)
         return self._names[path]
 
     def dag(self, path: Path) -> DagFile | None:
@@ -92,7 +93,7 @@ class FileCache:
 
     def _parse_submit(self, path: Path, lines: list[str]) -> Description:
         def include(name: str) -> tuple[str, list[str]] | None:
-            for included in places(name, path.parent, self._home):
+            for included in places(name, path.parent, *self._homes):
                 if (content := self._read_lines(included)) is not None:
                     return self.name(included), content
             return None

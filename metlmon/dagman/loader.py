@@ -66,7 +66,12 @@ _CAN_BE_DONE = (NodeKind.JOB, NodeKind.SUBDAG)
 
 
 def load_workflow(
-    paths: Sequence[Path], read: Read, *, keep_descriptions: bool = False, redact: bool = True
+    paths: Sequence[Path],
+    read: Read,
+    *,
+    directory: Path | None = None,
+    keep_descriptions: bool = False,
+    redact: bool = True,
 ) -> Workflow:
     """Load the workflow of one DAGMan from the DAG files of its command line.
 
@@ -74,7 +79,7 @@ def load_workflow(
 
     ``read`` returns the bytes of a file or raises OSError; it is the only access to files. It
     is called with any path that the DAG names, so it should reject anything but regular
-    files. DAGMan's working directory is assumed to be that of the first path. Files are
+    files. ``directory``: DAGMan's working directory, that of the first path if not known. Files are
     searched where DAGMan would look, then next to the DAG file that names them: in a copied
     directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
     are relative to the working directory. Problems of the files are reported in
@@ -82,10 +87,12 @@ def load_workflow(
     descriptions, which may contain secrets. ``redact``: hide secrets in the nodes' VARS, attributes
     and scripts.
     """
-    home = normalize(paths[0].parent)
     tops = [normalize(path) for path in paths]
-    options = _Options(FileCache(read, home), keep_descriptions, redact, dict.fromkeys(tops))
-    return _WorkflowLoader(options, tops, home, depth=0).load()
+    home = normalize(directory) if directory is not None else tops[0].parent
+    files = FileCache(read, tops[0].parent, home)
+    options = _Options(files, keep_descriptions, redact, dict.fromkeys(tops))
+    loader = _WorkflowLoader(options, tops, home, depth=0)
+    return loader.load(in_own_directories=directory is None)
 
 
 class _Options(Struct):
@@ -108,7 +115,7 @@ class _WorkflowLoader:
         self._home = home
         self._top = Scope(home)
         self._scopes = [self._top]
-        self._workflow = Workflow(paths[0])
+        self._workflow = Workflow(paths[0], home)
         self._problems: dict[Problem, None] = {}  # a splice used twice reports each only once
         self._munge = ""
         self._join_count = 0
@@ -116,15 +123,16 @@ class _WorkflowLoader:
         self._reading: list[Path] = []
         self._loaded_files: dict[Path, None] = {}
 
-    def load(self) -> Workflow:
+    def load(self, in_own_directories: bool = True) -> Workflow:
+        """The workflow; with -UseDagDir the nodes of each file are in its own directory."""
         workflow = self._workflow
         try:
             for index, path in enumerate(self._paths):
                 # DAGMan prefixes the names of several files on one command line.
                 self._munge = f"{index}." if len(self._paths) > 1 else ""
-                # With -UseDagDir the nodes of each file are in its own directory.
-                self._top.directory = path.parent
-                self._top.dir = _relative_path(self._home, path.parent)
+                if in_own_directories:
+                    self._top.directory = path.parent
+                    self._top.dir = _relative_path(self._home, path.parent)
                 self._load_top_file(path)
         except TooLarge:
             text = "more nodes and edges than can be held: the rest is left out"

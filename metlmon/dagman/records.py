@@ -120,6 +120,7 @@ class Workflow(Struct):
 
     ``nodes`` are in DAGMan's order and include join nodes. An external sub-DAG is a
     workflow of its own in ``subdags`` (None, and a problem, when its file is missing).
+    ``directory``: the working directory of its DAGMan, to which the files of nodes are relative.
     ``files`` are all files that were read: DAG files first, then splices, includes, then
     submit files. ``references`` are the resolved paths of the DAG files that this one
     names (splices, includes, sub-DAGs), existing or not: they are not top-level. ``used``
@@ -129,6 +130,7 @@ class Workflow(Struct):
     """
 
     path: Path
+    directory: Path
     nodes: dict[str, Node] = field(default_factory=dict)
     subdags: list[Workflow | None] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)

@@ -579,7 +579,7 @@ class DagdirReader:
             return
         names = {Path(name).name for name in reported}
         for key, record in self.ensemble.nodes.items():
-            log, folder = record.node.log, self.ensemble.dags[key[0]].workflow.path.parent
+            log, folder = record.node.log, self.ensemble.dags[key[0]].workflow.directory
             if (
                 log
                 and record.jobs

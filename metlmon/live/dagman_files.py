@@ -43,6 +43,7 @@ class DagmanFiles:
         path = dag.workflow.path
         self.key = dag.key
         self._directory = path.parent
+        self._working_directory = dag.workflow.directory
         self._name = path.name
         self._halt_file = path.with_name(f"{path.name}.halt")
         self._directory_mtimes = DirectoryMtimes()
@@ -72,7 +73,7 @@ class DagmanFiles:
 
     def _locate(self, name: str) -> Path:
         """Return the path as DAGMan resolves it, else next to the DAG file, as in a copy."""
-        path = join(self._directory, name)
+        path = join(self._working_directory, name)
         exists = call_with_timeout(filesystem.exists, path)
         return path if exists else self._directory / Path(name).name
 
@@ -330,7 +331,7 @@ def shared_jobstate_logs(dags: list[Dag]) -> frozenset[str]:
         name = dag.workflow.jobstate_log
         if name is None:
             continue
-        location = (dag.workflow.path.parent, name)
+        location = (dag.workflow.directory, name)
         if location in seen:
             shared.add(name)
         seen.add(location)

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
+from metlmon.dagman import CondorSub, Problem, Workflow, load_workflow, read_condor_sub
 from metlmon.errors import InputError
 from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.live.file_access import (
@@ -87,12 +87,32 @@ class LogFile(Struct, frozen=True):
     dag: str | None = None
 
 
+HEAD_BYTES: Final = 1 << 16
+"""Of ``.dagman.out``: its configuration and command line come first."""
+
+MAX_NODES_TRIED: Final = 20
+MAX_LEVELS_UP: Final = 4
+"""Nodes whose files are looked for, and directories from the DAG file's own upwards."""
+
+MAX_FILES_TRIED: Final = 200
+"""Files looked into for nodes of a DAG, where none is called ``.dag``."""
+
+_NODE_LINE: Final = re.compile(
+    rb"^\s*(?:(?:JOB|SPLICE|FINAL|SERVICE|PROVISIONER)|SUBDAG\s+EXTERNAL)\s+\S+\s+\S",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+_PARSING: Final = re.compile(rb"^[^\n]{0,60}\bParsing (\S[^\n]*?) \.\.\.\s*$", re.MULTILINE)
+_IN_DAG_DIRECTORY: Final = re.compile(rb'argv\[\d+\] == "-UseDagDir"', re.IGNORECASE)
+"""Lines of DAGMan (``main_init`` in ``dagman_main.cpp``)."""
+
+
 class Discovery(Struct):
     """The result of discovery.
 
     ``candidates``: files named ``*.log`` that are unreadable or not event logs, but may become
-    some. ``missing_logs``: directory of the DAG file and ``log`` of a submit description, for logs
-    that do not exist.
+    some. ``missing_logs``: working directory of DAGMan and ``log`` of a submit description, for
+    logs that do not exist.
     """
 
     dags: list[Dag] = field(default_factory=list)
@@ -175,13 +195,75 @@ def read_workflows(
     groups = _groups([dagdir / name for name in dag_files(_listing(dagdir))])
     if only is not None:
         groups = [g for g in groups if g[0].name == only] or [[dagdir / only]]
-    workflows = [
-        load_workflow(group, read, keep_descriptions=keep_descriptions) for group in groups
-    ]
+    workflows = [_load(group, read, keep_descriptions) for group in groups]
     references = {_real_path(path) for workflow in workflows for path in workflow.references}
     top_level = [w for w in workflows if _real_path(w.path) not in references]
     # DAGs that refer to each other in a circle would all be lost.
     return top_level or workflows
+
+
+def _load(paths: list[Path], read: Callable[[Path], bytes], keep_descriptions: bool) -> Workflow:
+    """The workflow of DAG files, with paths relative to where condor_submit_dag was called."""
+    workflow = load_workflow(paths, read, keep_descriptions=keep_descriptions)
+    directory = _submission_directory(workflow)
+    if directory == workflow.path.parent:
+        return workflow
+    return load_workflow(paths, read, directory=directory, keep_descriptions=keep_descriptions)
+
+
+def _submission_directory(workflow: Workflow) -> Path:
+    """The directory in which ``condor_submit_dag`` was called (manual: "File Paths in DAGs").
+
+    From DAGMan's command line, which names the DAG file relative to it; else the nearest one,
+    from the DAG file's own upwards, in which files are that the DAG names.
+    """
+    path = workflow.path
+    command = _dagman_command(path)
+    folders = PurePath(command.dag_files[0]).parent.parts if command.dag_files else ()
+    if command.use_dag_dir or (command.dag_files and not folders):
+        return path.parent
+    if folders and path.parent.parts[-len(folders) :] == folders:
+        return path.parents[len(folders)]
+    nodes = list(islice(workflow.nodes.values(), MAX_NODES_TRIED))
+    submits = {os.path.join(node.dir or "", node.submit) for node in nodes if node.submit}
+    names = sorted(submits | {node.log for node in nodes if node.log and "$" not in node.log})
+    if _count_files(path.parent, names):
+        return path.parent
+    in_folders = [name for name in names if os.path.dirname(name) and not os.path.isabs(name)]
+    for directory in path.parents[1:MAX_LEVELS_UP]:
+        if _count_files(directory, in_folders):
+            return directory
+    # The parent of many dagdirs may have a file of a usual name.
+    above = path.parents[1] if len(path.parents) > 1 else path.parent
+    in_all = submits and _count_files(above, submits) == len(submits)
+    return above if in_all else path.parent
+
+
+def _count_files(directory: Path, names: Iterable[str]) -> int:
+    return sum(
+        call_with_timeout(filesystem.isfile, normalize(join(directory, name)))
+        for name in names
+        if "\0" not in name
+    )
+
+
+def _dagman_command(path: Path) -> CondorSub:
+    """DAGMan's command line, from ``.condor.sub`` or the beginning of ``.dagman.out``."""
+    with suppress(OSError):
+        command = read_condor_sub(read_regular_file(path.with_name(f"{path.name}.condor.sub")))
+        if command.dag_files and PurePath(command.dag_files[0]).name == path.name:
+            return command
+    head = b""
+    with suppress(OSError):
+        head = call_with_timeout(_head, path.with_name(f"{path.name}.dagman.out"))
+    parsed = [os.fsdecode(match[1]) for match in _PARSING.finditer(head)]
+    files = tuple(name for name in parsed if PurePath(name).name == path.name)
+    return CondorSub(files[:1], _IN_DAG_DIRECTORY.search(head) is not None)
+
+
+def _head(path: Path) -> bytes:
+    with open_regular(path) as (file, size):
+        return file.pread(min(size, HEAD_BYTES), 0) if size else b""
 
 
 def _real_path(path: Path) -> str:
@@ -304,10 +386,22 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
             f"{dagdir}: no DAG file here but {names[0]}, a hidden file or a copy by its name; "
             "give the file itself, or rename it"
         )
+    others = [n for n in _listing(dagdir)[:MAX_FILES_TRIED] if _is_dag_file(dagdir / n)]
+    if others:
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        return f"{dagdir}: no .dag file here, but {others[0]}{more} has nodes of a DAG: give it"
     return (
         f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
         "you gave to condor_submit_dag, or job event logs, of which none is here"
     )
+
+
+def _is_dag_file(path: Path) -> bool:
+    """Whether a file that is not called ``.dag`` begins as one."""
+    try:
+        return _NODE_LINE.search(call_with_timeout(_head, path)) is not None
+    except OSError:
+        return False
 
 
 def has_run_files(workflow: Workflow) -> bool:
@@ -512,27 +606,27 @@ def _is_rotated(name: str, current: Collection[str]) -> bool:
 def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
     """Return the files of the logs named in submit descriptions.
 
-    Key: directory of the DAG file, and the name, which includes the node's DIR.
+    Key: working directory of DAGMan, and the name, which includes the node's DIR.
     """
     wanted = {
-        (dag.workflow.path.parent, log)
+        (dag.workflow.directory, log): dag.workflow.path.parent
         for dag in dags
         for log in {node.log for node in dag.workflow.nodes.values()}
         if log
     }
-    return {key: _locate_log(*key) for key in sorted(wanted)}
+    return {key: _locate_log(*key, wanted[key]) for key in sorted(wanted)}
 
 
-def _locate_log(directory: Path, log: str) -> list[Path]:
+def _locate_log(directory: Path, log: str, dag_folder: Path) -> list[Path]:
     """Return the files of a description's ``log``, from the first location with any.
 
-    The directory of the DAG precedes an absolute path, which may be stale in a copied dagdir,
-    and follows a relative one.
+    The directory of the DAG file precedes an absolute path, which may be stale in a copied
+    dagdir, and follows a relative one.
     """
     path = Path(log)
-    local = directory / path.name
+    local = dag_folder / path.name
     named = join(directory, path)
-    candidates = [local, named] if path.is_absolute() else [named, local]
+    candidates = [local, named] if path.is_absolute() else [named, directory / path.name, local]
     for candidate in candidates:
         paths = list(_logs_per_job(candidate)) if "$(" in str(candidate) else [candidate]
         if any(call_with_timeout(filesystem.exists, path) for path in paths):

@@ -59,7 +59,7 @@ class JobGroups:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.dag = Dag(NO_DAG, "", Workflow(Path()), NO_DAG)
+        self.dag = Dag(NO_DAG, "", Workflow(Path(), Path()), NO_DAG)
         self.parts: dict[str, RunPart] = {}
         self.new: list[str] = []
         self.emptied: set[str] = set()

@@ -92,13 +92,12 @@ class LintContext:
     def __init__(
         self,
         workflow: Workflow,
-        dagman_dir: Path,
         dagdir: Path,
         files: FileStore,
         settings: Settings,
         findings: Findings,
     ) -> None:
-        self.workflow, self.dagman_dir, self.dagdir = workflow, dagman_dir, dagdir
+        self.workflow, self.dagman_dir, self.dagdir = workflow, workflow.directory, dagdir
         self.files, self.findings = files, findings
         self.name = self.display_name(workflow.path)
         self.names: dict[str, Path] = {}

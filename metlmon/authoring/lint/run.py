@@ -45,8 +45,8 @@ def check(path: Path, settings: Settings) -> LintResult:
         )
     normal_dagdir = Path(os.path.normpath(dagdir))
     contexts = [
-        LintContext(workflow, directory, normal_dagdir, files, settings=settings, findings=findings)
-        for workflow, directory in _with_subdags(workflows, normal_dagdir)
+        LintContext(workflow, normal_dagdir, files, settings, findings)
+        for workflow in _with_subdags(workflows)
     ]
     for context in contexts:
         for rule in RULES:
@@ -72,19 +72,16 @@ def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
     return path.parent, path.name
 
 
-def _with_subdags(workflows: list[Workflow], dagman_dir: Path) -> Iterator[tuple[Workflow, Path]]:
-    """The workflows and their sub-DAGs, each once, with its DAGMan's directory."""
+def _with_subdags(workflows: list[Workflow]) -> Iterator[Workflow]:
+    """The workflows and their sub-DAGs, each once."""
     seen: set[int] = set()
-    queue = [(workflow, dagman_dir) for workflow in workflows]
-    for workflow, directory in queue:
+    queue = list(workflows)
+    for workflow in queue:
         if id(workflow) in seen:
             continue
         seen.add(id(workflow))
-        yield workflow, directory
-        for node in workflow.nodes.values():
-            subdag = workflow.subdags[node.subdag] if node.subdag is not None else None
-            if subdag is not None:
-                queue.append((subdag, Path(os.path.normpath(directory / (node.dir or "")))))
+        yield workflow
+        queue += filter(None, workflow.subdags)
 
 
 def _check_shared_files(contexts: list[LintContext], findings: Findings) -> None:
