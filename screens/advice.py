@@ -50,6 +50,7 @@ from metlmon.text.spans import (
     text,
     wrap,
 )
+from screens.base.context import AppContext
 from screens.base.screens import (
     ConfirmationBase,
     DocumentScreen,
@@ -80,6 +81,25 @@ class ShownAdvice(Struct, frozen=True, kw_only=True):
     lines: tuple[SubmitLine, ...]
 
 
+class AdviceStatistic(Struct, frozen=True):
+    """The statistic that the screen shows; equal for all such screens of an application."""
+
+    context: AppContext
+
+    def __call__(self, stats_input: StatsInput) -> ShownAdvice:
+        context = self.context
+        pool = context.options.pool_actions
+        answer = pool.annex_answer if pool is not None and context.queue is not None else None
+        annexes = make_annexes(stats_input, answer, context.now()).annexes
+        free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
+        advice = make_advice(stats_input, annexes, free_gpus)
+        return ShownAdvice(
+            advice=advice,
+            what_if=what_if_table(advice.values, advice.plan),
+            lines=submit_lines(advice.plan, context.feed),
+        )
+
+
 class AdviceScreen(DocumentScreen):
     """The plan first, then what would change its end, then what is known of the pools."""
 
@@ -89,25 +109,16 @@ class AdviceScreen(DocumentScreen):
         super().__init__()
         self._body: Memo[list[Line]] = Memo()
 
-    def _advise(self, stats_input: StatsInput) -> ShownAdvice:
-        """The statistic that is shown; evaluated in the thread of the statistics."""
-        pool = self.context.options.pool_actions
-        answer = pool.annex_answer if pool is not None and self.context.queue is not None else None
-        annexes = make_annexes(stats_input, answer, self.context.now()).annexes
-        free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
-        advice = make_advice(stats_input, annexes, free_gpus)
-        return ShownAdvice(
-            advice=advice,
-            what_if=what_if_table(advice.values, advice.plan),
-            lines=submit_lines(advice.plan, self.context.feed),
-        )
+    @property
+    def _advice(self) -> ShownAdvice | None:
+        return self.context.stats.value(AdviceStatistic(self.context))
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
         pool = self.context.options.pool_actions
         if pool is not None and self.context.queue is not None and update and update.status.live:
             pool.query_gpus_soon()
-        shown, room = self.context.stats.value(self._advise), self.app.size.width
+        shown, room = self._advice, self.app.size.width
         title = line(" ", ("Advice", BOLD), "   ")
         if shown is None:
             waiting = (line("  ", ("The plan comes as soon as the logs are read.", DIM)),)
@@ -124,7 +135,7 @@ class AdviceScreen(DocumentScreen):
         return {} if refusal is None else {"acts": refusal}
 
     def action_acts(self) -> None:
-        shown = self.context.stats.value(self._advise)
+        shown = self._advice
         if self.notify_refusal("acts"):
             return
         if shown is None or self.context.pool_actions is None:

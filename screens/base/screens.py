@@ -86,11 +86,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._ready = False
         self._message = self._error = ""
         self._banner: StaticLines | None = None
+        self._app_context: AppContext | None = None
 
     @property
     def context(self) -> AppContext:
-        """The application, as screens use it."""
-        return cast(AppContext, self.app)
+        """The application, as screens use it; in threads too, which may outlive the screen."""
+        if self._app_context is None:
+            self._app_context = cast(AppContext, self.app)
+        return self._app_context
 
     @property
     def this_year(self) -> int | None:

@@ -38,6 +38,9 @@ SHARE_IDLE: Final = 400.0
 SHARE: Final = 5.0
 """Pause of the thread after each pass, as a multiple of the duration of the pass."""
 
+JOB_FILES: Final = "what the jobs wrote"
+"""The name of reading the job files, in its error."""
+
 FORGET_SECONDS: Final = 10.0
 """A statistic that was not requested for this long is no longer updated."""
 
@@ -95,7 +98,7 @@ class StatsWorker:
 
     @property
     def error(self) -> str | None:
-        """The message of a statistic whose last evaluation failed; None if none did."""
+        """The message of a requested statistic whose last evaluation failed; None if none did."""
         return next(iter(self._errors.values()), None)
 
     def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
@@ -163,9 +166,10 @@ class StatsWorker:
             changed = False
             wanted = started - self._files_requested < FORGET_SECONDS
             if wanted and (started - last_read >= WRITTEN_SECONDS or self._job_files is None):
-                changed |= self._attempt("what the jobs wrote", self._read_job_files)
+                changed |= self._attempt(JOB_FILES, self._read_job_files)
                 last_read = time.monotonic()
             changed |= self._attempt("adding up", self._evaluate_requested)
+            changed |= self._forget_errors(wanted)
             if changed and not self._stop.is_set():
                 self._on_change()
             with self._lock:
@@ -173,7 +177,7 @@ class StatsWorker:
                     self._idle.set()
             pause = (time.monotonic() - started) * SHARE
             self._skip_pause.wait(pause)
-            self._wake.wait(WRITTEN_SECONDS if wanted else None)
+            self._wake.wait(WRITTEN_SECONDS if wanted or self._errors else None)
             self._wake.clear()
 
     def _attempt(self, task: object, work: Callable[[], bool]) -> bool:
@@ -187,6 +191,18 @@ class StatsWorker:
             self._errors[task] = text
             return changed
         return self._errors.pop(task, None) is not None or changed
+
+    def _forget_errors(self, files_wanted: bool) -> bool:
+        """Drop the errors of what no screen requests any more; return whether there were any."""
+        forgotten = []
+        for task in self._errors:
+            cached = self._figures.get(task)  # type: ignore[call-overload]
+            recent = cached is None or time.monotonic() - cached.requested < FORGET_SECONDS
+            if not (files_wanted if task == JOB_FILES else recent):
+                forgotten.append(task)
+        for task in forgotten:
+            del self._errors[task]
+        return bool(forgotten)
 
     def _read_job_files(self) -> bool:
         """Read the job files; return whether their content changed.

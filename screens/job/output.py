@@ -219,7 +219,7 @@ class OutputScreen(JobTools, SnapshotScreen):
             problem = str(reason)
         except Exception as error:
             problem = describe_error("reading it failed", error)
-        self.app.call_from_thread(self._show_page, page, problem)
+        self.call_later(self._show_page, page, problem)
 
     def _show_page(self, page: OutputPage | None, problem: str | None) -> None:
         self._reading, self._problem = False, problem
@@ -350,7 +350,7 @@ class OutputScreen(JobTools, SnapshotScreen):
             found = search.find(path, offset, backward)
         except UnreadableFile as reason:
             problem = str(reason)
-        self.app.call_from_thread(self._end_search, search, found, problem)
+        self.call_later(self._end_search, search, found, problem)
 
     def _end_search(self, search: Search, found: int | None, problem: str | None) -> None:
         self._search = None

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.worker import get_current_worker
 
 from metlmon.errors import describe_error
 from metlmon.live.feed import Snapshot
@@ -198,8 +197,7 @@ class JobScreen(JobTools, ActionScreen):
 
         def read() -> None:
             tails = tuple(self._read_tail(dagdir, *file) for file in files)
-            if not get_current_worker().is_cancelled:
-                self.app.call_from_thread(self._set_tails, job, tails)
+            self.call_later(self._set_tails, job, tails)
 
         self.run_worker(
             read, thread=True, exit_on_error=True, group="tails", description="the output"

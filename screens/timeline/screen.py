@@ -270,7 +270,7 @@ class TimelineScreen(ListScreen):
         try:
             columns = work()
         except Exception as error:
-            self.app.call_later(self.context.show_error, "the chart failed", error)
+            self.call_later(self.context.show_error, "the chart failed", error)
             return
         self.call_later(self._show_stacks, view, columns)
 

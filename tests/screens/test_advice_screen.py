@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from metlmon.health.build import make_health
+from metlmon.live.session import Session
 from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from screens.advice import AdviceScreen, ApplyScreen
 from screens.app import AppOptions
+from screens.base import stats_worker
 from tests.placement.test_annexes import NOW
 from tests.screens.test_annexes_screen import AnnexPool, AtNoon, LedgerFeed
 from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
@@ -92,6 +96,35 @@ async def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
         await seen.press("escape")
         assert isinstance(seen.app.screen, AdviceScreen)
     assert not (dagdir.path / "gate").exists()
+
+
+async def test_a_closed_advice_screen_leaves_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Statistics are computed again for each snapshot.
+    monkeypatch.setattr(stats_worker, "CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(stats_worker, "SHARE_IDLE", 0.0)
+    async with advice_of(advised(tmp_path / "e")) as seen:
+        await seen.press("1")
+        assert isinstance(seen.app.feed, Session)
+        seen.app.feed.take()
+        seen.app.stats.value(make_health)
+        await seen.settle()
+        assert seen.app.stats.error is None
+
+
+async def test_a_plan_is_applied_to_its_end_where_its_screen_is_closed(tmp_path: Path) -> None:
+    dagdir = advised(tmp_path / "e")
+    async with advice_of(dagdir) as seen:
+        await seen.press("a")
+        await until(seen, lambda: "Send the next epochs of 3 runs" in seen.text)
+        screen = seen.app.screen
+        assert isinstance(screen, ApplyScreen)
+        await seen.press("escape")
+        # In the thread that outlives the screen.
+        await asyncio.get_running_loop().run_in_executor(None, screen._perform)
+        assert seen.app.pending_task == ""
+    assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
 
 
 async def test_read_only_has_no_act(tmp_path: Path) -> None:

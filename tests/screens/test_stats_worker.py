@@ -86,6 +86,40 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
         study.close()
 
 
+def test_an_error_ends_with_the_requests_of_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_worker, "FORGET_SECONDS", 0.05)
+    monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 0.01)
+    changes: list[str | None] = []
+    study = StatsWorker(cast(Feed, OneNode()), lambda: changes.append(study.error))
+    try:
+        study.value(broken)
+        assert comes(lambda: changes)
+        assert "ValueError" in str(changes[0])
+        assert comes(lambda: study.error is None)
+        assert comes(lambda: changes[-1] is None)
+    finally:
+        study.close()
+
+
+def test_an_error_ends_when_its_figure_is_computed_again() -> None:
+    errors = [ValueError("not yet")]
+
+    def at_first_broken(basis: StatsInput) -> str:
+        for error in errors:
+            raise error
+        return "computed"
+
+    study = StatsWorker(cast(Feed, OneNode()), lambda: None)
+    try:
+        study.value(at_first_broken)
+        assert comes(lambda: study.error)
+        errors.clear()
+        assert comes(lambda: study.value(at_first_broken) == "computed")
+        assert study.error is None
+    finally:
+        study.close()
+
+
 def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
     received: list[str] = []
     study = StatsWorker(cast(Feed, OneNode()), lambda: received.append("came"))
