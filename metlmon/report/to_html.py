@@ -226,7 +226,7 @@ def nice_ticks(highest: float, about: int = VALUE_TICKS, whole: bool = False) ->
 def tick_text(value: float, step: float) -> str:
     """Format the value of a tick with the decimals that ``step`` needs."""
     decimals = 0
-    while decimals < 6 and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+    while decimals < 12 and not math.isclose(step * 10**decimals, round(step * 10**decimals)):
         decimals += 1
     return f"{value:,.{decimals}f}".replace(",", THIN)
 
@@ -406,8 +406,8 @@ def _curves(canvas: _Canvas, chart: CurveChart) -> float:
         for line in chart.lines
         if line.colour is not None
     ]
-    ticks = [tick for tick in range_ticks(chart.low, chart.high) if tick <= chart.high]
-    names = [tick_text(tick, ticks[-1] - ticks[0]) for tick in ticks]
+    step, ticks = range_ticks(chart.low, chart.high)
+    names = [tick_text(tick, step) for tick in ticks]
     left = 30 + max(map(_width, names), default=0.0)
     right = WIDTH - 26 - max((_width(label) for label, _ in ends), default=0.0)
     top, bottom = float(TOP), float(TOP + HEIGHT)
@@ -443,11 +443,12 @@ def _curves(canvas: _Canvas, chart: CurveChart) -> float:
     return bottom + AXIS_HEIGHT
 
 
-def range_ticks(low: float, high: float) -> list[float]:
-    """Round values within a range that need not begin at 0."""
+def range_ticks(low: float, high: float) -> tuple[float, list[float]]:
+    """The step of round values within a range that need not begin at 0, and these values."""
     step = nice_ticks(high - low)[1]
     first = math.ceil(low / step - 1e-9)
-    return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
+    ticks = [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
+    return step, [tick for tick in ticks if tick <= high]
 
 
 def _epoch_ticks(last: int) -> list[int]:

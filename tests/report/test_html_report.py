@@ -13,8 +13,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from metlmon.report.document import Report, ReportTable
+from metlmon.report.document import Facts, Report, ReportTable
 from metlmon.report.to_html import render_html
 from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
@@ -196,11 +197,21 @@ addEventListener('load', () => {
     .filter(e => !e.closest('.table') && !e.closest('figure') && !e.closest('sup'))
     .filter(e => e.getBoundingClientRect().right > root.clientWidth + 1)
     .map(e => e.tagName + '.' + e.className);
+  // The lines of text in Totals: none may reach into another cell's.
+  const texts = [...document.querySelectorAll('.facts dt, .facts dd')].map(cell => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return [cell, [...range.getClientRects()]];
+  });
+  const crossing = texts.flatMap(([cell, own], n) => texts.slice(n + 1)
+    .filter(([, others]) => own.some(a => others.some(b => a.left < b.right - 1
+      && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4)))
+    .map(([other]) => cell.textContent + ' | ' + other.textContent));
   const output = document.createElement('pre');
   output.id = 'output';
   output.textContent = JSON.stringify({
     sizes: svgs.map(s => [s.getBoundingClientRect().width, s.getBoundingClientRect().height]),
-    outside, wide, overflow: root.scrollWidth - root.clientWidth,
+    outside, wide, crossing, overflow: root.scrollWidth - root.clientWidth,
     fetched: performance.getEntriesByType('resource').map(e => e.name),
     bad: window.bad, ground: ink.backgroundColor, ink: ink.color,
   });
@@ -250,11 +261,29 @@ def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
     assert result["overflow"] == 0
     assert result["wide"] == []
     assert result["outside"] == []
+    assert result["crossing"] == []
     sizes = result["sizes"]
     assert isinstance(sizes, list)
     assert len(sizes) == 6
     assert all(w > 300 and h > 60 for w, h in sizes)
     assert result["ground"] == "rgb(255, 255, 255)"
+
+
+@in_a_browser
+@pytest.mark.parametrize("width", [1200, 900, 600, 320])
+def test_long_remarks_of_totals_keep_to_their_column(tmp_path: Path, width: int) -> None:
+    report = report_of("first-round")
+    (totals,) = (
+        block for section in report.sections for block in section.blocks if isinstance(block, Facts)
+    )
+    remark = "at least: 12,345 nodes are not in the logs"
+    facts = tuple(replace(fact, comment=remark) for fact in totals.facts)
+    sections = tuple(
+        replace(s, blocks=tuple(replace(b, facts=facts) if b is totals else b for b in s.blocks))
+        for s in report.sections
+    )
+    result = probed(replace(report, sections=sections), tmp_path / "report.html", width)
+    assert (result["crossing"], result["overflow"]) == ([], 0)
 
 
 @in_a_browser

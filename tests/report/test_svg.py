@@ -62,6 +62,8 @@ def test_some_ticks(most: float, ticks: list[float]) -> None:
 
 def test_a_tick_has_the_decimals_that_its_step_needs() -> None:
     assert [tick_text(value, 0.25) for value in (0, 0.25, 1)] == ["0.00", "0.25", "1.00"]
+    assert [tick_text(value, 0.5) for value in (0.5, 1, 1.5)] == ["0.5", "1.0", "1.5"]
+    assert [tick_text(value, 2e-7) for value in (0, 2e-7)] == ["0.0000000", "0.0000002"]
     assert tick_text(12500, 2500) == "12\u202f500"
 
 
