@@ -94,6 +94,9 @@ SHORT_BAR_CELLS: Final = 4
 
 LONGEST: Final = 1000
 SHARE_CELLS: Final = 6
+MIN_NAME: Final = 3
+"""The fewest cells of a site and of its target where both are shown."""
+
 """Of a share behind hours, which are then below each other."""
 
 REASON_CELLS: Final = 100
@@ -195,7 +198,7 @@ def specs(
             "site",
             "SITE",
             _site_cell,
-            minimum=7,
+            minimum=9,
             comfortable=9 if ambiguous_names or measured else 14,
             maximum=32,
             measure=_site_width,
@@ -416,11 +419,14 @@ def site_and_target(
 def _site_with_target(site: str, target: str | None, off_target: bool, cells: int | None) -> Line:
     if not off_target or target is None:
         return line(site)
-    mark = "≠"
-    content = line(site, (f" {mark} {plain(target, 40)}", NOTE))
-    if cells is None or sum(len(text) for text, _ in content) <= cells:
-        return content
-    return line((formatting.clip(site, max(1, cells - len(mark) - 1))), (f" {mark}", NOTE))
+    mark, target = " ≠ ", plain(target, 40)
+    room = len(site) + len(target) if cells is None else cells - len(mark)
+    if room < 2 * MIN_NAME:
+        return line(formatting.clip(site, max(1, room + 1)), (mark.rstrip(), NOTE))
+    # Of two long names both beginnings are shown.
+    kept = min(len(site), max(room - len(target), room // 2))
+    names = formatting.clip(site, kept), formatting.clip(target, room - kept)
+    return line(names[0], (mark + names[1], NOTE))
 
 
 def _gpu(row: RunRow) -> str | None:

@@ -77,6 +77,23 @@ def _where(at: Latest) -> str:
     return text(site_and_target(at.site, at.target, at.off_target, None, at.state))
 
 
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (7, "Delt… ≠"),
+        (10, "De… ≠ exp…"),
+        (14, "Delt… ≠ expan…"),
+        (16, "Delta… ≠ expanse"),
+        (19, "Delta-GPU ≠ expanse"),
+    ],
+)
+def test_both_sides_of_another_site_than_the_target_are_shown(cells: int, shown: str) -> None:
+    at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU"))
+    found = text(site_and_target(at.site, at.target, at.off_target, cells, at.state))
+    assert len(found) <= cells
+    assert found == shown
+
+
 def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
     log = Log().submit(7, NODE).execute(7, site="Delta-GPU")
     assert _where(latest(log)) == "Delta-GPU ≠ expanse"
