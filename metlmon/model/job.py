@@ -146,7 +146,8 @@ class JobHistory(Struct):
     ``state``: None before the first event that determines one. ``states``: the states entered,
     with times. ``open``: the execution in flight, if any. ``lost_end``: the newest execution, if
     its end could not be logged. ``removal``: the reason of its removal. ``host``:
-    the address of its schedd.
+    the address of its schedd. ``usage``: the newest that was logged; ``usage_execution``: the
+    number of its execution, from 1.
     """
 
     state: State | None = None
@@ -164,6 +165,7 @@ class JobHistory(Struct):
     total_bytes_sent: int | None = None
     total_bytes_received: int | None = None
     usage: Sequence[UsageRow] = ()
+    usage_execution: int = 0
     contradictions: int = 0
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
     last: datetime | None = None
@@ -333,7 +335,7 @@ def _close_transfers(history: JobHistory, time: datetime) -> None:
 
 def _store_usage(history: JobHistory, usage: Sequence[UsageRow]) -> None:
     if usage:
-        history.usage = usage
+        history.usage, history.usage_execution = usage, len(history.executions)
 
 
 def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:

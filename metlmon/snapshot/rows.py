@@ -121,6 +121,7 @@ class SnapshotRows:
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
             usage=history.usage,
+            usage_execution=history.usage_execution,
             output=self._file_of(job, "out"),
             error=self._file_of(job, "err"),
             siblings=self._submitted_jobs(key) if key and record else (job.id,),

@@ -446,8 +446,9 @@ class JobView(Struct, frozen=True):
 
     ``output`` and ``error`` are the file names of the submit description, with macros expanded
     (relative to the dagdir); None when unknown. ``states``: every state the job entered, and when.
-    ``memory_updates``: number of 006 events (they are not among ``events``). ``queue``: what the
-    schedd adds; None without one.
+    ``memory_updates``: number of 006 events (they are not among ``events``). ``usage_execution``:
+    the number of the execution that ``usage`` is of, from 1. ``queue``: what the schedd adds; None
+    without one.
     """
 
     row: JobRow
@@ -458,6 +459,7 @@ class JobView(Struct, frozen=True):
     error: str | None
     siblings: tuple[tuple[int, int], ...]
     states: tuple[tuple[datetime, State], ...] = ()
+    usage_execution: int = 0
     queue: QueueRow | None = None
 
 

@@ -94,7 +94,10 @@ def build_sections(
     if failed:
         _add_tails(sections, tails, room)
     sections.add("Transfers", _transfers(row, room, this_year), room)
-    sections.add("Resources", _usage(view.usage, room), room)
+    resources, used_in = "Resources", view.usage_execution
+    if 0 < used_in < len(row.executions):
+        resources = f"Resources of execution {used_in}, the newest that logged them"
+    sections.add(resources, _usage(view.usage, room), room)
     sections.add("Events", _events(view, room, this_year), room)
     if not failed:
         _add_tails(sections, tails, room)

@@ -14,6 +14,8 @@ from metlmon.config.settings import Settings
 from metlmon.eventlog import Event, parse
 from metlmon.model.job_events import Job, Stream
 from metlmon.model.states import Outcome, State
+from metlmon.text import spans
+from screens.job.sections import build_sections
 from tests.support.event_logs import Log, moment, of_one_job
 
 NODE = "run0-train_epoch0"
@@ -532,3 +534,18 @@ def test_the_latest_event_is_added_to_the_history() -> None:
     job.add(events[-1], Stream(0, "metl.log"))
     assert job.history() is history
     assert history.state is State.IDLE
+
+
+def test_resources_belong_to_the_execution_that_logged_them() -> None:
+    table = "\tPartitionable Resources : Usage Request Allocated\n\t   Cpus : 4.45 8 8\n"
+    log = running().raw(4, 77, "Job was evicted.", "\t(0) CPU times\n" + table)
+
+    def resources_title() -> str:
+        view = of_one_job(log).painter().job_view(77, 0)
+        assert view is not None
+        lines = [spans.text(each) for each in build_sections(view, None, (), 80).lines]
+        return next(each.strip() for each in lines if "Resources" in each)
+
+    assert resources_title().startswith("Resources ─")
+    log.execute(77)
+    assert resources_title().startswith("Resources of execution 1")
