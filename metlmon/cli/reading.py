@@ -79,13 +79,28 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
         paths = cluster_logs(int(options.dir))
     if len(paths) == 1:
         return paths[0], ()
-    for path in paths:
-        if not filesystem.isfile(path):
-            what = "is a directory" if filesystem.isdir(path) else "no such file"
-            raise InputError(f"{path}: {what}; give one directory, or one or more event logs")
+    others = [path for path in paths if not filesystem.isfile(path)]
+    if others:
+        raise InputError(_misplaced_words(options, paths, others))
     if any(path.is_absolute() for path in paths):
         paths = [Path(os.path.abspath(path)) for path in paths]
     return Path(os.path.commonpath([path.parent for path in paths])), tuple(paths)
+
+
+def _misplaced_words(
+    options: argparse.Namespace, paths: Sequence[Path], others: Sequence[Path]
+) -> str:
+    """The sentence on several words of which ``others`` are no event logs."""
+    unknown = [path for path in others if not filesystem.isdir(path)]
+    directories = [path for path in others if path not in unknown]
+    if not unknown or not directories:
+        what = "no such file" if unknown else "is a directory"
+        return f"{others[0]}: {what}; give one directory, or one or more event logs"
+    text = f"{unknown[0]}: no such file or directory; {directories[0]} can only be given alone"
+    if len(paths) == 2 and hasattr(options, "only"):
+        command = f"metlmon {options.command} {directories[0]} --only {unknown[0]}"
+        text += f" (of a run's name: {command})"
+    return text
 
 
 def _as_of(

@@ -198,6 +198,13 @@ def test_an_ambiguous_prefix_lists_the_candidates(capsys: Captured, two_runs: Pa
     assert "aabb2222" in result
 
 
+def test_a_directory_alone_lists_the_runs_in_it(capsys: Captured, two_runs: Path) -> None:
+    result = a_sentence(capsys, "run", str(two_runs))
+    assert f"metlmon run RUN {two_runs}" in result
+    assert "aaaa1111" in result
+    assert "no DAG file" not in result
+
+
 def test_no_such_run_lists_what_there_is(capsys: Captured, two_runs: Path) -> None:
     result = a_sentence(capsys, "run", "zz", str(two_runs))
     assert "no such run" in result

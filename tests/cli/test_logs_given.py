@@ -128,6 +128,10 @@ def test_what_is_no_log_is_refused(capsys: Captured, logs: Dagdir) -> None:
     assert "none.log: no such file" in refused(capsys, "jobs", train, f"{here}/none.log")
     assert "No such file" in refused(capsys, "status", train, f"{here}/none.log")
     assert "is a directory; give one directory, or" in refused(capsys, "jobs", train, here)
+    text = refused(capsys, "jobs", here, "run0")
+    assert "run0: no such file" in text
+    assert f"metlmon jobs {here} --only run0" in text
+    assert "metlmon" not in refused(capsys, "jobs", train, "none.log").removeprefix("metlmon: ")
     (logs.path / "more.log").write_text("no event\n")
     text = refused(capsys, "sites", train, f"{here}/more.log")
     assert "train.log: not an event log" in text

@@ -34,7 +34,9 @@ from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
+from metlmon.snapshot.row_text import format_run_list
 
 if TYPE_CHECKING:
     from metlmon.cli.session_setup import QueueReport
@@ -166,6 +168,8 @@ def run(options: argparse.Namespace) -> int:
     from metlmon.cli.command_line import swap_run_and_directory
 
     swap_run_and_directory(options)
+    if filesystem.isdir(options.run):
+        raise InputError(_no_run_given(options))
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     row = one_run(builder, options.run)
@@ -189,6 +193,14 @@ def run(options: argparse.Namespace) -> int:
     from metlmon.cli.session_setup import connect_pool, open_screens
 
     return open_screens(connect_pool(reader, options), options, row.key)
+
+
+def _no_run_given(options: argparse.Namespace) -> str:
+    """The sentence on a directory where ``metlmon run`` expects a run."""
+    command = f"metlmon run RUN {options.run}"
+    options.dir = options.run
+    runs = open_reader(options).snapshot_builder().status().runs
+    return f"{options.run}: is a directory; name a run in it: {command}; {format_run_list(runs)}"
 
 
 def _origins(stats: StatsInput, run: str) -> Mapping[int, CheckpointOrigin]:
