@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from textual.app import App
 from textual.pilot import Pilot
 
+from screens.actions import TABS
 from screens.app import AppOptions, MetlmonApp
 from screens.base import stats_worker
 from screens.theme import DARK
@@ -17,6 +18,20 @@ from tests.support.sample_snapshots import FakeFeed
 STATS_SECONDS = 10.0
 stats_worker.SHARE = 0.0  # type: ignore[misc]  # The tests wait for each result.
 WIDE, NARROW, MIDDLE = (200, 50), (80, 24), (120, 34)
+
+
+VISITS = (
+    *((str(number),) * len(tab) for number, tab in enumerate(TABS, 1)),
+    *(("enter", "enter"), ("t",), ("question_mark",), ("colon",), ("a",), ("slash", "r")),
+)
+"""Keys from the overview to the screens of each tab, then run, job, help, palette, acts, filter."""
+
+
+async def visit_all(press: Callable[..., Awaitable[None]]) -> None:
+    """Open and close every screen, from the overview; ``press`` takes one key."""
+    for keys in VISITS:
+        for key in (*keys, *["escape"] * len(keys)):
+            await press(key)
 
 
 class Eager(MetlmonApp):
