@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["AppOptions", "MetlmonApp", "run_app"]
 
 REPAINT_SECONDS: Final = 0.2
-"""Minimum time between snapshots shown: more is not seen, and costs bytes over ssh."""
+"""Minimum mean time between changes shown: more is not seen, and costs bytes over ssh."""
 
 RELEASE_AFTER: Final = 500
 """Snapshots shown between two clearings of Textual's and Rich's caches of texts."""

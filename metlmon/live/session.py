@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -50,7 +51,10 @@ POLL_SECONDS: Final = 0.9
 0.05 % of a core."""
 
 PICTURE_SECONDS: Final = 0.1
-"""Minimum interval between two snapshots: nobody can read faster."""
+"""Minimum mean interval between snapshots of changes: nobody can read faster."""
+
+BURST: Final = 5
+"""Snapshots of changes without a delay: HTCondor logs several events of a job in a row."""
 
 LOADING_PICTURE_SECONDS: Final = 0.25
 """Minimum interval during the first reading, which snapshots slow down."""
@@ -362,7 +366,8 @@ class Session:
 
     def _read(self, notify: Callable[[Snapshot], None]) -> None:
         """Read, publish snapshots and wait, until stopped."""
-        published_at = changed_at = checked_at = 0.0
+        published_at = checked_at = 0.0
+        changes = deque([0.0] * BURST, maxlen=BURST)
         dirty = first = True
         while not self._stop.is_set():
             now = time.monotonic()
@@ -388,11 +393,13 @@ class Session:
             due = dirty or (live and time.monotonic() - published_at >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             # A recent clock tick must not delay a real change.
-            remaining = changed_at + pause - time.monotonic()
+            earliest = changes[-1] + pause if step.more else changes[0] + BURST * pause
+            remaining = earliest - time.monotonic()
             if due and (first or remaining <= 0):
                 self._publish(notify)
                 published_at = time.monotonic()
-                changed_at = published_at if dirty else changed_at
+                if dirty:
+                    changes.append(published_at)
                 dirty = first = False
             if not step.more:
                 if not dirty and time.monotonic() - self._cached_at >= KEEP_SECONDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
@@ -12,6 +13,10 @@ QUEUE_CHECK_SECONDS: Final = 1.0
 """Interval of the check for a new queue snapshot: it is cheap, and a DAG that does not run
 produces no snapshots that would trigger it."""
 
+BURST: Final = 5
+"""Changes shown without a delay: HTCondor logs several events of a job in a row. On average the
+interval between changes is kept all the same."""
+
 IDLE_AFTER_SECONDS: Final = 20.0
 IDLE_REPAINT_SECONDS: Final = 5.0
 """After ``IDLE_AFTER_SECONDS`` without input or change, snapshots that differ in elapsed time
@@ -21,8 +26,8 @@ only are shown once in ``IDLE_REPAINT_SECONDS``. The clock beside them shows the
 class SnapshotPacer:
     """Holds the newest snapshot of a feed, and says when it is to be shown.
 
-    ``repaint_seconds`` is the minimum time between two changes shown. ``on_idle`` is called with
-    True when nothing has happened for a while, and with False when something does.
+    ``repaint_seconds`` is the minimum mean time between the changes shown. ``on_idle`` is called
+    with True when nothing has happened for a while, and with False when something does.
     """
 
     def __init__(self, repaint_seconds: float, on_idle: Callable[[bool], None]) -> None:
@@ -32,7 +37,8 @@ class SnapshotPacer:
         self._announced = False
         self._idle = False
         self._active_at = monotonic()
-        self._shown_at = self._change_shown_at = float("-inf")
+        self._shown_at = float("-inf")
+        self._changes_shown_at = deque([self._shown_at] * BURST, maxlen=BURST)
 
     def receive(self, snapshot: Snapshot) -> bool:
         """Store a snapshot, in any thread; should it be announced to the application?
@@ -64,14 +70,14 @@ class SnapshotPacer:
             return None
         self._announced = True
         # A recent clock tick must not delay a real change.
-        return max(0.0, self._change_shown_at + self._repaint_seconds - now)
+        return max(0.0, self._changes_shown_at[0] + BURST * self._repaint_seconds - now)
 
     def take(self, shown: Snapshot | None) -> Snapshot | None:
         """The newest snapshot, which is shown now instead of ``shown``."""
         self._announced = False
         self._shown_at = monotonic()
         if _is_change(shown, self.newest):
-            self._change_shown_at = self._shown_at
+            self._changes_shown_at.append(self._shown_at)
         return self.newest
 
     def _set_idle(self, idle: bool) -> None:

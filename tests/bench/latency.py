@@ -3,6 +3,7 @@
     python tests/bench/latency.py            # all of it; the pool's part needs root, or an HTCondor
     python tests/bench/latency.py local      # events written by this process, no HTCondor
     python tests/bench/latency.py polling    # the same where no wake-up comes, as on NFS
+    python tests/bench/latency.py tmux       # local, in tmux, of 24 runs: alone, beside others
 
 Measured from outside, on a pseudo-terminal of 80×24, as a person sees it:
 
@@ -36,6 +37,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -58,6 +60,8 @@ LOCAL_TIMES = 210
 PAUSE = (0.3, 1.8)
 """Seconds between two events of our own writer: the clock's tick, a second after the last change,
 falls before half of them, at any distance; and each event is the only one."""
+
+TMUX_TIMES = 90
 
 LOOK_SECONDS = 0.001
 
@@ -119,11 +123,21 @@ def shown(screen: Terminal, pattern: str, seconds: float = 60.0) -> float:
 # --- a writer of our own ------------------------------------------------------------------
 
 
-def local(times: int = LOCAL_TIMES, wakeup: bool = True) -> list[float]:
-    """Cells of a running, then held, then idle job, in a log that this process writes."""
+def local(
+    times: int = LOCAL_TIMES,
+    wakeup: bool = True,
+    *,
+    runs: int = 10,
+    tmux: bool = False,
+    others: tuple[float, float] | None = None,
+) -> list[float]:
+    """Cells of a running, then held, then idle job, in a log that this process writes.
+
+    ``others``: seconds between events of the other runs, which are written meanwhile.
+    """
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        nodes = [f"run{run}-train_epoch0" for run in range(10)]
+        nodes = [f"run{run}-train_epoch0" for run in range(runs)]
         (directory / "ens.dag").write_text("".join(f"JOB {node} job.sub\n" for node in nodes))
         (directory / "job.sub").write_text("executable = train.sh\nlog = metl.log\n")
         log = directory / "metl.log"
@@ -144,14 +158,33 @@ def local(times: int = LOCAL_TIMES, wakeup: bool = True) -> list[float]:
             (stubs / "watchfiles.py").write_text("raise ImportError\n")
             (stubs / "sitecustomize.py").write_text("import ctypes\ndel ctypes.CDLL\n")
             env["PYTHONPATH"] = f"{stubs}:{env.get('PYTHONPATH', '')}"
+        if tmux:
+            env.pop("TMUX", None)
+            argv = ["tmux", "-L", f"latency-{os.getpid()}", "new-session", *argv]
         found = []
+
+        def write_others(over: threading.Event) -> None:
+            assert others is not None
+            for number in cycle(number for number in range(runs) if number != 7):
+                for event in (EXECUTE, HOLD, RELEASE):
+                    if over.wait(random.uniform(*others)):
+                        return
+                    write(event, f"{number + 1:03d}.000.000", nodes[number])
+
+        over = threading.Event()
+        writer = threading.Thread(target=write_others, args=(over,))
         with Terminal(argv, SIZE, env) as screen:
             shown(screen, r"run7 .*idle")
+            if others is not None:
+                writer.start()
             for _ in range(-(-times // 3)):
                 for event, word in ((EXECUTE, "running"), (HOLD, "held"), (RELEASE, "idle")):
                     settle(screen, PAUSE)
                     begun = write(event, "008.000.000", nodes[7])
                     found.append(shown(screen, rf"run7 .*{word}") - begun)
+            if others is not None:
+                over.set()
+                writer.join()
         return found
 
 
@@ -252,6 +285,14 @@ def table(rows: dict[str, list[float]]) -> str:
 
 def main(what: str) -> None:
     rows = {}
+    if what == "tmux":
+        times = int(os.environ.get("TIMES", TMUX_TIMES))
+        rows["cell, tmux, 24 runs, alone"] = local(times, runs=24, tmux=True)
+        rows["cell, tmux, 24 runs, 3 events a second"] = local(
+            times, runs=24, tmux=True, others=(0.1, 0.57)
+        )
+        print(table(rows))
+        return
     if what != "polling":
         rows["cell, own writer"] = local()
     if what != "local":
