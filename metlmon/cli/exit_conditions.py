@@ -51,7 +51,8 @@ def has_ended(status: Status) -> bool:
 
 
 def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
-    if any(dag.crashes for dag in status.dags):
+    alive = [dag for dag in status.dags if dag.state in ALIVE]
+    if alive and all(dag.crashes for dag in alive):
         return Exit.FAILED
     # Jobs beside a DAG are none of its runs.
     runs = [run for run in status.runs if run.dag or not status.dags]
@@ -141,10 +142,10 @@ def _cannot_go_on(status: Status) -> Exit | None:
 def _done(status: Status, health: HealthSource) -> Exit | None:
     if not status.dags:
         return _all_runs(status, health)
-    states = [dag.state for dag in status.dags if not dag.continued]
-    if states and all(state is DagState.DONE for state in states):
+    dags = [dag for dag in status.dags if not dag.continued]
+    if dags and all(dag.state is DagState.DONE for dag in dags):
         return Exit.OK
-    return Exit.FAILED if any(state in LOST for state in states) else None
+    return Exit.FAILED if any(dag.state in LOST or dag.crashes for dag in dags) else None
 
 
 def _failed(status: Status, health: HealthSource) -> Exit | None:

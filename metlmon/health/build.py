@@ -16,6 +16,7 @@ from metlmon.health.logs import (
     log_gaps,
     missing_files,
     silent_logs,
+    unwritable_logs,
     with_lost_rescue,
 )
 from metlmon.health.losses import lost_executions
@@ -84,6 +85,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
     gaps = find_gaps(facts)
     yield from log_gaps(facts, gaps)
     yield from silent_logs(facts)
+    yield from unwritable_logs(facts)
     yield from stalled_transfers(facts, gaps)
     yield from wrong_sites(facts)
     yield from unmatched_jobs(facts)

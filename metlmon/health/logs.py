@@ -15,6 +15,7 @@ from metlmon.health.groups import make_entry
 from metlmon.health.kinds import KINDS
 from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
 from metlmon.health.types import HealthEntry, Severity
+from metlmon.model.job import END_NOT_LOGGED
 from metlmon.model.states import DagState
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.text.formatting import age, count
@@ -104,6 +105,25 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
             advice="Look for a full disk or quota at that time where the log is written",
             is_open=False,
             key=where,
+        )
+
+
+def unwritable_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
+    """Jobs that wait in the queue because the last ends of theirs could not be logged."""
+    idle = {job.job for job in facts.idle if not facts.is_over(job.dag)}
+    last = {each.job: each for each in facts.executions if each.job in idle}
+    lost = [each for each in last.values() if END_NOT_LOGGED.search(each.reason or "")]
+    if lost:
+        yield make_entry(
+            kind="log-damage",
+            text=f"the log could not be written: HTCondor queued {count(len(lost), 'job')} again",
+            advice="Free space or raise the quota where the logs are (df, quota -s)",
+            severity=Severity.BLOCKED,
+            is_open=True,
+            since=min(map(end_of, lost)),
+            entries=lost,
+            reason=lost[0].reason,
+            key="unwritable",
         )
 
 

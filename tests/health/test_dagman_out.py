@@ -276,6 +276,8 @@ def test_a_full_disk(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/disk-full/dagdir-full"), live=True)
     assert [row.state for row in builder.job_rows()][-2:] == [State.IDLE] * 2
     assert builder.status().dags[0].nodes_done == 2
+    entry = only(health_of(builder), "log-damage")
+    assert (entry.severity, entry.jobs) == (Severity.BLOCKED, ((641, 0), (642, 0)))
 
     ended = read_dagdir(shared("cases/disk-full/dagdir"), live=False)
     assert (ended.status().dags[0].nodes_done, ended.status().dags[0].nodes_failed) == (2, 0)
