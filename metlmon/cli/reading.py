@@ -200,9 +200,12 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
     builder = reader.snapshot_builder()
     ledger = builder.ledger()
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
+    trainings = files.training_outputs(ledger, builder)
+    if files.problem is not None:
+        print(f"metlmon: warning: {files.problem}", file=sys.stderr)
     return stats_input(
         reader,
-        trainings=files.training_outputs(ledger, builder),
+        trainings=trainings,
         streams=files.progress_lines(ledger, builder),
         files_read=True,
         load_description=cache(partial(describe_dags, builder)),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -98,6 +98,11 @@ AT_WORK: Final = frozenset({State.RUNNING, State.SUSPENDED, State.DISCONNECTED})
 
 _VERSION: Final = re.compile(r"version_(\d{1,9})", re.ASCII)
 _LINES: Final = re.compile(r"[\r\n]+")
+
+TOO_SLOW: Final = (
+    "the patterns of files in metlmon.toml take too long and are not used any more: fewer of them, "
+    "or folders without *"
+)
 
 EpochValues = list[tuple[int | None, float]]
 """Values in the order in which they count, with the epoch that their lines name."""
@@ -189,6 +194,8 @@ class TrainingFiles:
         }
         self._progress: FileCache[Streamed | None] = FileCache(_read_progress, None)
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
+        self.problem: str | None = None
+        """That the patterns of the settings took too long: they are not used any more."""
 
     def training_outputs(
         self, ledger: Ledger, builder: SnapshotBuilder
@@ -198,7 +205,7 @@ class TrainingFiles:
         An output that has not changed is the same object as before.
         """
         with self._lock:
-            glob = SafeGlob(self._dagdir)
+            glob = SafeGlob(self._dagdir, len(ledger.runs))
             self._base = f"{glob.base}/"
             jobs: dict[str, list[JobEntry]] = {}
             for job in ledger.jobs:
@@ -220,6 +227,10 @@ class TrainingFiles:
                 for job in self._without_value(files, jobs.get(run, ()))
             ]
             self._prefetch_outputs(without, VALUES_TAIL, builder)
+            if glob.disabled:
+                self.problem = TOO_SLOW
+            if self.problem is not None and ledger.runs:
+                collected[ledger.runs[0].run].problems.append(self.problem)
             for run in ledger.runs:
                 files = collected[run.run]
                 self._add_printed(files, jobs.get(run.run, ()), builder)
@@ -267,11 +278,9 @@ class TrainingFiles:
     ) -> _RunFiles:
         files = _RunFiles()
         placeholders = {"uuid": run.uuid, "run": run.run_name}
-        folders = [
-            folder
-            for pattern in self._settings.metrics.files
-            for folder in glob.matching(pattern, placeholders)
-        ]
+        patterns = self._settings.metrics.files if self.problem is None else ()
+        found = (glob.matching(pattern, placeholders) for pattern in patterns)
+        folders = list(dict.fromkeys(chain.from_iterable(found)))
         for version in _versions(glob, folders):
             self._add_version(files, version, glob)
         for path, wandb_run in self._wandb_runs_of(files, glob, folders):
@@ -287,7 +296,7 @@ class TrainingFiles:
                     values = files.take(cache, output.path) if output is not None else None
                     if output is not None:
                         new += _points(values or (), output)
-            else:
+            elif self.problem is None:
                 for path in map(str, glob.matching(pattern.file, placeholders)):
                     # Values without an epoch are those of epochs 0, 1, 2 … in order.
                     matches = files.take(cache, path) or []

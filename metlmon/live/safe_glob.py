@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import glob
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from metlmon.remote import filesystem
+from metlmon.remote.paths import is_remote
 
 MOST_ENTRIES: Final = 100_000
 """Maximum number of names read in one directory, three times those of 10,000 jobs."""
 
 MAX_MATCHES: Final = 1000
 """Maximum number of matches of one pattern for one run."""
+
+MATCHING_SECONDS: Final = 3.0
+SECONDS_PER_RUN: Final = 0.002
+"""CPU time of all patterns of one check: usual ones take less than 0.1 ms for each run."""
 
 
 class _Step(NamedTuple):
@@ -34,15 +40,23 @@ class _Step(NamedTuple):
 
 
 class SafeGlob:
-    """Finds the matches of patterns; caches directory listings, so make one per check."""
+    """Finds the matches of patterns; caches directory listings, so make one per check.
 
-    def __init__(self, dagdir: Path) -> None:
+    ``runs``: the number of runs for which each pattern is matched.
+    """
+
+    def __init__(self, dagdir: Path, runs: int = 0) -> None:
         try:
             self.base = filesystem.resolve(dagdir)
         except (OSError, RuntimeError):
             self.base = dagdir
         self._listings: dict[Path, dict[str, bool]] = {}
         self._folders: dict[Path, list[str]] = {}
+        self._walks: dict[tuple[Path, tuple[str, ...]], list[Path]] = {}
+        self._indexes: dict[tuple[Path, tuple[str, ...]], dict[str, list[Path]]] = {}
+        self._seconds_left = MATCHING_SECONDS + SECONDS_PER_RUN * runs
+        self.disabled = False
+        """Whether the patterns took too long, and match no more."""
 
     def matching(
         self, pattern: str, values: Mapping[str, str | None], start: Path | None = None
@@ -51,19 +65,48 @@ class SafeGlob:
 
         ``{name}`` is replaced by its value in ``values``; a missing value, or one that is no
         plain file name, matches nothing. ``start``: a directory that matched before, by default
-        the dagdir.
+        the dagdir. Patterns that begin alike share the walk to their last folders.
         """
-        paths, parts = [start or self.base], Path(pattern).parts
-        for index, part in enumerate(parts, start=1):
-            name_pattern = _expand(part, values)
-            if name_pattern is None:
-                return []
-            last = index == len(parts)
-            paths = [
-                path for folder in paths for path in self._matches_in(folder, name_pattern, last)
+        expanded = [_expand(part, values) for part in Path(pattern).parts]
+        parts = tuple(part for part in expanded if part is not None)
+        if self.disabled or not parts or len(parts) < len(expanded):
+            return []
+        begin = time.thread_time()
+        folders = self._folders_of(start or self.base, parts[:-1])
+        is_walk = any(map(glob.has_magic, parts[:-1])) and not glob.has_magic(parts[-1])
+        if is_walk and not is_remote(self.base):
+            # Of many folders few have a name: one listing of them answers for all patterns. A
+            # machine far away was asked for the names beforehand, not for listings.
+            folders = self._index_of(start or self.base, parts[:-1]).get(parts[-1], [])
+        found = (self._matches_in(folder, parts[-1], last=True) for folder in folders)
+        paths = list(chain.from_iterable(found))
+        self._seconds_left -= time.thread_time() - begin
+        self.disabled = self._seconds_left < 0
+        return paths[:MAX_MATCHES]
+
+    def _folders_of(self, start: Path, parts: tuple[str, ...]) -> list[Path]:
+        """The folders below ``start`` that match ``parts``."""
+        if not parts:
+            return [start]
+        key = (start, parts)
+        if key not in self._walks:
+            found = [
+                path
+                for folder in self._folders_of(start, parts[:-1])
+                for path in self._matches_in(folder, parts[-1], last=False)
             ]
-            paths = paths[:MAX_MATCHES]
-        return paths if parts else []
+            self._walks[key] = found[:MAX_MATCHES]
+        return self._walks[key]
+
+    def _index_of(self, start: Path, parts: tuple[str, ...]) -> dict[str, list[Path]]:
+        """The folders that match ``parts``, by the names in them."""
+        key = (start, parts)
+        if key not in self._indexes:
+            index = self._indexes[key] = {}
+            for folder in self._folders_of(start, parts):
+                for name in self.list_directory(folder):
+                    index.setdefault(name, []).append(folder)
+        return self._indexes[key]
 
     def prefetch(
         self,

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from metlmon.cli.main import main
+from metlmon.cli.reading import input_with_trainings
 from metlmon.config import settings
 from metlmon.config.loader import load_settings
 from metlmon.config.settings import (
@@ -18,6 +21,8 @@ from metlmon.config.settings import (
     InvalidPattern,
     SafePattern,
 )
+from metlmon.live import safe_glob
+from metlmon.remote import filesystem
 from tests.support.dagdir_builder import Dagdir, log_of
 
 USUAL = (
@@ -81,3 +86,54 @@ def test_a_warning_says_that_it_is_disabled(
     assert [w.text for w in warnings if w.kind == "settings"] == [
         "the pattern of train_node takes too long and is not used any more: simplify it"
     ]
+
+
+# --- patterns of files --------------------------------------------------------------------------
+
+
+def folders_and_patterns(path: Path, last: str, patterns: int) -> Dagdir:
+    """Three levels of folders, of which one has the file, and as many patterns."""
+    dagdir = Dagdir(path / "ensemble")
+    dagdir.write("metl.log", log_of(7))
+    for a in range(5):
+        for b in range(5):
+            (dagdir.path / f"a{a}" / f"b{b}" / "c").mkdir(parents=True)
+    (dagdir.path / "a3" / "b2" / "c" / "aaaa1111-00003").mkdir()
+    csv = "epoch,val_loss\n0,0.5\n"
+    (dagdir.path / "a3" / "b2" / "c" / "aaaa1111-00003" / "metrics.csv").write_text(csv)
+    names = ", ".join(f'"*/*/*/{last}{{uuid}}{number}"' for number in range(patterns))
+    dagdir.write("metlmon.toml", f"[metrics]\nfiles = [{names}]\n")
+    return dagdir
+
+
+def test_patterns_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at each folder for each of hundreds of patterns takes minutes."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    dagdir = folders_and_patterns(tmp_path, "", 500)
+    looks: list[Path] = []
+    lstat = filesystem.lstat
+
+    def count(path: Path) -> Any:
+        looks.append(path)
+        return lstat(path)
+
+    monkeypatch.setattr(filesystem, "lstat", count)
+    reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
+    (training,) = input_with_trainings(reader).trainings.values()
+    assert [point.value for point in training.metrics["val_loss"]] == [0.5]
+    # 5 + 25 + 25 folders, and some files; each is not looked at again for each pattern.
+    assert len(looks) < 200
+
+
+def test_patterns_of_files_that_take_too_long_are_disabled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(safe_glob, "MATCHING_SECONDS", 0.0)
+    monkeypatch.setattr(safe_glob, "SECONDS_PER_RUN", 0.0)
+    dagdir = folders_and_patterns(tmp_path, "*", 50)
+    assert main(["status", str(dagdir.path)]) == 0
+    assert "take too long and are not used any more" in capsys.readouterr().err
+    reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
+    (training,) = input_with_trainings(reader).trainings.values()
+    assert "take too long" in training.problems[0]
