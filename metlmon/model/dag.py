@@ -194,8 +194,11 @@ class Dag(DagReports):
         """When DAGMan still waited for a job of a node, although it had ended by its log.
 
         By its list of pending nodes, the node status file, or its own words: that it could not read
-        an event, or lost track of the node. None if no file says so.
+        an event, or lost track of the node. None if no file says so, and where the logs are in UTC
+        and the zone is not known: then the times cannot be compared.
         """
+        if self.clock.utc_only and self.clock.zone is None:
+            return None
         pending, lost, status = self.pending.get(node), self.lost.get(node), self.status
         errors = (process.log_error for process in self.processes)
         times = [time for time in errors if time is not None and time >= ended]

@@ -304,8 +304,8 @@ def _lost_ends(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
         more = f" (and of {count(len(lost) - 1, 'job')} more)" if len(lost) > 1 else ""
         log = min(job.user_logs or job.nodes_logs, default=None)
         text = (
-            f"it has the end of job {job.cluster}.{job.proc}{more}, and DAGMan has not read it by "
-            f"{dag.file}.dagman.out and its node status file: its log may lack that event"
+            f"it has the end of job {job.cluster}.{job.proc}{more}, and DAGMan has not read it, by "
+            "DAGMan's own files: its log may lack that event"
         )
         yield Notice("lost-end", log, None, text)
 
