@@ -134,7 +134,10 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         (34, 104): _hold("disk limit reached", "Raise request_disk (condor_qedit), then release"),
         (35, None): _hold("container image invalid", "Correct the image, then release"),
         (36, None): _hold(
-            "checkpoint failed", "See in the job's output why its checkpoint failed; then release"
+            "checkpoint upload failed",
+            "Check transfer_checkpoint_files and checkpoint_destination of the submit description: "
+            "the files must exist at each checkpoint, and the destination be writable; then "
+            "release",
         ),
         (37, None): _hold("EC2: user error", _EC2),
         (38, None): _hold("EC2: internal error", _EC2),

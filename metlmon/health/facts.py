@@ -114,14 +114,14 @@ class HealthFacts:
         return self.ledger.seconds_between(start, end)
 
     def hours(self, executions: Iterable[ExecutionEntry]) -> float:
-        """Hours of executions, in the ensemble's hour unit."""
+        """Hours lost of executions, in the ensemble's hour unit."""
         return sum(map(self.seconds_of, executions)) / HOUR
 
     def seconds_of(self, execution: ExecutionEntry) -> float:
         if execution.at_access_point:
             return 0.0
         weight = self.ledger.measure.weight(execution.gpus, execution.cpus)
-        return execution.seconds * (weight or 0)
+        return execution.lost * (weight or 0)
 
     def is_alive(self, dag: str) -> bool:
         """Whether a DAGMan of this DAG goes on, by its files; by the logs where these are not."""

@@ -56,7 +56,7 @@ def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
     sites: dict[str, _Tally] = {}
     hosts: dict[tuple[str | None, str], _Tally] = {}
     for entry in facts.executions:
-        good, lost = entry.outcome is Outcome.GOOD, entry.cause is not None
+        good, lost = entry.delivered, entry.cause is not None
         evidence = lost and is_of_place(entry)
         tallies = []
         if entry.site is not None:

@@ -24,6 +24,7 @@ from metlmon.eventlog import (
     Execute,
     FileTransfer,
     Held,
+    RemoteError,
     ShadowException,
     Submit,
     Terminated,
@@ -52,6 +53,17 @@ END_NOT_LOGGED: Final = re.compile(r"nable to log ULOG_JOB_TERMINATED event")
 SAME_MOMENT = timedelta(seconds=10)
 """Maximum time between an eviction and the hold or removal that caused it, as logged."""
 
+END_OF_TRANSFER = timedelta(seconds=2)
+"""Maximum time between the end of an output transfer and what HTCondor logs of its result: the
+error of one that failed, or the end of the execution that it belongs to. Measured: at most 1 s."""
+
+SUCCESSFUL_CHECKPOINT = 1025
+"""The job stored a checkpoint, and its claim could not be used again. Source:
+``SuccessfulCheckpoint`` in ``condor_holdcodes.h``, set in ``vanilla_proc.cpp``."""
+
+FAILED_CHECKPOINT = 36
+"""``FailedToCheckpoint`` in ``condor_holdcodes.h``."""
+
 
 # Module constants, because Python 3.11 calls a function for each access to an Enum member and
 # the fold needs dozens per job.
@@ -66,6 +78,7 @@ _HELD: Final = State.HELD
 _COMPLETED: Final = State.COMPLETED
 _FAILED: Final = State.FAILED
 _REMOVED: Final = State.REMOVED
+_GOOD: Final = Outcome.GOOD
 _EVICTED: Final = Outcome.EVICTED
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 _INPUT_QUEUED: Final = Transfer.INPUT_QUEUED
@@ -80,7 +93,8 @@ class Execution(Struct):
 
     ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
     ``requeued``: it ended by itself, and the job's on_exit_remove put the job back into the queue.
-    ``bytes_*``: ``Run Bytes`` of the event that ended it.
+    ``bytes_*``: ``Run Bytes`` of the event that ended it. ``checkpoint``: of one that did not
+    complete its job, when its last checkpoint was stored, at its end at the latest; None without.
     """
 
     start: datetime
@@ -95,6 +109,7 @@ class Execution(Struct):
     uncertain: bool = False
     requeued: bool = False
     held_by: Held | None = None
+    checkpoint: datetime | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
@@ -126,9 +141,9 @@ class TransferSpan(Struct):
     """One file transfer.
 
     ``outcome``: ok, aborted (input finished, nothing executed), unfinished (never finished),
-    in-flight; a finished input transfer is ``pending`` until a 001 confirms it or another
-    event refutes it. ``late``: the 001 was logged before the end of the transfer, which is
-    still to come (two processes write these events).
+    failed (output, by an error that was logged), in-flight; a finished input transfer is
+    ``pending`` until a 001 confirms it or another event refutes it. ``late``: the 001 was logged
+    before the end of the transfer, which is still to come (two processes write these events).
     """
 
     direction: str
@@ -143,11 +158,11 @@ class TransferSpan(Struct):
 class JobHistory(Struct):
     """The result of folding a job's events.
 
-    ``state``: None before the first event that determines one. ``states``: the states entered,
-    with times. ``open``: the execution in flight, if any. ``lost_end``: the newest execution, if
-    its end could not be logged. ``removal``: the reason of its removal. ``host``:
-    the address of its schedd. ``usage``: the newest that was logged; ``usage_execution``: the
-    number of its execution, from 1.
+    ``state``: None before the first event that determines one. ``since``: when it was entered; of
+    a running job, when its execution began. ``states``: the states entered, with times. ``open``:
+    the execution in flight, if any. ``lost_end``: the newest execution, if its end could not be
+    logged. ``removal``: the reason of its removal. ``host``: the address of its schedd. ``usage``:
+    the newest that was logged; ``usage_execution``: the number of its execution, from 1.
     """
 
     state: State | None = None
@@ -273,8 +288,10 @@ def _apply_ad_information(history: JobHistory, event: Event, _: Codes = frozense
 
 
 def _enter(history: JobHistory, state: State, time: datetime) -> None:
+    """Enter a state; a job that runs again in its open execution has run since that began."""
     if history.state is not state:
-        history.state, history.since = state, time
+        running = history.open if state is _RUNNING else None
+        history.state, history.since = state, running.start if running is not None else time
         history.states.append((time, state))
 
 
@@ -318,8 +335,37 @@ def _close_without_end_event(history: JobHistory, execution: Execution, event: E
 def _close(history: JobHistory, execution: Execution, time: datetime, outcome: Outcome) -> None:
     history.open = None
     execution.end, execution.outcome = time, outcome
+    execution.checkpoint = None
+    if outcome is not _GOOD:
+        execution.checkpoint = _last_checkpoint(history, execution, time)
     if execution.suspensions and execution.suspensions[-1][1] is None:
         execution.suspensions[-1] = (execution.suspensions[-1][0], time)
+
+
+def _last_checkpoint(history: JobHistory, execution: Execution, time: datetime) -> datetime | None:
+    """When the last checkpoint was stored of an execution that ends at ``time``.
+
+    An output transfer after which the execution went on is the upload of a checkpoint. The last
+    one before a 005 is the job's output, and one at the moment of another end is that of the end
+    (``when_to_transfer_output = ON_EXIT_OR_EVICT``), which HTCondor does not count as a checkpoint
+    (``notifySuccessfulEvictionCheckpoint`` in ``vanilla_proc.cpp``).
+    """
+    is_output = execution.outcome is Outcome.FAILED
+    for span in reversed(history.transfers):
+        if span.direction != "output" or span.end is None or span.end < execution.start:
+            return None
+        if not is_output and span.outcome == "ok" and time - span.end > END_OF_TRANSFER:
+            return span.end
+        is_output = False
+    return None
+
+
+def _stored_at_end(history: JobHistory, evicted: Evicted) -> bool:
+    """Whether an execution was evicted as its checkpoint was stored."""
+    last = history.transfers[-1] if history.transfers else None
+    if evicted.code == SUCCESSFUL_CHECKPOINT:
+        return last is None or last.direction != "output" or last.outcome != "failed"
+    return evicted.checkpointed
 
 
 def _close_transfers(history: JobHistory, time: datetime) -> None:
@@ -342,18 +388,23 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
     detail = event.detail if isinstance(event.detail, Evicted) else None
     execution = history.open
     if execution is not None:
-        _close(history, execution, event.time, _EVICTED)
+        outcome = _EVICTED
+        if detail is not None and detail.requeued:
+            is_checkpoint = detail.return_value in checkpoint_codes
+            outcome = _GOOD if is_checkpoint else Outcome.FAILED
+        if detail is not None and detail.code == FAILED_CHECKPOINT:
+            _fail_output_transfer(history, event.time, SAME_MOMENT)
+        _close(history, execution, event.time, outcome)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
             execution.return_value, execution.signal = detail.return_value, detail.signal
             execution.bytes_sent = detail.bytes_sent
             execution.bytes_received = detail.bytes_received
-            if detail.requeued and detail.return_value in checkpoint_codes:
-                execution.outcome = Outcome.GOOD
-        if detail is not None and detail.requeued and execution.outcome is _EVICTED:
-            # Nobody evicted it (max_retries, retry_until, on_exit_remove).
-            execution.outcome, execution.requeued = Outcome.FAILED, True
+            # Own requeues (max_retries, retry_until, on_exit_remove) are no evictions.
+            execution.requeued = outcome is Outcome.FAILED
+            if outcome is _GOOD or _stored_at_end(history, detail):
+                execution.checkpoint = event.time
     _close_transfers(history, event.time)
     if detail is not None:
         history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.bytes_sent)
@@ -392,7 +443,7 @@ def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes
         execution.reason = None
     if execution is not None:
         successful = good or return_value in checkpoint_codes
-        _close(history, execution, ended, Outcome.GOOD if successful else Outcome.FAILED)
+        _close(history, execution, ended, _GOOD if successful else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
             execution.bytes_sent = detail.run_bytes_sent
@@ -424,6 +475,9 @@ def _apply_execution_lost(history: JobHistory, event: Event, _: Codes) -> None:
 
 
 def _apply_disconnected(history: JobHistory, event: Event, _: Codes) -> None:
+    # A transfer that ends as the connection breaks has failed with it.
+    if history.transfers and history.transfers[-1].end is not None:
+        _fail_output_transfer(history, event.time)
     # Applies without an execution, too: the 001 may be lost or older than this log.
     if history.state is not _HELD:
         _enter(history, _DISCONNECTED, event.time)
@@ -494,6 +548,8 @@ def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
             text = "its hold is not in the log; a policy that removed it says that it was held"
             history.gaps.append((event.line, event.time, text))
     if execution is not None:
+        if detail is not None and detail.code == FAILED_CHECKPOINT:
+            _fail_output_transfer(history, event.time, SAME_MOMENT)
         _close(history, execution, event.time, Outcome.HELD)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
@@ -544,6 +600,26 @@ def _apply_transfer(history: JobHistory, event: Event, _: Codes) -> None:
         _end_output_transfer(history, event, detail)
     elif kind is _INPUT_QUEUED and history.open is None and history.state is not _HELD:
         _enter(history, _TRANSFERRING_INPUT, event.time)
+
+
+def _apply_error(history: JobHistory, event: Event, _: Codes) -> None:
+    """Apply 021: at the end of an output transfer it is the reason why that failed."""
+    detail = event.detail
+    if not isinstance(detail, RemoteError) or detail.warning:
+        return
+    if detail.code != SUCCESSFUL_CHECKPOINT:
+        _fail_output_transfer(history, event.time)
+
+
+def _fail_output_transfer(
+    history: JobHistory, time: datetime, within: timedelta = END_OF_TRANSFER
+) -> None:
+    """The last output transfer, unless it ended long before ``time``, has failed."""
+    span = history.transfers[-1] if history.transfers else None
+    if span is None or span.direction != "output" or history.open is None:
+        return
+    if span.end is None or time - span.end <= within:
+        span.outcome, span.end = "failed", span.end or time
 
 
 def _end_input_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
@@ -608,6 +684,7 @@ _HANDLERS: Final[dict[int, Callable[[JobHistory, Event, Codes], None]]] = {
     11: _apply_unsuspended,
     12: _apply_held,
     13: _apply_released,
+    21: _apply_error,
     22: _apply_disconnected,
     23: _apply_reconnected,
     24: _apply_execution_lost,

@@ -126,7 +126,7 @@ class AnnexEpochs:
         if forecast is not None and forecast[0] == entry.epoch:
             return forecast[1]
         curve, _ = self._durations.curve(entry, entry.run or "")
-        return None if curve is None else curve.conditional_quantile(0.5, entry.seconds)
+        return None if curve is None else curve.conditional_quantile(0.5, entry.trained)
 
     def pressure(
         self,

@@ -39,7 +39,9 @@ class PlanState(Struct, frozen=True, kw_only=True):
 def plan_state(stats_input: StatsInput, annexes: Sequence[Annex] = ()) -> PlanState:
     """The state that a plan made now depends on."""
     ledger = stats_input.ledger
-    ends = Counter(entry.outcome for entry in ledger.executions if entry.training)
+    ends = Counter(
+        entry.outcome for entry in ledger.executions if entry.training and not entry.delivered
+    )
     well = (Outcome.GOOD, Outcome.IN_FLIGHT, Outcome.HELD)
     return PlanState(
         as_of=ledger.as_of,

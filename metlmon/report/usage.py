@@ -239,8 +239,14 @@ def _series(
         weight = entry.weight
         if entry.at_access_point or not weight:
             continue
+        if entry.stored:
+            # What was stored, up to its checkpoint; the rest below is what was lost.
+            for index, seconds in distribute_seconds(ledger, entry.start, entry.stored, windows):
+                by_kind["good"][index] += seconds * weight
+                by_kind["bad"][index] -= seconds * weight
+        kind = "bad" if entry.stored else entry.kind
         for index, seconds in distribute_seconds(ledger, entry.start, entry.seconds, windows):
-            by_kind[entry.kind][index] += seconds * weight
+            by_kind[kind][index] += seconds * weight
             by_site.setdefault(entry.site, [0.0] * len(windows))[index] += seconds * weight
     largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
     return UsageSeries(
@@ -256,7 +262,7 @@ def _series(
 
 # --- transfers and causes ---------------------------------------------------------------------
 
-_OUTCOMES: Final = ("ok", "aborted", "unfinished", "in-flight")
+_OUTCOMES: Final = ("ok", "aborted", "unfinished", "failed", "in-flight")
 
 
 def _transfer_groups(groups: UsageGroups) -> Iterable[TransferGroup]:

@@ -428,7 +428,7 @@ def _epoch(
             totals.add(execution)
     success = next((execution for execution in executions if execution.final), None)
     # The first of several of equal length.
-    longest = max(executions, key=lambda execution: execution.seconds, default=None)
+    longest = max(executions, key=lambda execution: execution.trained, default=None)
     result = aggregates.submission_result(key)
     submit_times = [time for time in result.submit_times if time is not None] if result else []
     good, bad, in_flight = totals.gpu_seconds()
@@ -454,10 +454,10 @@ def _epoch(
         site=success.site if success else None,
         gpu=success.gpu if success else None,
         gpus=success.gpus if success else None,
-        seconds=success.seconds if success else None,
+        seconds=success.trained if success else None,
         longest_site=longest.site if longest else None,
         longest_gpu=longest.gpu if longest else None,
-        longest_seconds=longest.seconds if longest else None,
+        longest_seconds=longest.trained if longest else None,
         good=good,
         bad=bad,
         in_flight=in_flight,

@@ -193,12 +193,20 @@ class EntryFactory:
         received = _shares([e.bytes_received for e in history.executions], history.bytes_received)
         idle, inputs = IdleTimes(history), InputTransfers(history)
         previous: Execution | None = None
+        carried = 0.0
         for index, execution in enumerate(history.executions):
             machine, gpus = execution.machine, execution.gpus
             seconds = self.seconds(execution.start, execution.end) or 0.0
             since = previous.end if previous is not None and previous.end else history.submitted
             wait, transfer = self._wait_and_transfer(idle, inputs, since, execution.start)
-            bad = execution.outcome not in _GOOD_OR_OPEN
+            checkpoint, stored = execution.checkpoint, 0.0
+            if checkpoint is not None:
+                stored = seconds
+                if checkpoint != execution.end:
+                    stored = min(seconds, self.seconds(execution.start, checkpoint) or 0.0)
+            bad = execution.outcome not in _GOOD_OR_OPEN and (
+                checkpoint is None or stored < seconds
+            )
             held = execution.held_by if bad else None
             suspended = [self.seconds(*span) or 0.0 for span in execution.suspensions]
             site, gpu = places[index]
@@ -220,6 +228,9 @@ class EntryFactory:
                 end=execution.end,
                 seconds=seconds,
                 suspended=sum(suspended, 0.0),
+                checkpoint=checkpoint,
+                stored=stored,
+                carried=carried,
                 gpu_seconds=None if gpus is None else seconds if gpus == 1 else seconds * gpus,
                 outcome=execution.outcome,
                 code=execution.code,
@@ -237,6 +248,7 @@ class EntryFactory:
                 cpus=execution.cpus,
                 held_cause=None if held is None else _hold_cause(held.code, held.reason),
             )
+            carried += stored
 
     def _wait_and_transfer(
         self,
@@ -331,6 +343,7 @@ class EntryFactory:
             **owner,
             job=job.id,
             state=history.state or State.IDLE,
+            since=history.since,
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             states=StateChanges(self._share(states), times),
@@ -391,7 +404,7 @@ def reuse_equal(previous: Sequence[T], entries: Iterable[T]) -> tuple[T, ...]:
 
 def _ended_well(executions: Sequence[Execution]) -> list[Execution]:
     """The executions of a SERVICE node whose DAG has ended: the last one lasted as it should."""
-    last = replace(executions[-1], outcome=Outcome.GOOD, held_by=None)
+    last = replace(executions[-1], outcome=Outcome.GOOD, held_by=None, checkpoint=None)
     return [*executions[:-1], last]
 
 

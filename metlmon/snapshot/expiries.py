@@ -67,7 +67,7 @@ def place_of(entry: ExecutionEntry) -> Place:
 
 def may_be_expiry(entry: ExecutionEntry) -> bool:
     """Whether an execution ended as those in an annex that expires."""
-    if entry.held_cause is not None or entry.uncertain or entry.at_access_point:
+    if entry.held_cause is not None or entry.uncertain or entry.at_access_point or not entry.lost:
         return False
     if entry.outcome is _RECONNECT_FAILED:
         return True

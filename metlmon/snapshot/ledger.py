@@ -129,9 +129,11 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
     of the job's bytes; over a job's executions they add up to the job's. ``final``: it completed
     its epoch. ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: of
     the hold that ended it. ``uncertain``: its end was not logged, and is taken from the event
-    that proves it was over. ``counted``: in a time window an execution may be partly outside; its
-    seconds are those inside, and it is counted in the window in which it ended (in flight: the
-    last one).
+    that proves it was over. ``checkpoint``: of one that did not end well, when its last checkpoint
+    was stored, and ``stored``: its seconds up to then; the other ones were lost. ``carried``: the
+    seconds stored by earlier executions of the job, which it went on from. ``counted``: in a time
+    window an execution may be partly outside; its seconds are those inside, and it is counted in
+    the window in which it ended (in flight: the last one).
     """
 
     job: JobId
@@ -148,6 +150,9 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
     cpus: int | None = None
     gpu_seconds: float | None = None
     suspended: float = 0.0
+    checkpoint: datetime | None = None
+    stored: float = 0.0
+    carried: float = 0.0
     code: int | None = None
     subcode: int | None = None
     cause: str | None = None
@@ -176,19 +181,46 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """``good``, ``bad`` or ``in_flight``."""
-        if self.outcome is _GOOD:
+        """``good``, ``bad`` or ``in_flight``; good as well if a checkpoint holds all its work."""
+        if self.outcome is _IN_FLIGHT:
+            return "in_flight"
+        if self.outcome is _GOOD or (self.checkpoint is not None and not self.lost):
             return "good"
-        return "in_flight" if self.outcome is _IN_FLIGHT else "bad"
+        return "bad"
+
+    @property
+    def lost(self) -> float:
+        """Its seconds after its last stored checkpoint, or all; 0 if it ended well or goes on."""
+        if self.outcome is _GOOD or self.outcome is _IN_FLIGHT:
+            return 0.0
+        return self.seconds - self.stored
+
+    @property
+    def lost_gpu_seconds(self) -> float:
+        """GPU-seconds that were lost; 0 when its number of GPUs is not known."""
+        return self.lost * (self.weight or 0)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether it ended well, or its work was stored at least in part."""
+        return self.outcome is _GOOD or self.checkpoint is not None
+
+    @property
+    def trained(self) -> float:
+        """The seconds of training that it ends with: those that it went on from, and its own.
+
+        Of one with a checkpoint, its own up to this: the next one goes on from there.
+        """
+        return self.carried + (self.seconds if self.checkpoint is None else self.stored)
 
 
 class TransferEntry(Struct, frozen=True, gc=False):
     """One transfer of a job.
 
-    ``direction``: input, output; ``outcome``: ok, aborted, unfinished, in-flight. ``end`` None: in
-    flight. ``seconds``: up to as-of; None when its start was not logged. ``site``: that of its
-    execution, else the site of ``host`` in other executions; None when neither is known.
-    ``counted``: as in :class:`ExecutionEntry`.
+    ``direction``: input, output; ``outcome``: ok, aborted, unfinished, failed (output alone),
+    in-flight. ``end`` None: in flight. ``seconds``: up to as-of; None when its start was not
+    logged. ``site``: that of its execution, else the site of ``host`` in other executions; None
+    when neither is known. ``counted``: as in :class:`ExecutionEntry`.
     """
 
     job: JobId
@@ -270,7 +302,8 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     """One job.
 
     ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
-    terminal). ``ended``: when it left the queue. ``bytes_at``: when its bytes were last reported.
+    terminal). ``since``: when it entered the last one; of a running job, when its execution began.
+    ``ended``: when it left the queue. ``bytes_at``: when its bytes were last reported.
     ``gaps``: line and sentence of events that its log lacks. ``removal``: the reason of its
     removal, as logged.
     """
@@ -278,6 +311,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     job: JobId
     state: State
     states: Sequence[StateChange]
+    since: datetime | None = None
     submitted: datetime | None = None
     ended: datetime | None = None
     holds: tuple[HoldEntry, ...] = ()

@@ -82,7 +82,7 @@ class SnapshotRows:
         entry, executions, transfers = aggregates.job_entries(job)
         attribution = aggregates.attributions.get(job.key)
         candidates = attribution.candidates if attribution else ()
-        since = entry.states[-1][0] if entry.states else None
+        since = entry.since
         hold = _current_hold(entry.state, aggregates.job_entries(job))
         return JobRow(
             **self._placement(entry.key, entry.state, aggregates.job_entries(job)),
@@ -410,9 +410,9 @@ class SnapshotRows:
             if not each.at_access_point:
                 totals.add(each)
         # The first of several of equal length.
-        longest = max(executions, key=lambda each: each.seconds, default=None)
-        seconds = success.seconds if success else None
-        trained = longest if longest and is_hidden(seconds, longest.seconds) else None
+        longest = max(executions, key=lambda each: each.trained, default=None)
+        seconds = success.trained if success else None
+        trained = longest if longest and is_hidden(seconds, longest.trained) else None
         return EpochRow(
             **self._placement(key, state.state, entries),
             node=key[1],
@@ -433,7 +433,7 @@ class SnapshotRows:
             gpu_hours=totals.hours(aggregates.totals.hour_unit),
             trained_on=trained.site if trained is not None else None,
             success_seconds=seconds,
-            longest_seconds=longest.seconds if success and longest else None,
+            longest_seconds=longest.trained if success and longest else None,
             job_state=job_state,
             job_return=job_return,
             evaluations=evaluations,

@@ -23,7 +23,7 @@ from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _GOOD: Final = Outcome.GOOD
-_GOOD_OR_OPEN: Final = (_GOOD, Outcome.IN_FLIGHT)
+_IN_FLIGHT: Final = Outcome.IN_FLIGHT
 _DISCONNECTED: Final = State.DISCONNECTED
 
 SECOND: Final = 1_000_000
@@ -68,7 +68,8 @@ class ExecutionTotals:
     """Numbers of executions, and their microseconds by outcome, for each of UNITS.
 
     ``executions``, ``good_executions``, ``bad_executions``: those that ended in the window of
-    the entries, or are in flight. ``completed``: epochs that they completed.
+    the entries, or are in flight; good are those that ended well or stored a checkpoint.
+    ``completed``: epochs that they completed.
     """
 
     __slots__ = (
@@ -88,15 +89,24 @@ class ExecutionTotals:
         ``micros``: its :func:`micros_of`, where they are known.
         """
         gpu, cpu, wall = micros or micros_of(entry)
-        good, bad = entry.outcome is _GOOD, entry.outcome not in _GOOD_OR_OPEN
-        sums = self.good if good else self.bad if bad else self.in_flight
+        ended, good = entry.outcome is not _IN_FLIGHT, entry.delivered
+        sums = self.in_flight if not ended else self.bad
+        if good:
+            sums = self.good
+            if entry.lost:
+                lost = round(entry.lost * SECOND)
+                lost_gpu, lost_cpu = lost * (entry.gpus or 0), lost * (entry.cpus or 0)
+                self.bad[0] += sign * lost_gpu
+                self.bad[1] += sign * lost_cpu
+                self.bad[2] += sign * lost
+                gpu, cpu, wall = gpu - lost_gpu, cpu - lost_cpu, wall - lost
         sums[0] += sign * gpu
         sums[1] += sign * cpu
         sums[2] += sign * wall
         if entry.counted:
             self.executions += sign
             self.good_executions += sign * good
-            self.bad_executions += sign * bad
+            self.bad_executions += sign * (ended and not good)
             self.completed += sign * entry.final
 
     def hours(self, unit: HourUnit) -> GpuHours:
@@ -171,7 +181,7 @@ class LossTotals:
     def add(self, key: JobKey, entry: ExecutionEntry, sign: int) -> None:
         """Add a bad execution of a job, or with ``sign`` -1 subtract it."""
         self.executions += sign
-        self.micros += sign * round((entry.gpu_seconds or 0.0) * SECOND)
+        self.micros += sign * round(entry.lost_gpu_seconds * SECOND)
         self.jobs[key] += sign
         if not self.jobs[key]:
             del self.jobs[key]
@@ -490,7 +500,7 @@ def _occurrences(entries: JobEntries, as_of: datetime | None, clock: Clock) -> I
 
 
 def _bad_end(execution: ExecutionEntry) -> Occurrence:
-    micros = round((execution.gpu_seconds or 0.0) * SECOND)
+    micros = round(execution.lost_gpu_seconds * SECOND)
     if execution.held_cause is not None:
         # The hold caused the eviction, so the cost is the hold's.
         return Occurrence((str(Outcome.HELD), execution.held_cause), micros=micros)

@@ -123,9 +123,7 @@ def _build_cause(
 ) -> Cause:
     texts = group_by(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
     reasons = [
-        CauseReason(
-            text, outcome, sum(e.counted for e in es), sum(e.gpu_seconds or 0.0 for e in es)
-        )
+        CauseReason(text, outcome, sum(e.counted for e in es), sum(e.lost_gpu_seconds for e in es))
         for (text, outcome), es in texts.items()
     ]
     execution_texts = {text for text, _ in texts}
@@ -140,7 +138,7 @@ def _build_cause(
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
     )
-    costliest = max(executions, key=lambda e: e.gpu_seconds or 0.0, default=None)
+    costliest = max(executions, key=lambda e: e.lost_gpu_seconds, default=None)
     unknown = first is not None and first.uncertain
     return Cause(
         key=key,
@@ -150,7 +148,7 @@ def _build_cause(
         executions=sum(e.counted for e in executions),
         holds=len(holds),
         ended_by_hold=sum(execution is not None for _, execution in holds),
-        bad=sum(e.gpu_seconds or 0.0 for e in executions),
+        bad=sum(e.lost_gpu_seconds for e in executions),
         outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
         reasons=tuple(reasons),
         example=costliest.reason if costliest is not None else None,
@@ -196,12 +194,16 @@ def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
 def is_of_place(entry: ExecutionEntry) -> bool:
     """Whether the site or host may be the reason why an execution was lost.
 
-    It is not where a user ended it, where the access point's disk was full, where its annex
-    expired, or where its end was not logged.
+    It is not where a checkpoint holds a part of its work, where a user ended it, where the access
+    point's disk was full, where its annex expired, or where its end was not logged.
     """
-    if entry.cause is None or entry.outcome is Outcome.REMOVED or entry.uncertain:
+    if entry.cause is None or entry.checkpoint is not None or entry.uncertain:
         return False
-    if entry.code in USER_VACATE_CODES or is_quota(entry.code, entry.subcode, None):
+    if (
+        entry.outcome is Outcome.REMOVED
+        or entry.code in USER_VACATE_CODES
+        or is_quota(entry.code, entry.subcode, None)
+    ):
         return False
     return not (is_expiry(entry.cause) or _is_elsewhere(entry.cause))
 

@@ -332,9 +332,13 @@ class ExecutionDurations:
                 self.in_flight[entry.job] = entry
             elif entry.outcome is not removed and entry.code not in USER_VACATE_CODES:
                 # Executions ended by a user say nothing about reliability.
-                (self._good if entry.final else self._lost).append(entry.seconds)
-            if entry.job not in hidden:
-                self._samples.append((entry, Lifetime(entry.seconds, entry.final, weight)))
+                if entry.final:
+                    self._good.append(entry.seconds)
+                elif entry.checkpoint is None:
+                    self._lost.append(entry.seconds)
+            if entry.job not in hidden and (entry.final or entry.checkpoint is None):
+                # What was stored is in the training of the execution that went on from it.
+                self._samples.append((entry, Lifetime(entry.trained, entry.final, weight)))
         self._good.sort()
         self._lost.sort()
 

@@ -520,7 +520,7 @@ class _Estimator:
             if curve is None:
                 return None
             trials = [
-                curve.conditional_quantile(UNIFORM[i], entry.seconds) for i in permutations.first
+                curve.conditional_quantile(UNIFORM[i], entry.trained) for i in permutations.first
             ]
             source, samples = f"{curve.events} executions on {label}", curve.events
             if label in ("its run", "all"):
@@ -619,8 +619,8 @@ def _streamed_seconds(streamed: Streamed | None, entry: ExecutionEntry) -> float
     if streamed.remaining is not None and 0 <= streamed.remaining < 1e9:
         return max(1.0, streamed.remaining)
     fraction = streamed.fraction
-    if fraction is not None and 0.02 <= fraction <= 1 and entry.seconds > 0:
-        return max(1.0, entry.seconds * (1 - fraction) / fraction)
+    if fraction is not None and 0.02 <= fraction <= 1 and entry.trained > 0:
+        return max(1.0, entry.trained * (1 - fraction) / fraction)
     return None
 
 

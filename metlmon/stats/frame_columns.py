@@ -242,7 +242,13 @@ EXECUTIONS: Final = (
     _number("gpu_hours", "GPU h", "the same in hours", _execution_hours),
     _category("outcome", Outcome, "how it ended"),
     _category(
-        "kind", ("good", "bad", "in_flight"), "the same in three: return value 0, or not, or yet"
+        "kind",
+        ("good", "bad", "in_flight"),
+        "the same in three: return value 0 or all of it stored, or not, or yet",
+    ),
+    _time("checkpoint", "when its last checkpoint was stored; empty where it ended well"),
+    _number(
+        "lost_seconds", "s", "lost of its seconds: those after that checkpoint", attrgetter("lost")
     ),
     _count("code", "hold code or vacate code of its end"),
     _count("subcode", "subcode of its end"),
@@ -271,9 +277,9 @@ TRANSFERS: Final = (
     _number("seconds", "s", "from start to end, or to as-of"),
     _category(
         "outcome",
-        ("ok", "aborted", "unfinished", "in-flight"),
+        ("ok", "aborted", "unfinished", "failed", "in-flight"),
         "of an input: ok when an execution followed, aborted when none did, unfinished when it "
-        "never finished",
+        "never finished; of an output: failed when an error of it was logged",
     ),
     _text("host", "the other end, as logged"),
     _text("site", "site of that host, as far as it is known"),

@@ -224,7 +224,7 @@ class _Chain:
             return None
         executions = self._executions_of(epoch)
         final = next((each for each in executions if each.final), None)
-        made = max(executions, key=lambda each: each.seconds, default=None)
+        made = max(executions, key=lambda each: each.trained, default=None)
         if final is None or made is None:
             return None
         made = made if epoch.hidden else final

@@ -54,7 +54,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     in a way that says nothing about the pool (removed by its user: ``stopped``). ``started``: False
     for a wait that had not ended at ``seen``: then ``wait`` is a lower bound. ``gpus``: of the
     execution. ``hidden``: another execution may have trained the epoch, so that ``hours`` say
-    nothing of an epoch. ``evicted``: with all others there, perhaps.
+    nothing of an epoch. ``evicted``: with all others there, perhaps. ``stored``: a checkpoint holds
+    its work, which another execution went on from; ``carried``: hours that this one went on from.
     """
 
     pool: ResourcePool
@@ -69,6 +70,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     stopped: bool = False
     hidden: bool = False
     evicted: bool = False
+    stored: bool = False
+    carried: float = 0.0
 
 
 class ProfileFigure(Struct, frozen=True):
@@ -227,6 +230,7 @@ def _cut(observation: Observation, as_of: datetime) -> Observation | None:
         stopped=False,
         hidden=False,
         evicted=False,
+        stored=False,
     )
 
 
@@ -257,7 +261,8 @@ class _PoolHistory:
         self.observations = sorted(observations, key=attrgetter("seen"))
         self.executions = [each for each in self.observations if each.started]
         self.starts = len(self.executions)
-        self.good = self.epochs = sum(each.finished is True for each in self.executions)
+        self.epochs = sum(each.finished is True for each in self.executions)
+        self.good = self.epochs + sum(each.stored for each in self.executions)
         losses = [each.hours for each in self.executions if each.finished is False]
         self.lost, self.lost_hours = len(losses), sum(losses)
         self.running = sum(each.finished is None and not each.stopped for each in self.executions)
@@ -270,9 +275,9 @@ class _PoolHistory:
     def _hours(self) -> _Estimate:
         """Hours of completed epochs; those of all other executions are censored."""
         samples = [
-            Lifetime(each.hours, each.finished is True)
+            Lifetime(each.carried + each.hours, each.finished is True)
             for each in self.executions
-            if not each.hidden
+            if not (each.hidden or each.stored)
         ]
         ended = [sample.seconds for sample in samples if sample.ended]
         curve = KaplanMeier.fit(samples)
@@ -425,7 +430,7 @@ def _losses_in_row(observations: Iterable[Observation]) -> _Losses:
     """
     row, is_eviction = _Losses(), False
     for each in observations:
-        if each.finished is True:
+        if each.finished is True or each.stored:
             row, is_eviction = _Losses(), False
         elif each.finished is False:
             with_last = (
@@ -568,6 +573,8 @@ def _observation(
         stopped=entry.outcome is not Outcome.IN_FLIGHT,
         hidden=is_hidden,
         evicted=entry.outcome in EVICTIONS,
+        stored=entry.checkpoint is not None and not entry.final,
+        carried=entry.carried / HOUR,
     )
 
 

@@ -240,10 +240,10 @@ def shard_work(
     own_spans = merge_intervals(_span_of(e, axis) for e in counted)
     if parallel and own_spans:
         own_spans = [(own_spans[0][0], own_spans[-1][1])]
-    spans = merge_intervals([*own_spans, *(_span_of(e, axis) for e in known)])
+    spans = merge_intervals([*own_spans, *(_span_of(e, axis, lost=True) for e in known)])
     done = complete and bool(counted)
     in_progress = state in RUNNING and any(e.end is None for e in counted)
-    seconds = _total_seconds(own_spans) if parallel else sum(e.seconds for e in counted)
+    seconds = _total_seconds(own_spans) if parallel else sum(e.seconds - e.lost for e in counted)
     candidates = counted if done or in_progress else known
     # Of parallel processes, only a whole job is an attempt.
     attempts = [e for e in known if not (parallel and e.job[0] == newest)]
@@ -268,10 +268,10 @@ def _checkpoint_chain(
     """The executions that count: good ones since a restart, and those in progress."""
     chain: list[ExecutionEntry] = []
     for entry in executions:
-        if entry.kind == "bad":
+        if entry.kind == "bad" and not entry.stored:
             continue
-        if chain and not _is_checkpoint(chain[-1]):
-            # The shard was complete, and was started again all the same.
+        if chain and not _is_checkpoint(chain[-1], entry):
+            # The shard was complete, or its checkpoint gone, and was started again.
             chain = []
         chain.append(entry)
     if complete and has_post_script and executions and executions[-1].outcome is Outcome.FAILED:
@@ -290,18 +290,27 @@ def _interrupted_progress(
     for entry in executions:
         if entry.kind == "bad" and id(entry) not in counted_ids:
             yield checkpointed + entry.seconds
+        elif _is_checkpoint(entry):
+            checkpointed += entry.seconds - entry.lost
         elif entry.kind == "good":
-            checkpointed = checkpointed + entry.seconds if _is_checkpoint(entry) else 0.0
+            checkpointed = 0.0
 
 
-def _is_checkpoint(entry: ExecutionEntry) -> bool:
-    """Did the execution end with a code for "checkpointed, run me again"?"""
+def _is_checkpoint(entry: ExecutionEntry, after: ExecutionEntry | None = None) -> bool:
+    """Did it store a checkpoint, which ``after`` went on from?
+
+    It did by an upload, for the executions of the same job, or by its return value.
+    """
+    if entry.checkpoint is not None:
+        return after is None or after.job == entry.job
     return entry.kind == "good" and entry.return_value not in (0, None)
 
 
-def _span_of(entry: ExecutionEntry, axis: TimeAxis) -> WorkSpan:
-    """The interval of an execution; without an end it extends to as-of."""
+def _span_of(entry: ExecutionEntry, axis: TimeAxis, lost: bool = False) -> WorkSpan:
+    """The interval of an execution, with what it ``lost``; without an end up to as-of."""
     begin = axis.position(entry.start)
+    if entry.stored and not lost:
+        return begin, begin + entry.stored
     return begin, max(begin, axis.now if entry.end is None else axis.position(entry.end))
 
 
@@ -421,7 +430,7 @@ class _BagBuilder:
             site=entry.site if entry is not None else None,
             host=entry.host if entry is not None else None,
             seconds=work.progress if work.in_progress else work.seconds,
-            since=job.states[-1][0] if job is not None and job.states else None,
+            since=job.since if job is not None else None,
             attempts=work.attempts,
             times_median=work.progress / times.median
             if times is not None

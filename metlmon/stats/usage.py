@@ -317,9 +317,12 @@ class UsageGroups:
         timed: list[ExecutionEntry | TransferEntry] = [*finals, *self.transfers]
         # Each is used several times: in total and in every kind of group.
         self._durations = {id(entry): full_seconds(ledger, window, entry) for entry in timed}
+        for entry in finals:
+            if entry.carried:
+                self._durations[id(entry)] = (self.seconds(entry) or 0.0) + entry.carried
 
     def seconds(self, entry: ExecutionEntry | TransferEntry) -> float | None:
-        """The full duration of a completing execution or transfer, also out of the window."""
+        """The full duration of an epoch's training or a transfer, also out of the window."""
         return self._durations[id(entry)]
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
@@ -438,7 +441,7 @@ class UsageGroups:
         return LongestExecutions(
             epochs=len(epochs),
             seconds=sum(epoch.longest_seconds or 0.0 for epoch in epochs),
-            gpu_seconds=sum(entry.gpu_seconds or 0.0 for entry in longest),
+            gpu_seconds=sum(entry.trained * (entry.weight or 0) for entry in longest),
         )
 
     def _transfer_stats(self, entries: GroupEntries) -> TransferStats:
@@ -472,11 +475,11 @@ class UsageGroups:
 
 
 def _longest_executions(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
-    """The longest execution of each node, the first of equally long ones."""
+    """The execution of each node that trained longest, the first of several."""
     longest: dict[NodeKey, ExecutionEntry] = {}
     for entry in ledger.executions:
         key = entry.key
-        if key is not None and (key not in longest or entry.seconds > longest[key].seconds):
+        if key is not None and (key not in longest or entry.trained > longest[key].trained):
             longest[key] = entry
     return longest
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import ExecutionEntry
@@ -82,10 +83,20 @@ def outcome_kind(entry: ExecutionEntry) -> CellKind:
     return _OUTCOMES[entry.kind]
 
 
+def _part(entry: ExecutionEntry, end: datetime | None) -> ExecutionEntry:
+    """The part of an execution up to ``end``: what its last checkpoint holds, or what was lost."""
+    if entry.checkpoint is None or end is None or not entry.lost:
+        return entry
+    if end <= entry.checkpoint:
+        return replace(entry, stored=entry.seconds)
+    return replace(entry, checkpoint=None, stored=0.0)
+
+
 def kind_of(span: TimelineSpan) -> CellKind:
     """The cell kind of a span."""
     if span.state is _RUNNING:
-        return _IN_FLIGHT_CELL if span.execution is None else outcome_kind(span.execution)
+        execution = span.execution
+        return _IN_FLIGHT_CELL if execution is None else outcome_kind(_part(execution, span.end))
     return _KINDS.get(span.state, _IDLE_CELL)
 
 
@@ -183,7 +194,7 @@ def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SignOf) -> list[Sym
         kind = kind_of(span)
         sign = SIGNS[kind]
         if span.execution is not None and span.state is _RUNNING:
-            sign = symbol_of(span.execution)
+            sign = symbol_of(_part(span.execution, span.end))
         ranks[sign] = _PRIORITY[kind]
         for cell, seconds in _cell_overlaps(span.start_position, span.end_position, window):
             best[cell][sign] = best[cell].get(sign, 0.0) + seconds
@@ -351,9 +362,16 @@ def stacks(
     sums: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for ran in timeline.executions:
         weight = (ran.entry.gpus or 0) if gpus else 1
-        sign = symbol_of(ran.entry)
-        for cell, seconds in _cell_overlaps(ran.start_position, ran.end_position, window):
-            sums[cell][sign] = sums[cell].get(sign, 0.0) + weight * seconds / window.cell_seconds
+        ends = [(ran.entry.end, ran.end_position)]
+        if ran.entry.stored:
+            ends.insert(0, (ran.entry.checkpoint, ran.start_position + ran.entry.stored))
+        start = ran.start_position
+        for when, end in ends:
+            sign = symbol_of(_part(ran.entry, when))
+            for cell, seconds in _cell_overlaps(start, end, window):
+                share = weight * seconds / window.cell_seconds
+                sums[cell][sign] = sums[cell].get(sign, 0.0) + share
+            start = end
     position = {sign: at for at, sign in enumerate(order)}
     columns = []
     for weights in sums:

@@ -364,7 +364,9 @@ class _Ensemble:
         ended.sort(key=lambda row: (row["end"], row["cluster"], row["proc"], row["start"]))
         totals = {"good": 0.0, "bad": 0.0}
         for step, row in enumerate(ended, 1):
-            totals[row["kind"]] += row["gpu_hours"] or 0.0
+            lost = row["lost_seconds"] / row["seconds"] if row["lost_seconds"] else 0.0
+            totals["good"] += (1 - lost) * (row["gpu_hours"] or 0.0)
+            totals["bad"] += lost * (row["gpu_hours"] or 0.0)
             time = self._milliseconds(row["end"])
             for kind, value in totals.items():
                 yield MetricPoint(step, f"metlmon/gpu_hours_{kind}", value, time)

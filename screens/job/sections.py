@@ -241,6 +241,7 @@ _TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
     "ok": TextStyle(Colour.GREEN),
     "aborted": NOTE,
     "unfinished": NOTE,
+    "failed": NOTE,
     "in-flight": TextStyle(Colour.BLUE),
 }
 

@@ -53,10 +53,12 @@ NODES_OUTPUT: Final = JsonObject(
 
 EXECUTION: Final = JsonObject(
     ExecutionEntry,
-    "An execution of a job; uncertain: its end was not logged.",
-    "start end outcome code subcode reason return_value signal site host gpu gpus uncertain",
+    "An execution of a job; uncertain: its end was not logged. checkpoint: of one that did not end "
+    "well, when its last checkpoint was stored; lost_seconds: those after it, or all.",
+    "start end outcome code subcode reason return_value signal site host gpu gpus uncertain "
+    "checkpoint",
     name="Execution",
-    seconds="seconds suspended",
+    seconds="seconds suspended lost_seconds=lost",
     exact="gpu_hours",
 )
 TRANSFER: Final = JsonObject(

@@ -1,0 +1,282 @@
+"""Trainings that checkpoint themselves: what a stored checkpoint holds is goodput, and what came
+after it is lost (``metlmon/README.md``, "GPU-hours"). HTCondor accounts the same as
+``CommittedTime``; ``tests/pool/test_checkpoints_on_pool.py`` compares the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.health.build import make_health
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.stats.timeline import build_timeline
+from metlmon.stats.usage import usage_in_window
+from metlmon.stats.windows import TimeWindow
+from metlmon.tables.timeline_text import CellKind, kind_of
+from tests.support.event_logs import Log, moment, of_one_job
+from tests.support.records import stats_input
+
+NODE = "run0-train_epoch0"
+HOUR = 3600.0
+
+FAILED_UPLOAD = (
+    "Error from starter on slot1_1@gpu1.example.edu:",
+    "\tStarter failed to upload checkpoint\n\tCode 36 Subcode -1\n",
+)
+RESCHEDULED = (
+    "Error from starter on slot1_1@gpu1.example.edu:",
+    "\tRescheduling self-checkpoint job after checkpoint upload because reactivating the claim "
+    "would have failed.\n\tCode 1025 Subcode 0\n",
+)
+
+
+def running() -> Log:
+    return Log().submit(77, NODE, at="09:59:00").execute(77, gpus=2, at="10:00:00", site="Alpha")
+
+
+def uploaded(log: Log, at: str, until: str = "") -> Log:
+    return log.transfer(77, "started output", at=at).transfer(77, "finished output", at=until or at)
+
+
+def hours(log: Log) -> tuple[float, float]:
+    """GPU-hours: goodput, badput."""
+    found = of_one_job(log).painter().status().gpu_hours
+    return round(found.good, 3), round(found.bad, 3)
+
+
+# --- what is stored ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda log: log.evict(77, 1022, "Job vacated by schedd", at="13:00:00"),
+        lambda log: log.evict(77, None, at="13:00:00"),
+        lambda log: log.hold(77, at="13:00:00"),
+        lambda log: log.evict(77, 1, at="13:00:00").hold(77, at="13:00:00"),
+        lambda log: log.evict(77, 1023, at="13:00:00").remove(77, at="13:00:00"),
+        lambda log: log.remove(77, at="13:00:00"),
+        lambda log: log.shadow_exception(77, at="13:00:00"),
+        lambda log: log.disconnect(77, at="12:59:00").reconnect_failed(77, at="13:00:00"),
+        lambda log: log.execute(77, at="13:00:00"),
+    ],
+    ids=["vacated", "no code", "held", "hold", "removal", "removed", "shadow", "lost", "no end"],
+)
+def test_what_was_stored_is_goodput_however_it_ended(end: Callable[[Log], Log]) -> None:
+    log = uploaded(uploaded(running(), "11:00:00"), "11:58:00", until="12:00:00")
+    assert hours(end(log)) == (4.0, 2.0)
+
+
+def test_without_an_upload_all_is_lost() -> None:
+    assert hours(running().evict(77, 1022, at="13:00:00")) == (0.0, 6.0)
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_successful_checkpoint_loses_nothing(reported: bool) -> None:
+    log = uploaded(running(), "12:59:50", until="12:59:59")
+    if reported:
+        log.raw(21, 77, *RESCHEDULED, at="12:59:59")
+    log.evict(77, 1025, at="13:00:00")
+    assert hours(log) == (6.0, 0.0)
+    (execution,) = of_one_job(log).job(77).executions
+    assert (execution.kind, execution.cause, execution.outcome.value) == ("good", None, "evicted")
+    assert [t.outcome for t in of_one_job(log).transfers(77)] == ["ok"]
+
+
+def test_an_eviction_that_says_checkpointed() -> None:
+    body = "\t(1) Job was checkpointed.\n\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Run Remote Usage\n"
+    assert hours(running().raw(4, 77, "Job was evicted.", body, "13:00:00")) == (6.0, 0.0)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_transfer_of_an_eviction_is_no_checkpoint(first: bool) -> None:
+    """``when_to_transfer_output = ON_EXIT_OR_EVICT``: CommittedTime does not count it either."""
+    log = running() if first else uploaded(running(), "11:00:00")
+    log = uploaded(log, "12:40:00", until="12:59:59").evict(77, 1022, at="13:00:00")
+    assert hours(log) == ((0.0, 6.0) if first else (2.0, 4.0))
+
+
+def test_the_output_of_a_job_that_failed_is_no_checkpoint() -> None:
+    log = uploaded(uploaded(running(), "11:00:00"), "12:58:00", until="12:59:00")
+    assert hours(log.terminate(77, 1, at="13:00:00")) == (2.0, 4.0)
+
+
+def test_a_success_is_goodput_with_its_uploads() -> None:
+    log = uploaded(uploaded(running(), "11:00:00", until="11:30:00"), "13:00:00")
+    assert hours(log.terminate(77, 0, at="13:00:00")) == (6.0, 0.0)
+
+
+def test_a_running_one_is_running_whatever_it_stored() -> None:
+    log = uploaded(running(), "11:00:00").image(77, 100, at="13:00:00")
+    found = of_one_job(log).painter().status().gpu_hours
+    assert (found.good, found.bad, found.in_flight) == (0.0, 0.0, 6.0)
+
+
+def test_a_later_end_of_the_job_takes_nothing_back() -> None:
+    log = uploaded(running(), "12:00:00").evict(77, 1022, at="13:00:00")
+    log.execute(77, gpus=2, at="14:00:00").terminate(77, 1, at="15:00:00")
+    assert hours(log) == (4.0, 4.0)
+
+
+# --- uploads that failed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("ends_as", ["reported", "evicted", "held"])
+def test_a_failed_upload_stores_nothing(finished: bool, ends_as: str) -> None:
+    log = running().transfer(77, "started output", at="11:00:00")
+    if finished:
+        log.transfer(77, "finished output", at="11:17:30")
+    if ends_as == "reported":
+        log.raw(21, 77, *FAILED_UPLOAD, at="11:17:30")
+    if ends_as == "held":
+        log.hold(77, 36, "Starter failed to upload checkpoint", at="11:17:38", subcode=-1)
+    else:
+        log.evict(77, 36 if ends_as == "evicted" else 1022, at="11:17:38")
+    assert hours(log)[0] == 0.0
+    (upload,) = of_one_job(log).transfers(77)
+    assert upload.outcome == "failed"
+    assert upload.seconds is not None
+    assert 1050 <= upload.seconds <= 1058
+
+
+def test_the_checkpoint_before_a_failed_one_holds() -> None:
+    log = uploaded(uploaded(running(), "11:00:00"), "12:00:00")
+    log.raw(21, 77, *FAILED_UPLOAD, at="12:00:00").evict(77, 36, at="12:00:10")
+    good, bad = hours(log)
+    assert good == 2.0
+    assert bad > 2.0
+    assert [t.outcome for t in of_one_job(log).transfers(77)] == ["ok", "failed"]
+
+
+def test_an_upload_that_ends_with_the_connection_has_failed() -> None:
+    log = uploaded(running(), "11:00:00").disconnect(77, at="11:00:01")
+    assert hours(log.reconnect_failed(77, at="13:00:00")) == (0.0, 6.0)
+
+
+def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
+    log = uploaded(running(), "12:59:59").raw(21, 77, *FAILED_UPLOAD, at="12:59:59")
+    assert hours(log.evict(77, 1025, at="13:00:00")) == (0.0, 6.0)
+
+
+# --- since when a job runs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pause",
+    [
+        lambda log: uploaded(log, "11:00:00", until="11:05:00"),
+        lambda log: log.disconnect(77, at="11:00:00").reconnect(77, at="11:05:00"),
+        lambda log: log.disconnect(77, at="11:00:00").image(77, 9, at="11:05:00"),
+        lambda log: log.suspend(77, at="11:00:00").resume(77, at="11:05:00"),
+    ],
+    ids=["upload", "reconnected", "connected by a 006", "unsuspended"],
+)
+def test_a_job_runs_since_its_execution_began(pause: Callable[[Log], Log]) -> None:
+    row = of_one_job(pause(running())).job(77, as_of="12:00:00")
+    assert (row.state.value, row.since, row.seconds) == ("running", moment("10:00:00"), 2 * HOUR)
+    assert of_one_job(pause(running())).run("run0", as_of="12:00:00").latest.seconds == 2 * HOUR  # type: ignore[union-attr]
+
+
+# --- the cases that were found ----------------------------------------------------------------
+
+
+def opened(directory: Path) -> SnapshotBuilder:
+    reader = DagdirReader(directory, live=False)
+    reader.open()
+    reader.read_all()
+    return reader.snapshot_builder()
+
+
+def test_rescheduled_after_each_checkpoint(shared: Callable[[str], Path]) -> None:
+    builder = opened(shared("cases/checkpoint-counted-as-loss"))
+    usage = usage_in_window(builder.ledger())
+    totals = {site.name: site.totals for site in usage.sites}
+    assert (totals["Alpha"].good, totals["Beta"].good) == (24 * HOUR, 12 * HOUR)
+    assert usage.total.totals.bad == 0
+    assert {name: each.success_rate for name, each in totals.items()} == {"Alpha": 1, "Beta": 1}
+    assert not usage.causes
+    assert not usage.wasteful_sites
+    assert not make_health(stats_input(builder)).entries
+
+
+def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], Path]) -> None:
+    builder = opened(shared("cases/checkpoint-counted-as-loss/open"))
+    assert not make_health(stats_input(builder)).entries
+    for pool in usage_in_window(builder.ledger()).profiles:
+        assert not pool.excluded
+        assert not pool.doubtful
+        assert pool.loss.value < 0.05
+        assert pool.hours is not None
+        assert pool.hours.value == pytest.approx(3.0, rel=0.02)
+
+
+def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
+    builder = opened(shared("cases/failed-checkpoint-upload-is-called-ok"))
+    (job,) = builder.job_rows()
+    assert [(t.outcome, t.seconds) for t in job.transfers] == [("failed", 1050), ("failed", 1051)]
+    assert builder.status().gpu_hours.good == 0
+    (held,) = make_health(stats_input(builder)).open_entries
+    assert "transfer_checkpoint_files" in (held.advice or "")
+    assert "checkpoint_destination" in (held.advice or "")
+
+
+def test_it_runs_since_before_its_uploads(shared: Callable[[str], Path]) -> None:
+    (job,) = opened(shared("cases/checkpoint-resets-the-time-running")).job_rows()
+    assert job.since is not None
+    assert (f"{job.since:%H:%M:%S}", job.seconds) == ("14:05:40", 3619)
+
+
+# --- one rule for all figures -----------------------------------------------------------------
+
+
+def resumed() -> Log:
+    """Three hours at Alpha, of which a checkpoint holds two; then an hour at Beta completes it."""
+    log = uploaded(running(), "12:00:00").evict(77, 1022, "Job vacated by schedd", at="13:00:00")
+    log.execute(77, gpus=1, at="14:00:00", site="Beta")
+    return log.terminate(77, 0, at="15:00:00")
+
+
+def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
+    painter = of_one_job(resumed()).painter()
+    ledger = painter.ledger()
+    (epoch,) = ledger.epochs
+    assert (epoch.seconds, epoch.longest_seconds, epoch.hidden) == (3 * HOUR, 3 * HOUR, False)
+    assert (epoch.good, epoch.bad) == (5 * HOUR, 2 * HOUR)
+    usage = usage_in_window(ledger)
+    sites = {site.name: site for site in usage.sites}
+    assert sites["Beta"].epoch.median == 3 * HOUR
+    assert (sites["Alpha"].totals.good, sites["Alpha"].totals.bad) == (4 * HOUR, 2 * HOUR)
+    assert sites["Alpha"].totals.success_rate == 1.0
+    assert sites["Alpha"].evictions == 1
+    (cause,) = usage.causes
+    assert (cause.executions, cause.bad) == (1, 2 * HOUR)
+    pools = {profile.pool.site: profile for profile in usage.profiles}
+    assert pools["Beta"].hours is not None
+    assert pools["Beta"].hours.value == pytest.approx(3.0)
+    assert pools["Alpha"].loss.value < 0.1
+    (view,) = painter.run_view(painter.find_runs("run0")[0].key).epochs  # type: ignore[union-attr]
+    assert view.trained_on is None
+
+
+@pytest.mark.parametrize("edge", ["11:00:00", "12:00:00", "12:30:00", "13:30:00"])
+def test_windows_share_what_was_stored(edge: str) -> None:
+    ledger = of_one_job(resumed()).painter().ledger()
+    windows = TimeWindow(until=moment(edge)), TimeWindow(since=moment(edge))
+    totals = [usage_in_window(ledger, window).total.totals for window in windows]
+    assert sum(each.good for each in totals) == 5 * HOUR
+    assert sum(each.bad for each in totals) == 2 * HOUR
+    stored = min(moment(edge), moment("12:00:00")) - moment("10:00:00")
+    assert totals[0].good == 2 * stored / timedelta(seconds=1)
+
+
+def test_the_timeline_shows_what_was_lost_after_the_checkpoint() -> None:
+    (lane,) = build_timeline(of_one_job(resumed()).painter().ledger()).lanes
+    kinds = {span.start: kind_of(span) for span in lane.spans}
+    assert kinds[moment("10:00:00")] is CellKind.GOOD
+    assert kinds[moment("12:00:00")] is CellKind.LOST
+    assert kinds[moment("14:00:00")] is CellKind.GOOD
