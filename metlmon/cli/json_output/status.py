@@ -47,7 +47,7 @@ HOURS: Final = JsonObject(
 )
 GPU_HOURS: Final = JsonObject(
     types.GpuHours,
-    "GPU-hours of executions that ended well, otherwise, and in flight.",
+    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and in flight.",
     computed={
         name: (float, partial(_gpu_hours, name)) for name in ("good", "bad", "in_flight", "total")
     },

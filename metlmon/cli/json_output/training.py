@@ -269,7 +269,7 @@ SHARD: Final = JsonObject(
 )
 BAG_HOURS: Final = JsonObject(
     None,
-    "GPU-hours of executions that ended well, otherwise, and in flight.",
+    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and in flight.",
     name="BagHours",
     given=dict.fromkeys(("good", "bad", "in_flight", "total"), float),
 )

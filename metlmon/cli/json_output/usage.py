@@ -77,7 +77,8 @@ _HOURS: Final = (
 )
 GROUP: Final = JsonObject(
     GroupUsage,
-    "What ran at a place. success_rate: the share of ended executions that were good. "
+    "What ran at a place. success_rate: the share of ended executions that ended well or stored "
+    "a checkpoint. "
     "hidden_epochs: completed ones with an execution over twice as long as the successful one.",
     f"{_TOTALS} targets ran_at=sites epoch_seconds=epoch hidden_epochs=hidden wait_seconds=wait "
     "input evictions holds causes",
