@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_refusal
@@ -20,6 +21,13 @@ from metlmon.remote.paths import Disconnected
 
 if TYPE_CHECKING:
     from metlmon.home.finder import FoundDagdir
+
+
+SAID_AFTER: Final = 3.0
+"""Seconds of a search after which a line says that it goes on."""
+
+LONGEST_SEARCH: Final = 30.0
+"""Seconds of a search; what it has found until then is shown, as of too many directories."""
 
 
 def names_one(options: argparse.Namespace) -> bool:
@@ -44,10 +52,8 @@ def names_one(options: argparse.Namespace) -> bool:
 
 def has_dagdirs_below(options: argparse.Namespace) -> bool:
     """Whether there is any dagdir below ``options.dir``."""
-    from metlmon.home.finder import find_dagdirs
-
-    found = find_dagdirs([os.path.abspath(options.dir)], wait=True)
-    return any(each is not None and each.error is None and not each.more for each in found)
+    found = _search([os.path.abspath(options.dir)])
+    return any(each.error is None and not each.more for each in found)
 
 
 def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
@@ -58,15 +64,30 @@ def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
     """
     if names_one(options):
         return None
-    from metlmon.home.finder import find_all
-
     paths = options.dirs or ["."]
     try:
-        found = find_all(os.path.abspath(path) for path in paths)
+        found = list(_search([os.path.abspath(path) for path in paths]))
     except FileNotFoundError:  # The current directory is gone, as reading it tells.
         return None
     is_alone = [each.path for each in found] == [os.path.abspath(paths[0])]
     return None if is_alone and found[0].error and not found[0].interrupted else found
+
+
+def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
+    """What is found below paths within ``LONGEST_SEARCH``; a long search is said."""
+    from metlmon.home.finder import FoundDagdir, find_dagdirs
+
+    started, is_said = monotonic(), False
+    for finding in find_dagdirs(paths, wait=True):
+        if finding is not None:
+            yield finding
+        seconds = monotonic() - started
+        if seconds > LONGEST_SEARCH:
+            yield FoundDagdir(paths[0], more=True)
+            return
+        if seconds > SAID_AFTER and not is_said:
+            is_said = True
+            print_refusal(f"searching below {', '.join(paths)} for DAG files (^C ends it)")
 
 
 def refuse_several(options: argparse.Namespace, *names: str) -> None:

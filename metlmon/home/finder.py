@@ -84,11 +84,6 @@ def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundD
                 files.close()
 
 
-def find_all(paths: Iterable[str]) -> list[FoundDagdir]:
-    """The findings of :func:`find_dagdirs` at once."""
-    return [finding for finding in find_dagdirs(paths, wait=True) if finding is not None]
-
-
 def _find_below(
     root: str, seen: set[tuple[str, int, int]], files: FsExecutor | None
 ) -> Iterator[FoundDagdir | None]:

@@ -150,6 +150,14 @@ class Follower:
         self._chunk = (0, b"")
         self.offset = offset
 
+    def skip_nuls(self, start: int) -> int:
+        """Consume NUL bytes from ``start`` on; returns their number. Raises OSError, FsTimeout."""
+        end = call_with_timeout(_end_of_nuls, self.path, start, self.size)
+        self.consume(start)
+        # What is known of the bytes before says nothing any more.
+        self.offset, self._last_bytes = end, b""
+        return end - start
+
     def read(self, at: int, limit: int = CHUNK) -> bytes:
         """Return at most ``limit`` bytes from ``at``.
 
@@ -173,6 +181,11 @@ def _both_ends(path: Path, offset: int) -> tuple[bytes, bytes]:
         start = file.pread(FINGERPRINT, 0)
         length = min(FINGERPRINT, offset)
         return start, file.pread(length, offset - length)
+
+
+def _end_of_nuls(path: Path, start: int, size: int) -> int:
+    with filesystem.open_file(path) as file:
+        return file.end_of_nuls(start, size)
 
 
 def _sum_of(path: Path, length: int) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Container, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.eventlog import (
     FastResult,
     KnownDates,
@@ -16,8 +18,10 @@ from metlmon.eventlog import (
     parse,
     parse_fast,
 )
+from metlmon.eventlog.text_parser import nul_bytes_warning
 from metlmon.live.cache import Cache, CacheMiss, CacheWrite, LogCache
 from metlmon.live.discovery import LogFile
+from metlmon.live.file_access import FsTimeout
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import Batch, LogRole
@@ -169,8 +173,10 @@ class LogReader:
             year = self._first_year(data, clock, known)
             at_end, endless = len(data) < size, size >= GREATEST_REST
             result = self._parse(data, year, clock, until)
-            if result.after.offset > self.position.offset or at_end:
+            if result.after.offset > self.position.offset or (at_end and not _is_hole(data)):
                 break
+            if _is_hole(data):
+                return self._read_hole(data, year)
             if endless:
                 result = _parse_slow(data, self.position, year, final=True)
                 break
@@ -194,6 +200,26 @@ class LogReader:
         if self._log_cache is not None:
             self._log_cache.record(batch, result.warnings, start, result.after.offset)
         return batch, result.warnings
+
+    def _read_hole(self, data: bytes, year: int | None) -> tuple[Batch, tuple[LogWarning, ...]]:
+        """The rest of an event before a long run of NULs, which a sparse file may have."""
+        rest = data.rstrip(b"\0")
+        result = _parse_slow(rest, self.position, year, final=True)
+        start = self.position.offset
+        try:
+            count = self.follower.skip_nuls(start + len(rest))
+        except (OSError, FsTimeout) as error:
+            self.read_error, self.at_end = str(error), True
+            return self._empty_batch(), ()
+        self.position = replace(result.after, offset=self.follower.offset)
+        self.at_end = not self.follower.unread_bytes
+        batch = replace(
+            self._empty_batch(), events=result.events, first=result.first, last=result.after.last
+        )
+        warnings = (*result.warnings, nul_bytes_warning(count, self.position.line))
+        if self._log_cache is not None:
+            self._log_cache.record(batch, warnings, start, self.follower.offset)
+        return batch, warnings
 
     def _empty_batch(self) -> Batch:
         return Batch(self.log.name, self.log.role, (), self.log.dag)
@@ -263,6 +289,11 @@ class LogReader:
             return self.follower.read(self.follower.offset, 4096).decode("utf-8", "replace")
         except OSError:
             return ""
+
+
+def _is_hole(data: bytes) -> bool:
+    """Whether a piece ends in more NULs than any damage of a block leaves."""
+    return len(data) >= CHUNK and data.endswith(bytes(CHUNK // 2))
 
 
 def _parse_slow(data: bytes, at: Position, year: int | None, final: bool = False) -> FastResult:

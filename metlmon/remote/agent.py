@@ -375,6 +375,36 @@ def parts(descriptor: int, start: int, length: int) -> "Iterator[bytes]":
         length -= len(part)
 
 
+def end_of_nuls(descriptor: int, start: int, size: int) -> int:
+    """Where the NUL bytes end that are there from ``start`` on, at most at ``size``.
+
+    Holes of a sparse file are skipped, as far as its file system tells them.
+    """
+    zeros = bytes(1 << 20)
+    while start < size:
+        try:
+            start = min(size, os.lseek(descriptor, start, os.SEEK_DATA))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return size
+        part = os.pread(descriptor, min(len(zeros), size - start), start)
+        if part != zeros[: len(part)]:
+            return start + len(part) - len(part.lstrip(b"\0"))
+        if not part:
+            return start
+        start += len(part)
+    return start
+
+
+def nuls_once(data: "list[bytes]", path: bytes, start: int, size: int) -> Any:
+    """Where the NUL bytes of a file end."""
+    descriptor = open_regular(path)
+    try:
+        return {"end": end_of_nuls(descriptor, start, size)}
+    finally:
+        os.close(descriptor)
+
+
 def expand_once(data: "list[bytes]", path: bytes) -> str:
     """The absolute path of what a user typed, relative to the home directory."""
     home = os.path.expanduser(b"~")
@@ -385,6 +415,7 @@ ONCE: "dict[str, Callable[..., Any]]" = {
     "read": read_once,
     "digest": digest_once,
     "checksum": checksum_once,
+    "nuls": nuls_once,
     "expand": expand_once,
 }
 

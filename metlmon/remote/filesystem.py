@@ -55,6 +55,9 @@ class OpenFile(Protocol):
     def checksum(self, length: int) -> int:
         """The CRC-32 of its first bytes."""
 
+    def end_of_nuls(self, start: int, size: int) -> int:
+        """Where the NUL bytes from ``start`` on end, at most at ``size``."""
+
     def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
         """The digest of ranges, each with its start and length."""
 
@@ -183,6 +186,11 @@ class _LocalFile:
             checksum = crc32(data, checksum)
             start += len(data)
         return checksum
+
+    def end_of_nuls(self, start: int, size: int) -> int:
+        from metlmon.remote.agent import end_of_nuls
+
+        return int(end_of_nuls(self._descriptor, start, size))
 
     def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
         from metlmon.remote.agent import digest  # Its hashlib takes 3 ms: only for large logs.

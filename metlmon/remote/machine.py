@@ -280,6 +280,21 @@ class Machine:
                 checksum = int(self._value(answer, "checksum", path))
         return checksum
 
+    def end_of_nuls(self, path: str, start: int, size: int) -> int:
+        """Where the NUL bytes of a file from ``start`` on end, at most at ``size``."""
+        end = start
+        while end < size:
+            # One answer takes no longer than the checksum of so many bytes.
+            limit = min(size, end + SUMMED)
+            (answer,), _ = self._exchange({"once": [["nuls", path, end, limit]]})
+            with self._parsing():
+                before, end = end, int(self._value(answer, "end", path))
+                if not before <= end <= size:
+                    raise ValueError("an end before the start")
+            if end < limit:
+                break
+        return end
+
     def digest(self, path: str, ranges: Sequence[tuple[int, int]]) -> str:
         """The digest of ranges of a file (:func:`metlmon.remote.agent.digest`)."""
         (answer,), _ = self._exchange({"once": [["digest", path, ranges, True]]})
@@ -568,6 +583,10 @@ class RemoteFile:
     def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
         """The digest of ranges of it."""
         return self._machine.digest(self._path, ranges)
+
+    def end_of_nuls(self, start: int, size: int) -> int:
+        """Where the NUL bytes from ``start`` on end, at most at ``size``."""
+        return self._machine.end_of_nuls(self._path, start, size)
 
     def checksum(self, length: int) -> int:
         """The CRC-32 of its first bytes."""

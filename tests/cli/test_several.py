@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from metlmon.cli import several
 from metlmon.cli.commands import status as status_command
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.home.user_list import save_list
 from tests.support.commands import Captured, json_output, run_command
+from tests.support.dagdir_builder import Dagdir, log_of
 from tests.support.recordings import FIXTURES
 
 HOLDS, RESCUE = FIXTURES / "holds", FIXTURES / "rescue"
@@ -133,3 +136,26 @@ def test_a_dagdir_opens_its_dashboard_and_anything_else_home(
     save_list([])
     monkeypatch.chdir(tmp_path)
     assert opened() == ("home", [], [])
+
+
+@pytest.mark.parametrize(
+    ("step", "said", "complete"), [(0.0, 0, True), (4.0, 1, True), (40.0, 0, False)]
+)
+def test_a_long_search_is_said_and_ends(
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    step: float,
+    said: int,
+    complete: bool,
+) -> None:
+    for name in ("a", "b"):
+        Dagdir(tmp_path / name).write("metl.log", log_of(77))
+    monkeypatch.setattr(several, "monotonic", count(0.0, step).__next__)
+
+    code, out, err = run_command("status", capsys, tmp_path)
+
+    assert err.count("searching below") == said
+    assert ("only the first directories" in err) is not complete
+    assert code == (Exit.OK if complete else Exit.USAGE)
+    assert complete is ("2 ensembles" in out)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from metlmon.home import finder
-from metlmon.home.finder import NOTHING_HERE, find_all
+from metlmon.home.finder import NOTHING_HERE, FoundDagdir, find_dagdirs
 from metlmon.home.summary import EnsembleState, make_figures
 from tests.faults.test_permissions_and_space import nobody
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 
 DAG = "JOB a a.sub\n"
+
+
+def find_all(paths: Iterable[str]) -> list[FoundDagdir]:
+    return [finding for finding in find_dagdirs(paths) if finding is not None]
 
 
 def write_dag(directory: Path, text: str = DAG, name: str = "ens.dag") -> str:

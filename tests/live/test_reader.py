@@ -16,6 +16,7 @@ from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Batch
+from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of, states
 from tests.support.event_logs import Log, Out, moment
 
@@ -308,3 +309,32 @@ def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) ->
     dagdir.write("logs/a.ulog", log_of(77))
     dagdir.write("out/77.out", "x")
     assert dagdir.reader().watched_directories() == [dagdir.path, dagdir.path / "logs"]
+
+
+@pytest.mark.parametrize("events_behind", [True, False])
+@pytest.mark.parametrize("cut", [0, 40])
+def test_a_hole_of_gigabytes_is_skipped(tmp_path: Path, cut: int, events_behind: bool) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    first = Log().submit(77, NODE).execute(77, 1).data
+    path = dagdir.write("metl.log", first[: len(first) - cut])
+    size = 50_000_000_000
+    with open(path, "r+b") as file:
+        if events_behind:
+            file.seek(size)
+            file.write(Log().terminate(77).data)
+        else:
+            file.truncate(size)
+    os.utime(path, (0, 0))
+
+    reader = dagdir.reader()
+
+    (job,) = reader.snapshot_builder().job_rows()
+    assert job.state is (State.COMPLETED if events_behind else State.RUNNING)
+    notices = [n for n in reader.snapshot_builder().notices() if n.kind == "nul-bytes"]
+    assert [n.text.split()[0] for n in notices] == [str(size - len(first) + cut)]
+    # What is appended then is read.
+    dagdir.append("metl.log", Log().submit(78, "run0-train_epoch1").data)
+    os.utime(path, (1, 1))
+    reader.check()
+    reader.read_all()
+    assert len(reader.snapshot_builder().job_rows()) == 2

@@ -12,7 +12,7 @@ import pytest
 from metlmon.cli.main import main
 from metlmon.config.user_state import state_directory
 from metlmon.home.feed import HomeFeed
-from metlmon.home.finder import find_all
+from metlmon.home.finder import find_dagdirs
 from metlmon.home.summary import HomeSummary, Phase
 from metlmon.home.user_list import load_list, save_list
 from metlmon.remote.machine import MACHINES, connect_to
@@ -112,7 +112,7 @@ def test_ensembles_below_a_directory_are_found_in_few_exchanges(
     path = connect_to(f"{access_point}:{experiments}")
     before = MACHINES[access_point].channel.exchanges
 
-    found = [as_typed(each.path) for each in find_all([path])]
+    found = [as_typed(each.path) for each in find_dagdirs([path]) if each]
 
     assert found == [f"{access_point}:{experiments}/2026/{name}" for name in ("first", "second")]
     assert MACHINES[access_point].channel.exchanges - before < 20
