@@ -93,7 +93,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         )
         for argument in declared.arguments:
             subparser.add_argument(argument.name, **argument.settings)
-        subparser.set_defaults(**declared.defaults)
+        subparser.set_defaults(**declared.defaults, report_error=subparser.error)
     return top
 
 
@@ -196,7 +196,8 @@ def _parse_and_run(arguments: list[str]) -> int:
     elif rest:
         from metlmon.cli.command_line import unknown_arguments
 
-        top.error(unknown_arguments(rest, options.command))
+        report_error = getattr(options, "report_error", top.error)
+        report_error(unknown_arguments(rest, options.command))
     if options.version:
         return _print_version()
     options.alone = alone

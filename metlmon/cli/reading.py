@@ -96,11 +96,15 @@ def _misplaced_words(
     if not unknown or not directories:
         what = "no such file" if unknown else "is a directory"
         return f"{others[0]}: {what}; give one directory, or one or more event logs"
-    text = f"{unknown[0]}: no such file or directory; {directories[0]} can only be given alone"
-    if len(paths) == 2 and hasattr(options, "only"):
-        command = f"metlmon {options.command} {directories[0]} --only {unknown[0]}"
-        text += f" (of a run's name: {command})"
-    return text
+    word, directory = unknown[0], directories[0]
+    command = f"metlmon {options.command} {directory}"
+    of_a_run = (
+        f"{command} --only {word}"
+        if hasattr(options, "only")
+        else f"metlmon run {word} {directory}"
+    )
+    of_a_metric = f"; for a metric: {command} --metric {word}" if hasattr(options, "metric") else ""
+    return f"{word}: no such file or directory; for a run: {of_a_run}{of_a_metric}"
 
 
 def _as_of(
