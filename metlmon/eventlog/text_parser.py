@@ -205,8 +205,13 @@ class _TextLog:
             decoded = decoded.replace("\0", "")
         if "\r" in decoded:
             decoded = decoded.replace("\r\n", "\n").removesuffix("\r")
-        text, _, body = decoded.partition("\n")
+        is_cut = damaged and not decoded.endswith("\n")
+        text, newline, body = decoded.partition("\n")
         body = body.removesuffix("\n")
+        lines = text, body
+        if is_cut:
+            # Digits may be missing from a code in the line in which it was cut.
+            lines = (text, _LAST_CODE.sub("", body)) if newline else (_LAST_CODE.sub("", text), "")
         self._calendar.advance(header.stamp, header.time)
         self.events.append(
             Event(
@@ -217,11 +222,14 @@ class _TextLog:
                 time=header.time,
                 text=text,
                 body=body,
-                detail=detail(header.number, text, body),
+                detail=detail(header.number, *lines),
                 line=line,
                 damaged=damaged,
             )
         )
+
+
+_LAST_CODE: Final = re.compile(r"\s*\bCode \d[^\n]*\Z")
 
 
 # --- headers in damaged stretches ------------------------------------------------------------

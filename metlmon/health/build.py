@@ -15,6 +15,7 @@ from metlmon.health.logs import (
     find_gaps,
     log_gaps,
     missing_files,
+    restarts,
     silent_logs,
     unwritable_logs,
     with_lost_rescue,
@@ -84,6 +85,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
         yield group.entry()
     gaps = find_gaps(facts)
     yield from log_gaps(facts, gaps)
+    yield from restarts(facts)
     yield from silent_logs(facts)
     yield from unwritable_logs(facts)
     yield from stalled_transfers(facts, gaps)

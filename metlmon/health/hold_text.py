@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_urls
-from metlmon.model.reasons import find_policy
+from metlmon.model.reasons import CODES_WITHOUT_CAUSE, find_policy
 from metlmon.snapshot.ledger import HoldEntry
 from metlmon.stats.causes import is_quota
 from metlmon.text.formatting import count, duration, number
@@ -21,8 +21,7 @@ from metlmon.text.formatting import count, duration, number
 HoldCause: TypeAlias = tuple[int | None, int | None, str]
 """Code, subcode and, where these do not tell the cause, the folded reason."""
 
-CODES_WITH_REASON: Final = frozenset({None, 0, 1, 3, 5, 21, 26, 27})
-"""Codes that name who held the job, not why: their reasons are different causes."""
+CODES_WITH_REASON: Final = CODES_WITHOUT_CAUSE | {None}
 
 TEXT_LIMIT: Final = 200
 """Characters of a reason in the one line of an entry; its ``reason`` has all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -38,7 +39,9 @@ class LogGap(Struct, frozen=True):
 def find_gaps(facts: HealthFacts) -> list[LogGap]:
     """The gap before each group of missing ends, since the last logged time."""
     executions = facts.executions
-    lost = [e for e in executions if e.uncertain and e.end is not None]
+    lost = [
+        e for e in executions if e.uncertain and e.end is not None and _restart_of(facts, e) is None
+    ]
     if not lost:
         return []
     logged_times = sorted(
@@ -51,6 +54,40 @@ def find_gaps(facts: HealthFacts) -> list[LogGap]:
         since = logged_times[index - 1] if index else group[0].start
         gaps.append(LogGap(since, until, facts.seconds_between(since, until), group))
     return gaps
+
+
+def restarts(facts: HealthFacts) -> Iterator[HealthEntry]:
+    """Executions whose ends are missing because the access point was down.
+
+    The schedd logs no end of jobs whose lease ended meanwhile; it runs them again.
+    """
+    by_restart: defaultdict[datetime, list[ExecutionEntry]] = defaultdict(list)
+    for execution in facts.executions:
+        restart = _restart_of(facts, execution)
+        if restart is not None:
+            by_restart[restart].append(execution)
+    for restart, lost in by_restart.items():
+        yield make_entry(
+            kind="evicted",
+            text=f"the access point was restarted: {count(len(lost), 'execution')} ended with it",
+            advice="Nothing to do: HTCondor queued the jobs again; their hours are counted up to "
+            "the moment that proves the end",
+            is_open=False,
+            since=restart,
+            until=max(map(end_of, lost)),
+            entries=lost,
+            gpu_hours=facts.hours(e for e in lost if id(e) in facts.uncertain),
+            key=f"{restart} restart",
+        )
+
+
+def _restart_of(facts: HealthFacts, execution: ExecutionEntry) -> datetime | None:
+    """The restart of the access point that ended an execution, without an event of its end."""
+    if not execution.uncertain or execution.end is None:
+        return None
+    index = bisect_left(facts.ledger.restarts, execution.start)
+    first = facts.ledger.restarts[index : index + 1]
+    return first[0] if first and first[0] <= execution.end else None
 
 
 def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:

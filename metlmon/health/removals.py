@@ -188,6 +188,9 @@ class Removals:
         if group is None:
             group = self._groups[key] = self._new_group(removal, hold, job, is_open=is_open)
             group.key += f" {day}" if removal.with_dag and day else ""
+        elif hold is not None and hold.reason and group.fields["reason"] == job.removal:
+            # The log of the first one has lost the reason of its hold.
+            group.fields["reason"] = hold.reason
         elif hold is None and "by a user" in group.fields["text"]:
             group.fields["text"] = shorten(removal.remover)
         return group

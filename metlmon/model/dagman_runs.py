@@ -111,7 +111,8 @@ class DagmanJob(Struct):
     """DAGMan's own job, as logged in ``.dagman.log``.
 
     ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
-    ``removal``: the reason of its removal (event 009).
+    ``removal``: the reason of its removal (event 009). ``restarts``: each 001 without a 004 before
+    it: the schedd was restarted, and has started DAGMan again.
     """
 
     cluster: int
@@ -123,11 +124,14 @@ class DagmanJob(Struct):
     removed: bool = False
     return_value: int | None = None
     removal: str | None = None
+    restarts: list[datetime] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
         """Apply an event of the job; a restart of the schedd repeats the 001."""
         match event.number:
             case 1:
+                if self.last_execute is not None and self.stopped_at is None:
+                    self.restarts.append(event.time)
                 self.last_execute, self.stopped_at, self.hold = event.time, None, None
             case 4:
                 self.stopped_at = self.stopped_at or event.time

@@ -32,7 +32,7 @@ from metlmon.eventlog import (
     UsageRow,
 )
 from metlmon.eventlog.bodies import site_in_ad
-from metlmon.model.reasons import cause_of
+from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, cause_of
 from metlmon.model.states import TERMINAL, Outcome, State
 
 Codes: TypeAlias = frozenset[int]
@@ -543,6 +543,7 @@ def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
         if history.state is _HELD or (history.last is not None and event.time < history.last):
             # The log has the 012 itself, or an event that followed it.
             return
+        event, detail = _by_eviction(history, event, detail)
         if execution is not None:
             execution.uncertain = True
             text = "its hold is not in the log; a policy that removed it says that it was held"
@@ -560,6 +561,22 @@ def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
     history.hold = detail
     history.holds.append((event.time, detail))
     _enter(history, _HELD, event.time)
+
+
+def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, Held]:
+    """An inferred hold, as the eviction before it has it: with the code of a hold it is that hold.
+
+    The first line of a 004 has the code, also where the rest of it was cut.
+    """
+    last = history.executions[-1] if history.executions else None
+    if last is None or last.end is None or last.outcome is not _EVICTED:
+        return event, hold
+    if last.code is None or not 0 < last.code < FIRST_VACATE_CODE:
+        return event, hold
+    reason = last.reason or (hold.reason if last.code in CODES_WITHOUT_CAUSE else None)
+    return replace(event, time=last.end), replace(
+        hold, reason=reason, code=last.code, subcode=last.subcode
+    )
 
 
 def _copy_hold_reason(execution: Execution, time: datetime, hold: Held) -> None:

@@ -31,6 +31,9 @@ from metlmon.model.states import Outcome
 
 REASON: Final = "not logged (inferred: removed after it was held for {held})"
 
+CODES_WITHOUT_CAUSE: Final = frozenset({0, 1, 3, 5, 21, 26, 27})
+"""Codes that name who held the job, not why: their reasons are different causes."""
+
 ANNEX_EXPIRED: Final = "annex expired"
 ANNEX_EXPIRED_INFERRED: Final = "annex expired (inferred)"
 """Causes of evictions at the end of an annex, the second from the logs alone."""
@@ -113,7 +116,7 @@ def cause_of(
         return "ended without a return value"
     if reason and reason.strip():
         return fold_reason(reason)
-    if code is not None and code >= _FIRST_VACATE_CODE and code in _NAMES:
+    if code is not None and code >= FIRST_VACATE_CODE and code in _NAMES:
         return code_text(code)
     return {
         Outcome.EVICTED: "evicted, no reason given",
@@ -134,12 +137,20 @@ def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
         seconds = _held_for(event.detail.reason) if isinstance(event.detail, Aborted) else None
         if seconds is None:
             continue
-        reason = REASON.format(held=timedelta(seconds=seconds))
+        reason = REASON.format(held=_length(seconds))
         held = Held(reason, None, None, inferred=True)
         since = local_time.replace(microsecond=0) - timedelta(seconds=seconds)
         yield replace(
             event, number=12, time=since, text="Job was held (inferred).", body="", detail=held
         )
+
+
+def _length(seconds: int) -> str:
+    """``30 days``: in the largest unit in which it is a whole number."""
+    units = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+    unit = next(unit for unit, size in units.items() if seconds % size == 0)
+    number = seconds // units[unit]
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
 def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
@@ -282,11 +293,9 @@ _VACATE: Final = (
     "StartdPreemptingClaimUserPrio VMError ContainerError ScheddVacate JobRemoved "
     "ScratchDirError SuccessfulCheckpoint"
 )
-_FIRST_VACATE_CODE: Final = 1000
+FIRST_VACATE_CODE: Final = 1000
 
-_NAMES: Final = dict(enumerate(_HOLD.split())) | dict(
-    enumerate(_VACATE.split(), _FIRST_VACATE_CODE)
-)
+_NAMES: Final = dict(enumerate(_HOLD.split())) | dict(enumerate(_VACATE.split(), FIRST_VACATE_CODE))
 """Names of hold codes (below 1000) and vacate codes."""
 
 

@@ -363,8 +363,15 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
             or not abort.ended(key, aggregates.states[key])
         ),
         aborts=aggregates.aborts,
+        restarts=_restarts(builder),
         item="job" if any(run.item == "job" for run in runs) else "epoch",
     )
+
+
+def _restarts(builder: SnapshotBuilder) -> tuple[datetime, ...]:
+    """When the schedd was started again, by the logs of the DAGs' DAGMans."""
+    jobs = (job for dag in builder.dags.values() for job in dag.logs.jobs)
+    return tuple(sorted({time for job in jobs for time in job.restarts}))
 
 
 def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:

@@ -353,7 +353,10 @@ class EntryFactory:
             bytes_at=_bytes_at(job, history),
             memory_mb=None if peak is None else int(peak),
             request_memory_mb=None if request is None else int(request),
-            gaps=tuple([(line, text) for line, _, text in history.gaps]),
+            # A restart of the schedd repeats the 001 of what it runs itself.
+            gaps=()
+            if owner["at_access_point"]
+            else tuple([(line, text) for line, _, text in history.gaps]),
             removal=self._texts.setdefault(history.removal, history.removal),
         )
 

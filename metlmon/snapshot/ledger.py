@@ -527,6 +527,7 @@ class Ledger(Struct, frozen=True):
     the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
     ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile,
     without those that an end on purpose left so. ``aborts``: by the key of a DAG what ended it.
+    ``restarts``: when the access point was started again, by the logs of DAGMan.
     ``item``: what runs consist of, "job" for jobs without epochs.
     """
 
@@ -543,6 +544,7 @@ class Ledger(Struct, frozen=True):
     measure: HourUnit = HourUnit.GPU
     faults: tuple[NodeFault, ...] = ()
     aborts: Mapping[str, DagAbort] = MappingProxyType({})
+    restarts: tuple[datetime, ...] = ()
     item: str = "epoch"
 
     def __eq__(self, other: object) -> bool:
