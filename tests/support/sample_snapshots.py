@@ -172,6 +172,8 @@ def epochs(row: RunRow) -> tuple[EpochRow, ...]:
                 attempts=1 + (n % 5 == 4) + 2 * (n == 9) if begun else 0,
                 gpu_hours=GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
                 trained_on="anvil" if n == 5 and done else None,
+                success_seconds=1800.0 if n == 5 and done else None,
+                longest_seconds=9000.0 if n == 5 and done else None,
                 hold_reason=latest.hold_reason if now and latest else None,
                 hold_code=latest.hold_code if now and latest else None,
             )
@@ -569,5 +571,5 @@ def _fault(row: RunRow) -> NodeFault:
         training=True,
         since=latest.since,
         job=(latest.cluster or 0, 0),
-        attempts=latest.attempt,
+        tries=latest.attempt,
     )
