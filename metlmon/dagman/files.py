@@ -5,9 +5,10 @@ Each is found, read and parsed once.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
@@ -45,6 +46,7 @@ class FileCache:
     def __init__(self, read: Read, *homes: Path) -> None:
         self._read = read
         self._homes = homes
+        self.base = homes[0]
         self._work_left = MOST_WORK
         self._names: dict[Path, str] = {}
         self._dags: dict[Path, DagFile | None] = {}
@@ -115,7 +117,20 @@ def places(name: str, *folders: Path) -> list[Path]:
     """Candidate paths of the file ``name``: in each folder, then by base name in each."""
     base = posixpath.basename(name) or name
     paths = [join(folder, name) for name in (name, base) for folder in folders]
+    paths += moved(name, folders[-1])
     return list(dict.fromkeys(normalize(path) for path in paths))
+
+
+def moved(name: str, folder: Path) -> list[Path]:
+    """Where the file of an absolute ``name`` may be in a copy: near a DAG file in ``folder``.
+
+    A copy keeps the last parts of its paths: below the directory of the DAG file, or those above.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or parts[0] != "/":
+        return []
+    tails = [posixpath.join(*parts[-n:]) for n in (2, 3) if len(parts) > n]
+    return [join(folder, up + tail) for tail in tails for up in ("", "../", "../../")]
 
 
 # --- submit descriptions of nodes --------------------------------------------------
@@ -217,7 +232,13 @@ class SubmitInfoResolver:
                 self.files[path] = None
                 return description
         if not node.noop:
-            text = f"submit file {shown(name)} cannot be read: its log is not known"
+            base = there(self._files.base)
+            searched = (dag_folder, self._home, join(self._home, folder))
+            folders = dict.fromkeys(os.path.relpath(there(path), base) for path in searched)
+            text = f"submit file {shown(name)} cannot be read"
+            if list(folders) != ["."]:
+                text += f" in {', '.join(map(shown, folders))} as seen from the DAG file"
+            text += ": its log is not known"
             self._warn("missing-submit-file", node, text)
         return None
 

@@ -70,16 +70,16 @@ def load_workflow(
     read: Read,
     *,
     directory: Path | None = None,
+    use_dag_dir: bool = False,
     keep_descriptions: bool = False,
     redact: bool = True,
 ) -> Workflow:
     """Load the workflow of one DAGMan from the DAG files of its command line.
 
-    Files of several directories are read as with ``-UseDagDir``.
-
     ``read`` returns the bytes of a file or raises OSError; it is the only access to files. It
     is called with any path that the DAG names, so it should reject anything but regular
-    files. ``directory``: DAGMan's working directory, that of the first path if not known. Files are
+    files. ``directory``: DAGMan's working directory, that of the first path if not
+    known. ``use_dag_dir``: names in a DAG file are relative to its own directory. Files are
     searched where DAGMan would look, then next to the DAG file that names them: in a copied
     directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
     are relative to the working directory. Problems of the files are reported in
@@ -90,15 +90,15 @@ def load_workflow(
     tops = [normalize(path) for path in paths]
     home = normalize(directory) if directory is not None else tops[0].parent
     files = FileCache(read, tops[0].parent, home)
-    options = _Options(files, keep_descriptions, redact, dict.fromkeys(tops))
-    loader = _WorkflowLoader(options, tops, home, depth=0)
-    return loader.load(in_own_directories=directory is None)
+    options = _Options(files, use_dag_dir, keep_descriptions, redact, dict.fromkeys(tops))
+    return _WorkflowLoader(options, tops, home, depth=0).load()
 
 
 class _Options(Struct):
     """What all workflows of one load share; ``loaded``: sub-DAG files, each once."""
 
     files: FileCache
+    use_dag_dir: bool
     keep_descriptions: bool
     redact: bool
     loaded: dict[Path, Workflow | None] = {}
@@ -123,14 +123,14 @@ class _WorkflowLoader:
         self._reading: list[Path] = []
         self._loaded_files: dict[Path, None] = {}
 
-    def load(self, in_own_directories: bool = True) -> Workflow:
-        """The workflow; with -UseDagDir the nodes of each file are in its own directory."""
+    def load(self) -> Workflow:
         workflow = self._workflow
         try:
             for index, path in enumerate(self._paths):
                 # DAGMan prefixes the names of several files on one command line.
                 self._munge = f"{index}." if len(self._paths) > 1 else ""
-                if in_own_directories:
+                if self._options.use_dag_dir:
+                    # The nodes of each file are in its own directory.
                     self._top.directory = path.parent
                     self._top.dir = _relative_path(self._home, path.parent)
                 self._load_top_file(path)

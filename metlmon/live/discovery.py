@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman import CondorSub, Problem, Workflow, load_workflow, read_condor_sub
+from metlmon.dagman.files import moved
 from metlmon.errors import InputError
 from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.live.file_access import (
@@ -103,6 +104,7 @@ _NODE_LINE: Final = re.compile(
 )
 
 _PARSING: Final = re.compile(rb"^[^\n]{0,60}\bParsing (\S[^\n]*?) \.\.\.\s*$", re.MULTILINE)
+_NODES_LOG: Final = re.compile(rb"Default node log file is: <(/[^\n]*)>\s*$", re.MULTILINE)
 _IN_DAG_DIRECTORY: Final = re.compile(rb'argv\[\d+\] == "-UseDagDir"', re.IGNORECASE)
 """Lines of DAGMan (``main_init`` in ``dagman_main.cpp``)."""
 
@@ -204,25 +206,35 @@ def read_workflows(
 
 def _load(paths: list[Path], read: Callable[[Path], bytes], keep_descriptions: bool) -> Workflow:
     """The workflow of DAG files, with paths relative to where condor_submit_dag was called."""
-    workflow = load_workflow(paths, read, keep_descriptions=keep_descriptions)
-    directory = _submission_directory(workflow)
-    if directory == workflow.path.parent:
-        return workflow
-    return load_workflow(paths, read, directory=directory, keep_descriptions=keep_descriptions)
+    command = _dagman_command(paths[0])
+
+    def load(directory: Path) -> Workflow:
+        return load_workflow(
+            paths,
+            read,
+            directory=directory,
+            use_dag_dir=command.use_dag_dir,
+            keep_descriptions=keep_descriptions,
+        )
+
+    workflow = load(paths[0].parent)
+    directory = normalize(_submission_directory(workflow, command))
+    return workflow if directory == workflow.directory else load(directory)
 
 
-def _submission_directory(workflow: Workflow) -> Path:
+def _submission_directory(workflow: Workflow, command: CondorSub) -> Path:
     """The directory in which ``condor_submit_dag`` was called (manual: "File Paths in DAGs").
 
     From DAGMan's command line, which names the DAG file relative to it; else the nearest one,
     from the DAG file's own upwards, in which files are that the DAG names.
     """
     path = workflow.path
-    command = _dagman_command(path)
     folders = PurePath(command.dag_files[0]).parent.parts if command.dag_files else ()
     if command.use_dag_dir or (command.dag_files and not folders):
         return path.parent
-    if folders and path.parent.parts[-len(folders) :] == folders:
+    if ".." in folders and (directory := _called_beside(path, command.dag_files[0])):
+        return directory
+    if folders and folders[0] != "/" and path.parent.parts[-len(folders) :] == folders:
         return path.parents[len(folders)]
     nodes = list(islice(workflow.nodes.values(), MAX_NODES_TRIED))
     submits = {os.path.join(node.dir or "", node.submit) for node in nodes if node.submit}
@@ -237,6 +249,23 @@ def _submission_directory(workflow: Workflow) -> Path:
     above = path.parents[1] if len(path.parents) > 1 else path.parent
     in_all = submits and _count_files(above, submits) == len(submits)
     return above if in_all else path.parent
+
+
+def _called_beside(path: Path, named: str) -> Path | None:
+    """The directory from which DAGMan names the DAG file ``path`` with ``..``.
+
+    The absolute file of its nodes' log begins with it: of another machine, if this is a copy, so
+    that only the way from the DAG file to it counts.
+    """
+    with suppress(OSError):
+        head = call_with_timeout(_head, path.with_name(f"{path.name}.dagman.out"))
+        for match in _NODES_LOG.finditer(head):
+            log, end = os.fsdecode(match[1]), f"/{named}.nodes.log"
+            if log.endswith(end):
+                directory = log.removesuffix(end)
+                dag_folder = os.path.join(directory, os.path.dirname(named))
+                return normalize(join(path.parent, os.path.relpath(directory, dag_folder)))
+    return None
 
 
 def _count_files(directory: Path, names: Iterable[str]) -> int:
@@ -386,14 +415,18 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
             f"{dagdir}: no DAG file here but {names[0]}, a hidden file or a copy by its name; "
             "give the file itself, or rename it"
         )
-    others = [n for n in _listing(dagdir)[:MAX_FILES_TRIED] if _is_dag_file(dagdir / n)]
-    if others:
+    if others := dag_files_of_other_names(dagdir):
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         return f"{dagdir}: no .dag file here, but {others[0]}{more} has nodes of a DAG: give it"
     return (
         f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
         "you gave to condor_submit_dag, or job event logs, of which none is here"
     )
+
+
+def dag_files_of_other_names(dagdir: Path) -> list[str]:
+    """The files in ``dagdir`` that are not called ``.dag`` but have nodes."""
+    return [n for n in _listing(dagdir)[:MAX_FILES_TRIED] if _is_dag_file(dagdir / n)]
 
 
 def _is_dag_file(path: Path) -> bool:
@@ -626,7 +659,9 @@ def _locate_log(directory: Path, log: str, dag_folder: Path) -> list[Path]:
     path = Path(log)
     local = dag_folder / path.name
     named = join(directory, path)
-    candidates = [local, named] if path.is_absolute() else [named, directory / path.name, local]
+    candidates = [named, directory / path.name, local]
+    if path.is_absolute():
+        candidates = [local, *moved(log, dag_folder), named]
     for candidate in candidates:
         paths = list(_logs_per_job(candidate)) if "$(" in str(candidate) else [candidate]
         if any(call_with_timeout(filesystem.exists, path) for path in paths):

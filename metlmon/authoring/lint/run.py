@@ -21,7 +21,7 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import Workflow
 from metlmon.dagman.lexer import shown
 from metlmon.errors import InputError
-from metlmon.live.discovery import read_workflows
+from metlmon.live.discovery import dag_files_of_other_names, read_workflows
 from metlmon.live.file_access import check_dagdir
 
 RULES: Final = (rule_dag, rule_files, rule_submit, rule_secrets, rule_trainings)
@@ -40,8 +40,10 @@ def check(path: Path, settings: Settings) -> LintResult:
     files, findings = FileStore(), Findings()
     workflows = read_workflows(dagdir, file_name, files.read, keep_descriptions=True)
     if not workflows:
+        others = dag_files_of_other_names(dagdir)
+        named = f", but {others[0]} has nodes" if others else ""
         raise InputError(
-            f"no DAG file in {dagdir}: give the directory where one is, or the file itself"
+            f"no DAG file in {dagdir}{named}: give the directory where one is, or the file itself"
         )
     normal_dagdir = Path(os.path.normpath(dagdir))
     contexts = [

@@ -1,0 +1,178 @@
+"""Names in a DAG are relative to where condor_submit_dag was called, not to the DAG file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring.lint.run import check
+from metlmon.config.settings import Settings
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.discovery import discover_dags
+
+CASE = Path(__file__).parents[3] / "shared" / "cases" / "dag-file-in-a-subdirectory"
+DAG = """JOB run0-train_epoch0 {0}
+JOB run0-train_epoch1 {0}
+PARENT run0-train_epoch0 CHILD run0-train_epoch1
+"""
+EVENTS = (
+    "000 (7.000.000) 2025-10-02 09:00:00 Job submitted from host: <10.0.0.9:9618>\n"
+    "    DAG Node: run0-train_epoch0\n...\n"
+    "001 (7.000.000) 2025-10-02 09:10:00 Job executing on host: <10.1.0.7:9618>\n"
+    '\tSlotName: slot1_1@gpu1.example.edu\n\tGLIDEIN_ResourceName = "Alpha"\n\tGPUs = 1\n...\n'
+)
+OUT = "10/02/25 08:59:50 ** condor_scheduniv_exec.6.0 (CONDOR_DAGMAN) STARTING UP\n{}"
+
+
+def sites(path: Path) -> set[str]:
+    """The sites of the executions of one dagdir or DAG file."""
+    reader = DagdirReader(path, Settings())
+    reader.check()
+    reader.read_all()
+    return {e.site for e in reader.snapshot_builder().ledger().executions}
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def layout(dag: str, submit: str, log: str, named: str | None = None) -> dict[str, str]:
+    """A directory where DAGMan ran: its DAG file, submit file and log."""
+    return {
+        dag: DAG.format(named or submit),
+        submit: f"executable = t.sh\nlog = {log}\nqueue\n",
+    }
+
+
+@pytest.mark.skipif(not CASE.exists(), reason=f"{CASE} is not here")
+@pytest.mark.parametrize("name", ["dags", "dags/e.dag"])
+def test_the_log_of_a_dag_submitted_one_directory_above(tmp_path: Path, name: str) -> None:
+    shutil.copytree(CASE, tmp_path / "case")
+    assert sites(tmp_path / "case" / name) == {"Alpha", "Beta"}
+
+
+ARGUMENTS = 'arguments = "-p 0 -f -l . -Lockfile x.lock -Dag {0}{1}"\n'
+EVIDENCE = {
+    "parsed": {".dagman.out": OUT.format("10/02/25 08:59:51 Parsing dag/e.dag ...\n")},
+    "argv": {
+        ".dagman.out": OUT.format(
+            '10/02/25 08:59:51 argv[1] == "-Dag"\n10/02/25 08:59:51 argv[2] == "dag/e.dag"\n'
+        )
+    },
+    "dot": {".condor.sub": ARGUMENTS.format("./dag/e.dag", "")},
+    "submit file": {".condor.sub": ARGUMENTS.format("dag/e.dag", "")},
+    "absolute": {".condor.sub": ARGUMENTS.format("/home/u/old/dag/e.dag", "")},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_where_condor_submit_dag_was_called(tmp_path: Path, evidence: str) -> None:
+    files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
+    files |= {f"dag/e.dag{suffix}": text for suffix, text in EVIDENCE[evidence].items()}
+    write(tmp_path, files)
+    assert sites(tmp_path / "dag") == {"Alpha"}
+
+
+def test_two_directories_above_as_bilby_submits(tmp_path: Path) -> None:
+    files = layout("out/submit/dag_x.submit", "out/submit/train.submit", "out/log_train/t.txt")
+    files["out/log_train/t.txt"] = EVENTS
+    files["out/submit/dag_x.submit.condor.sub"] = ARGUMENTS.format("out/submit/dag_x.submit", "")
+    write(tmp_path, files)
+    assert sites(tmp_path / "out" / "submit") == {"Alpha"}
+
+
+def test_beside_the_directory_of_the_dag_file(tmp_path: Path) -> None:
+    out = OUT.format(
+        "10/02/25 08:59:51 Default node log file is: </home/u/p/work/../dag/e.dag.nodes.log>\n"
+        "10/02/25 08:59:51 Parsing ../dag/e.dag ...\n"
+    )
+    files = layout("work/jobs/train.sub", "work/jobs/train.sub", "logs/train.txt")
+    files |= layout("dag/e.dag", "work/jobs/train.sub", "logs/train.txt", "jobs/train.sub")
+    write(tmp_path, files | {"dag/e.dag.dagman.out": out, "work/logs/train.txt": EVENTS})
+    assert sites(tmp_path / "dag") == {"Alpha"}
+
+
+def test_with_usedagdir_names_are_relative_to_the_dag_file(tmp_path: Path) -> None:
+    files = layout("dag/e.dag", "dag/train.sub", "train.txt", "train.sub")
+    files |= {"train.sub": "log = other.txt\nqueue\n", "dag/train.txt": EVENTS}
+    files["dag/e.dag.condor.sub"] = ARGUMENTS.format("dag/e.dag", " -UseDagDir")
+    write(tmp_path, files)
+    assert sites(tmp_path / "dag") == {"Alpha"}
+
+
+@pytest.mark.parametrize("order", [("dag/a.dag", "dag/b.dag"), ("dag/a.dag", "other/b.dag")])
+def test_several_dag_files_of_one_command_line(tmp_path: Path, order: tuple[str, str]) -> None:
+    files = layout(order[0], "jobs/train.sub", "logs/train.txt")
+    files |= layout(order[1], "jobs/train.sub", "logs/train.txt")
+    files["logs/train.txt"] = EVENTS.replace("DAG Node: ", "DAG Node: 1.")
+    files[f"{order[0]}.condor.sub"] = ARGUMENTS.format(order[0], f" -Dag {order[1]}")
+    write(tmp_path, files)
+    assert sites(tmp_path / "dag") == {"Alpha"}
+
+
+def test_a_sub_dag_runs_where_its_dag_does(tmp_path: Path) -> None:
+    files = layout("sub/inner.dag", "jobs/train.sub", "logs/train.txt")
+    write(
+        tmp_path, files | {"logs/train.txt": EVENTS, "o.dag": "SUBDAG EXTERNAL s sub/inner.dag\n"}
+    )
+    assert sites(tmp_path) == {"Alpha"}
+
+
+def test_dir_is_relative_to_where_the_dag_was_submitted(tmp_path: Path) -> None:
+    files = layout("dag/e.dag", "w/train.sub", "train.txt", "train.sub DIR w")
+    write(
+        tmp_path,
+        files
+        | {"w/train.txt": EVENTS, **{"dag/e.dag.condor.sub": ARGUMENTS.format("dag/e.dag", "")}},
+    )
+    assert sites(tmp_path / "dag") == {"Alpha"}
+
+
+def test_absolute_names_of_another_machine(tmp_path: Path) -> None:
+    old = "/nowhere/u/out"
+    files = layout("submit/dag_x.submit", "jobs/t.sub", f"{old}/log_t/t.txt", f"{old}/jobs/t.sub")
+    files |= {
+        "log_t/t.txt": EVENTS,
+        "submit/dag_x.submit.condor.sub": ARGUMENTS.format(f"{old}/submit/dag_x.submit", ""),
+    }
+    write(tmp_path, files)
+    assert sites(tmp_path / "submit") == {"Alpha"}
+
+
+def test_the_message_says_where_a_submit_file_was_searched(tmp_path: Path) -> None:
+    files = layout("dag/e.dag", "x/other.sub", "l.txt", "jobs/train.sub")
+    files["dag/e.dag.condor.sub"] = ARGUMENTS.format("dag/e.dag", "")
+    write(tmp_path, files)
+    [text, *_] = [p.text for p in discover_dags(tmp_path / "dag").problems]
+    assert "jobs/train.sub" in text
+    assert "in ., .. as seen from the DAG file" in text
+
+
+def test_a_directory_whose_dag_file_has_another_suffix_names_it(tmp_path: Path) -> None:
+    write(tmp_path, layout("dag_x.submit", "train.submit", "t.log"))
+    with pytest.raises(InputError, match=r"dag_x\.submit"):
+        discover_dags(tmp_path)
+    with pytest.raises(InputError, match=r"dag_x\.submit"):
+        check(tmp_path, Settings())
+    assert discover_dags(tmp_path, "dag_x.submit").dags[0].workflow.nodes
+
+
+def test_check_finds_the_files_of_a_dag_in_a_subdirectory(tmp_path: Path) -> None:
+    files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"t.sh": "#!/bin/sh\n"}
+    write(tmp_path, files)
+    kinds = {finding.kind for finding in check(tmp_path / "dag", Settings()).findings}
+    assert not kinds & {"missing-submit-file", "missing-executable"}
+
+
+def test_a_dag_submitted_by_its_absolute_path(tmp_path: Path) -> None:
+    files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
+    files["dag/e.dag.condor.sub"] = ARGUMENTS.format(tmp_path / "dag" / "e.dag", "")
+    write(tmp_path, files)
+    assert sites(tmp_path / "dag") == {"Alpha"}

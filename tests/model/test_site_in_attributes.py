@@ -1,0 +1,138 @@
+"""The site of an execution, from attributes of events 001 and 028."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metlmon.config.settings import Settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+
+CASE = Path(__file__).parents[3] / "shared" / "cases" / "site-in-event-028"
+SUBMITTED = "000 (7.000.000) 2025-03-01 10:00:00 Job submitted from host: <10.0.0.9:9618>\n...\n"
+
+
+def started(minute: int, *lines: str) -> str:
+    text = "".join(f"\t{line}\n" for line in lines)
+    return (
+        f"001 (7.000.000) 2025-03-01 10:{minute:02d}:00 Job executing on host: <10.1.0.7:9618>\n"
+        f"\tSlotName: slot1_1@wn7.cluster.local\n\tGPUs = 1\n{text}...\n"
+    )
+
+
+def evicted(minute: int) -> str:
+    return (
+        f"004 (7.000.000) 2025-03-01 10:{minute:02d}:00 Job was evicted.\n"
+        "\t(0) Job was not checkpointed.\n...\n"
+    )
+
+
+def attributes(minute: int, trigger: int, *lines: str, second: int = 0) -> str:
+    text = "".join(f"{line}\n" for line in lines)
+    return (
+        f"028 (7.000.000) 2025-03-01 10:{minute:02d}:{second:02d} Job ad information event "
+        f"triggered.\n{text}Proc = 0\nTriggerEventTypeNumber = {trigger}\n...\n"
+    )
+
+
+def sites(path: Path) -> list[str | None]:
+    reader = DagdirReader(path, Settings())
+    reader.check()
+    reader.read_all()
+    return [each.site for each in reader.snapshot_builder().ledger().executions]
+
+
+def of_log(tmp_path: Path, *events: str) -> list[str | None]:
+    (tmp_path / "train.log").write_text("".join((SUBMITTED, *events)))
+    return sites(tmp_path)
+
+
+@pytest.mark.skipif(not CASE.exists(), reason=f"{CASE} is not here")
+def test_the_sites_of_fermilab_cms_and_osg() -> None:
+    assert sorted(map(str, sites(CASE))) == ["FermiGrid", "Purdue-Geddes", "T2_UK_Bristol"]
+
+
+NAMES = (
+    "GLIDEIN_ResourceName GLIDEIN_CMSSite GLIDEIN_Site JOB_Site JOB_CMSSite JOB_GLIDEIN_Site "
+    "JOB_GLIDEIN_ResourceName JOBGLIDEIN_ResourceName JOBGLIDEIN_CMSSite MATCH_GLIDEIN_Site "
+    "MATCH_GLIDEIN_CMSSite MATCH_GLIDEIN_ResourceName MATCH_EXP_JOB_GLIDEIN_Site "
+    "MATCH_EXP_JOB_Site MATCH_EXP_JOBGLIDEIN_ResourceName MATCH_EXP_JOBGLIDEIN_CMSSite "
+    "MachineAttrGLIDEIN_ResourceName0 MachineAttrGLIDEIN_Site0 machineattrglidein_cmssite0"
+)
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_names_of_attributes(tmp_path: Path, name: str) -> None:
+    given = f'{name} = "T2_UK_Bristol"'
+    assert of_log(tmp_path, started(5), attributes(5, 1, given)) == ["T2_UK_Bristol"]
+    assert of_log(tmp_path, started(5, given)) == ["T2_UK_Bristol"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'MachineAttrGLIDEIN_Site1 = "Earlier"',
+        'DESIRED_Sites = "A,B"',
+        'JOBGLIDEIN_ResourceName = "$$([ifThenElse(GLIDEIN_Site is undefined, \\"U\\", X)])"',
+        'JOB_Site = "Unknown"',
+        'MATCH_EXP_JOBGLIDEIN_ResourceName = "Local Job"',
+        "JOB_Site = undefined",
+        'MachineAttrGLIDEIN_Site0 = ""',
+        'GLIDEIN_SiteWMS = "SLURM"',
+        'Site = "elsewhere"',
+    ],
+)
+def test_what_names_no_site(tmp_path: Path, line: str) -> None:
+    assert of_log(tmp_path, started(5), attributes(5, 1, line)) == ["cluster.local"]
+
+
+def test_a_resource_is_more_exact_than_a_site(tmp_path: Path) -> None:
+    site = 'GLIDEIN_Site = "Purdue"'
+    resource = 'MATCH_EXP_JOBGLIDEIN_ResourceName = "Purdue-Geddes"'
+    assert of_log(tmp_path, started(5, site, resource)) == ["Purdue-Geddes"]
+    assert of_log(tmp_path, started(5), attributes(5, 1, site, resource)) == ["Purdue-Geddes"]
+    assert of_log(
+        tmp_path,
+        started(5, 'GLIDEIN_ResourceName = "Purdue-Geddes"'),
+        attributes(5, 1, 'MATCH_EXP_JOB_GLIDEIN_Site = "Purdue"'),
+    ) == ["Purdue-Geddes"]
+
+
+def test_attributes_of_a_start_that_are_read_before_it(tmp_path: Path) -> None:
+    first, second = attributes(5, 1, 'JOB_Site = "A"'), attributes(9, 1, 'JOB_Site = "B"')
+    assert of_log(tmp_path, first, started(5), evicted(7), second, started(9)) == ["A", "B"]
+
+
+def test_attributes_logged_a_second_later(tmp_path: Path) -> None:
+    assert of_log(tmp_path, started(5), attributes(5, 1, 'JOB_Site = "A"', second=1)) == ["A"]
+
+
+def test_attributes_of_the_end_are_of_the_execution_that_ended(tmp_path: Path) -> None:
+    ended = attributes(7, 4, 'MATCH_GLIDEIN_Site = "A"')
+    assert of_log(tmp_path, started(5), evicted(7), ended, started(9)) == ["A", "cluster.local"]
+
+
+def test_attributes_between_executions_are_of_neither(tmp_path: Path) -> None:
+    between = attributes(8, 13, 'MATCH_GLIDEIN_Site = "A"')
+    assert of_log(tmp_path, started(5), evicted(7), between, started(9)) == [
+        "cluster.local",
+        "cluster.local",
+    ]
+
+
+def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> None:
+    lost = (
+        "022 (7.000.000) 2025-03-01 10:06:00 Job disconnected, attempting to reconnect\n"
+        "    Socket between submit and execute hosts closed unexpectedly\n"
+        "    Trying to reconnect to slot1_1@wn7.cluster.local <10.1.0.7:9618>\n...\n"
+    )
+    events = (SUBMITTED, started(5), lost, attributes(6, 22, 'JOB_Site = "A"'))
+    (tmp_path / "train.log").write_text("".join(events))
+    reader = DagdirReader(tmp_path, Settings())
+    reader.check()
+    reader.read_all()
+    ledger = reader.snapshot_builder().ledger()
+    assert [job.state for job in ledger.jobs] == [State.DISCONNECTED]
+    assert [each.site for each in ledger.executions] == ["A"]
