@@ -255,7 +255,7 @@ _STRINGS: Final = frozenset({"annexname", "gpus_devicename"})
 
 _SITE_NAME: Final = re.compile(
     r"(?P<evaluated>match_(?:exp_)?|machineattr)?(?:job_?)?"
-    r"(?:glidein_(?P<kind>resourcename|cmssite|site)|(?<=job_)site)0?",
+    r"(?:glidein_(?P<kind>resourcename|cmssite|site)|(?<=job_)(?:cms)?site)0?",
     re.IGNORECASE,
 )
 """Attributes with the site of a slot, as a startd or a job has them.

@@ -50,6 +50,11 @@ SILENT_END = timedelta(hours=1)
 END_NOT_LOGGED: Final = re.compile(r"nable to log ULOG_JOB_TERMINATED event")
 """Of a shadow exception. Source: ``BaseShadow::logTerminateEvent`` in ``baseshadow.cpp``."""
 
+AD_DELAY: Final = timedelta(seconds=2)
+"""Maximum time between an event and the 028 that it triggers."""
+
+_TRIGGER: Final = re.compile(r"^TriggerEventTypeNumber = (\d{1,3})\s*$", re.MULTILINE)
+
 SAME_MOMENT = timedelta(seconds=10)
 """Maximum time between an eviction and the hold or removal that caused it, as logged."""
 
@@ -163,6 +168,7 @@ class JobHistory(Struct):
     the execution in flight, if any. ``lost_end``: the newest execution, if its end could not be
     logged. ``removal``: the reason of its removal. ``host``: the address of its schedd. ``usage``:
     the newest that was logged; ``usage_execution``: the number of its execution, from 1.
+    ``early_site``: of an execution whose 001 is not read yet, with its time.
     """
 
     state: State | None = None
@@ -188,6 +194,7 @@ class JobHistory(Struct):
     open: Execution | None = None
     lost_end: Execution | None = None
     removal: str | None = None
+    early_site: tuple[datetime, str] | None = None
 
     @property
     def bytes_sent(self) -> int | None:
@@ -242,7 +249,10 @@ def apply_event(
             note_image_size(history, last_image)
         elif number == 12 and _is_inferred_hold(event):
             return
-    if history.state in TERMINAL:
+    if number == 28:
+        # Also of an event 022, after which the job is not connected.
+        _apply_ad_information(history, event)
+    elif history.state in TERMINAL:
         _apply_after_end(history, event)
     else:
         if history.state is _DISCONNECTED and number != 22:
@@ -274,17 +284,37 @@ def _apply_after_end(history: JobHistory, event: Event) -> None:
         return
     if event.number in _CONTRADICTING_EVENTS:
         history.contradictions += 1
-    if event.number == 28:
-        _apply_ad_information(history, event)
     if event.number == 5 and isinstance(event.detail, Terminated):
         _store_usage(history, event.detail.usage)
 
 
-def _apply_ad_information(history: JobHistory, event: Event, _: Codes = frozenset()) -> None:
-    """The newest execution's site, where its 001 has none: 028 comes behind what triggered it."""
+def _apply_ad_information(history: JobHistory, event: Event) -> None:
+    """Take the site of an execution from the job's attributes, where its 001 has none.
+
+    A 028 has the time of the event that triggers it: of the open execution, or of the one that
+    has ended with it. That of a 001 can be read before it, from another log. At any other time
+    the attributes are of a machine that the job has left.
+    """
+    site = site_in_ad(event.body)
+    if site is None:
+        return
+    trigger = _TRIGGER.search(event.body)
     last = history.executions[-1] if history.executions else None
-    if last is not None and last.machine is not None and last.machine.site is None:
-        last.machine = replace(last.machine, site=site_in_ad(event.body))
+    if trigger is not None and int(trigger[1]) == 1:
+        if last is None or abs(event.time - last.start) > AD_DELAY:
+            history.early_site = event.time, site
+            return
+    elif history.open is None:
+        ended = last.end if last is not None else None
+        if ended is None or not timedelta() <= event.time - ended <= AD_DELAY:
+            return
+    if last is not None:
+        _set_site(last, site)
+
+
+def _set_site(execution: Execution, site: str) -> None:
+    if execution.machine is not None and execution.machine.site is None:
+        execution.machine = replace(execution.machine, site=site)
 
 
 def _enter(history: JobHistory, state: State, time: datetime) -> None:
@@ -316,7 +346,9 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
     machine = event.detail if isinstance(event.detail, Execute) else None
     history.open = Execution(event.time, machine)
     history.executions.append(history.open)
-    history.hold = history.lost_end = None
+    if history.early_site is not None and abs(event.time - history.early_site[0]) <= AD_DELAY:
+        _set_site(history.open, history.early_site[1])
+    history.hold = history.lost_end = history.early_site = None
     if previous is not None:
         # The previous execution is over: make _enter record RUNNING a second time.
         history.state = None
@@ -705,6 +737,5 @@ _HANDLERS: Final[dict[int, Callable[[JobHistory, Event, Codes], None]]] = {
     22: _apply_disconnected,
     23: _apply_reconnected,
     24: _apply_execution_lost,
-    28: _apply_ad_information,
     40: _apply_transfer,
 }
