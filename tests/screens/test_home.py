@@ -35,7 +35,10 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def shown(
-    home: FakeHome | None = None, size: tuple[int, int] = NARROW, pool: Any = None
+    home: FakeHome | None = None,
+    size: tuple[int, int] = NARROW,
+    pool: Any = None,
+    remember: bool = True,
 ) -> AsyncIterator[Seen]:
     sessions: list[Session] = []
 
@@ -48,7 +51,7 @@ async def shown(
         return FeedAndPool(sessions[-1], pool, "no pool in this test")
 
     home = home or FakeHome(*ENSEMBLES)
-    options = AppOptions(home=home, open_dagdir=open_dagdir)
+    options = AppOptions(home=home, open_dagdir=open_dagdir, remember_choices=remember)
     async with opened(NullFeed(Path("/data")), size, options) as seen:  # type: ignore[arg-type]
         yield seen
         for session in sessions:
@@ -242,6 +245,17 @@ async def test_a_directory_is_added_to_the_list_and_dropped() -> None:
         await seen.press("minus")
         assert load_list() == ()
         assert home.request.paths == ("/data",)
+
+
+async def test_a_read_only_home_keeps_no_list() -> None:
+    save_list(["/data/alice"])
+    home = FakeHome(*ENSEMBLES)
+    async with shown(home, remember=False) as seen:
+        await seen.press("plus", *"/data/bob", "enter")
+        assert home.request.paths == ("/data", "/data/bob")
+        await seen.press("minus")
+        assert "read-only here" in seen.text
+    assert load_list() == ("/data/alice",)
 
 
 def test_a_damaged_list_is_as_good_as_none(tmp_path: Path) -> None:
