@@ -2,13 +2,14 @@
 
 Epochs left and the end of the running epoch are those of the estimates
 (:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
-(:mod:`metlmon.stats.pool_profiles`), balances those of ``[advisor]`` less what the ledger shows
+(:mod:`metlmon.stats.pool_profiles`). The end without a plan is that of the estimates; a plan
+changes it by what the profiles say. Balances are those of ``[advisor]`` less what the ledger shows
 was used since.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -18,16 +19,19 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import AllocationSettings, Settings
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import Outcome
+from metlmon.model.sites import ANY_SITE_TARGETS, normalize_name
+from metlmon.model.states import DONE, Outcome
 from metlmon.placement.chains import solve_chains
 from metlmon.placement.pool_names import pool_names
 from metlmon.placement.supplies import Supplies, find_supplies, slots_with_free_gpus
-from metlmon.placement.types import Allocation, Annex, PlacementPlan, RunDemand
+from metlmon.placement.types import Allocation, Annex, PlacementPlan, PoolSupply, RunDemand
 from metlmon.pool.annex_types import FreeGpus
 from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.stats.epoch_times import counted_epochs
 from metlmon.stats.estimates import NO_EPOCH, Forecast, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
 from metlmon.text.formatting import plain
+from metlmon.text.site_lists import site_list
 
 GPU_VARIABLE: Final = "gpumodel"
 """The VAR, in lower case, that keeps a run on one GPU model (policy ``gpu-pin``)."""
@@ -37,7 +41,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     """All that a plan depends on, at ``as_of``.
 
     ``runs_excluded``: keys of runs that have epochs left but do not continue, with the reason.
-    ``estimate_hours``: as of a plan.
+    ``estimate_hours``: as of a plan. ``as_is_hours``: the same by the profiles.
     """
 
     as_of: datetime | None
@@ -46,6 +50,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     allocations: tuple[Allocation, ...]
     runs_excluded: tuple[tuple[str, str], ...]
     estimate_hours: float | None = None
+    as_is_hours: float = 0.0
 
     def names(self) -> Mapping[ResourcePool, str]:
         """The names of all pools, as short as tells them apart."""
@@ -83,20 +88,74 @@ def plan_input(
         if entry.training and entry.outcome is Outcome.IN_FLIGHT
     }
     models = _pinned_models(stats_input)
-    remaining = forecast.remaining
+    demands = tuple(
+        _demand(run, run.run in executing, models.get(run.run), supplies.profiles)
+        for run in continuing
+    )
+    hours = None if forecast.remaining is None else forecast.remaining.median / HOUR
     return PlanInput(
         as_of=ledger.as_of,
-        demands=tuple(
-            _demand(run, run.run in executing, models.get(run.run), supplies.profiles)
-            for run in continuing
-        ),
+        demands=demands,
         supplies=supplies,
         allocations=tuple(
             balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
         ),
         runs_excluded=tuple(missing.items()),
-        estimate_hours=None if remaining is None else remaining.median / HOUR,
+        estimate_hours=hours,
+        as_is_hours=_as_is_hours(
+            demands, [*supplies.usable, *supplies.avoided], _target_pools(ledger, supplies.profiles)
+        ),
     )
+
+
+def _target_pools(
+    ledger: Ledger, pools: Iterable[ResourcePool]
+) -> dict[str, list[frozenset[ResourcePool]]]:
+    """The pools where the DAG sends each epoch left of a run, in order; empty: anywhere."""
+    ran_at: defaultdict[str | None, set[ResourcePool]] = defaultdict(set)
+    for entry in ledger.executions:
+        if entry.training and not entry.dagman:
+            pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+            ran_at[entry.target].add(pool)
+    own: dict[str | None, frozenset[ResourcePool]] = {}
+    for target in {epoch.target for epoch in ledger.epochs}:
+        sites = {normalize_name(site) for site in site_list(target or "")}
+        named = {pool for pool in pools if normalize_name(pool.site) in sites}
+        is_anywhere = not sites or sites & ANY_SITE_TARGETS
+        own[target] = frozenset() if is_anywhere else frozenset(ran_at[target] | named)
+    found: defaultdict[str, list[frozenset[ResourcePool]]] = defaultdict(list)
+    for run, epochs in counted_epochs(ledger).items():
+        found[run] = [own[epoch.target] for epoch in epochs if epoch.state not in DONE]
+    return found
+
+
+def _as_is_hours(
+    demands: Iterable[RunDemand],
+    supplies: Sequence[PoolSupply],
+    targets: Mapping[str, Sequence[frozenset[ResourcePool]]],
+) -> float:
+    """Hours until the last run is done where the DAG sends each epoch, by the profiles.
+
+    That of the longest chain, or of the pool with the most to do. Pools where nothing has started
+    yet have a slot, for which epochs wait as so far.
+    """
+    chain = 0.0
+    to_do: defaultdict[PoolSupply, float] = defaultdict(float)
+    for demand in demands:
+        hours = demand.ready_in
+        own = targets.get(demand.run, ())
+        for pools in own[max(0, len(own) - demand.epochs_left) :]:
+            pools &= demand.pools or pools
+            there = [each for each in supplies if each.pool in pools] or [
+                each for each in supplies if each.slots
+            ]
+            slots = sum(max(1.0, each.slots) for each in there)
+            for each in there:
+                part = max(1.0, each.slots) / slots
+                hours += part * each.hours
+                to_do[each] += part * each.occupancy / max(1.0, each.slots)
+        chain = max(chain, hours)
+    return max(chain, max(to_do.values(), default=0.0))
 
 
 def _free_by_pool(
@@ -127,9 +186,15 @@ def plan_of(values: PlanInput) -> PlacementPlan:
     """The plan for these values."""
     supplies = values.supplies
     plan = solve_chains(values.demands, supplies.usable, values.allocations, names=values.names())
+    scale = 1.0
+    if values.estimate_hours and plan.hours:
+        # No plan is later than what the DAG does without it.
+        scale = values.estimate_hours / max(values.as_is_hours, plan.hours)
     plan = replace(
         plan,
         as_of=values.as_of,
+        hours=plan.hours * scale,
+        scale=scale,
         inferred=supplies.inferred,
         excluded=(*plan.excluded, *supplies.excluded),
         runs_excluded=values.runs_excluded,

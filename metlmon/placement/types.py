@@ -88,7 +88,8 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     for which annexes and balances do not suffice; the others are planned. ``runs_excluded``: keys
     of runs that have epochs left but do not continue, with the reason. ``remarks``: what a user
     should check, such as a site of an allocation where nothing ran. ``estimate_hours``: until the
-    last run is done by the estimates, which know no plan (:mod:`metlmon.stats.estimates`).
+    last run is done without a plan, by the estimates (:mod:`metlmon.stats.estimates`).
+    ``scale``: hours of the estimates per hour of the program, so that both agree without a change.
     """
 
     as_of: datetime | None
@@ -101,6 +102,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     runs_excluded: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
     estimate_hours: float | None = None
+    scale: float = 1.0
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,8 @@ MORE_HOURS: Final = 12.0
 NOTABLE: Final = 0.005
 """Smaller changes of the end, as a share of it, are left out."""
 
+AS_IS: Final = "as is: where the DAG sends each epoch"
+
 NO_SLOT: Final = "no slot is left before all epochs are done"
 
 _WITHOUT: Final = re.compile(r"without (?:annex )?(?P<pool>.+)", re.IGNORECASE)
@@ -38,7 +40,7 @@ FORMS: Final = "'without SITE', '2 slots more at SITE' and 'annex NAME 12h longe
 
 
 def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
-    """The rows for a plan, made of ``values``: without plan first, then the largest changes.
+    """The rows for a plan, made of ``values``: as is and untargeted, then the largest changes.
 
     ``hours`` and ``gpu_hours`` are those of the changed plan; None, with a remark, where epochs
     have no place then. Without any place now there are no rows.
@@ -51,7 +53,9 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
         if row.hours is None or abs(row.hours - plan.hours) >= NOTABLE * plan.hours
     ]
     rows.sort(key=lambda row: abs((inf if row.hours is None else row.hours) - plan.hours))
-    return (untargeted(values, plan), *reversed(rows))
+    as_is = WhatIf(question=AS_IS, hours=values.estimate_hours, gpu_hours=None)
+    before = (as_is,) if values.estimate_hours is not None else ()
+    return (*before, untargeted(values, plan), *reversed(rows))
 
 
 def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
@@ -63,26 +67,29 @@ def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
         name = names[supply.pool]
         if supply.pool in used:
             others = tuple(each for each in supplies if each is not supply)
-            yield what_if_row(f"without {name}", values, others)
+            yield what_if_row(f"without {name}", values, plan, others)
             more = replace(supply, slots=supply.slots + MORE_SLOTS)
-            yield what_if_row(f"{MORE_SLOTS} more slots at {name}", values, (*others, more))
+            yield what_if_row(f"{MORE_SLOTS} more slots at {name}", values, plan, (*others, more))
         if supply.hours_left is not None:
             longer = replace(supply, hours_left=supply.hours_left + MORE_HOURS)
             others = tuple(each for each in supplies if each is not supply)
-            yield what_if_row(f"{name} {MORE_HOURS:g} h longer", values, (*others, longer))
+            yield what_if_row(f"{name} {MORE_HOURS:g} h longer", values, plan, (*others, longer))
 
 
-def what_if_row(question: str, values: PlanInput, supplies: Sequence[PoolSupply]) -> WhatIf:
+def what_if_row(
+    question: str, values: PlanInput, plan: PlacementPlan, supplies: Sequence[PoolSupply]
+) -> WhatIf:
     """The end of the plan, and its GPU-hours, with other supplies than those of ``values``."""
-    plan = solve_chains(values.demands, supplies, values.allocations)
-    unplaced = round(plan.epochs_unplaced)
+    changed = solve_chains(values.demands, supplies, values.allocations)
+    unplaced = round(changed.epochs_unplaced)
     if not unplaced:
-        return WhatIf(question=question, hours=plan.hours, gpu_hours=plan.gpu_hours)
+        hours = changed.hours * plan.scale
+        return WhatIf(question=question, hours=hours, gpu_hours=changed.gpu_hours)
     epochs = "1 epoch has" if unplaced == 1 else f"{unplaced} epochs have"
     return WhatIf(question=question, hours=None, gpu_hours=None, remark=f"{epochs} no place")
 
 
-def answer_question(values: PlanInput, question: str) -> WhatIf:
+def answer_question(values: PlanInput, plan: PlacementPlan, question: str) -> WhatIf:
     """The end of the plan with the change that a question names. Raises InputError."""
     text = " ".join(question.split())
     for pattern in (_WITHOUT, _SLOTS, _LONGER):
@@ -105,7 +112,7 @@ def answer_question(values: PlanInput, question: str) -> WhatIf:
             each if each.hours_left is None else replace(each, hours_left=each.hours_left + hours)
             for each in changed
         )
-    return what_if_row(text, values, others)
+    return what_if_row(text, values, plan, others)
 
 
 def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
@@ -140,6 +147,6 @@ def untargeted(values: PlanInput, plan: PlacementPlan) -> WhatIf:
         return WhatIf(question=question, hours=None, gpu_hours=None, remark=NO_SLOT)
     return WhatIf(
         question=question,
-        hours=plan.hours + anywhere[0] - planned[0],
+        hours=plan.hours + (anywhere[0] - planned[0]) * plan.scale,
         gpu_hours=plan.gpu_hours + anywhere[1] - planned[1],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from errno import EDQUOT, ENOSPC
 from functools import lru_cache
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.model.job import SAME_MOMENT
+from metlmon.model.job_events import JobId
 from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
@@ -33,6 +34,9 @@ USER_ACTION: Final = re.compile(
 
 END_UNKNOWN: Final = "end not logged"
 """Part of the key of a cause whose executions have no end event."""
+
+SAME_HOURS: Final = timedelta(hours=12)
+"""Time after a failure within which a success of another run shows that the place works."""
 
 MatchedHold = tuple[HoldEntry, ExecutionEntry | None]
 """A hold, and the execution that it ended, if any."""
@@ -206,6 +210,30 @@ def is_of_place(entry: ExecutionEntry) -> bool:
     ):
         return False
     return not (is_expiry(entry.cause) or _is_elsewhere(entry.cause))
+
+
+def failures_of_runs(executions: Iterable[ExecutionEntry]) -> set[tuple[JobId, datetime]]:
+    """Executions, as job and start, that failed by their run and not by their place.
+
+    The program ended by itself; its epoch has completed nowhere; and another run completed an epoch
+    at the same site and GPU model, which ended after this one had started, and had started within
+    :data:`SAME_HOURS` after its end.
+    """
+    training = [entry for entry in executions if entry.training and not entry.dagman]
+    completed = {(entry.in_dag, entry.node) for entry in training if entry.final}
+    good = group_by((e for e in training if e.final), lambda e: (e.site, e.gpu))
+    return {
+        (entry.job, entry.start)
+        for entry in training
+        if entry.outcome is Outcome.FAILED
+        and (entry.in_dag, entry.node) not in completed
+        and any(
+            other.run != entry.run
+            and _end(other) > entry.start
+            and other.start < _end(entry) + SAME_HOURS
+            for other in good.get((entry.site, entry.gpu), ())
+        )
+    }
 
 
 @lru_cache(maxsize=4096)

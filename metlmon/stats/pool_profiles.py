@@ -3,12 +3,13 @@
 A pool is a site with one GPU model, and an annex where there is one. Profiles are learned from
 observations alone, so that logs, simulations and recorded decisions use the same code.
 
-The mean of a pool is shrunk to that of related pools (hours: the same GPU model elsewhere; wait and
-transfer: the other pools of the site), and this to that of all pools; each weight is the inverse
-of a relative variance (empirical Bayes; A. Gelman et al., Bayesian Data Analysis, chapter 5). Hours
-of unfinished and lost executions are censored, and their mean is Kaplan and Meier's. Waits are so
-skewed that the exponential mean, all hours waited per start, was nearer to the truth on recorded
-ensembles. Intervals are those of a gamma distribution. The loss is a Beta posterior.
+The mean of a pool with few samples is shrunk to that of related pools (hours: the same GPU model
+elsewhere; wait and transfer: the other pools of the site), and this to that of all pools; each
+weight is the inverse of a relative variance (empirical Bayes; A. Gelman et al., Bayesian Data
+Analysis, chapter 5). Hours of unfinished and lost executions are censored, and their mean is
+Kaplan and Meier's. Waits are so skewed that the exponential mean, all hours waited per start, was
+nearer to the truth on recorded ensembles. Intervals are those of a gamma distribution. The loss is
+a Beta posterior.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
+from statistics import fmean
 from typing import Final
 
 from msgspec import Struct
@@ -31,8 +33,9 @@ from metlmon.stats.black_holes import (
     expected_loss,
     is_black_hole,
 )
-from metlmon.stats.causes import is_of_place
+from metlmon.stats.causes import failures_of_runs, is_of_place
 from metlmon.stats.simulation import KaplanMeier, Lifetime, gamma_quantile
+from metlmon.stats.slots import SlotUse, slot_end
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import count, share
 from metlmon.text.site_lists import site_list
@@ -56,6 +59,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     execution. ``hidden``: another execution may have trained the epoch, so that ``hours`` say
     nothing of an epoch. ``evicted``: with all others there, perhaps. ``stored``: a checkpoint holds
     its work, which another execution went on from; ``carried``: hours that this one went on from.
+    ``slot_hours``: for which it had its slot, of one that was disconnected to its end; None: all.
     """
 
     pool: ResourcePool
@@ -72,6 +76,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     evicted: bool = False
     stored: bool = False
     carried: float = 0.0
+    slot_hours: float | None = None
 
 
 class ProfileFigure(Struct, frozen=True):
@@ -146,14 +151,22 @@ LOSS_SAMPLES: Final = 4.0
 LOST_HOURS_SAMPLES: Final = 2.0
 """Weight of the hours lost elsewhere, in lost executions."""
 
+ENOUGH_SAMPLES: Final = 10
+"""Own samples with which a figure borrows nothing: waits of pools differ by a factor of a hundred,
+so that the mean of the others outweighs any number of short ones."""
+
 MIN_BORROWED: Final = 0.1
-"""Share of the prior in a figure from which on ``borrowed`` says so."""
+"""Change of a figure by its prior, as a share of it, from which on ``borrowed`` says so."""
 
 Z_80: Final = 1.2816
 """Standard score of the ends of an 80 % interval."""
 
 TOGETHER: Final = timedelta(minutes=5)
-"""Evictions of executions that ran together, within that time, are one event."""
+"""Evictions of executions that ran together, within that time, are one event; so are starts of jobs
+that waited together for longer than :data:`LONG_WAIT`."""
+
+LONG_WAIT: Final = 1.0
+"""Hours; shorter waits are those of matching, of each job by itself."""
 
 DOUBTFUL_LOSSES: Final = 2
 """Losses from which on a pool that has completed no epoch is doubtful; one happens anywhere."""
@@ -238,7 +251,7 @@ class _Estimate(Struct):
     """Samples of one figure at one pool: their ``total`` (with what censored ones add to it).
 
     ``deviations``: squared relative deviations from the mean, summed. ``least``: the longest
-    duration without an end, where none has ended.
+    duration without an end, where none has ended. ``observed``: what the samples are means of.
     """
 
     total: float = 0.0
@@ -246,12 +259,13 @@ class _Estimate(Struct):
     censored: int = 0
     deviations: float = 0.0
     least: float = 0.0
+    observed: int = 0
 
 
 def _estimate(values: Sequence[float], total: float, censored: int = 0) -> _Estimate:
     mean = total / len(values) if values else 0.0
     deviations = sum([(value / mean - 1) ** 2 for value in values]) if mean > 0 else 0.0
-    return _Estimate(total, len(values), censored, deviations)
+    return _Estimate(total, len(values), censored, deviations, observed=len(values))
 
 
 class _PoolHistory:
@@ -287,10 +301,29 @@ class _PoolHistory:
         return _estimate(ended, curve.mean * len(ended), len(samples) - len(ended))
 
     def _wait(self) -> _Estimate:
-        """Hours waited, those of jobs that have not started among them."""
-        waits = [each.wait for each in self.executions if each.wait is not None]
+        """Hours waited, those of jobs that have not started among them.
+
+        Jobs that waited together for hours waited for one thing: their mean is one sample.
+        """
+        starts = sorted(
+            (each.seen - timedelta(hours=each.hours), each.wait)
+            for each in self.executions
+            if each.wait is not None
+        )
+        events: list[list[float]] = []
+        first: datetime | None = None
+        for start, wait in starts:
+            submitted = start - timedelta(hours=wait)
+            is_alone = wait < LONG_WAIT or first is None or submitted >= first
+            if is_alone or start - (first or start) > TOGETHER:
+                events.append([])
+                first = start
+            events[-1].append(wait)
+        waits = [fmean(event) for event in events]
         going_on = [each.wait or 0.0 for each in self.observations if not each.started]
-        return _estimate(waits, sum(waits) + sum(going_on), len(going_on))
+        estimate = _estimate(waits, sum(waits) + sum(going_on), len(going_on))
+        estimate.observed = len(starts)
+        return estimate
 
     def slots(self) -> int:
         """The most executions at a time."""
@@ -299,6 +332,10 @@ class _PoolHistory:
         first = self.executions[0].seen
         ends = [(each.seen - first).total_seconds() for each in self.executions]
         starts = [end - each.hours * HOUR for end, each in zip(ends, self.executions, strict=True)]
+        ends = [
+            end if each.slot_hours is None else start + min(each.slot_hours, each.hours) * HOUR
+            for start, end, each in zip(starts, ends, self.executions, strict=True)
+        ]
         # One that starts as another ends has its slot; a millisecond covers rounding errors.
         changes = sorted([(start + 1e-3, 1) for start in starts] + [(end, -1) for end in ends])
         most = current = 0
@@ -363,18 +400,20 @@ def _elsewhere(
 def _figure(estimate: _Estimate, prior: _Prior | None, noise: float) -> ProfileFigure | None:
     own = weight = estimate.samples / noise
     total = estimate.total / noise
-    if prior is not None:
-        weight += 1 / prior.variance
-        total += prior.mean / prior.variance
+    if prior is not None and estimate.observed < ENOUGH_SAMPLES:
+        fading = (1 - estimate.observed / ENOUGH_SAMPLES) / prior.variance
+        weight += fading
+        total += prior.mean * fading
     if not weight:
         return None
     value = max(total / weight, estimate.least)
-    is_borrowed = prior is not None and own < (1 - MIN_BORROWED) * weight
+    own_value = estimate.total / estimate.samples if estimate.samples else 0.0
+    is_borrowed = weight > own and abs(value - own_value) > MIN_BORROWED * own_value
     return ProfileFigure(
         value=value,
         low=value * gamma_quantile(weight, -Z_80),
         high=value * gamma_quantile(weight, Z_80),
-        samples=estimate.samples,
+        samples=estimate.observed,
         censored=estimate.censored,
         borrowed=prior.label if prior is not None and is_borrowed else "",
     )
@@ -403,7 +442,8 @@ def _loss(
     a = LOSS_SAMPLES * expected + own.lost
     b = LOSS_SAMPLES * (1 - expected) + own.good
     borrowed = ""
-    if MIN_BORROWED * (LOSS_SAMPLES + ended) < LOSS_SAMPLES and related + others:
+    is_moved = not ended or abs(a / (a + b) - own.lost / ended) > MIN_BORROWED
+    if is_moved and related + others:
         is_site = related > LOSS_SAMPLES
         borrowed = WAIT_PRIOR.label.format(pool.site) if is_site else ALL_POOLS
     return ProfileFigure(
@@ -541,6 +581,9 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     if ledger.as_of is None:
         return ()
     hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+    of_runs = failures_of_runs(ledger.executions)
+    slot_use = SlotUse(ledger)
+    jobs = {job.job: job for job in ledger.jobs}
     targets: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     sites: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     observations = []
@@ -551,22 +594,31 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
         sites[pool.site][pool] += 1
         if entry.target:
             targets[entry.target][pool] += 1
-        observations.append(_observation(entry, pool, ledger.as_of, entry.job in hidden))
+        is_lost = is_of_place(entry) and (entry.job, entry.start) not in of_runs
+        observation = _observation(entry, pool, ledger.as_of, is_lost, entry.job in hidden)
+        # What runs wait for each other is in the slots of the pool.
+        if entry.wait is not None:
+            began = entry.start - timedelta(seconds=entry.wait + (entry.transfer or 0.0))
+            wait = entry.wait - slot_use.seconds_waited(entry.run or "", began, entry.start)
+            observation = replace(observation, wait=max(0.0, wait) / HOUR)
+        left = slot_end(entry, jobs.get(entry.job))
+        if left is not None and left != entry.end:
+            hours = ledger.seconds_between(entry.start, left) / HOUR
+            observation = replace(observation, slot_hours=hours)
+        observations.append(observation)
     ran_at = {**sites, **targets}.items()
     pools = {name: found.most_common(1)[0][0] for name, found in ran_at}
-    return (*observations, *_waits(ledger, pools))
+    return (*observations, *_waits(ledger, pools, slot_use))
 
 
 def _observation(
-    entry: ExecutionEntry, pool: ResourcePool, as_of: datetime, is_hidden: bool
+    entry: ExecutionEntry, pool: ResourcePool, as_of: datetime, is_lost: bool, is_hidden: bool
 ) -> Observation:
-    is_lost = is_of_place(entry)
     return Observation(
         pool=pool,
         run=entry.run or "",
         seen=entry.end or as_of,
         hours=entry.seconds / HOUR,
-        wait=None if entry.wait is None else entry.wait / HOUR,
         transfer=None if entry.transfer is None else entry.transfer / HOUR,
         finished=True if entry.final else False if is_lost else None,
         gpus=entry.gpus or 0,
@@ -578,7 +630,9 @@ def _observation(
     )
 
 
-def _waits(ledger: Ledger, pools: Mapping[str, ResourcePool]) -> Iterator[Observation]:
+def _waits(
+    ledger: Ledger, pools: Mapping[str, ResourcePool], slot_use: SlotUse
+) -> Iterator[Observation]:
     """The waits of jobs that are idle, or were removed while they were."""
     assert ledger.as_of is not None
     for job in ledger.jobs:
@@ -595,5 +649,7 @@ def _waits(ledger: Ledger, pools: Mapping[str, ResourcePool]) -> Iterator[Observ
             continue
         pool = pools.get(job.target) or ResourcePool(job.target)
         if job.target in pools or name not in POOL_TARGETS:
-            waited = ledger.seconds_between(since, until) / HOUR
+            waited = ledger.seconds_between(since, until)
+            waited -= slot_use.seconds_waited(job.run or "", since, until)
+            waited = max(0.0, waited) / HOUR
             yield Observation(pool=pool, run=job.run or "", seen=until, wait=waited, started=False)

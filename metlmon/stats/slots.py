@@ -186,10 +186,11 @@ class SlotUse:
     ``disconnected``: runs whose execution is, and has no slot.
     """
 
-    def __init__(self, ledger: Ledger, next_epochs: Mapping[str, EpochEntry]) -> None:
+    def __init__(self, ledger: Ledger, next_epochs: Mapping[str, EpochEntry] | None = None) -> None:
         """``next_epochs``: of each run that continues and does not execute, that it is ready for.
 
-        Ready runs that DAGMan has not submitted yet are among them.
+        Ready runs that DAGMan has not submitted yet may be among them; by default those with an
+        idle job.
         """
         self.slots: dict[int, int] = {}
         self.orders: dict[int, StartOrder] = {}
@@ -200,6 +201,9 @@ class SlotUse:
         as_of = ledger.as_of
         if as_of is None:
             return
+        if next_epochs is None:
+            idle = {job.job for job in ledger.jobs if job.training and job.state is State.IDLE}
+            next_epochs = {e.run: e for e in ledger.epochs if e.counts and idle & set(e.jobs)}
         for number, waits in self._waits(ledger, next_epochs).items():
             group = _Group(waits, as_of)
             if group.slots is not None and group.slots < group.runs:
@@ -240,7 +244,7 @@ class SlotUse:
             since = ready.get(run) or (job and job.submitted) or entry.start
             released = [hold.end for hold in (job.holds if job else ()) if hold.end is not None]
             since = max([since, *(end for end in released if end <= entry.start)])
-            end = _slot_end(entry, job)
+            end = slot_end(entry, job)
             if entry.end is None and end is not None:
                 self.disconnected.add(run)
             by_group[self._groups[entry.target]].append(
@@ -256,7 +260,7 @@ class SlotUse:
         return by_group
 
 
-def _slot_end(entry: ExecutionEntry, job: JobEntry | None) -> datetime | None:
+def slot_end(entry: ExecutionEntry, job: JobEntry | None) -> datetime | None:
     """When an execution left its slot: of one that was disconnected to the end, when it was."""
     if job is not None and entry.outcome is not Outcome.GOOD:
         states = [each for each in job.states if each[0] < (entry.end or datetime.max)]

@@ -125,15 +125,11 @@ def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
 
 
 def remark_lines(plan: PlacementPlan) -> list[Line]:
-    """What hours of a plan are, beside those of the estimate; and what a user should check."""
+    """The end without a plan, by the estimates; and what a user should check."""
     remarks = list(plan.remarks)
     if plan.estimate_hours is not None and plan.hours:
-        estimate = hours_text(plan.estimate_hours)
-        remarks.insert(
-            0,
-            "Hours are means of each pool, with all waits and losses so far; by the estimate, "
-            f"which takes the usual epochs of each run, the last one ends in {estimate}.",
-        )
+        end = hours_text(plan.estimate_hours)
+        remarks.insert(0, f"As is, the last run ends in {end} (Estimates).")
     return [line((plain(remark, REASON_LIMIT), DIM)) for remark in remarks]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -25,7 +27,7 @@ from metlmon.tables.advice import plan_rows, plan_sentence, remark_lines
 from metlmon.text.spans import text
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
 from tests.support.records import read_dagdir, stats_input
-from tests.support.run_histories import A40, FIXTURES, NOON, Past, basis
+from tests.support.run_histories import A40, FIXTURES, NOON, Past, basis, recorded
 
 NOW = Ledger("/ens", NOON, True)
 
@@ -273,11 +275,46 @@ def test_untargeted_costs_what_slow_pools_and_black_holes_cost() -> None:
     assert row.gpu_hours > 1.5 * plan.gpu_hours
 
 
-def test_a_plan_names_the_end_by_the_estimate_beside_its_own() -> None:
+def test_without_a_change_a_plan_ends_when_the_estimate_does() -> None:
     values = replace(values_of([profile(DELTA, 2.0, slots=2)], [5, 5]), estimate_hours=9.5)
-    (remark,) = remark_lines(plan_of(values))
-    assert "by the estimate" in text(remark)
+    plan = plan_of(values)
+    assert plan.hours == pytest.approx(9.5)
+    (remark,) = remark_lines(plan)
     assert "9h30m" in text(remark)
+    as_is = what_if_table(values, plan)[0]
+    assert as_is.hours == pytest.approx(plan.hours)
+
+
+def test_a_plan_of_half_the_hours_ends_at_half_of_the_estimate() -> None:
+    values = values_of([profile(DELTA, 2.0, slots=2)], [5, 5])
+    raw = plan_of(values).hours
+    plan = plan_of(replace(values, estimate_hours=9.0, as_is_hours=2 * raw))
+    assert plan.hours == pytest.approx(4.5)
+
+
+def test_advice_and_estimate_agree(shared: Callable[[str], Path]) -> None:
+    directory = shared("cases/forecast-of-runs-in-turn/dagdir")
+    stats = recorded(directory, datetime(2026, 11, 28, 14, 30))
+    values = plan_input(stats)
+    estimate = make_forecast(stats).remaining
+    assert estimate is not None
+    plan = plan_of(values)
+    assert what_if_table(values, plan)[0].hours == pytest.approx(estimate.median / 3600)
+    # Both sites are used already: there is little to gain.
+    assert 0.85 * estimate.median < plan.hours * 3600 <= 1.001 * estimate.median
+
+
+def test_failures_of_broken_runs_and_waits_elsewhere_are_not_of_a_pool(
+    shared: Callable[[str], Path],
+) -> None:
+    values = plan_input(recorded(shared("cases/advise-blames-pool")))
+    (supply,) = [each for each in values.supplies.usable if each.pool.site == "UTC-Epyc"]
+    profile = values.supplies.profiles[supply.pool]
+    assert profile.wait is not None
+    assert not profile.wait.borrowed
+    assert profile.wait.value < 2.5
+    assert profile.loss.value < 0.25
+    assert 12 <= supply.hours <= 14
 
 
 # --- free GPUs ---------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def _free_gpus(answer: AnnexAnswer | None) -> tuple[FreeGpus, ...]:
 
 def _what_if(advice: Advice, options: argparse.Namespace) -> tuple[WhatIf, ...]:
     if options.what_if not in (None, TABLE):
-        return (answer_question(advice.values, options.what_if),)
+        return (answer_question(advice.values, advice.plan, options.what_if),)
     return what_if_table(advice.values, advice.plan)
 
 

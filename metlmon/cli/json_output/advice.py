@@ -55,8 +55,8 @@ EXCLUDED_POOL: Final = JsonObject(
 PLAN: Final = JsonObject(
     PlacementPlan,
     "The plan. hours: until the last run is done; inferred: from logs alone. epochs_unplaced: "
-    "those that annexes and balances leave no room for. estimate_hours: by the estimates, which "
-    "know no plan. remarks: what to check.",
+    "those that annexes and balances leave no room for. estimate_hours: without a plan, "
+    "by the estimates. remarks: what to check.",
     "runs inferred remarks",
     name="Plan",
     exact="hours gpu_hours epochs_unplaced estimate_hours",
