@@ -183,7 +183,14 @@ def columns(
         return label + _eta(summary.figures, this_year, cells and max(0, cells - width(label)))
 
     shown = [
-        Column("name", "ENSEMBLE", _name, minimum=8, maximum=15 if narrow else NAME_CELLS),
+        text_column(
+            *("name", "ENSEMBLE", _name),
+            style=BOLD,
+            minimum=8,
+            comfortable=15 if narrow else None,
+            maximum=NAME_CELLS,
+            identifies=_name,
+        ),
         Column(
             "progress",
             "PROGRESS",
@@ -203,9 +210,8 @@ def columns(
     return [column for column in shown if column.name not in absent]
 
 
-def _name(row: HomeRow, cells: int | None) -> Line:
-    # Names often differ at their end.
-    return line((crop_middle(plain(row.name, 400), NAME_CELLS if cells is None else cells), BOLD))
+def _name(row: HomeRow) -> str:
+    return plain(row.name, 400)
 
 
 def _done_text(figures: Figures | None) -> str:

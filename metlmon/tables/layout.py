@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from metlmon.text.formatting import UNKNOWN
-from metlmon.text.spans import BOLD, DIM, PLAIN, Align, Line, TextStyle, crop, fit, line
+from metlmon.text.spans import (
+    BOLD,
+    DIM,
+    PLAIN,
+    Align,
+    Line,
+    TextStyle,
+    crop,
+    crop_middle,
+    fit,
+    line,
+)
 from metlmon.text.spans import width as line_width
 
 T = TypeVar("T")
+
+SHORTEST_NAME: Final = 6
+"""Cells below which no part of a name tells it from others."""
 
 
 GAP: Final = 2
@@ -41,7 +56,8 @@ class Column(Struct, Generic[T], frozen=True):
     get. ``measure`` returns the cells that a row needs where it has a shorter text for less
     room; ``reserve`` those that it may come to need, of the spare room. ``order`` is the sort key
     where it is not the shown text. ``short``: its width, with a shorter text in all cells, where
-    not every column has its natural width.
+    not every column has its natural width. ``identifies`` returns the row's name, which is a part
+    of the cell's text: it is cut where it is like other names.
     """
 
     name: str
@@ -58,6 +74,15 @@ class Column(Struct, Generic[T], frozen=True):
     reserve: Callable[[T], int] | None = None
     order: Callable[[T], tuple[Any, ...]] | None = None
     short: int | None = None
+    identifies: Callable[[T], str] | None = None
+
+
+class ColumnWidths(dict[str, int]):
+    """Widths in cells by column; ``names``: the texts of long names, by column and name."""
+
+    def __init__(self, widths: Mapping[str, int] = MappingProxyType({})) -> None:
+        super().__init__(widths)
+        self.names: dict[str, dict[str, str]] = {}
 
 
 UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
@@ -102,6 +127,7 @@ def text_column(
     minimum: int = 1,
     comfortable: int | None = None,
     maximum: int = 200,
+    identifies: Callable[[T], str] | None = None,
 ) -> Column[T]:
     """A column whose cells are the same in any width.
 
@@ -123,6 +149,7 @@ def text_column(
         minimum=minimum,
         maximum=maximum,
         comfortable=comfortable,
+        identifies=identifies,
     )
 
 
@@ -131,7 +158,7 @@ def fit_columns(
     rows: Sequence[T],
     width: int,
     widest: dict[str, int] | None = None,
-) -> dict[str, int]:
+) -> ColumnWidths:
     """Widths in cells of the columns that fit, by name, in order.
 
     Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
@@ -155,7 +182,7 @@ def fit_columns(
         if not droppable:
             break
         fitting.remove(max(droppable, key=lambda spec: spec.drop))
-    widths = {spec.name: natural_widths[spec.name] for spec in fitting}
+    widths = ColumnWidths({spec.name: natural_widths[spec.name] for spec in fitting})
     if _total_width(fitting, widths) > room:
         widths.update((spec.name, spec.short) for spec in fitting if spec.short)
     _shrink(fitting, widths, room, {s.name: s.comfortable or natural_widths[s.name] for s in specs})
@@ -163,7 +190,72 @@ def fit_columns(
     if widest is not None:
         _widen(widths, room, {s.name: _reserved_width(s, rows) for s in fitting if s.reserve})
     _widen(widths, room, {spec.name: spec.grow for spec in fitting})
+    for spec in fitting:
+        if spec.identifies is not None:
+            widths.names[spec.name] = _short_names(spec, spec.identifies, rows, widths[spec.name])
     return widths
+
+
+def _short_names(
+    spec: Column[T], identifies: Callable[[T], str], rows: Sequence[T], width: int
+) -> dict[str, str]:
+    """Texts of the names that do not fit into a column, by name."""
+    long: dict[str, int] = {}
+    for row in rows:
+        name, cells = identifies(row), line_width(spec.cell(row, None))
+        if cells > width:
+            room = width - (cells - cell_len(name))
+            long[name] = min(room, long.get(name, room))
+    room = max(0, min(long.values(), default=0))
+    return distinct_texts(long, room) if room > SHORTEST_NAME else {}
+
+
+def distinct_texts(names: Collection[str], cells: int) -> dict[str, str]:
+    """Texts of at most ``cells`` cells for long names, which differ where the names do.
+
+    What all share at their beginning goes first, then, of those that would read the same, what
+    these share; the end of a name goes last.
+    """
+    texts = {name: crop_middle(name, cells) for name in names}
+    return _tell_apart(texts, cells)
+
+
+def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
+    """The same, with other texts for names whose texts are equal."""
+    alike: dict[str, list[str]] = {}
+    for name, shown in texts.items():
+        alike.setdefault(shown, []).append(name)
+    for group in alike.values():
+        if len(group) > 1:
+            same = _shared_start(group)
+            cut = max(same.rfind(mark) for mark in "_-. /") + 1 or max(0, len(same) - 2)
+            ends = _shared_start([name[::-1] for name in group])
+            shown_of = {name: _window(name, cut, len(ends), cells) for name in group}
+            if 1 < len(set(shown_of.values())) < len(group):
+                shown_of = _tell_apart(shown_of, cells)
+            texts.update(shown_of)
+    return texts
+
+
+def _shared_start(texts: Collection[str]) -> str:
+    first, last = min(texts), max(texts)
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((i for i, (a, b) in pairs if a != b), len(first))]
+
+
+def _window(name: str, cut: int, same_end: int, cells: int) -> str:
+    """A name without its first ``cut`` characters; its end, like others, is cut before more."""
+    dots = "…"
+    rest = name[cut:]
+    if cut and cell_len(rest) + 1 < cells:
+        return set_cell_size(name, cells - cell_len(rest) - 1) + dots + rest
+    lead = dots if cut else ""
+    if cell_len(lead + rest) <= cells:
+        return lead + rest
+    different = cell_len(rest) - same_end
+    if different + 2 <= cells - cell_len(lead):
+        return set_cell_size(lead + rest, cells - 1) + dots
+    return lead + crop_middle(rest[: len(rest) - same_end], cells - cell_len(lead))
 
 
 def _widen(widths: dict[str, int], room: int, wanted: Mapping[str, int]) -> None:
@@ -223,7 +315,17 @@ def table_columns(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> list
 
 def render_cells(specs: Sequence[Column[T]], widths: Mapping[str, int], row: T) -> tuple[Line, ...]:
     """The cells of one row for the columns that fit."""
-    return tuple(spec.cell(row, widths[spec.name]) for spec in specs if spec.name in widths)
+    return tuple(_cell(spec, widths, row) for spec in specs if spec.name in widths)
+
+
+def _cell(spec: Column[T], widths: Mapping[str, int], row: T) -> Line:
+    names = widths.names.get(spec.name) if isinstance(widths, ColumnWidths) else None
+    if names and spec.identifies is not None:
+        name = spec.identifies(row)
+        if (shown := names.get(name)) is not None:
+            full = spec.cell(row, None)
+            return tuple((shown if text == name else text, style) for text, style in full)
+    return spec.cell(row, widths[spec.name])
 
 
 def render_table(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:

@@ -33,7 +33,7 @@ DEEPEST: Final = 10
 STEP: Final = 2
 """Indentation of a level, in cells."""
 
-NAME_LIMIT: Final = 60
+NAME_LIMIT: Final = 200
 
 TreeItem = tuple[TreeRow, NodeRow | None]
 
@@ -41,7 +41,13 @@ TreeItem = tuple[TreeRow, NodeRow | None]
 def columns() -> list[Column[TreeItem]]:
     """The columns of the node tree."""
     return [
-        text_column("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
+        text_column(
+            *("node", "NODE", _node),
+            minimum=18,
+            comfortable=30,
+            maximum=60,
+            identifies=lambda item: plain(item[0].title, NAME_LIMIT),
+        ),
         text_column("state", "STATE", _state, minimum=11, comfortable=16),
         text_column("for", "FOR", _for, "right", drop=2, minimum=7),
         Column("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
@@ -76,7 +82,7 @@ def job_columns(this_year: int | None = None) -> list[Column[JobRow]]:
 
     return [
         text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
-        text_column("node", "NODE", node, minimum=12),
+        text_column("node", "NODE", node, minimum=12, identifies=node),
         text_column("state", "STATE", lambda row: symbol_span(STATES[row.state])),
         text_column("since", "SINCE", lambda row: moment(row.since, this_year), "right", drop=2),
         text_column("site", "SITE", site, drop=1),
@@ -112,7 +118,7 @@ def _node(item: TreeItem) -> Line:
 
 
 def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
-    name = plain(row.title, 60)
+    name = plain(row.title, NAME_LIMIT)
     bold = node is not None and node.state in (State.HELD, State.FAILED)
     dim = node is not None and node.state in (State.WAITING, State.SKIPPED)
     title = line((name, BOLD if bold else DIM if dim else TextStyle()))

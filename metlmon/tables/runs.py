@@ -177,7 +177,7 @@ def specs(
     measured = [] if metrics is None else metric_columns(rows, figures, metrics)
     finished = bool(rows) and all(map(has_ended, rows))
     columns: list[Column[RunRow]] = [
-        text_column("run", "RUN", _run, minimum=6, maximum=28),
+        text_column("run", "RUN", _run, minimum=6, maximum=28, identifies=_run_name),
         text_column("uuid", "UUID", _uuid, style=DIM, maximum=8),
         *variable_columns(figures),
         Column(
@@ -307,7 +307,11 @@ def _run(row: RunRow) -> Line:
     # The state column is coloured; a name is bold only if it needs attention.
     style = DIM if row.state is State.WAITING else TextStyle()
     style = BOLD if row.state in (State.HELD, State.FAILED) else style
-    return line((plain(row.run, 80), style))
+    return line((_run_name(row), style))
+
+
+def _run_name(row: RunRow) -> str:
+    return plain(row.run, 80)
 
 
 def _uuid(row: RunRow) -> str:
