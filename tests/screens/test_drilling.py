@@ -44,7 +44,7 @@ async def test_a_runs_history(show: Show) -> None:
         row = seen.under_cursor
         for result in ("15", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
             assert result in row, "the cursor starts on the latest epoch"
-        assert "an earlier try trained longest, on anvil" in seen.text
+        assert "a try of 2h30m at anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
         assert "side nodes" in seen.text
 
