@@ -176,3 +176,10 @@ def test_a_dag_submitted_by_its_absolute_path(tmp_path: Path) -> None:
     files["dag/e.dag.condor.sub"] = ARGUMENTS.format(tmp_path / "dag" / "e.dag", "")
     write(tmp_path, files)
     assert sites(tmp_path / "dag") == {"Alpha"}
+
+
+def test_a_usual_name_in_the_parent_directory_proves_nothing(tmp_path: Path) -> None:
+    write(tmp_path, layout("ens1/e.dag", "ens1/train.sub", "metl.log", named="train.sub"))
+    write(tmp_path, {"ens1/metl.log": EVENTS, "train.sub": "log = metl.log\nqueue\n"})
+    write(tmp_path, {"metl.log": EVENTS.replace("Alpha", "Beta")})
+    assert sites(tmp_path / "ens1") == {"Alpha"}

@@ -9,6 +9,7 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
+from tests.support.lint_ensemble import findings
 
 CASE = Path(__file__).parents[3] / "shared" / "cases" / "site-in-event-028"
 SUBMITTED = "000 (7.000.000) 2025-03-01 10:00:00 Job submitted from host: <10.0.0.9:9618>\n...\n"
@@ -52,6 +53,7 @@ def of_log(tmp_path: Path, *events: str) -> list[str | None]:
 @pytest.mark.skipif(not CASE.exists(), reason=f"{CASE} is not here")
 def test_the_sites_of_fermilab_cms_and_osg() -> None:
     assert sorted(map(str, sites(CASE))) == ["FermiGrid", "Purdue-Geddes", "T2_UK_Bristol"]
+    assert "no-site" not in {finding.kind for finding in findings(CASE)}
 
 
 NAMES = (
@@ -136,3 +138,9 @@ def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> No
     ledger = reader.snapshot_builder().ledger()
     assert [job.state for job in ledger.jobs] == [State.DISCONNECTED]
     assert [each.site for each in ledger.executions] == ["A"]
+
+
+def test_the_site_of_a_start_comes_before_that_in_its_028(tmp_path: Path) -> None:
+    start = started(5, 'GLIDEIN_ResourceName = "Expanse"')
+    later = attributes(5, 1, 'MATCH_EXP_JOBGLIDEIN_ResourceName = "Bristol"')
+    assert of_log(tmp_path, start, later) == ["Expanse"]

@@ -137,7 +137,7 @@ class LintContext:
         return self._has_run
 
     def logs_have_sites(self) -> bool:
-        """Whether the job logs have the sites of executions, whoever arranged for it."""
+        """Whether the job logs have the sites of executions."""
         for path in self._job_logs():
             with suppress(OSError, ValueError, UnreadableFile):
                 if site_in_ad(read_file_end(path, LOG_BYTES_CHECKED)):
