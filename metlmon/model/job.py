@@ -32,7 +32,7 @@ from metlmon.eventlog import (
     UsageRow,
 )
 from metlmon.eventlog.bodies import site_in_ad
-from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, cause_of
+from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, REQUEUED, cause_of
 from metlmon.model.states import TERMINAL, Outcome, State
 
 Codes: TypeAlias = frozenset[int]
@@ -139,7 +139,7 @@ class Execution(Struct):
     def cause(self) -> str:
         """Why an unsuccessful execution ended, with variable parts of the reason removed."""
         cause = _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
-        return f"{cause} (requeued by the job)" if self.requeued else cause
+        return f"{cause}{REQUEUED}" if self.requeued else cause
 
 
 class TransferSpan(Struct):

@@ -34,6 +34,9 @@ REASON: Final = "not logged (inferred: removed after it was held for {held})"
 CODES_WITHOUT_CAUSE: Final = frozenset({0, 1, 3, 5, 21, 26, 27})
 """Codes that name who held the job, not why: their reasons are different causes."""
 
+REQUEUED: Final = " (requeued by the job)"
+"""Behind the cause of an execution that the job's own policy (max_retries) put back."""
+
 ANNEX_EXPIRED: Final = "annex expired"
 ANNEX_EXPIRED_INFERRED: Final = "annex expired (inferred)"
 """Causes of evictions at the end of an annex, the second from the logs alone."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
-from metlmon.model.reasons import is_expiry
+from metlmon.model.reasons import REQUEUED, is_expiry
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
 from metlmon.stats.totals import group_by
@@ -88,13 +88,15 @@ def cause_of_execution(entry: ExecutionEntry) -> str:
     """The cause key of a bad execution.
 
     Executions without a logged end have their own key, since their cost is a guess; so have those
-    in an annex that expired, whatever their code.
+    in an annex that expired, whatever their code. A job that its own policy put back failed as one
+    that it did not.
     """
     if is_expiry(entry.cause):
         return entry.cause or ""
     if entry.uncertain:
         return f"{entry.outcome.value}, {END_UNKNOWN}"
-    return cause_key(entry.code, entry.subcode, entry.cause or entry.outcome.value)
+    text = (entry.cause or entry.outcome.value).removesuffix(REQUEUED)
+    return cause_key(entry.code, entry.subcode, text)
 
 
 def causes_of(

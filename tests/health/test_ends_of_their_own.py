@@ -10,6 +10,7 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import HourUnit, Ledger
+from metlmon.stats.causes import causes_of
 from tests.health.ensembles import HOST, EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir
 
@@ -71,6 +72,8 @@ def test_the_requeues_of_a_real_pool(shared: Callable[[str], Path]) -> None:
     failed = [entry for entry in executions if "exited with return value 5" in (entry.cause or "")]
     assert len(failed) == 11
     assert sum((entry.cause or "").endswith("requeued by the job)") for entry in failed) == 5
+    (cause,) = [each for each in causes_of(executions) if "return value 5" in each.text]
+    assert cause.executions == 11
 
 
 # --- tries ----------------------------------------------------------------------------------
