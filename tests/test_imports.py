@@ -69,6 +69,7 @@ OURS: dict[str, set[str]] = {
             "metlmon.text.site_lists",
             "metlmon.eventlog",
             "metlmon.config.loader",
+            "metlmon.config.user_state",
         ),
         *(
             "metlmon.errors",

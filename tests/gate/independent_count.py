@@ -53,9 +53,14 @@ class Recount:
         self.gpu_seconds: Counter[str] = Counter()
         self.runs: dict[str, Counter[str]] = defaultdict(Counter)
         self.sites: dict[str | None, Counter[str]] = defaultdict(Counter)
+        local: set[str] = set()
         for path in dagdir.glob("*.dag"):
             self.uuids |= dict(re.findall(r'VARS (\S+) .*run_uuid="([^"]+)"', path.read_text()))
-        for each in self.jobs.values():
+            for node, submit in re.findall(r"^PROVISIONER (\S+) (\S+)", path.read_text(), re.M):
+                if re.search(r"^universe = local$", (dagdir / submit).read_text(), re.M):
+                    local.add(node)
+        # Jobs of the access point occupy no slot.
+        for each in (job for job in self.jobs.values() if job.node not in local):
             for ran in each.ran:
                 kind = ran.how if ran.how in ("good", "in_flight") else "bad"
                 spent = ran.spent(self.now)

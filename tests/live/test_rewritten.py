@@ -215,6 +215,5 @@ def test_strange_lines_of_a_jobstate_log_are_reported_by_file_and_line(dagdir: D
     for _ in range(100):
         dagdir.append("run.jobstate", b"rubbish\n")
         again(reader)
-    notices = list(reader.snapshot_builder().notices())
-    assert (notices[0].file, notices[0].line) == ("run.jobstate", 4)
-    assert len(notices) == 50
+    (notice,) = reader.snapshot_builder().notices()
+    assert (notice.file, notice.line, notice.count) == ("run.jobstate", 4, 50)
