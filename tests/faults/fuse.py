@@ -20,6 +20,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.patience import PATIENCE
+
 LOOKUP, FORGET, GETATTR, READLINK = 1, 2, 3, 5
 OPEN, READ, STATFS, RELEASE, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR = (
     14, 15, 17, 18, 25, 26, 27, 28, 29,
@@ -58,20 +60,25 @@ class Fuse:
         self._waiting: list[bytes] = []
         self._lock = threading.Lock()
         self._deaf = threading.Event()
+        self._ignores = threading.Event()
+        self._mounted = threading.Event()
         self._over = threading.Event()
         self.held = threading.Event()
         """Somebody waits for an answer."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
+        # Until the kernel's first question is answered, nobody who asks can be interrupted.
+        assert self._mounted.wait(PATIENCE)
 
     def stall(self, name: str, *ops: str) -> None:
         with self._lock:
             self._stalled |= {(name, op) for op in ops}
 
     def deafen(self) -> None:
+        self._ignores.clear()
         self._deaf.set()
         # It may be about to take one.
-        time.sleep(2 * _LISTENS)
+        assert self._ignores.wait(PATIENCE)
 
     def fail(self, name: str, op: str, number: int) -> None:
         with self._lock:
@@ -100,10 +107,11 @@ class Fuse:
         calls.register(self._device, select.POLLIN)
         while not self._over.is_set():
             try:
-                if self._deaf.is_set() or not calls.poll(_LISTENS * 1000):
-                    time.sleep(_LISTENS * self._deaf.is_set())
-                    continue
                 if self._deaf.is_set():
+                    self._ignores.set()
+                    time.sleep(_LISTENS)
+                    continue
+                if not calls.poll(_LISTENS * 1000) or self._deaf.is_set():
                     continue
                 request = os.read(self._device, 1 << 20)
             except OSError as error:
@@ -140,6 +148,8 @@ class Fuse:
             self._reply(unique, self._done(op, node, request[40:]))
         except OSError as error:
             self._reply(unique, b"", error.errno or errno.EIO)
+        if op == INIT:
+            self._mounted.set()
 
     def _reply(self, unique: int, content: bytes, number: int = 0) -> None:
         head = struct.pack("<IiQ", 16 + len(content), -number, unique)
