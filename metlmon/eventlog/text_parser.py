@@ -211,7 +211,7 @@ class _TextLog:
         lines = text, body
         if is_cut:
             # Digits may be missing from a code in the line in which it was cut.
-            lines = (text, _LAST_CODE.sub("", body)) if newline else (_LAST_CODE.sub("", text), "")
+            lines = (text, _without_last_code(body)) if newline else (_without_last_code(text), "")
         self._calendar.advance(header.stamp, header.time)
         self.events.append(
             Event(
@@ -229,7 +229,13 @@ class _TextLog:
         )
 
 
-_LAST_CODE: Final = re.compile(r"\s*\bCode \d[^\n]*\Z")
+_CODE: Final = re.compile(r"\bCode \d")
+
+
+def _without_last_code(text: str) -> str:
+    """A text without a code in its last line."""
+    code = _CODE.search(text, text.rfind("\n") + 1)
+    return text if code is None else text[: code.start()].rstrip()
 
 
 # --- headers in damaged stretches ------------------------------------------------------------

@@ -70,6 +70,9 @@ ANEW_SECONDS: Final = 10.0
 NO_LOGS_AT_ONCE: Final = 500
 """Files that one check tests for having become a log: a few milliseconds."""
 
+NAMED_EACH: Final = frozenset({"unreadable", "unknown-command", "settings"})
+"""Kinds of notices that are never merged."""
+
 MOST_ALIKE: Final = 3
 """Notices of one kind that are listed; more are one, which has their number."""
 
@@ -603,13 +606,13 @@ def _is_log_file(path: Path) -> bool:
 def _merged(notices: Iterable[Notice]) -> Iterator[Notice]:
     """The notices; of many of one kind, as about each node's submit file, one with their number.
 
-    Files that cannot be read are of many kinds, and all are named.
+    Each of :data:`NAMED_EACH` is about something else.
     """
     by_kind: dict[str, list[Notice]] = {}
     for notice in notices:
         by_kind.setdefault(notice.kind, []).append(notice)
     for kind, alike in by_kind.items():
-        if len(alike) <= MOST_ALIKE or kind == "unreadable":
+        if len(alike) <= MOST_ALIKE or kind in NAMED_EACH:
             yield from alike
         else:
             text = f"{alike[0].text} (and {len(alike) - 1} more like this)"

@@ -104,7 +104,7 @@ _NODE_LINE: Final = re.compile(
 )
 
 _PARSING: Final = re.compile(rb"^[^\n]{0,60}\bParsing (\S[^\n]*?) \.\.\.\s*$", re.MULTILINE)
-_NODES_LOG: Final = re.compile(rb"Default node log file is: <(/[^\n]*)>\s*$", re.MULTILINE)
+_NODES_LOG: Final = re.compile(rb"Default node log file is: <(/[^\n<>]*)>\s*$", re.MULTILINE)
 _IN_DAG_DIRECTORY: Final = re.compile(rb'argv\[\d+\] == "-UseDagDir"', re.IGNORECASE)
 """Lines of DAGMan (``main_init`` in ``dagman_main.cpp``)."""
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
+from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.expiries import ExpiryIndex
 from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, JobEntry, TransferEntry, hour_unit_of
@@ -286,7 +287,8 @@ class LedgerTotals:
 
 def loss_cause(entry: ExecutionEntry) -> LossCause:
     """The cause that a bad end is attributed to."""
-    return entry.cause, entry.code, entry.subcode, entry.uncertain
+    cause = entry.cause and entry.cause.removesuffix(REQUEUED)
+    return cause, entry.code, entry.subcode, entry.uncertain
 
 
 def rank_by_hours(

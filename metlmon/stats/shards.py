@@ -243,7 +243,7 @@ def shard_work(
     spans = merge_intervals([*own_spans, *(_span_of(e, axis, lost=True) for e in known)])
     done = complete and bool(counted)
     in_progress = state in RUNNING and any(e.end is None for e in counted)
-    seconds = _total_seconds(own_spans) if parallel else sum(e.seconds - e.lost for e in counted)
+    seconds = _total_seconds(own_spans) if parallel else sum(e.stored or e.seconds for e in counted)
     candidates = counted if done or in_progress else known
     # Of parallel processes, only a whole job is an attempt.
     attempts = [e for e in known if not (parallel and e.job[0] == newest)]

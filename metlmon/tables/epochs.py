@@ -26,6 +26,7 @@ from metlmon.tables.runs import (
     hold_reason,
     hours_cell,
     site_and_target,
+    site_minimum,
     tries_cell,
 )
 from metlmon.tables.usage import HIDDEN
@@ -101,7 +102,13 @@ def specs(
         ),
         text_column("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
         *([evaluation] if evaluated else []),
-        Column("site", "SITE", site_cell, drop=1, minimum=9, comfortable=14, maximum=32),
+        Column(
+            *("site", "SITE", site_cell),
+            drop=1,
+            minimum=site_minimum(view.epochs),
+            comfortable=14,
+            maximum=32,
+        ),
         text_column("gpu", "GPU", _gpu, drop=8, maximum=20),
         text_column(
             "queued", "QUEUED", lambda e: _time(e, e.queue_wait), "right", drop=4, minimum=8

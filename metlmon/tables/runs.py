@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.types import EpochRow, Latest, RunRow
 from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
 from metlmon.tables.run_metrics import (
@@ -94,10 +94,10 @@ SHORT_BAR_CELLS: Final = 4
 
 LONGEST: Final = 1000
 SHARE_CELLS: Final = 6
+"""Of a share behind hours, which are then below each other."""
+
 MIN_NAME: Final = 3
 """The fewest cells of a site and of its target where both are shown."""
-
-"""Of a share behind hours, which are then below each other."""
 
 REASON_CELLS: Final = 100
 """From this width on, a hold reason is shown below its run, else below the table."""
@@ -198,7 +198,7 @@ def specs(
             "site",
             "SITE",
             _site_cell,
-            minimum=9,
+            minimum=site_minimum(row.latest for row in rows),
             comfortable=9 if ambiguous_names or measured else 14,
             maximum=32,
             measure=_site_width,
@@ -418,6 +418,11 @@ def site_and_target(
     if target is None:
         return UNKNOWN_CELL
     return line((formatting.wants(target), DIM))
+
+
+def site_minimum(rows: Iterable[Latest | EpochRow | None]) -> int:
+    """The fewest cells of a column of sites: two names, where one is not the target."""
+    return 9 if any(row is not None and row.off_target for row in rows) else 7
 
 
 def _site_with_target(site: str, target: str | None, off_target: bool, cells: int | None) -> Line:

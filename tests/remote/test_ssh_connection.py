@@ -500,6 +500,7 @@ MODULES = {
 
 OS_CALLS = {
     *("stat", "lstat", "fstat", "scandir", "open", "pread", "close", "geteuid", "strerror"),
+    *("lseek", "SEEK_DATA"),
     *(
         "path",
         "stat_result",

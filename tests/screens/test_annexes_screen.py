@@ -86,7 +86,7 @@ async def test_warnings_come_first_then_the_annexes() -> None:
         assert pool.queries == 1
         assert "3 annexes, 1 up" in seen.lines[0]
         assert "gpu-annex expires in 20m00s, before run0 epoch 5 ends" in seen.text
-        assert "1 job waits for gone-annex, which is gone" in seen.text
+        assert "1 job waits for gone-annex, which was never seen" in seen.text
         row = seen.line("▌")
         assert row.split()[:2] == ["▌", "gpu-annex"]
         assert "expiring" in row
