@@ -148,7 +148,7 @@ def _build_cause(
     unknown = first is not None and first.uncertain
     return Cause(
         key=key,
-        text=f"{key}: {reasons[0].text}" if unknown else reasons[0].text,
+        text=f"{key}: {reasons[0].text}" if unknown else reasons[0].text.removesuffix(REQUEUED),
         code=code or None,
         subcode=subcode if code else None,
         executions=sum(e.counted for e in executions),

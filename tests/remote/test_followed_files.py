@@ -71,14 +71,15 @@ class Both:
         return here
 
 
+TIME = re.compile(r"\d\d:\d\d:\d\d")
+
+
 def picture(reader: DagdirReader) -> dict[str, Any]:
-    """All that is shown of an ensemble, without its path and the seconds of notices."""
+    """All that is shown of an ensemble, without its path and the times of notices."""
     builder = reader.snapshot_builder()
     ledger = builder.ledger()
     outputs = TrainingFiles(reader.dagdir, reader.ensemble.settings)
-    notices = [
-        (n.kind, n.file, n.line, re.sub(r"\d\d:\d\d:\d\d", "", n.text)) for n in builder.notices()
-    ]
+    notices = [(n.kind, n.file, n.line, TIME.sub("", n.text)) for n in builder.notices()]
     return {
         "status": replace(builder.status(), dagdir="", warnings=()),
         "jobs": builder.job_rows(),
@@ -86,7 +87,7 @@ def picture(reader: DagdirReader) -> dict[str, Any]:
         "problems": builder.problems(),
         "outputs": outputs.training_outputs(ledger, builder),
         "progress": outputs.progress_lines(ledger, builder),
-        "error": reader.error,
+        "error": reader.error and TIME.sub("", reader.error),
     }
 
 

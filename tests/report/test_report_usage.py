@@ -6,7 +6,7 @@ What the generator of an ensemble did is what is counted of it.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from metlmon.config.settings import Settings
+from metlmon.model.reasons import REQUEUED
 from metlmon.report.usage import (
     ReportUsage,
     epoch_boxes,
@@ -24,6 +25,7 @@ from metlmon.report.usage import (
 )
 from metlmon.report.usage_tables import profile_table
 from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.causes import CauseReason
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions
 from metlmon.stats.windows import ALL, TimeWindow, Unit
@@ -225,14 +227,14 @@ def test_it_agrees_with_the_status(name: str) -> None:
     for gpu in status.gpus:
         assert gpu.gpu_hours.good <= gpus[gpu_model(gpu.gpu)].totals.good / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
-    reasons = {
-        (cause.code, cause.subcode, reason.text): (reason.executions, reason.bad)
-        for cause in usage.causes
-        for reason in cause.reasons
-    }
+    reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
+    for cause in usage.causes:
+        for reason in cause.reasons:
+            reasons[cause.code, cause.subcode, reason.text.removesuffix(REQUEUED)].append(reason)
     for row in status.causes:
-        n, seconds = reasons[row.code, row.subcode, row.cause]
-        assert (row.executions, row.bad) == (n, close(seconds / HOUR))
+        own = reasons[row.code, row.subcode, row.cause]
+        assert row.executions == sum(reason.executions for reason in own)
+        assert row.bad == close(sum(reason.bad for reason in own) / HOUR)
     assert len(reasons) == len(status.causes)
     moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
     for outcome, count in (

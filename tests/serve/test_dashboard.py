@@ -53,7 +53,7 @@ async def test_what_needs_a_terminal_is_refused() -> None:
     async with running_tab(watch("--read-only", "--", DEMO)) as tab:
         await tab.wait_for("run5")
         await tab.press(CONTROL_Z)
-        await tab.wait_for("there is no shell to go back to")
+        await tab.wait_written("there is no shell to go back to")
         await tab.press("\r")
         await tab.wait_for("8c7d82cd   ✓ completed")
         await tab.press("\r")
@@ -61,7 +61,7 @@ async def test_what_needs_a_terminal_is_refused() -> None:
         await tab.press("\r")
         await tab.wait_for("^v")
         await tab.press("\x16")
-        await tab.wait_for("a pager needs a terminal")
+        await tab.wait_written("a pager needs a terminal")
 
 
 async def test_the_report_goes_to_the_browser(

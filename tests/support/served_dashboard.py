@@ -90,6 +90,11 @@ class Tab:
                 is_open = False
             assert is_open, f"{text!r} was not shown:\n{self.text}"
 
+    async def wait_written(self, text: str) -> None:
+        """Wait until the program has written this, shown for however short a time."""
+        while text.encode() not in self.received:
+            assert await self.take(), f"{text!r} was not written:\n{self.text}"
+
     async def wait_silent(self, seconds: float) -> None:
         """Take all messages until none has come for this time."""
         with suppress(TimeoutError):
