@@ -188,7 +188,7 @@ def test_a_real_continuation(shared: Callable[[str], Path], tmp_path: Path) -> N
     # Until the second one is submitted the first one is what there is.
     for file in path.iterdir():
         if file.is_file() and not file.name.startswith("c28c-2"):
-            shutil.copy(file, tmp_path)
+            shutil.copyfile(file, tmp_path / file.name)
     log = (tmp_path / "metl.log").read_bytes()
     (tmp_path / "metl.log").write_bytes(log.split(b"000 (888.")[0])
     assert codes_of(opened(tmp_path))["done"] == 3

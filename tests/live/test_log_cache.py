@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import queue
 import random
-import shutil
 import threading
 import time
 from collections import Counter
@@ -31,7 +30,7 @@ from tests.conftest import SHARED
 from tests.support.dagdir_builder import DAG, NODE, Dagdir, log_of
 from tests.support.event_logs import Log, Out
 from tests.support.patience import PATIENCE
-from tests.support.recordings import report_of
+from tests.support.recordings import report_of, writable_copy
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NEXT = "run0-train_epoch1"
@@ -81,7 +80,7 @@ def assert_same(reader: DagdirReader, settings: Settings | None = None) -> None:
 
 def copied_up_to(source: Path, target: Path, share: Callable[[], float]) -> dict[Path, bytes]:
     """Copy a recording without the ends of the files that grow; return those ends."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("output", "*.out", "*.err"))
+    writable_copy(source, target, "output", "*.out", "*.err")
     rests = {}
     for path in sorted(source.iterdir()):
         if path.name.endswith(GROWING):

@@ -29,6 +29,7 @@ from tests.conftest import SHARED
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 from tests.support.json_writer import JsonWriter
+from tests.support.recordings import writable_copy
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -427,8 +428,8 @@ def test_prefixes_of_a_log_that_two_directories_write(
 ) -> None:
     """Whichever file is ahead, the same jobs are found to be another directory's."""
     both = shared("examples/pool-failures/shared-absolute-log")
-    shutil.copytree(both / name, tmp_path / "d")
-    shutil.copy(both / "f1" / "all.log", tmp_path / "d")
+    writable_copy(both / name, tmp_path / "d")
+    shutil.copyfile(both / "f1" / "all.log", tmp_path / "d" / "all.log")
     files, dice = Growing(tmp_path / "d"), random.Random(seed)
     whole_ends = {name: len(data) for name, data in files.data.items()}
     for ends in (whole_ends, some_ends(files, dice)):

@@ -14,6 +14,7 @@ from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
+from tests.support.recordings import writable_copy
 from tests.support.records import read_dagdir
 
 NODE = "run0-train_epoch0"
@@ -84,8 +85,8 @@ def _dagdirs(shared: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Path]
     """Both directories as their users see them, the log of the first in the second as well."""
     for name in ("f1", "f2"):
         found = shared(f"examples/pool-failures/shared-absolute-log/{name}")
-        shutil.copytree(found, tmp_path / name)
-    shutil.copy(tmp_path / "f1" / "all.log", tmp_path / "f2")
+        writable_copy(found, tmp_path / name)
+    shutil.copyfile(tmp_path / "f1" / "all.log", tmp_path / "f2" / "all.log")
     return tmp_path / "f1", tmp_path / "f2"
 
 

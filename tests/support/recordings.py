@@ -18,7 +18,16 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 def copied(name: str, to: Path) -> Path:
     """One of the recordings, writable."""
-    shutil.copytree(FIXTURES / name, to)
+    return writable_copy(FIXTURES / name, to)
+
+
+def writable_copy(source: Path, to: Path, *ignored: str) -> Path:
+    """A copy of a directory that its owner may change, as the original may not be."""
+    ignore = shutil.ignore_patterns(*ignored)
+    shutil.copytree(source, to, ignore=ignore, copy_function=shutil.copyfile)
+    for path in (to, *to.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
     return to
 
 
