@@ -65,7 +65,9 @@ def _place() -> Iterator[Path]:
     shutil.copytree(FIXTURE, made / "closed" / "ens")
     (made / "closed").chmod(0)
     (made / "circle").symlink_to("circle")
+    made.chmod(0o555)  # Who runs the tests may be its owner.
     yield made
+    made.chmod(0o755)
     (made / "closed").chmod(0o700)
     shutil.rmtree(made)
 
