@@ -136,7 +136,7 @@ PROGRAM_FORM: Final = (
 )
 
 NO_PLACEHOLDERS: Final = (
-    ": {{{0}}} is no argument: what a log wrote could be run by the program. It has the variable "
+    ": {{{0}}} cannot be an argument: the program could run what a log wrote. It has the variable "
     "METLMON_{1} in its environment, and all as JSON on its standard input"
 )
 

@@ -292,7 +292,7 @@ PROGRAMS = (
         ('command = "notify-send"', "is a list of texts"),
         ('command = ["notify-send", "{title}"]', "METLMON_TITLE in its environment"),
         *(
-            (f"command = {json.dumps([*words, more])}", "{text} is no argument")
+            (f"command = {json.dumps([*words, more])}", "{text} cannot be an argument")
             for words in PROGRAMS
             for more in ("{text}", "--text={text}", "echo {text}")
         ),

@@ -90,12 +90,12 @@ def test_two_directories_above_as_bilby_submits(tmp_path: Path) -> None:
 
 def test_beside_the_directory_of_the_dag_file(tmp_path: Path) -> None:
     out = OUT.format(
-        "10/02/25 08:59:51 Default node log file is: </home/u/p/work/../dag/e.dag.nodes.log>\n"
+        "10/02/25 08:59:51 Default node log file is: </home/u/p/ens/../dag/e.dag.nodes.log>\n"
         "10/02/25 08:59:51 Parsing ../dag/e.dag ...\n"
     )
-    files = layout("work/jobs/train.sub", "work/jobs/train.sub", "logs/train.txt")
-    files |= layout("dag/e.dag", "work/jobs/train.sub", "logs/train.txt", "jobs/train.sub")
-    write(tmp_path, files | {"dag/e.dag.dagman.out": out, "work/logs/train.txt": EVENTS})
+    files = layout("ens/jobs/train.sub", "ens/jobs/train.sub", "logs/train.txt")
+    files |= layout("dag/e.dag", "ens/jobs/train.sub", "logs/train.txt", "jobs/train.sub")
+    write(tmp_path, files | {"dag/e.dag.dagman.out": out, "ens/logs/train.txt": EVENTS})
     assert sites(tmp_path / "dag") == {"Alpha"}
 
 
