@@ -1,123 +1,346 @@
-"""Every --json output of every fixture and example, to compare before and after a refactoring.
+"""What commands and screens show of every fixture, to compare before and after a refactoring.
 
-    python -m tests.outputs write DIR        # one file for each command and directory
-    python -m tests.outputs compare OLD NEW  # field by field; exit status 1 where they differ
+    python -m tests.outputs write DIR [--of PLACE ...]    # a file for each output
+    python -m tests.outputs compare OLD NEW [--renames FILE]   # exit status 1 where they differ
 
-Values are equal, or both sentences (texts with a blank in them): sentences may get better words.
-Fields may be added, never taken away.
+Outputs are those of commands with and without ``--json``, also of a moment in the middle, tables
+of ``export``, and the text of screens at 80×24 and 200×50. JSON is compared field by field: fields
+may be added, and sentences (texts with a blank in them) may get better words. Texts are compared
+line by line.
+
+A line of ``--renames`` is ``OLD NEW``: a field's name, or a path such as ``.runs[].good``, with
+``COMMAND:`` before it where only outputs of that command mean it. ``-`` for NEW: gone on purpose;
+``~``: it has other values on purpose.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import io
 import json
 import os
+import re
+import signal
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from difflib import unified_diff
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PLACES: Final = (ROOT / "fixtures", ROOT.parent / "shared" / "examples")
-
-COMMANDS: Final = (
-    *("status", "jobs", "nodes", "sites", "timeline", "curves", "grid", "shards", "estimate"),
-    *("report", "check", "config"),
+SHARED: Final = ROOT.parent / "shared"
+PLACES: Final = (
+    *(ROOT / "fixtures", SHARED / "examples", SHARED / "cases"),
+    *(SHARED / "conformance" / "dags", SHARED / "conformance" / "logs"),
 )
+SECONDS: Final = 120
+"""How long one output may take."""
+
+OF_LOGS: Final = ("jobs", "nodes", "sites", "annexes", "timeline", "curves", "estimate", "report")
+OF_DIRECTORIES: Final = ("status", *OF_LOGS, "health", "grid", "shards", "advise")
+OF_A_MOMENT: Final = ("status", "jobs", "sites", "health")
+SIZES: Final = ((80, 24), (200, 50))
+EXPORTS: Final = ("csv", "openmetrics")
+TIME: Final = re.compile(rb"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 
 
-def dagdirs() -> Iterator[tuple[str, Path]]:
-    """The directories with a DAG file below the fixtures and the examples, by name."""
-    for place in PLACES:
-        for directory in sorted({file.parent for file in place.rglob("*.dag")}):
-            yield str(directory.relative_to(place.parent)).replace("/", "_"), directory
+def inputs(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """The directories with a DAG file below ``places``, and their logs elsewhere, by name."""
+    for place in places:
+        directories = sorted({file.parent for file in place.rglob("*.dag")})
+        logs = [] if directories else sorted(each for each in place.rglob("*") if is_log(each))
+        for path in directories or logs:
+            yield str(path.relative_to(place.parent)).replace("/", "_"), path
 
 
-def output_of(command: str, directory: Path) -> str:
-    """What ``metlmon COMMAND DIRECTORY --json`` prints, its warnings behind it."""
+def is_log(path: Path) -> bool:
+    return path.is_file() and path.suffix not in (".json", ".md")
+
+
+def write_all_of(job: tuple[str, Path, Path]) -> int:
+    """Write all outputs of one input; returns how many."""
+    from tests.support.shared_readers import shared_readers
+
+    name, path, target = job
+    os.environ.update(
+        TZ="UTC",
+        XDG_CACHE_HOME=str(target / "cache"),
+        XDG_CONFIG_HOME="/nonexistent",
+        XDG_STATE_HOME="/nonexistent",
+        CONDOR_CONFIG="/nonexistent",
+        COLUMNS="200",
+        NO_COLOR="1",
+    )
+    count = 0
+    with shared_readers(lambda path: True):
+        for output, make in outputs(path):
+            text = limited(make).replace(str(ROOT), "ROOT").replace(str(target), "TARGET")
+            (target / f"{name}.{output}").write_text(text, errors="surrogateescape")
+            count += 1
+    return count
+
+
+def limited(make: Callable[[], str]) -> str:
+    """An output, or why there is none."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"more than {SECONDS} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(SECONDS)
+    try:
+        return make()
+    except Exception:
+        return f"{traceback.format_exc()}\n"
+    finally:
+        signal.alarm(0)
+
+
+def outputs(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The name of each output of an input, and what makes it."""
+
+    def both(name: str, *words: str) -> Iterator[tuple[str, Callable[[], str]]]:
+        yield name, partial(printed, *words, "--json")
+        yield f"{name}.txt", partial(printed, *words)
+
+    still = (str(path), "--no-live")
+    for command in OF_DIRECTORIES if path.is_dir() else OF_LOGS:
+        yield from both(command, command, *still)
+    if not path.is_dir():
+        return
+    yield "check", partial(printed, "check", str(path), "--json")
+    yield "config", partial(printed, "config", "show", str(path), "--json")
+    yield "continue", partial(printed, "continue", str(path), "--dry-run", "--json")
+    moment = middle(path)
+    for command in OF_A_MOMENT if moment else ():
+        yield f"{command}-then", partial(printed, command, str(path), "--as-of", moment, "--json")
+    runs = run_names(path)
+    for number in dict.fromkeys((0, len(runs) - 1)) if runs else ():
+        yield from both(f"run{number}", "run", runs[number], *still)
+    if len(runs) > 1:
+        yield from both("compare", "compare", runs[0], runs[-1], *still)
+    for target in EXPORTS:
+        yield f"export-{target}.txt", partial(exported, target, *still)
+    for columns, rows in SIZES:
+        yield f"screens-{columns}x{rows}.txt", partial(screen_texts, path, (columns, rows))
+
+
+def middle(directory: Path) -> str:
+    """The time in the middle of all that the logs of a directory have; empty if they have none."""
+    found = [time for log in sorted(directory.rglob("*.log")) for time in TIME.findall(log_of(log))]
+    return sorted(found)[len(found) // 2].decode().replace(" ", "T") if found else ""
+
+
+def log_of(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def run_names(path: Path) -> list[str]:
+    """The names of an ensemble's runs that a command takes, in the order of the overview."""
+    text = printed("status", str(path), "--no-live", "--json")
+    status = json_of(text)
+    runs = status.get("runs", ()) if isinstance(status, dict) else ()
+    return [each.get("uuid") or each.get("name") or each.get("run") for each in runs]
+
+
+def printed(*words: str) -> str:
+    """What ``metlmon WORDS`` prints, its exit status and its warnings behind it."""
     from metlmon.cli.main import main
 
-    words = ["config", "show"] if command == "config" else [command]
-    live = ["--no-live"] if command not in ("check", "config") else []
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            code: object = main([*words, str(directory), "--json", *live])
+            code: object = main(words)
         except SystemExit as ended:
             code = ended.code
     return f"{out.getvalue()}\nexit {code}\n{err.getvalue()}"
 
 
-def write_one(job: tuple[str, Path, str, Path]) -> None:
-    name, directory, command, target = job
-    os.environ.update(
-        TZ="UTC", XDG_CACHE_HOME=str(target / "cache"), XDG_CONFIG_HOME="/nonexistent"
-    )
-    text = output_of(command, directory).replace(str(ROOT), "ROOT")
-    (target / f"{name}.{command}").write_text(text)
+def exported(to: str, *words: str) -> str:
+    """What ``metlmon export --to TO`` prints or writes."""
+    if to == "openmetrics":
+        return printed("export", *words, "--to", to)
+    with TemporaryDirectory() as place:
+        said = printed("export", *words, "--to", to, "--out", place, "--force")
+        files = sorted(Path(place).iterdir())
+        return said.replace(place, "OUT") + "".join(
+            f"== {file.name}\n{file.read_text()}" for file in files
+        )
 
 
-def write(target: Path) -> int:
+def screen_texts(path: Path, size: tuple[int, int]) -> str:
+    return asyncio.run(screens_of(path, size))
+
+
+async def screens_of(path: Path, size: tuple[int, int]) -> str:
+    """The text of each screen that is reached by keys from the overview."""
+    from metlmon.config.loader import load_settings
+    from metlmon.live.dagdir_reader import DagdirReader
+    from tests.support.screen_view import VISITS
+    from tests.support.static_sessions import Still, opened
+
+    reader = DagdirReader(path, load_settings(path), live=False)
+    reader.open()
+    reader.read_all()
+    feed = Still(reader)
+    feed.take()
+    visits = (*VISITS, ("3", "enter"), ("2", "enter"), ("space", "down", "space", "ampersand"))
+    shown = []
+    async with opened(feed, size) as seen:
+        shown.append(f"== overview\n{seen.text}")
+        for keys in visits:
+            for position, key in enumerate(keys):
+                await seen.press(key)
+                shown.append(f"== {' '.join(keys[: position + 1])}\n{seen.text}")
+            for _ in range(len(keys) + 1):
+                if len(seen.app.screen_stack) > 2 or keys[0] in ("slash", "space"):
+                    await seen.press("escape")
+    return "\n".join("\n".join(map(str.rstrip, each.splitlines())) for each in shown) + "\n"
+
+
+def write(target: Path, places: Sequence[Path]) -> int:
     target.mkdir(parents=True, exist_ok=True)
-    jobs = [(name, path, command, target) for name, path in dagdirs() for command in COMMANDS]
-    with ProcessPoolExecutor() as pool:
-        list(pool.map(write_one, jobs))
-    print(f"{len(jobs)} outputs written to {target}")
+    jobs = [(name, path, target.resolve()) for name, path in inputs(places)]
+    with ProcessPoolExecutor(2) as pool:
+        count = sum(pool.map(write_all_of, jobs))
+    print(f"{count} outputs of {len(jobs)} inputs written to {target}")
     return 0
 
 
-def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """Fields that are gone, and values that differ and are no sentences."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in old:
-            if key not in new:
-                yield f"{where}.{key}: gone"
-            else:
-                yield from differences(old[key], new[key], f"{where}.{key}")
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (a, b) in enumerate(zip(old, new, strict=True)):
-            yield from differences(a, b, f"{where}[{index}]")
-    elif old != new and not (is_sentence(old) and is_sentence(new)):
-        yield f"{where}: {old!r} -> {new!r}"[:300]
+# --- comparing ------------------------------------------------------------------------------
+
+
+class Rename:
+    """A line of ``--renames``."""
+
+    def __init__(self, line: str) -> None:
+        old, self.new = line.split()
+        command, colon, name = old.rpartition(":")
+        self.command = command if colon else None
+        if name.startswith("."):
+            pattern = re.escape(name).replace(r"\[\]", r"\[(\d+)\]")
+            self.pattern = re.compile(f"^{pattern}(?=[.\\[]|$)")
+            self.replacement = self._numbered(self.new)
+        else:
+            self.pattern = re.compile(rf"(?<=\.){re.escape(name)}(?=[.\[]|$)")
+            self.replacement = self.new.replace("\\", r"\\")
+
+    def _numbered(self, new: str) -> str:
+        numbers = iter(range(1, 10))
+        return re.sub(r"\[\]", lambda _: f"[\\{next(numbers)}]", new)
+
+    def concerns(self, command: str, path: str) -> bool:
+        return self.command in (None, command) and bool(self.pattern.search(path))
+
+
+def renamed(fields: Mapping[str, Any], command: str, renames: Sequence[Rename]) -> dict[str, Any]:
+    """Fields under their new names; without those that are gone on purpose."""
+    result = {}
+    for path, value in fields.items():
+        for rename in renames:
+            if rename.concerns(command, path):
+                if rename.new in ("-", "~"):
+                    break
+                path = rename.pattern.sub(rename.replacement, path)
+        else:
+            result[path] = value
+    return result
+
+
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of a JSON object by its path; objects and lists without anything in them, too."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from flattened(each, f"{path}.{key}")
+    elif isinstance(value, list) and value:
+        for index, each in enumerate(value):
+            yield from flattened(each, f"{path}[{index}]")
+    else:
+        yield path, value
+
+
+def json_differences(
+    old: str, new: str, command: str, renames: Sequence[Rename]
+) -> Iterator[tuple[str, str]]:
+    """Where two JSON outputs differ: the path without numbers, and the difference."""
+    before = renamed(dict(flattened(json_of(old))), command, renames)
+    after = dict(flattened(json_of(new)))
+    for path, value in before.items():
+        general = re.sub(r"\[\d+\]", "[]", path)
+        if path not in after:
+            yield general, f"{path}: gone, was {value!r}"
+        elif after[path] != value and not (is_sentence(value) and is_sentence(after[path])):
+            yield general, f"{path}: {value!r} -> {after[path]!r}"
+    if exit_of(old) != exit_of(new):
+        yield "exit", f"exit status {exit_of(old)} -> {exit_of(new)}"
+
+
+def text_differences(old: str, new: str) -> Iterator[tuple[str, str]]:
+    if old != new:
+        lines = list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0))[2:]
+        changed = [line for line in lines if not line.startswith("@@")]
+        yield "text", f"{len(changed)} lines:\n    " + "\n    ".join(changed[:6])
 
 
 def is_sentence(value: object) -> bool:
     return isinstance(value, str) and " " in value
 
 
-def read(file: Path) -> tuple[Any, str]:
-    """The JSON object of an output, None where it printed none, and its exit status."""
-    text, _, rest = file.read_text().partition("\nexit ")
+def json_of(text: str) -> Any:
+    """The JSON object that was printed, None where there is none."""
     try:
-        return json.loads(text), rest.partition("\n")[0]
+        return json.loads(text.partition("\nexit ")[0])
     except json.JSONDecodeError:
-        return None, rest.partition("\n")[0]
+        return None
 
 
-def compare(old: Path, new: Path) -> int:
+def exit_of(text: str) -> str:
+    return text.partition("\nexit ")[2].partition("\n")[0]
+
+
+def compare(old: Path, new: Path, renames: Sequence[Rename]) -> int:
+    """Print each kind of difference with its first example; returns the exit status."""
     files = sorted(file.name for file in old.iterdir() if file.is_file())
-    found = []
+    found: dict[tuple[str, str], list[str]] = {}
     for name in files:
+        plain = name.endswith(".txt")
+        command = re.sub(r"\d+$|-then$", "", name.removesuffix(".txt").rpartition(".")[2])
+        kind = f"{command}.txt" if plain else command
         if not (new / name).exists():
-            found.append(f"{name}: missing")
+            found.setdefault((kind, "missing"), []).append(name)
             continue
-        (a, a_code), (b, b_code) = read(old / name), read(new / name)
-        found += [f"{name}{each}" for each in differences([a, a_code], [b, b_code])]
-    for each in found[:100]:
-        print(each)
-    print(f"{len(files)} outputs, {len(found)} differences")
+        a, b = ((place / name).read_text(errors="replace") for place in (old, new))
+        each = text_differences(a, b) if plain else json_differences(a, b, command, renames)
+        for where, difference in each:
+            found.setdefault((kind, where), []).append(f"{name}{difference}"[:1500])
+    for (kind, where), all_of in found.items():
+        print(f"{kind} {where}: {len(all_of)} times, first {all_of[0]}")
+    print(f"{len(files)} outputs, {sum(map(len, found.values()))} differences")
     return 1 if found else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=["write", "compare"])
-    parser.add_argument("directories", nargs="+", type=Path)
+    actions = parser.add_subparsers(dest="action", required=True)
+    writing = actions.add_parser("write")
+    writing.add_argument("target", type=Path)
+    writing.add_argument("--of", type=Path, nargs="+", default=PLACES)
+    comparing = actions.add_parser("compare")
+    comparing.add_argument("old", type=Path)
+    comparing.add_argument("new", type=Path)
+    comparing.add_argument("--renames", type=Path)
     given = parser.parse_args()
-    return write(*given.directories) if given.action == "write" else compare(*given.directories)
+    if given.action == "write":
+        return write(given.target, given.of)
+    lines = given.renames.read_text().splitlines() if given.renames else ()
+    renames = [Rename(line) for line in lines if line.strip() and not line.startswith("#")]
+    return compare(given.old, given.new, renames)
 
 
 if __name__ == "__main__":
