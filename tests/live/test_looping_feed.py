@@ -55,7 +55,7 @@ def test_it_begins_again_unless_it_is_to_stay(tmp_path: Path, pause: float | Non
 
     def notify(snapshot: Snapshot) -> None:
         runs = snapshot.status.runs
-        if feed.rounds == rounds and all(run.epochs_done == run.epochs_total for run in runs):
+        if feed.rounds >= rounds and all(run.epochs_done == run.epochs_total for run in runs):
             done.set()
 
     feed.start(notify)
