@@ -13,18 +13,13 @@ from screens.widgets.table import Table
 from tests.generated import bags
 from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep
 from tests.support.sample_snapshots import FakeFeed
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show, pressed
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
 
 
 def feed() -> DagdirFeed:
     return DagdirFeed(bag(), AS_OF)
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-def test_picture(snap_compare, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    assert snap_compare(Eager(feed()), terminal_size=size, run_before=pressed(("B",)))
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)

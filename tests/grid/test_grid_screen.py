@@ -13,8 +13,8 @@ from screens.sweep import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import DagdirFeed, sweep
 from tests.support.sample_snapshots import FakeFeed
-from tests.support.sample_trainings import pressed_until, until
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Seen, Show
+from tests.support.sample_trainings import until
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
 
 MANY = tuple(str(n) for n in range(1, 41))
 
@@ -24,18 +24,6 @@ async def opened(seen: Seen, words: str = "best 0.2133") -> None:
     await seen.press("number_sign")
     await until(seen.pilot, lambda: words in seen.text)
     await seen.settle()
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-@pytest.mark.parametrize(
-    "keys",
-    [("number_sign",), ("number_sign", "x"), ("number_sign", "down", "left")],
-    ids=["grid", "swapped", "moved"],
-)
-def test_picture(snap_compare, keys: tuple[str, ...], size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(DagdirFeed(sweep()))
-    ready = pressed_until(keys, "best 0.2133")
-    assert snap_compare(app, terminal_size=size, run_before=ready)
 
 
 # --- what is seen -----------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from tests.bench.placement import (
     DEVELOPMENT_SEEDS,
     POLICIES,
     SETTINGS,
-    Policy,
     SimulatedPool,
     Simulation,
     fluid_bound,
@@ -27,27 +26,6 @@ SEED = DEVELOPMENT_SEEDS[0]
 
 def pool(site: str, hours: float, slots: int, ends: float | None = None) -> SimulatedPool:
     return SimulatedPool(pool=ResourcePool(site), hours=hours, slots=slots, ends=ends)
-
-
-def test_two_runs_wait_for_one_slot_in_turn() -> None:
-    """Submitted in turn, the two runs alternate: 2 x 3 epochs of 2 hours, one after the other."""
-    simulation = Simulation([pool("a", 2.0, 1)], [3, 3], Policy(), seed=0, noise=0.0)
-    assert simulation.makespan() == pytest.approx(12.0)
-    assert [each.run for each in simulation.observations] == ["run0", "run1"] * 3
-    assert [each.wait for each in simulation.observations] == pytest.approx([0, 2, 2, 2, 2, 2])
-
-
-def test_an_annex_ends_with_the_epoch_that_runs_there() -> None:
-    """Hours 0 to 4 and 4 to 5, lost with the annex; then two epochs of 10 hours elsewhere."""
-
-    class AnnexFirst(Policy):
-        def submit(self, simulation: Simulation, run: object) -> list[int]:
-            return [simulation.up()[0]]
-
-    pools = [pool("annex", 4.0, 1, ends=5.0), pool("b", 10.0, 1)]
-    simulation = Simulation(pools, [3], AnnexFirst(), seed=0, noise=0.0)
-    assert simulation.makespan() == pytest.approx(25.0)
-    assert [each.finished for each in simulation.observations] == [True, False, True, True]
 
 
 def test_the_bound_is_that_of_the_plan_and_of_arithmetic() -> None:

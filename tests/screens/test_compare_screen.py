@@ -11,8 +11,8 @@ from screens.compare import CompareScreen
 from screens.overview.screen import OverviewScreen
 from tests.support.dagdir_feed import DagdirFeed
 from tests.support.sample_snapshots import status, update
-from tests.support.sample_trainings import learning, pressed_until, until
-from tests.support.screen_view import NARROW, WIDE, Eager, Seen, Show
+from tests.support.sample_trainings import learning, until
+from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GATED, DEMO = FIXTURES / "gated", FIXTURES / "demo"
@@ -95,10 +95,3 @@ async def test_without_a_value_the_rest_is_compared(show: Show) -> None:
         await seen.press("space", "space", "ampersand")
         assert "no run has a value yet" in seen.text
         assert "7/30" in seen.line("epochs")
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-def test_picture(snap_compare, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(DagdirFeed(GATED))
-    keys = ("space", "space", "space", "space", "ampersand")
-    assert snap_compare(app, terminal_size=size, run_before=pressed_until(keys, "RUN"))

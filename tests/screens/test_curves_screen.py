@@ -16,8 +16,8 @@ from screens.curves import CurvesScreen
 from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.sample_trainings import LOST, RUNS, learning, pressed_until, until
-from tests.support.screen_view import NARROW, WIDE, Eager, Seen, Show
+from tests.support.sample_trainings import LOST, RUNS, learning, until
+from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
 DRAWN = "┤"
 
@@ -249,24 +249,15 @@ def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> No
     assert labels == sorted(labels, reverse=True)
 
 
-# --- pictures -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-@pytest.mark.parametrize("view", [(), ("v", "down"), ("v", "v")], ids=["runs", "band", "labels"])
-def test_curves(snap_compare, view: tuple[str, ...], size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    go = pressed_until(("c", *view), DRAWN)
-    assert snap_compare(Eager(learning()), terminal_size=size, run_before=go)
-
-
-def test_curves_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(learning(), AppOptions(ascii=True))
-    go = pressed_until(("c", "v"), "0.5 +")
-    assert snap_compare(app, terminal_size=NARROW, run_before=go)
-
-
-def test_no_curves(snap_compare) -> None:  # type: ignore[no-untyped-def]
+async def test_where_no_training_has_written_it_says_so(show: Show) -> None:
     feed = learning()
     feed.written = {}
-    go = pressed_until(("c",), "No training has written")
-    assert snap_compare(Eager(feed), terminal_size=NARROW, run_before=go)
+    async with show(feed, size=NARROW) as seen:
+        await seen.press("c")
+        await until(seen.pilot, lambda: "No training has written" in seen.text)
+
+
+async def test_curves_in_ascii(show: Show) -> None:
+    async with show(learning(), size=NARROW, options=AppOptions(ascii=True)) as seen:
+        await opened(seen)
+        assert seen.text.isascii()

@@ -30,25 +30,9 @@ from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import PlacedFeed, painter
 from tests.support.records import read_dagdir
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show, pressed
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-
-WAYS = {
-    "sites": ("w",),
-    "gpus": ("w", "tab"),
-    "cells": ("w", "tab", "tab", "down"),
-    "causes": ("w", "tab", "tab", "tab"),
-    "profiles": ("w", *["tab"] * 4, "end"),
-    "executions": ("w", "down", "enter", "down"),
-}
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-@pytest.mark.parametrize("screen", WAYS)
-def test_picture(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(PlacedFeed())
-    assert snap_compare(app, terminal_size=size, run_before=pressed(WAYS[screen]))
 
 
 # --- what is seen -----------------------------------------------------------------------------

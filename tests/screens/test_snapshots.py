@@ -1,49 +1,67 @@
-"""Each screen as a picture, small and large. Look at a difference before you accept it:
-``pytest tests/screens/test_snapshots.py --snapshot-update`` takes new pictures."""
+"""Ten pictures of what is drawn: tables, charts, questions; small and wide, in ASCII, on light.
+Look at a difference before you accept it: ``pytest tests/screens/test_snapshots.py
+--snapshot-update`` takes new pictures."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
-from metlmon.live.feed import NullFeed
+from metlmon.pool.types import ResultCode
 from screens.app import AppOptions
-from tests.support.fake_home import ENSEMBLES, FakeHome
-from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.acting_app import Punctual
+from tests.support.event_logs import read_ensemble
+from tests.support.fake_pool import FakePool, QueuedFeed
+from tests.support.four_sites import PlacedFeed
+from tests.support.node_graphs import PainterFeed, fan, fan_log
+from tests.support.sample_snapshots import RUNS, FakeFeed, update
+from tests.support.sample_trainings import learning, pressed_until
 from tests.support.screen_view import NARROW, WIDE, Eager, pressed
+from tests.support.static_sessions import FIXTURES, app, session
 
-WAYS = {
-    "overview": (),
-    "run": ("down", "enter"),
-    "job": ("down", "enter", "enter"),
-    "health": ("2",),
-    "annexes": ("3", "3"),
-    "inputs": ("exclamation_mark",),
-    "help": ("question_mark",),
-    "palette": ("colon",),
+MIDDLE = 120, 30
+DAGDIR = Path("/nowhere/global_pretraining")
+Way = Callable[[Pilot[int]], Awaitable[None]]
+
+
+def overview(**options: bool) -> Eager:
+    return Eager(FakeFeed(update(), DAGDIR), AppOptions(**options))  # type: ignore[arg-type]
+
+
+def acting() -> Punctual:
+    """A pool that refuses one of the marked jobs, and has already done what is asked of another."""
+    pool = FakePool()
+    run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
+    pool.replies = {
+        f"{run2}.0": (ResultCode.DENIED, "the job belongs to colleague, you are someone"),
+        f"{run3}.0": (ResultCode.ALREADY, ""),
+    }
+    return Punctual(QueuedFeed(update(), DAGDIR), AppOptions(pool_actions=pool))  # type: ignore[arg-type]
+
+
+def nodes() -> Eager:
+    return Eager(PainterFeed(read_ensemble({"run.dag": fan()}, fan_log()).painter()))
+
+
+MARKED = ("down", "space", "space", "space", "space")
+PICTURES: dict[str, tuple[Callable[[], Eager], tuple[int, int], Way]] = {
+    "overview": (overview, NARROW, pressed(())),
+    "overview-wide": (overview, WIDE, pressed(())),
+    "overview-ascii": (lambda: overview(ascii=True, no_color=True), MIDDLE, pressed(())),
+    "overview-light": (overview, MIDDLE, pressed(("ctrl+t",))),
+    "job": (overview, NARROW, pressed(("down", "enter", "enter"))),
+    "question-answered": (acting, NARROW, pressed((*MARKED, "X", "y"))),
+    "nodes": (nodes, NARROW, pressed(("d", "down"))),
+    "sites": (lambda: Eager(PlacedFeed()), NARROW, pressed(("w",))),
+    "curves": (lambda: Eager(learning()), WIDE, pressed_until(("c", "v", "down"), "┤")),
+    "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed(("t", "z"))),
 }
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-@pytest.mark.parametrize("screen", WAYS)
-def test_screen(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(FakeFeed(update(), Path("/nowhere/global_pretraining")))
-    assert snap_compare(app, terminal_size=size, run_before=pressed(WAYS[screen]))
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-def test_home(snap_compare, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    feed = NullFeed(Path("/data"))
-    app = Eager(feed, AppOptions(home=FakeHome(*ENSEMBLES)))  # type: ignore[arg-type]
-    assert snap_compare(app, terminal_size=size, run_before=pressed(()))
-
-
-def test_screen_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(FakeFeed(update(), Path("/nowhere/x")), AppOptions(ascii=True))
-    assert snap_compare(app, terminal_size=(120, 30), run_before=pressed(()))
-
-
-def test_screen_on_light(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    app = Eager(FakeFeed(update(), Path("/nowhere/x")))
-    assert snap_compare(app, terminal_size=(120, 30), run_before=pressed(("ctrl+t",)))
+@pytest.mark.parametrize("name", PICTURES)
+def test_picture(snap_compare, name: str) -> None:  # type: ignore[no-untyped-def]
+    make, size, way = PICTURES[name]
+    assert snap_compare(make(), terminal_size=size, run_before=way)

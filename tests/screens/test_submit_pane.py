@@ -11,16 +11,12 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from msgspec.structs import replace
 from textual.events import Key, Paste
-from textual.pilot import Pilot
 
 from metlmon import authoring
-from metlmon.authoring import Validation
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
-    Plan,
     Policy,
     Request,
     StageRequest,
@@ -44,7 +40,6 @@ from screens.submit.form_model import FormState, parse_form
 from screens.submit.launch_screen import LaunchScreen
 from screens.submit.preview import Preview
 from screens.submit.screen import SubmitScreen
-from screens.theme import SIXTEEN
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
 from tests.support.fake_pool import PAYLOAD, FakePool
@@ -803,83 +798,3 @@ async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
         await seen.press("ctrl+s", "w")
         rules = json.loads((bundled / "ensemble" / "ensemble.gate.json").read_text())["rules"]
         assert (rules["patience"], rules["divergence"]) == (4, 2.5)
-
-
-# --- pictures -------------------------------------------------------------------------------
-
-
-class Elsewhere:
-    """The real authoring, for a directory that need not be there: its name is in a picture."""
-
-    def __init__(self, real: Path) -> None:
-        self._real = real
-        self.templates, self.load_template = authoring.templates, authoring.load_template
-
-    def validate(self, request: Request, sites: Sequence[str], gpus: Sequence[str]) -> Validation:
-        result = authoring.validate(request, sites, gpus=gpus)
-        shown = tuple(each for each in result.problems if each.field != "directory")
-        return replace(result, problems=shown)
-
-    def make_plan(self, request: Request, _: Validation) -> Plan:
-        plan = authoring.make_plan(replace(request, directory=self._real))
-        return replace(plan, request=request)
-
-    def write_plan(self, plan: Plan, overwrite: bool) -> tuple[Path, ...]:
-        there = replace(plan.request, directory=self._real)
-        return authoring.write_plan(replace(plan, request=there), overwrite)
-
-
-WAYS: dict[str, tuple[str, ...]] = {
-    "form": (),
-    "preview": ("tab",),
-    "wrong": (*("down",) * 3, "end", "x", "down", "end", "0"),
-    "sites": (*("down",) * 6, "enter", "space", "down", "space"),
-    "question": ("ctrl+s",),
-    "refused": ("ctrl+s", "y"),
-}
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-@pytest.mark.parametrize("way", WAYS)
-def test_picture(  # type: ignore[no-untyped-def]
-    snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, way: str, size: tuple[int, int]
-) -> None:
-    elsewhere = Elsewhere(home / "ens")
-    monkeypatch.setattr("screens.submit.preview.authoring", elsewhere)
-    monkeypatch.setattr("screens.submit.launch_screen.authoring", elsewhere)
-    draft = request_at(Path("/home/someone/ensembles"), sites=("Expanse-GPU", "Delta-GPU"))
-    assert snap_compare(_app(draft), terminal_size=size, run_before=_way(WAYS[way]))
-
-
-@pytest.mark.parametrize("look", ["ascii", "no_color"])
-def test_picture_without_colours_or_signs(  # type: ignore[no-untyped-def]
-    snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, look: str
-) -> None:
-    monkeypatch.setattr("screens.submit.preview.authoring", Elsewhere(home / "ens"))
-    draft = request_at(Path("/home/someone/ensembles"))
-    app = _app(draft, **{look: True})
-    if look == "no_color":
-        app.theme = SIXTEEN.name
-    assert snap_compare(app, terminal_size=(140, 34), run_before=_way(("down", "down")))
-
-
-def _app(draft: Request, **options: bool) -> Eager:
-    refusal = PoolError("the schedd does not take it: MAX_JOBS_SUBMITTED is reached; wait")
-    pool = FakePool(submitted=refusal)
-    return Eager(
-        NullFeed(Path("/home/someone")),  # type: ignore[arg-type]
-        AppOptions(submission_pool=pool, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
-    )
-
-
-def _way(keys: Sequence[str]):  # type: ignore[no-untyped-def]
-    async def go(pilot: Pilot[int]) -> None:
-        seen = Seen(pilot.app, None, pilot)  # type: ignore[arg-type]
-        screen = pilot.app.screen
-        assert isinstance(screen, SubmitScreen)
-        await until(
-            seen, lambda: screen.pool_info.sites_asked is None and screen.pool_info.sites != ()
-        )
-        await seen.press(*keys)
-
-    return go

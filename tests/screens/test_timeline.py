@@ -11,7 +11,6 @@ import pytest
 
 import screens.timeline.screen
 from metlmon.stats.timeline import Timeline, TimelineSpan
-from screens.app import AppOptions
 from screens.job.screen import JobScreen
 from screens.run import RunScreen
 from screens.theme import SIXTEEN
@@ -19,8 +18,8 @@ from screens.timeline.lines import axis_line
 from screens.timeline.screen import TimelineScreen
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-from tests.support.screen_view import NARROW, WIDE, pressed
-from tests.support.static_sessions import FIXTURES, app, opened, session
+from tests.support.screen_view import NARROW, WIDE
+from tests.support.static_sessions import FIXTURES, opened, session
 
 TRAINER = FIXTURES / "trainer"
 BAR = set("█▚░╳▓▒▇")
@@ -286,22 +285,6 @@ async def test_gpus_or_jobs_are_counted() -> None:
 
 
 # --- how it looks, ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keys", [("t", "z"), ("t", "left", "left", "b")], ids=["state", "site"])
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
-def test_picture(snap_compare, size: tuple[int, int], keys: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
-    assert snap_compare(app(session(TRAINER)), terminal_size=size, run_before=pressed(keys))
-
-
-def test_picture_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    made = app(session(TRAINER), AppOptions(ascii=True))
-    assert snap_compare(made, terminal_size=NARROW, run_before=pressed(("t", "z", "b")))
-
-
-def test_months_in_one_picture(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    made = app(session(FIXTURES / "first-round"))
-    assert snap_compare(made, terminal_size=WIDE, run_before=pressed(("t", "z")))
 
 
 def test_the_cursor_leaves_no_part_of_a_date_on_the_axis() -> None:

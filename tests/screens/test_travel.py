@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from metlmon.cli.main import main
 from metlmon.errors import InputError
@@ -31,8 +30,8 @@ from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir
-from tests.support.screen_view import NARROW, WIDE, Seen, pressed
-from tests.support.static_sessions import FIXTURES, Still, app, opened, session, until
+from tests.support.screen_view import NARROW, WIDE, Seen
+from tests.support.static_sessions import FIXTURES, Still, opened, session, until
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
@@ -341,14 +340,3 @@ async def test_ascii(shared: Callable[[str], Path]) -> None:
         await travelled(seen, MIDDLE)
         assert seen.lines[0].lstrip().startswith("<< as it was 21 Nov 2026 14:21:50")
         assert seen.text.isascii()
-
-
-def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    made = app(session(TRAINER))
-
-    async def go(pilot: Pilot[int]) -> None:
-        await pressed(("t", "z", "at"))(pilot)
-        seen = Seen(made, made.feed, pilot)  # type: ignore[arg-type]
-        await until(seen, lambda: made.time_travel.past_view is not None)
-
-    assert snap_compare(made, terminal_size=NARROW, run_before=go)
