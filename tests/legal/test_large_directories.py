@@ -19,6 +19,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.types import Status
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 
 CALLS = ("stat", "lstat", "listdir", "scandir", "open", "readlink")
 
@@ -57,7 +58,7 @@ def long_since_settled(dagdir: Dagdir) -> None:
 def opened(dagdir: Dagdir) -> DagdirReader:
     reader = DagdirReader(dagdir.path, live=True)
     reader.open()
-    while reader.step(1.0).more:
+    while reader.step(PATIENCE).more:
         pass
     return reader
 
@@ -73,8 +74,9 @@ def _in_memory(tmp_path: Path) -> Iterator[Path]:
     """A place where many files are made and removed fast, if there is one."""
     memory = Path("/dev/shm")
     place = memory / f"metlmon-test-{os.getpid()}" if os.access(memory, os.W_OK) else tmp_path / "m"
-    place.mkdir()
-    yield place
+    # The directory above is looked at, too: nobody else writes there.
+    (place / "ensemble").mkdir(parents=True)
+    yield place / "ensemble"
     shutil.rmtree(place)
 
 
