@@ -20,7 +20,14 @@ from msgspec import Struct
 from metlmon.dagman import Workflow
 from metlmon.errors import InputError, unusable_path
 from metlmon.live.discovery import dag_files, has_event_logs, read_workflows
-from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
+from metlmon.live.file_access import (
+    COMMAND_PATIENCE,
+    PATIENCE,
+    FsExecutor,
+    FsTimeout,
+    call_with_timeout,
+    calls_through,
+)
 from metlmon.remote import filesystem
 from metlmon.remote.paths import host_of, is_remote
 
@@ -71,12 +78,13 @@ def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundD
     """Yield the dagdirs below absolute ``paths``; None for every directory that is none.
 
     A path that is a DAG file is yielded as it is; one below which there is no dagdir, or that
-    cannot be read, with its error. ``wait``: as long as another machine may take to answer.
+    cannot be read, with its error. ``wait``: as long as a busy or another machine may take.
     """
     seen: set[tuple[str, int, int]] = set()
     for path in paths:
         # One for each path: a file server that does not answer delays only what is on it.
-        files = None if wait and is_remote(path) else FsExecutor(lambda: None)
+        patience = COMMAND_PATIENCE if wait else PATIENCE
+        files = None if wait and is_remote(path) else FsExecutor(lambda: None, patience)
         try:
             yield from _find_below(path, seen, files)
         finally:

@@ -41,6 +41,9 @@ PATIENCE: Final = 0.5
 """Time-out of one call. A disk takes milliseconds, a loaded file server tenths of a second;
 a screen may be blocked for this long."""
 
+COMMAND_PATIENCE: Final = 10.0
+"""The same for a command that blocks no screen: on a busy machine a disk may take a second."""
+
 REMOTE_PATIENCE: Final = 3.0
 """The same for a file of another machine, which may be far away."""
 
@@ -185,10 +188,13 @@ class FsExecutor:
     """Makes the file-system calls of a session, one at a time, for all its threads.
 
     ``on_late_result`` is called in another thread when a call that timed out has finished.
+    ``patience``: time-out of one call, in seconds; of a file of another machine at least
+    ``REMOTE_PATIENCE``.
     """
 
-    def __init__(self, on_late_result: Callable[[], None]) -> None:
+    def __init__(self, on_late_result: Callable[[], None], patience: float = PATIENCE) -> None:
         self._on_late_result = on_late_result
+        self._patience = patience
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._inbox: SimpleQueue[_Call | None] = SimpleQueue()
@@ -260,7 +266,9 @@ class FsExecutor:
                 )
                 self._thread.start()
             self._inbox.put(call)
-            patience = REMOTE_PATIENCE if is_remote(call.path) else PATIENCE
+            patience = self._patience
+            if is_remote(call.path):
+                patience = max(patience, REMOTE_PATIENCE)
             while not call.finished.wait(min(patience / 4, 0.1)):
                 is_late = time.monotonic() - call.progress_at >= patience
                 if is_late or self._closed.is_set():
