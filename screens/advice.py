@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -50,7 +50,6 @@ from metlmon.text.spans import (
     text,
     wrap,
 )
-from screens.base.context import AppContext
 from screens.base.screens import (
     ConfirmationBase,
     DocumentScreen,
@@ -64,6 +63,9 @@ from screens.base.stats_worker import Memo
 from screens.pool_actions.running_action import RESULT_SYMBOLS
 from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 from screens.widgets.line_widget import Document
+
+if TYPE_CHECKING:
+    from screens.app import MetlmonApp
 
 OnResult: TypeAlias = Callable[[ActionResult], None]
 
@@ -84,7 +86,7 @@ class ShownAdvice(Struct, frozen=True, kw_only=True):
 class AdviceStatistic(Struct, frozen=True):
     """The statistic that the screen shows; equal for all such screens of an application."""
 
-    context: AppContext
+    context: MetlmonApp
 
     def __call__(self, stats_input: StatsInput) -> ShownAdvice:
         context = self.context

@@ -26,7 +26,7 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
-from screens.base.context import AppContext, AppOptions, load_states, save_states
+from screens.base.context import AppOptions, load_states, save_states
 from screens.base.fault_tolerant_app import terminal_guard, write_stderr
 from screens.base.file_actions import FileActions
 from screens.base.registry import create_screen, name_of_screen
@@ -43,10 +43,6 @@ from screens.time_travel import TimeTravel
 if TYPE_CHECKING:
     from screens.palette import Choice
     from screens.submit.form_model import FormState
-
-    def _as_context(app: MetlmonApp) -> AppContext:
-        return app
-
 
 __all__ = ["AppOptions", "MetlmonApp", "run_app"]
 
@@ -71,9 +67,14 @@ TIMEOUT_CODE: Final = 5
 
 
 class MetlmonApp(FileActions):
-    """Shows the snapshots of a feed.
+    """Shows the snapshots of a feed; what screens and widgets call is public.
 
-    The application starts the feed; :func:`run_app`, or another caller, stops it.
+    The application starts the feed; :func:`run_app`, or another caller, stops it. ``feed``,
+    ``stats`` and ``snapshot`` belong to the moment shown, ``present_feed`` and ``present_stats``
+    to the present. ``pool_actions`` is None where nothing can be acted on. ``form_state`` is the
+    content of the submit form while it is closed. ``keys`` are the key caps set in
+    ``metlmon.toml``, by action; ``list_states`` the chosen columns and orders, by class of the
+    screen. ``absence`` is what is done for somebody who is away.
     """
 
     CSS_PATH = Path(__file__).with_name("metlmon.tcss")

@@ -6,10 +6,9 @@ running, so that returning to it takes no time. A newer request cancels an older
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from textual.message import Message
@@ -25,6 +24,9 @@ from metlmon.text.formatting import plain
 from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line
 from screens.base.stats_worker import StatsWorker
 from screens.overview.header import seconds_ago
+
+if TYPE_CHECKING:
+    from screens.app import MetlmonApp
 
 SETTLE_SECONDS: Final = 0.15
 """Delay before reading starts: a repeating key requests thirty moments a second."""
@@ -51,32 +53,6 @@ class PastView(Struct, frozen=True):
     stats: StatsWorker
 
 
-class TravellingApp(Protocol):
-    """The application, as far as time travel is concerned."""
-
-    present_feed: Feed
-    present_stats: StatsWorker
-
-    @property
-    def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot of the present."""
-
-    def switch_feed(self, feed: Feed, stats: StatsWorker) -> None:
-        """Show this feed on all screens."""
-
-    def refresh_screen(self) -> None:
-        """Refresh the current screen."""
-
-    def content_changed(self) -> None:
-        """Refresh the current screen soon; called in any thread."""
-
-    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
-
-    def run_worker(self, work: Any, *, thread: bool, exit_on_error: bool) -> object: ...
-
-    def post_message(self, message: Message) -> bool: ...
-
-
 class TimeTravel:
     """The moment that the screens of ``app`` show; ``past_view`` None: the present."""
 
@@ -87,7 +63,7 @@ class TimeTravel:
             super().__init__()
             self.reading = reading
 
-    def __init__(self, app: TravellingApp) -> None:
+    def __init__(self, app: MetlmonApp) -> None:
         self._app = app
         self.past_view: PastView | None = None
         self.requested_moment: datetime | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from metlmon.config.settings import NotifySettings
 from metlmon.health.build import make_health
@@ -16,14 +16,7 @@ from screens.base.stats_worker import StatsWorker, has_job_files
 if TYPE_CHECKING:
     from metlmon.home.summary import HomeSummary
     from metlmon.notify.notifier import Notifier
-
-
-class _Application(Protocol):
-    def content_changed(self) -> None: ...
-
-    def write_apart(self, text: str) -> bool: ...
-
-    def run_in_thread(self, work: Callable[[], object]) -> None: ...
+    from screens.app import MetlmonApp
 
 
 class Absence:
@@ -34,7 +27,7 @@ class Absence:
     """
 
     def __init__(
-        self, application: _Application, settings: NotifySettings | None, *, remembers: bool
+        self, application: MetlmonApp, settings: NotifySettings | None, *, remembers: bool
     ) -> None:
         self._application, self._remembers = application, remembers
         self.last_look = LastLook()

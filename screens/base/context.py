@@ -1,31 +1,23 @@
-"""What screens and widgets see of the application, and what it remembers of lists."""
+"""Options of the application, and what it remembers of lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
-from textual.screen import Screen
 
 from metlmon.config.settings import NotifySettings
 from metlmon.config.user_state import read_state, state_directory, write_state
 from metlmon.health.types import ExitWhen
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed
 from metlmon.pool.client import FeedAndPool, PoolClient
-from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
-from metlmon.snapshot.types import JobRow
-from screens.base.absence import Absence
-from screens.base.stats_worker import StatsWorker
-from screens.pool_actions.running_action import RunningAction
-from screens.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     # The authoring modules are loaded with the submit form only.
     from metlmon.authoring.request import Request
     from metlmon.home.feed import HomeFeed
-    from screens.submit.form_model import FormState
 
 
 class SavedFiles(Protocol):
@@ -87,109 +79,6 @@ class AppOptions(Struct, frozen=True):
     files: SavedFiles | None = None
     remember_seen: bool = False
     notify: NotifySettings | None = None
-
-
-class AppContext(Protocol):
-    """The application, as screens and widgets use it.
-
-    ``feed``, ``stats`` and ``snapshot`` belong to the moment shown, ``present_stats`` to the
-    present. ``pool_actions`` is None where nothing can be acted on. ``form_state`` is the
-    content of the submit form while it is closed. ``error_banner`` is an error to be shown on
-    every screen. ``pending_task`` names a task that exiting waits for; empty: none.
-    ``CONFIRM_SECONDS`` is the time that a confirmation is on the screen before a key confirms.
-    ``last_key_time`` and ``pause_before_key`` are the time of the last key or paste, and the
-    seconds without one before it. ``keys`` are the key caps set in ``metlmon.toml``, by action;
-    ``list_states`` the chosen columns and orders, by class of the screen. ``absence`` is what
-    is done for somebody who is away.
-    """
-
-    CONFIRM_SECONDS: ClassVar[float]
-    options: AppOptions
-    no_color: bool
-    feed: Feed
-    stats: StatsWorker
-    present_stats: StatsWorker
-    snapshot: Snapshot | None
-    time_travel: TimeTravel
-    pool_actions: PoolClient | None
-    running_action: RunningAction | None
-    form_state: FormState | None
-    error_banner: str
-    pending_task: str
-    last_key_time: float
-    pause_before_key: float
-    keys: Mapping[str, str]
-    list_states: dict[str, ListState]
-    absence: Absence
-
-    @property
-    def screen(self) -> Screen[Any]:
-        """The current screen."""
-
-    @property
-    def screen_name(self) -> str | None:
-        """The name of the current screen, or of the nearest one below it that has a tab."""
-
-    @property
-    def queue(self) -> QueueSnapshot | None:
-        """The latest queue snapshot; None without a schedd, and in the past."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    def push_screen(self, screen: Screen[Any]) -> object:
-        """Open a screen above the current one."""
-
-    def pop_screen(self) -> object:
-        """Close the current screen."""
-
-    def open_screen(self, name: str) -> None:
-        """Open the screen of this name, unless it is the current one."""
-
-    def open_run(self, key: str) -> None:
-        """Open the screen of a run."""
-
-    def open_output(self, cluster: int, proc: int) -> None:
-        """Open the output files of a job."""
-
-    def open_job(self, cluster: int, proc: int) -> None:
-        """Open the screen of a job."""
-
-    def open_run_of(self, job: JobRow) -> None:
-        """Open the run that a job belongs to, if any."""
-
-    def go_back(self) -> None:
-        """Return to the present, or else to the previous screen."""
-
-    def watch_dagdir(self, dagdir: Path) -> None:
-        """Switch to another dagdir; raises InputError if it cannot be read."""
-
-    def show_ensemble(self, opened: FeedAndPool) -> None:
-        """Show an ensemble that was opened, from its overview on."""
-
-    def close_ensemble(self) -> None:
-        """Close the ensemble that was opened from Home, if there is one."""
-
-    def save_list_states(self) -> None:
-        """Remember the chosen columns and orders."""
-
-    def action_refusal(self) -> str | None:
-        """The reason that refuses all pool actions; None if each is checked by itself."""
-
-    def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
-        """Perform a pool action in a thread."""
-
-    def run_in_thread(self, work: Callable[[], object]) -> None:
-        """Do work in a thread; its errors are not fatal."""
-
-    def content_changed(self) -> None:
-        """Refresh the current screen soon; called in any thread."""
-
-    def show_error(self, context: str, error: BaseException) -> None:
-        """Show an error in the banner of the current screen, until a key is pressed."""
-
-    def record_error(self, error: Exception) -> None:
-        """Let a test's pilot raise an error, even if it is survived."""
 
 
 # --- the chosen columns and orders of the lists, remembered between sessions ----------------

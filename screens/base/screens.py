@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -40,10 +40,12 @@ from metlmon.text.spans import (
     wrap_parts,
 )
 from screens.actions import READ_ONLY_REFUSED, bindings_of
-from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, release_caches
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
+
+if TYPE_CHECKING:
+    from screens.app import MetlmonApp
 
 T = TypeVar("T")
 
@@ -86,14 +88,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._ready = False
         self._message = self._error = ""
         self._banner: StaticLines | None = None
-        self._app_context: AppContext | None = None
+        self._application: MetlmonApp | None = None
 
     @property
-    def context(self) -> AppContext:
-        """The application, as screens use it; in threads too, which may outlive the screen."""
-        if self._app_context is None:
-            self._app_context = cast(AppContext, self.app)
-        return self._app_context
+    def context(self) -> MetlmonApp:
+        """The application; in threads too, which may outlive the screen."""
+        if self._application is None:
+            self._application = cast("MetlmonApp", self.app)
+        return self._application
 
     @property
     def this_year(self) -> int | None:
@@ -482,7 +484,7 @@ def job_queue_line(row: QueueRow | None, now: float) -> Line:
 
 
 def queue_lines_below(
-    context: AppContext, job: tuple[int, int] | None, name: str, height: int
+    context: MetlmonApp, job: tuple[int, int] | None, name: str, height: int
 ) -> list[Line]:
     """The line below a table on an idle job (None: on none), after its name.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 from textual.app import ComposeResult
@@ -46,7 +46,6 @@ from screens.pool_actions.running_action import (
     TEXTS,
     PoolActionKeys,
     RunningAction,
-    Selection,
     action_of,
     capitalized,
     is_possible,
@@ -61,21 +60,11 @@ from screens.widgets.footer import HIDDEN_IN_MODALS
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import Table, TableRow
 
+if TYPE_CHECKING:
+    from screens.base.action_screen import ActionScreen
+
 DETAIL_LINES: Final = 4
 """Always as many under the table, so that it keeps its height while the cursor moves."""
-
-
-class ActionOrigin(Protocol):
-    """The screen whose selection the actions of a menu are for."""
-
-    def selection(self) -> Selection:
-        """The selected rows."""
-
-    def previews(self) -> list[ActionPreview]:
-        """Previews of all pool actions on the selection."""
-
-    def open_confirmation(self, preview: ActionPreview) -> None:
-        """Open the confirmation of an action."""
 
 
 class MenuScreen(PoolActionKeys, SnapshotScreen):
@@ -85,7 +74,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     OWN_ACTIONS = HIDDEN_IN_MODALS
     SHOWS_ENSEMBLE: ClassVar[bool] = False
 
-    def __init__(self, origin: ActionOrigin, initial: ActionPreview | None = None) -> None:
+    def __init__(self, origin: ActionScreen, initial: ActionPreview | None = None) -> None:
         super().__init__()
         self._origin = origin
         self._initial_key = None if initial is None else _key(initial)

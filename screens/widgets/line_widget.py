@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partialmethod
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,9 +21,11 @@ from textual.widget import Widget
 
 from metlmon.text.spans import DIM, MOVING, Line, crop, line, to_ascii
 from screens.actions import bindings_of
-from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, report_exception
 from screens.theme import PALETTES, Palette
+
+if TYPE_CHECKING:
+    from screens.app import MetlmonApp
 
 LineState = tuple[Any, ...]
 """State of a rendered line: content, whether it is selected, and other dependencies."""
@@ -43,9 +45,9 @@ class LineWidget(FaultTolerant, Widget):
         self._base_style: tuple[str, Style] | None = None
 
     @property
-    def context(self) -> AppContext:
-        """The application, as widgets use it."""
-        return cast(AppContext, self.app)
+    def context(self) -> MetlmonApp:
+        """The application."""
+        return cast("MetlmonApp", self.app)
 
     @property
     def palette(self) -> Palette:
