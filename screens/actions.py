@@ -16,6 +16,8 @@ import msgspec
 from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS
 
+from screens.base.registry import TABS, title_of
+
 
 class Action(msgspec.Struct, frozen=True):
     """An action of the user, with its keys and texts.
@@ -38,39 +40,6 @@ class Action(msgspec.Struct, frozen=True):
 
 HELP_CELLS: Final = 29
 """Two columns of keys fit side by side on 80 cells."""
-
-TABS: Final[tuple[tuple[str, ...], ...]] = (
-    ("overview",),
-    ("health",),
-    ("sites", "annexes"),
-    ("timeline",),
-    ("curves",),
-    ("nodes", "grid", "bag"),
-    ("estimates", "advice"),
-    ("inputs",),
-)
-"""Screens by their digit, from 1; the same digit again shows the next screen of its tab."""
-
-TITLES: Final[Mapping[str, str]] = {
-    "overview": "Overview",
-    "health": "Health",
-    "sites": "Sites",
-    "annexes": "Annexes",
-    "timeline": "Timeline",
-    "curves": "Curves",
-    "nodes": "Nodes",
-    "grid": "Grid",
-    "bag": "Shards",
-    "estimates": "Estimates",
-    "advice": "Advice",
-    "inputs": "Sources",
-}
-"""Titles of the screens of the tabs."""
-
-TAB_TITLES: Final = (
-    *("Overview", "Health", "Sites", "Timeline"),
-    *("Curves", "Nodes", "Estimates", "Sources"),
-)
 
 # name | keys | old keys | footer: priority, caps and label | help
 _TABLE: Final = """
@@ -377,8 +346,8 @@ def _tab(number: int, names: tuple[str, ...]) -> Action:
         old_keys=(),
         footer=0,
         cap=key,
-        label=TAB_TITLES[number - 1],
-        help=", ".join(TITLES[name] for name in names),
+        label=title_of(names[0]),
+        help=", ".join(map(title_of, names)),
     )
 
 

@@ -24,12 +24,12 @@ from metlmon.pool.types import (
     QueueSnapshot,
 )
 from metlmon.snapshot.types import JobRow
-from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
+from screens.actions import bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
 from screens.base.context import AppOptions, load_states, save_states
 from screens.base.fault_tolerant_app import terminal_guard, write_stderr
 from screens.base.file_actions import FileActions
-from screens.base.registry import create_screen, name_of_screen
+from screens.base.registry import TABS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker

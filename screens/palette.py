@@ -19,7 +19,8 @@ from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import STATES, job_id, plain
 from metlmon.text.spans import DIM, KEY, Line, line
-from screens.actions import TABS, TITLES, actions_of
+from screens.actions import actions_of
+from screens.base.registry import TABS, title_of
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen
 from screens.widgets.table import Table, TableRow
 
@@ -126,8 +127,9 @@ def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
 def _screens() -> Iterator[Entry]:
     for number, names in enumerate(TABS, 1):
         for i, name in enumerate(names):
-            words = f"{TITLES[name]} screen {name}".lower()
-            yield Entry(" ".join([str(number)] * (i + 1)), TITLES[name], words, ("screen", name))
+            title = title_of(name)
+            words = f"{title} screen {name}".lower()
+            yield Entry(" ".join([str(number)] * (i + 1)), title, words, ("screen", name))
 
 
 def _job(job: JobRow) -> Entry:

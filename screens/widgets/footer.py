@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from metlmon.text.spans import BOLD, DIM, KEY, Line, first_that_fits, join, line, width
-from screens.actions import TAB_TITLES, TABS, TITLES, actions_of
+from screens.actions import actions_of
+from screens.base.registry import TABS, title_of
 from screens.widgets.line_widget import LineWidget
 
 HIDDEN_IN_MODALS: Final = frozenset({"palette"})
@@ -94,9 +95,8 @@ def tab_line(current: str | None, cells: int) -> Line:
                 content += line((str(i + 1), KEY), (f" {titles[i]}" if titles[i] else "", style))
         return content
 
-    full = list(TAB_TITLES)
-    if active >= 0 and current is not None:
-        full[active] = TITLES[current]
-    short = [title if i == active else "" for i, title in enumerate(TAB_TITLES)]
-    candidates = (bar(2, full), bar(1, full), bar(1, TAB_TITLES), bar(1, short))
+    titles = [title_of(names[0]) for names in TABS]
+    full = [title_of(current) if i == active and current else t for i, t in enumerate(titles)]
+    short = [title if i == active else "" for i, title in enumerate(titles)]
+    candidates = (bar(2, full), bar(1, full), bar(1, titles), bar(1, short))
     return first_that_fits(candidates, cells)

@@ -18,8 +18,6 @@ from screens.actions import (
     ACTIONS,
     HELP_CELLS,
     SCOPES,
-    TABS,
-    TITLES,
     actions_of,
     keymap,
     textual_key,
@@ -28,7 +26,7 @@ from screens.actions import (
 from screens.app import AppOptions, MetlmonApp
 from screens.base.context import ListState, load_states, save_states
 from screens.base.list_screen import shown_value
-from screens.base.registry import SCREENS, create_screen, name_of_screen
+from screens.base.registry import SCREENS, TABS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
 from screens.widgets.footer import tab_line
@@ -65,8 +63,8 @@ def screen_classes(of: type = SnapshotScreen) -> Iterator[type[SnapshotScreen]]:
         yield cls
 
 
-for path in SCREENS.values():
-    __import__(path.rpartition(".")[0], fromlist=["_"])
+for entry in SCREENS.values():
+    __import__(f"screens.{entry.path.rpartition('.')[0]}", fromlist=["_"])
 CLASSES = sorted({cls for cls in screen_classes() if cls.SCOPES}, key=lambda cls: cls.__name__)
 
 
@@ -126,9 +124,9 @@ def test_the_help_of_each_screen_fits_one_page(cls: type[SnapshotScreen]) -> Non
 
 def test_texts_fit_their_columns() -> None:
     assert [action.help for action in ACTIONS if len(action.help) > HELP_CELLS] == []
-    assert {name for names in TABS for name in names} == TITLES.keys()
-    assert TITLES.keys() <= SCREENS.keys()
-    assert all(spans.width(tab_line(name, 80)) <= 80 for name in (*TITLES, None))
+    in_tabs = [name for names in TABS for name in names]
+    assert all(SCREENS[name].title for name in in_tabs)
+    assert all(spans.width(tab_line(name, 80)) <= 80 for name in (*in_tabs, None))
 
 
 def test_the_guide_has_every_key() -> None:
@@ -263,7 +261,7 @@ def test_rows_are_sorted_by_what_a_column_shows(texts: list[str]) -> None:
 
 
 def test_every_screen_of_a_tab_can_be_made() -> None:
-    assert all(name_of_screen(create_screen(name)) == name for name in TITLES)
+    assert all(name_of_screen(create_screen(name)) == name for names in TABS for name in names)
 
 
 def test_keys_are_read_from_the_users_own_file_only(
