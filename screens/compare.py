@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
@@ -14,19 +13,20 @@ from metlmon.tables.comparison import comparison_lines, headline, open_entries, 
 from metlmon.tables.health_lines import entry_lines
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, justify, line
+from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, line
 from screens.base.screens import DocumentScreen
 from screens.curves import (
     CHOSEN,
     COHORT_SIGNS,
     COHORTS,
     LEAST_CHART,
-    chart_scale,
+    ChartScreen,
     goal_text,
-    out_of_range,
+    metric_position,
     run_trace,
 )
 from screens.widgets import plot
+from screens.widgets.plot import Scale
 
 STYLES: Final = (CHOSEN, *COHORTS)
 SIGNS: Final = "*" + COHORT_SIGNS
@@ -40,7 +40,7 @@ NOT_CHART: Final = 6
 """Lines of the head, the axis and the footer."""
 
 
-class CompareScreen(DocumentScreen):
+class CompareScreen(ChartScreen, DocumentScreen):
     """Marked runs side by side."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("compare", "below")
@@ -49,17 +49,6 @@ class CompareScreen(DocumentScreen):
         super().__init__()
         self.runs = tuple(runs)
         self.metric = metric
-        self.log_scale = False
-        self._no_chart: str | None = None
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        # Importing the plot library takes 0.25 s: do it in a thread.
-        self.run_worker(self._load, thread=True)
-
-    def _load(self) -> None:
-        self._no_chart = plot.load_library()
-        self.call_later(self._refresh_if_mounted)
 
     @property
     def _comparison(self) -> Comparison | None:
@@ -104,8 +93,7 @@ class CompareScreen(DocumentScreen):
     @property
     def _signs(self) -> bool:
         """Whether curves are drawn with signs, for lack of colours."""
-        options = self.context.options
-        return options.ascii or self.context.no_color or options.no_color
+        return self.context.options.ascii or self._colourless
 
     def _chart(self, comparison: Comparison) -> list[Line]:
         """The metric, and the curves over each other."""
@@ -114,29 +102,15 @@ class CompareScreen(DocumentScreen):
             reading = not comparison.files_read
             text = "reading what the trainings wrote…" if reading else "no run has a value yet"
             return [line(" ", (plain(comparison.metric, 40), BOLD), "   ", (text, DIM)), ()]
-        scale = chart_scale(curves, self.log_scale)
-        beyond = out_of_range(curves, scale) if scale is not None else ()
-        position = comparison.metrics.index(comparison.metric) + 1
-        metric = join(
+        title = join(
             (
                 line((plain(comparison.metric, 40), BOLD)),
                 line((goal_text(comparison.goal), DIM)),
-                line((f"metric {position} of {len(comparison.metrics)}", DIM))
-                if len(comparison.metrics) > 1
-                else (),
+                line((metric_position(comparison.metrics, comparison.metric), DIM)),
                 line(("log", NOTE)) if self.log_scale else (),
             ),
             line("   "),
         )
-        lines = [line(" ") + justify(metric, beyond, room - 2)]
-        if scale is None:
-            text = "a logarithm needs values above 0; [L] goes back"
-            return [*lines, line("   ", (text, NOTE)), ()]
-        if self._no_chart is not None:
-            text = plain(f"no chart: {self._no_chart}", room - 4)
-            return [*lines, line("   ", (text, NOTE)), ()]
-        if not plot.is_loaded():
-            return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
         free = self.app.size.height - NOT_CHART - self.tab_lines
         height = max(LEAST_CHART, min(MOST_CHART, free - TABLE_LINES))
         # The best one is drawn last, over the others.
@@ -144,24 +118,16 @@ class CompareScreen(DocumentScreen):
             run_trace(run.curve, self._sign(index)[0], SIGNS[index % len(SIGNS)])
             for index, run in sorted(enumerate(comparison.runs), key=lambda each: each[1].best)
         ]
-        return [
-            *lines,
-            *plot.chart([], traces, scale, room - 2, height=height, braille=not self._signs),
-            (),
-        ]
 
-    def _step_metric(self, delta: int) -> None:
+        def draw(scale: Scale) -> Sequence[Line]:
+            signs = self._signs
+            return [
+                *plot.chart([], traces, scale, room - 2, height=height, braille=not signs),
+                (),
+            ]
+
+        return self._chart_lines(curves, [title], draw)
+
+    def _metrics(self) -> tuple[Sequence[str], str]:
         comparison = self._comparison
-        if comparison is None or not comparison.metrics:
-            return
-        names = comparison.metrics
-        index = names.index(comparison.metric) if comparison.metric in names else 0
-        self.metric = names[(index + delta) % len(names)]
-        self._refresh_if_mounted()
-
-    action_next_metric = partialmethod(_step_metric, 1)
-    action_previous_metric = partialmethod(_step_metric, -1)
-
-    def action_log(self) -> None:
-        self.log_scale = not self.log_scale
-        self._refresh_if_mounted()
+        return ((), "") if comparison is None else (comparison.metrics, comparison.metric)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partialmethod
 from typing import ClassVar, Final
 
@@ -29,6 +29,7 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.list_screen import ListScreen, compare_marked
+from screens.base.screens import SnapshotScreen
 from screens.widgets import plot
 from screens.widgets.plot import Area, Scale, Trace, scale_of
 
@@ -125,6 +126,84 @@ def goal_text(goal: Goal | None) -> str:
     return {"min": "lower is better", "max": "higher is better", None: "no goal"}[goal]
 
 
+def metric_position(metrics: Sequence[str], metric: str) -> str:
+    """``metric 2 of 5``; empty if there is only one."""
+    index = metrics.index(metric) if metric in metrics else 0
+    return f"metric {index + 1} of {len(metrics)}" if len(metrics) > 1 else ""
+
+
+class MetricKeys(SnapshotScreen):
+    """A screen of one metric, with the keys for the next and the previous one."""
+
+    metric: str | None = None
+
+    def _metrics(self) -> tuple[Sequence[str], str]:
+        """All metrics, and the one that is shown."""
+        raise NotImplementedError
+
+    def choose_metric(self, metric: str) -> None:
+        """Show this metric from now on."""
+        self.metric = metric
+
+    def _step_metric(self, delta: int) -> None:
+        metrics, shown = self._metrics()
+        if metrics:
+            index = metrics.index(shown) if shown in metrics else 0
+            self.choose_metric(metrics[(index + delta) % len(metrics)])
+            self._refresh_if_mounted()
+
+    action_next_metric = partialmethod(_step_metric, 1)
+    action_previous_metric = partialmethod(_step_metric, -1)
+
+
+class ChartScreen(MetricKeys):
+    """A screen with curves over each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_scale = False
+        self._no_chart: str | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        # Importing the plot library takes 0.25 s: do it in a thread.
+        self.run_worker(self._load, thread=True)
+
+    def _load(self) -> None:
+        self._no_chart = plot.load_library()
+        self.call_later(self._refresh_if_mounted)
+
+    @property
+    def _colourless(self) -> bool:
+        return self.context.no_color or self.context.options.no_color
+
+    def _chart_lines(
+        self,
+        curves: Sequence[MetricCurve],
+        titles: Sequence[Line],
+        draw: Callable[[Scale], Sequence[Line]],
+    ) -> list[Line]:
+        """The first of the titles that fits, and the chart, or why there is none."""
+        room = self.app.size.width
+        scale = chart_scale(curves, self.log_scale)
+        beyond = out_of_range(curves, scale) if scale is not None else ()
+        title = first_that_fits(titles, room - 4 - width(beyond))
+        lines = [line(" ") + justify(title, beyond, room - 2)]
+        if scale is None:
+            text = "a logarithm needs values above 0; [L] goes back"
+            return [*lines, line("   ", (text, NOTE)), ()]
+        if self._no_chart is not None:
+            text = plain(f"no chart: {self._no_chart}", room - 4)
+            return [*lines, line("   ", (text, NOTE)), ()]
+        if not plot.is_loaded():
+            return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
+        return [*lines, *draw(scale)]
+
+    def action_log(self) -> None:
+        self.log_scale = not self.log_scale
+        self._refresh_if_mounted()
+
+
 LEAST_CHART: Final = 6
 MOST_CHART: Final = 34
 """Minimum and maximum height of the chart."""
@@ -141,7 +220,7 @@ MANY: Final = 40
 VIEWS: Final = ("each run", "all runs as a band", "by label")
 
 
-class CurvesScreen(ListScreen):
+class CurvesScreen(ChartScreen, ListScreen):
     """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "marking", "comparing", "below")
@@ -150,20 +229,8 @@ class CurvesScreen(ListScreen):
     def __init__(self, key: str | None = None) -> None:
         super().__init__()
         self.key = key
-        self.metric: str | None = None
         self.view = None if key is None else 1
-        self.log_scale = False
         self._initial_key = key
-        self._no_chart: str | None = None
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        # Importing the plot library takes 0.25 s: do it in a thread.
-        self.run_worker(self._load, thread=True)
-
-    def _load(self) -> None:
-        self._no_chart = plot.load_library()
-        self.call_later(self._refresh_if_mounted)
 
     # --- rendering --------------------------------------------------------------------------
 
@@ -215,8 +282,7 @@ class CurvesScreen(ListScreen):
     @property
     def _signs(self) -> bool:
         """Whether curves are drawn with letters, for lack of colours."""
-        colourless = self.context.no_color or self.context.options.no_color
-        return self.context.options.ascii or (colourless and self.view == 2)
+        return self.context.options.ascii or (self._colourless and self.view == 2)
 
     def _head(
         self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None
@@ -225,26 +291,17 @@ class CurvesScreen(ListScreen):
         live = update is not None and update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
         answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
-        scale = chart_scale(curves.curves, self.log_scale)
-        beyond = out_of_range(curves.curves, scale) if scale is not None else ()
-        title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
-        lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
-        if scale is None:
-            text = "a logarithm needs values above 0; [L] goes back"
-            return [*lines, line("   ", (text, NOTE)), ()]
-        if self._no_chart is not None:
-            text = plain(f"no chart: {self._no_chart}", room - 4)
-            return [*lines, line("   ", (text, NOTE))]
-        if not plot.is_loaded():
-            return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
+
+        def draw(scale: Scale) -> Sequence[Line]:
+            shades, traces = self._areas_and_traces(curves, filtered)
+            return plot.chart(
+                shades, traces, scale, room - 2, height=height, braille=not self._signs
+            )
+
         free = self.app.size.height - NOT_CHART - self.tab_lines
         height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
-        shades, traces = self._areas_and_traces(curves, filtered)
-        return [
-            *lines,
-            *plot.chart(shades, traces, scale, room - 2, height=height, braille=not self._signs),
-        ]
+        return [line(" ") + answer, *self._chart_lines(curves.curves, self._titles(curves), draw)]
 
     def _areas_and_traces(
         self, curves: Curves, filtered: list[MetricCurve]
@@ -269,9 +326,7 @@ class CurvesScreen(ListScreen):
         """Return the candidates of the title and legend, longest first."""
         name = line((plain(curves.metric, 40), BOLD))
         goal = goal_text(curves.goal)
-        position = curves.metrics.index(curves.metric) + 1 if curves.metric in curves.metrics else 1
-        has_several = len(curves.metrics) > 1
-        number = line((f"metric {position} of {len(curves.metrics)}", DIM)) if has_several else ()
+        number = line((metric_position(curves.metrics, curves.metric), DIM))
         log = line(("log", NOTE)) if self.log_scale else ()
         legend = self._legend(curves)
         gap = line("   ")
@@ -319,16 +374,9 @@ class CurvesScreen(ListScreen):
     def action_compare(self) -> None:
         compare_marked(self, self.metric)
 
-    def _step_metric(self, delta: int) -> None:
+    def _metrics(self) -> tuple[Sequence[str], str]:
         curves = self.context.stats.value(curves_stat(self.metric))
-        if curves is None or not curves.metrics:
-            return
-        index = curves.metrics.index(curves.metric) if curves.metric in curves.metrics else 0
-        self.metric = curves.metrics[(index + delta) % len(curves.metrics)]
-        self._refresh_if_mounted()
-
-    action_next_metric = partialmethod(_step_metric, 1)
-    action_previous_metric = partialmethod(_step_metric, -1)
+        return ((), "") if curves is None else (curves.metrics, curves.metric)
 
     def action_view(self) -> None:
         curves = self.context.stats.value(curves_stat(self.metric))
@@ -338,7 +386,3 @@ class CurvesScreen(ListScreen):
         last = self.view == 0 and not curves.bands
         hint = "; labels for a view by cohort: [[label]] in metlmon.toml" if last else ""
         self.show_message(VIEWS[self.view] + hint)
-
-    def action_log(self) -> None:
-        self.log_scale = not self.log_scale
-        self._refresh_if_mounted()

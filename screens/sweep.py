@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partialmethod
 from typing import ClassVar, Final
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 
 from metlmon.live.feed import Snapshot
@@ -49,7 +49,8 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.list_screen import ListScreen
-from screens.base.screens import SnapshotScreen, how_to, padded, rule
+from screens.base.screens import how_to, padded, rule
+from screens.curves import MetricKeys, goal_text, metric_position
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.matrix import GAP, Key, Matrix, MatrixLayout
@@ -90,14 +91,11 @@ def head_lines(grid: Grid, room: int) -> list[Line]:
     )
     free = room - width(title)
     first = first_that_fits((join(parts, dot) for parts in candidates), free)
-    goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[grid.goal]
-    position = grid.metrics.index(grid.metric) + 1 if grid.metric in grid.metrics else 1
-    number = f"metric {position} of {len(grid.metrics)}" if len(grid.metrics) > 1 else ""
     metric = join(
         (
             line((plain(grid.metric, 40), BOLD)),
-            line((goal, DIM)),
-            line((number, DIM)),
+            line((goal_text(grid.goal), DIM)),
+            line((metric_position(grid.metrics, grid.metric), DIM)),
             *(line((text, NOTE)) for text in sweep_table.folding_texts(grid)),
         ),
         line("   "),
@@ -394,7 +392,7 @@ GRID_ACTIONS: Final = ("open", "swap", "view", "fix", "next_metric")
 """Actions without effect where nothing is swept."""
 
 
-class SweepScreen(SnapshotScreen):
+class SweepScreen(MetricKeys):
     """The points of a sweep as rows and columns."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("grid", "below")
@@ -529,14 +527,9 @@ class SweepScreen(SnapshotScreen):
             self.choice = next_fixed(grid, self.choice)
             self._refresh_if_mounted()
 
-    def _step_metric(self, delta: int) -> None:
+    def _metrics(self) -> tuple[Sequence[str], str]:
         grid = self._shown
-        if grid is None or not grid.metrics:
-            return
-        index = grid.metrics.index(grid.metric) if grid.metric in grid.metrics else 0
-        metric = grid.metrics[(index + delta) % len(grid.metrics)]
-        self.choice = GridChoice(self.choice.rows, self.choice.columns, self.choice.fixed, metric)
-        self._refresh_if_mounted()
+        return ((), "") if grid is None else (grid.metrics, grid.metric)
 
-    action_next_metric = partialmethod(_step_metric, 1)
-    action_previous_metric = partialmethod(_step_metric, -1)
+    def choose_metric(self, metric: str) -> None:
+        self.choice = replace(self.choice, metric=metric)
