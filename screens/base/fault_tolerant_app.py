@@ -73,7 +73,7 @@ class FaultTolerantApp(DiffRenderingApp):
     def on_mount(self) -> None:
         self._event_loop = asyncio.get_running_loop()
 
-    def handle_exception(self, error: Exception) -> None:
+    def _handle_exception(self, error: Exception) -> None:
         """Show an unexpected exception and continue, where Textual would exit."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         self.record_error(error)
@@ -104,15 +104,28 @@ class FaultTolerantApp(DiffRenderingApp):
         self.exit_messages = [f"metlmon: {describe_error('ended by an error', error)}"]
         if os.environ.get(TRACEBACK):
             self.exit_messages += format_traceback(error)
-        self.close_with_code(ERROR_CODE)
+        self._return_code = ERROR_CODE
+        # Also where ``exit`` is not handled any more.
+        self._close_messages_no_wait()
 
-    def handle_fatal_error(self) -> None:
+    def _fatal_error(self) -> None:
         """End with the message of the exception that is being raised."""
         self._exit_with_error(sys.exc_info()[1] or RuntimeError("for no known reason"))
 
     def panic(self, *renderables: Any) -> None:
         """End with a message; Textual's own method prints tracebacks."""
-        self.handle_fatal_error()
+        self._fatal_error()
+
+    def record_error(self, error: Exception) -> None:
+        """Let a test's pilot raise an error, even if it is survived."""
+        if self.is_headless and self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+
+    @property
+    def is_exiting(self) -> bool:
+        """Has ``exit`` been called?"""
+        return self._exit
 
     def terminal_lost(self) -> None:
         self.exit_threadsafe(128 + signal.SIGHUP)

@@ -1,10 +1,11 @@
-"""Base application and driver with differential rendering and flow control.
+"""Base application and drivers with differential rendering and flow control.
 
 Two parts of Textual are replaced. Its updates go through a
 :class:`~screens.terminal.screen_buffer.ScreenBuffer`, which writes only what differs from what
 the terminal shows. And a frame is written only after the previous one has arrived: Textual's
 queue holds thirty frames, so on a slow line the screen lags by as many, and then the event loop
-blocks. Here the newest state is written, and frames in between are skipped.
+blocks. Here the newest state is written, and frames in between are skipped. Every terminal
+replies to a cursor position request once it has come to it, the one in a browser as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -26,21 +28,22 @@ from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.drivers.web_driver import WebDriver
+from textual.filter import Monochrome, NoColor
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import Input
 
-from screens.terminal.flow_control import (
-    MAXIMUM_HEIGHT,
-    MAXIMUM_WIDTH,
-    QUEUE_LIMIT,
-    READ_BYTES,
-    READ_MILLISECONDS,
-    FlowControl,
-    PaintingApp,
-)
 from screens.terminal.input_decoder import InputDecoder
-from screens.terminal.private import ChopsUpdate, HookedDriver, LayoutUpdate, color_system
+from screens.terminal.private import (
+    ByteStream,
+    ChopsUpdate,
+    FaultTolerant,
+    LayoutUpdate,
+    color_system,
+)
 from screens.terminal.screen_buffer import ScreenBuffer
-from screens.terminal.web_driver import FlowControlledWebDriver
 
 SYNCHRONISED_BYTES: Final = 256
 """Larger frames use synchronised output, where the terminal supports it."""
@@ -54,6 +57,38 @@ DEFAULT_SIZE: Final = (80, 24)
 MINIMUM_SIZE: Final = (40, 8)
 """Columns and lines below which no screen is usable; the message shown instead is short enough
 for half of that."""
+
+REPORT_BYTES: Final = 2048
+"""Bytes between cursor position requests, which show what has arrived: output may stay in the
+buffers of ssh for many seconds. At 20 kB/s this is a tenth of a second."""
+
+REPORT_CURSOR: Final = "\x1b[6n"
+"""Device status report, cursor position: every terminal replies once it has come to it."""
+
+REPLY_SECONDS: Final = 3.0
+"""Time-out for the reply, which may be lost or read by another program."""
+
+MAXIMUM_WIDTH: Final = 1000
+MAXIMUM_HEIGHT: Final = 500
+"""Largest size used, each cell takes some hundred bytes: a serial line may report nonsense."""
+
+READ_BYTES: Final = 4096
+READ_MILLISECONDS: Final = 50
+"""Time-out for an incomplete escape sequence."""
+
+QUEUE_LIMIT: Final = 500
+"""Queued messages from which input is no longer read: an accidental paste must not fill the
+memory, and the terminal can wait."""
+
+STARTED: Final = b"__GANGLION__\n"
+"""What textual-serve waits for: packets follow."""
+
+SCREEN_SEQUENCES: Final = ("\x1b[?1049h", "\x1b[?25l", "\x1b[?2004h", "\x1b[?7l")
+"""The alternative screen without cursor and line wrap; pastes are marked as such."""
+
+MOUSE_SEQUENCES: Final = ("\x1b[?1000h", "\x1b[?1003h", "\x1b[?1015h", "\x1b[?1006h")
+
+STDIN: Final = 0
 
 
 class TerminalWriter:
@@ -91,25 +126,78 @@ class TerminalWriter:
         return self._file.fileno()
 
 
-class FlowControlledDriver(FlowControl, HookedDriver):
-    """Textual's driver, extended by flow control and a robust input decoder."""
+class FlowControl(Driver):
+    """Mixin for drivers: ``write_frame``, and whether the terminal has shown what was written.
+
+    ``paint_pending`` is set where the application waits to paint until then.
+    """
 
     def __init__(self, app: App[Any], **kwargs: Any) -> None:
         super().__init__(app, **kwargs)
-        self.output_file = TerminalWriter(
-            self.output_file, self._written, self.application.terminal_lost
-        )
-        self._writes_queued = self._writes_done = 0
-        self._suspended = False
-        # Signal handlers run in an arbitrary context.
-        self._context = copy_context()
+        self.paint_pending = False
+        self._unreported_bytes = REPORT_BYTES
+        self._requested_at: float | None = None
+        self._terminal_replies = False
+        self._reply = threading.Event()
 
     @property
     def application(self) -> DiffRenderingApp:
         """The application that this driver serves."""
-        application = super().application
-        assert isinstance(application, DiffRenderingApp)
-        return application
+        assert isinstance(self._app, DiffRenderingApp)
+        return self._app
+
+    @property
+    def has_pending_output(self) -> bool:
+        """Has some output not yet arrived at the terminal?"""
+        reply_pending = self._terminal_replies and self._requested_at is not None
+        return reply_pending and monotonic() - (self._requested_at or 0.0) < REPLY_SECONDS
+
+    def write_frame(self, output: str) -> None:
+        """Write a frame, and after enough bytes a cursor position request."""
+        self._unreported_bytes += len(output)
+        if self._unreported_bytes >= REPORT_BYTES:
+            self._unreported_bytes = 0
+            self._reply.clear()
+            self._requested_at = monotonic()
+            output += REPORT_CURSOR
+            self._loop.call_later(REPLY_SECONDS, self._paint_if_clear)
+        self.write(output)
+
+    def write_apart(self, text: str) -> bool:
+        """Write what is no part of a frame, between two of them; False if that is not possible.
+
+        Called in any thread.
+        """
+        if self._loop.is_closed():
+            return False
+        self._loop.call_soon_threadsafe(self.write, text)
+        return True
+
+    def process_message(self, message: Message) -> None:
+        if not isinstance(message, events.CursorPosition):
+            super().process_message(message)
+            return
+        self._requested_at, self._terminal_replies = None, True
+        self._reply.set()
+        self._paint_if_clear()
+
+    def _paint_if_clear(self) -> None:
+        """Paint if all output may have arrived; called in any thread."""
+        if self.paint_pending and not self.has_pending_output and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.application.call_later, self.application.paint)
+
+
+class FlowControlledDriver(FlowControl, LinuxDriver):
+    """Textual's driver, extended by flow control and a robust input decoder."""
+
+    def __init__(self, app: App[Any], **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        writer = TerminalWriter(self._file, self._written, self.application.terminal_lost)
+        self._file: Any = writer
+        self._writes_queued = self._writes_done = 0
+        self._suspended = False
+        # Signal handlers run in an arbitrary context.
+        self._context = copy_context()
 
     @property
     def has_pending_output(self) -> bool:
@@ -131,11 +219,11 @@ class FlowControlledDriver(FlowControl, HookedDriver):
 
     def start_application_mode(self) -> None:
         self.application.screen_buffer.invalidate()
-        previous_thread, self._suspended = self.writer_thread, False
+        previous_thread, self._suspended = self._writer_thread, False
         self._requested_at = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
         # A background process cannot get the terminal; the next SIGCONT may be in foreground.
-        self._suspended = self.writer_thread is previous_thread
+        self._suspended = self._writer_thread is previous_thread
 
     def stop_application_mode(self) -> None:
         if (
@@ -173,34 +261,108 @@ class FlowControlledDriver(FlowControl, HookedDriver):
             for message in decoder.tick():
                 self.process_message(message)
 
-    def terminal_size(self) -> tuple[int, int]:
-        return terminal_size((self.output_file.fileno(), self.fileno))
+    def _get_terminal_size(self) -> tuple[int, int]:
+        return terminal_size((self._file.fileno(), self.fileno))
+
+    def _query_in_band_window_resize(self) -> None:
+        """Do nothing: every terminal reports its size by SIGWINCH; text could be forged."""
 
     # --- suspend and resume -----------------------------------------------------------------
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        if not self.event_loop.is_closed():
-            self.event_loop.call_soon_threadsafe(callback, context=self._context)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, context=self._context)
 
-    def on_stop_signal(self) -> None:
+    def _sigtstp_application(self, *_: object) -> None:
         # Deferred: the signal may interrupt code that holds the lock of the output queue.
         self._call_soon(self._suspend)
 
     def _suspend(self) -> None:
-        if self.restarts_after_stop and not self._suspended and can_be_resumed():
+        if self._auto_restart and not self._suspended and can_be_resumed():
             self.suspend_application_mode()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    def on_continue_signal(self) -> None:
+    def _sigcont_application(self, *_: object) -> None:
         self._call_soon(self._resume)
 
     def _resume(self) -> None:
-        if not self.restarts_after_stop or self.exit_event.is_set():
+        if not self._auto_restart or self.exit_event.is_set():
             return
         if not self._suspended:
             # SIGSTOP cannot be handled: the terminal modes set by the shell are unknown.
             self.suspend_application_mode()
         self.resume_application_mode()
+
+
+class FlowControlledWebDriver(FlowControl, WebDriver):
+    """Textual's driver for a browser, extended by flow control and a robust input decoder.
+
+    Input and output are packets on pipes (see Textual's web driver), not a terminal. It handles no
+    signal: the application does. Without the server it ends.
+    """
+
+    def __init__(self, app: App[Any], **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._write = self._write_packet  # type: ignore[assignment]
+        self._write_lock = threading.Lock()
+
+    def _write_packet(self, data: bytes) -> None:
+        """Write a whole packet; called in any thread, where ``os.write`` may write a part."""
+        try:
+            with self._write_lock:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(self.fileno, rest) :]
+        except OSError:
+            self.application.terminal_lost()
+
+    def start_application_mode(self) -> None:
+        self._write_packet(STARTED)
+        # Apart: the page says that the program starts until it receives more than 10 bytes.
+        for sequence in (*SCREEN_SEQUENCES, *(MOUSE_SEQUENCES if self._mouse else ())):
+            self.write(sequence)
+        self.process_message(_resized(*(self._size or DEFAULT_SIZE)))
+        self._request_terminal_sync_mode_support()
+        self._key_thread.start()
+
+    def run_input_thread(self) -> None:
+        """Read the server's packets until exit, or until the server has gone."""
+        decoder, packets, poller = InputDecoder(), ByteStream(), select.poll()
+        poller.register(STDIN, select.POLLIN)
+        while not self.exit_event.is_set():
+            if self.application.message_queue_size > QUEUE_LIMIT:
+                self.exit_event.wait(READ_MILLISECONDS / 1000)
+                continue
+            if poller.poll(READ_MILLISECONDS):
+                try:
+                    data = os.read(STDIN, READ_BYTES)
+                except OSError:
+                    data = b""
+                if not data:
+                    self.application.terminal_lost()
+                    return
+                for kind, payload in packets.feed(data):
+                    if kind == "D":
+                        # One key is one packet: several of them in one read are no paste.
+                        for message in decoder.feed(payload):
+                            self.process_message(message)
+                    else:
+                        self._on_meta(kind, payload)
+            for message in decoder.tick():
+                self.process_message(message)
+
+    def on_meta(self, packet_type: str, payload: dict[str, Any]) -> None:
+        if packet_type == "resize":
+            with suppress(KeyError, TypeError, ValueError):
+                self.process_message(_resized(payload["width"], payload["height"]))
+        else:
+            super().on_meta(packet_type, payload)
+
+
+def _resized(width: float, height: float) -> events.Resize:
+    columns = max(1, min(int(width), MAXIMUM_WIDTH))
+    size = Size(columns, max(1, min(int(height), MAXIMUM_HEIGHT)))
+    return events.Resize(size, size)
 
 
 def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
@@ -241,7 +403,7 @@ def can_be_resumed() -> bool:
     return False
 
 
-class DiffRenderingApp(PaintingApp):
+class DiffRenderingApp(FaultTolerant, App[int]):
     """Base application with differential rendering, for slow remote terminals."""
 
     def __init__(self) -> None:
@@ -278,15 +440,58 @@ class DiffRenderingApp(PaintingApp):
 
         Called in any thread.
         """
-        driver = self.driver
+        driver = self._driver
         return isinstance(driver, FlowControl) and driver.write_apart(text)
+
+    def set_timer(self, *args: Any, **kwargs: Any) -> Timer:
+        """Call a function once, later, also where the process is preempted for the whole delay.
+
+        Textual's timers skip calls that are late. A timer of one call then never calls: after
+        that of a change of size, which has 8 ms, no later size would be used.
+        """
+        timer = super().set_timer(*args, **kwargs)
+        timer._skip = False
+        return timer
+
+    def terminal_lost(self) -> None:
+        """Handle the loss of the terminal; called in any thread."""
+        raise NotImplementedError
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Textual calls the handlers of all base classes unless the default is prevented.
+        event.prevent_default()
+        if not await self._check_bindings(event.key):
+            self.handle_unbound_key(event.key)
+
+    def handle_unbound_key(self, key: str) -> None:
+        """Handle a key without an action on the current screen."""
+
+    def remove_colours(self) -> None:
+        """Show no colours: Textual's own filter for NO_COLOR produces greys."""
+        others = [each for each in self._filters if not isinstance(each, Monochrome | NoColor)]
+        self._filters = [*others, NoColor()]
 
     def action_redraw(self) -> None:
         """Write the whole screen again, whatever the terminal shows."""
         self.screen_buffer.invalidate()
         self.paint()
 
-    def display_update(self, update: LayoutUpdate | ChopsUpdate) -> None:
+    # --- painting -----------------------------------------------------------------------------
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        is_update = isinstance(renderable, LayoutUpdate | ChopsUpdate)
+        if is_update and self.can_paint:
+            self._display_update(renderable)
+        else:
+            super()._display(screen, renderable)
+
+    @property
+    def can_paint(self) -> bool:
+        """May output be written? The same conditions as in Textual."""
+        is_idle = self._running and not self._closed and not self._batch_count
+        return is_idle and not self.is_headless and self._driver is not None
+
+    def _display_update(self, update: LayoutUpdate | ChopsUpdate) -> None:
         if self.too_small:
             self._show_required_size()
             return
@@ -321,7 +526,7 @@ class DiffRenderingApp(PaintingApp):
 
     def paint(self) -> None:
         """Write the differences, now or as soon as the previous output has arrived."""
-        driver = self.driver
+        driver = self._driver
         if not self.can_paint or driver is None:
             return
         if isinstance(driver, FlowControl):
@@ -336,7 +541,7 @@ class DiffRenderingApp(PaintingApp):
             # An input method shows its composition at the cursor.
             x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
             output += self.screen_buffer.cursor_sequence(y, x)
-        if self.supports_synchronised_output and len(output) > SYNCHRONISED_BYTES:
+        if self._sync_available and len(output) > SYNCHRONISED_BYTES:
             output = f"\x1b[?2026h{output}\x1b[?2026l"
         if isinstance(driver, FlowControl):
             driver.write_frame(output)
