@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial, partialmethod
+from io import StringIO
 from pathlib import Path
 from time import sleep, time
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -15,6 +16,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
+from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, NullFeed, Snapshot
 from metlmon.pool.client import FeedAndPool, PoolClient
@@ -26,9 +28,8 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import JobRow
 from screens.actions import bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
-from screens.base.context import AppOptions, load_states, save_states
-from screens.base.fault_tolerant_app import terminal_guard, write_stderr
-from screens.base.file_actions import FileActions
+from screens.base.context import AppOptions, SavedFiles, load_states, save_states
+from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.registry import TABS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
@@ -66,7 +67,7 @@ TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` expired; documented with the commands."""
 
 
-class MetlmonApp(FileActions):
+class MetlmonApp(FaultTolerantApp):
     """Shows the snapshots of a feed; what screens and widgets call is public.
 
     The application starts the feed; :func:`run_app`, or another caller, stops it. ``feed``,
@@ -104,6 +105,7 @@ class MetlmonApp(FileActions):
             feed, self.options.pool_actions, self.options.no_pool_reason, self.options.read_only
         )
         self.running_action: RunningAction | None = None
+        self.report_path: Path | None = None
         self._shown_queue: QueueSnapshot | None = None
         self.snapshot: Snapshot | None = feed.latest
         self._pacer = SnapshotPacer(self.REPAINT_SECONDS, self._set_idle)
@@ -343,6 +345,65 @@ class MetlmonApp(FileActions):
         action.perform(pool, self.content_changed, lambda: self.is_exiting)
         self.pending_task = ""
         self.content_changed()
+
+    # --- files: the report, and pictures of screens --------------------------------------
+
+    def action_report(self) -> None:
+        """Write the report of what is shown, in a thread."""
+        if self.refuse_on_home():
+            return
+        if self.options.files is not None:
+            self._show_message("writing the report …")
+            save = partial(self._save_report, self.options.files, self.feed)
+            self.run_worker(save, thread=True, exit_on_error=False)
+
+    def _save_report(self, files: SavedFiles, feed: Feed) -> None:
+        try:
+            if self.is_web:
+                self.call_from_thread(self._download, *files.render_report(feed))
+                return
+            self.report_path = files.save_report(feed)
+            message = f"report written: {self.report_path}; [^o] opens it"
+        except (InputError, OSError) as error:
+            message = f"no report was written: {error}"
+        self.call_from_thread(self._show_message, message)
+
+    def _download(self, name: str, text: str) -> None:
+        """Have the browser save a file, where the user is; none is written on this machine."""
+        self.deliver_text(StringIO(text), save_filename=name, encoding="utf-8")
+        self._show_message(f"sent to your browser's downloads: {name}")
+
+    def action_browse(self) -> None:
+        if self.options.files is None:
+            return
+        if self.is_web:
+            self._show_message("reports are in your browser's downloads; [^y] sends one")
+        elif self.report_path is None:
+            self._show_message("no report was written yet; [^y] writes it")
+        else:
+            try:
+                self.options.files.open_file(self.report_path)
+            except InputError as error:
+                self._show_message(str(error))
+
+    def action_picture(self) -> None:
+        if self.options.files is None:
+            return
+        screen = self.screen_name or "screen"
+        try:
+            svg = self.export_screenshot(title=f"metlmon {screen}")
+            if self.is_web:
+                self._download(f"metlmon-{screen}.svg", svg)
+                return
+            path = self.options.files.save_picture(self.feed, screen, svg)
+        except (InputError, OSError) as error:
+            self._show_message(f"no picture was saved: {error}")
+        else:
+            self._show_message(f"picture saved: {path}")
+
+    def _show_message(self, message: str) -> None:
+        if isinstance(self.screen, SnapshotScreen):
+            self.screen.show_message(message)
 
     # --- navigation -----------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from metlmon.health.last_seen import load_last_seen
 from metlmon.model.states import State
 from metlmon.snapshot.types import Status
 from screens.app import AppOptions
-from screens.base import last_look
-from screens.base.last_look import LastLook
+from screens.base import absence
+from screens.base.absence import LastLook
 from tests.support.sample_snapshots import RUNS, FakeFeed, status, update
 from tests.support.screen_view import NARROW, WIDE, opened
 
@@ -99,7 +99,7 @@ def test_what_happens_while_nobody_looks_is_not_seen(clock: Clock) -> None:
 async def test_the_overview_shows_it_below_the_runs_up_to_the_next_key(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(last_look, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(absence, "READ_SECONDS", 0.0)
     seen_before(clock, status())
     feed = FakeFeed(update(replace(HELD, dagdir=str(clock.dagdir))))
     async with opened(feed, size, AppOptions(remember_seen=True)) as seen:
