@@ -258,7 +258,7 @@ def test_no_thread_of_the_screens_is_unheard_of() -> None:
         "job/screen.py": 1,
         "submit/launch_screen.py": 1,
         "submit/screen.py": 1,
-        "time_travel.py": 4,
+        "time_travel.py": 3,
         "timeline/screen.py": 1,
     }
     found: dict[str, int] = {}
