@@ -509,25 +509,6 @@ def test_the_demo_without_a_terminal(capsys: Captured) -> None:
     assert "GPU-hours" in out
 
 
-# --- secrets --------------------------------------------------------------------------------
-
-
-def test_values_of_environment_are_in_no_output(
-    capsys: Captured, shared: Callable[[str], Path]
-) -> None:
-    """Real DAG files hold API keys; this one's is zeros."""
-    path = shared("examples/metl-aws")
-    secret = re.search(r"(0{20,})", (path / "global_pretraining_in_aws.dag").read_text())
-    assert secret is not None
-    for command in (["status"], ["jobs"]):
-        for more in ([], ["--json"]):
-            _, out, err = spoken(capsys, *command, str(path), *more)
-            assert secret[1] not in out + err
-    for more in ([], ["--json"]):
-        _, out, err = spoken(capsys, "run", "run0", str(path), *more)
-        assert secret[1] not in out + err
-
-
 # --- the version ----------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -18,8 +17,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.stats.frame_columns import NUMBER, TABLES, TIME
 from tests.support.commands import Captured, run_command, usage_error
-from tests.support.dagdir_builder import NODE, Dagdir
-from tests.support.event_logs import Log
+from tests.support.dagdir_builder import Dagdir
 
 ROOT = Path(__file__).resolve().parents[2]
 RESCUE = ROOT / "fixtures" / "rescue"
@@ -95,29 +93,6 @@ def test_times_carry_the_zone_that_is_known(capsys: Captured) -> None:
     spoken(capsys, str(RESCUE), "--to", "json", "--out", "x", "--tz", "America/Chicago")
     events = json.loads(Path("x/events.json").read_text())
     assert all(event["time"].endswith("-06:00") for event in events)
-
-
-# --- text that others wrote -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r=", "＝", "＠"])
-def test_no_spreadsheet_takes_a_text_for_a_formula(
-    capsys: Captured, tmp_path: Path, first: str
-) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    evil = f'{first}HYPERLINK("http://example.org","x"),1'
-    site = f"{first.strip()}cmd|x"
-    log = Log().submit(77, NODE).execute(77, site=site).hold(77, -34, evil)
-    dagdir.write("metl.log", log.data)
-    spoken(capsys, str(dagdir.path), "--out", "x")
-    with open("x/executions.csv", newline="") as file:
-        row = next(csv.DictReader(file))
-    assert row["site"] == f"'{site}"
-    assert row["reason"] == f"'{evil.strip()}"
-    # A number is no text.
-    assert row["code"] == "-34"
-    spoken(capsys, str(dagdir.path), "--out", "x", "--to", "json")
-    assert json.loads(Path("x/executions.json").read_text())[0]["site"] == site
 
 
 # --- where it goes ----------------------------------------------------------------------------

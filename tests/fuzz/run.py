@@ -64,7 +64,7 @@ def main() -> int:
 
 def _job(asked: argparse.Namespace, name: str, scratch: Path) -> dict[str, Any]:
     """What one target is fuzzed with."""
-    from tests.fuzz.seeds import write_seeds
+    from tests.fuzz.seeds import words_of, write_seeds
     from tests.fuzz.targets import TARGETS
 
     target = TARGETS[name]
@@ -76,7 +76,7 @@ def _job(asked: argparse.Namespace, name: str, scratch: Path) -> dict[str, Any]:
     # A bounded run is over before it has tried more.
     write_seeds(name, first, SEEDS_OF_BOUNDED_RUN if asked.runs > 0 else None)
     words = scratch / "words"
-    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in words_of(name)))
     arguments = [
         *(str(corpus), str(first), f"-dict={words}", f"-max_len={target.longest}"),
         *(f"-seed={asked.seed or int(time.time())}", f"-timeout={LONGEST_SECONDS}"),

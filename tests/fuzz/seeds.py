@@ -4,6 +4,7 @@ them has."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,10 @@ PIECE = 3000
 """Bytes of a seed: small ones are changed in more ways in the same time."""
 
 MOST = 60
-"""Seeds of one target from one place."""
+"""Seeds of one target from one place, and lines or words of its dictionary."""
+
+LONGEST_WORD = 64
+"""Bytes that libFuzzer takes."""
 
 
 def seeds(target: str) -> list[bytes]:
@@ -287,3 +291,11 @@ def write_seeds(target: str, folder: Path, most: int | None = None) -> None:
     found = seeds(target)
     for count, seed in enumerate(found[:: len(found) // (most or len(found)) or 1]):
         (folder / f"seed{count:04d}").write_bytes(seed)
+
+
+def words_of(target: str) -> list[bytes]:
+    """What the fuzzer puts in: the lines that most seeds of a target have, and their beginnings."""
+    lines = Counter(line for seed in seeds(target) for line in set(seed.splitlines(keepends=True)))
+    words = Counter(b" ".join(line.split(b" ")[:2]) for line in lines)
+    found = [word[:LONGEST_WORD] for each in (lines, words) for word, _ in each.most_common(MOST)]
+    return [word for word in dict.fromkeys(found) if word]

@@ -13,8 +13,8 @@ from tests.fuzz.run import FINDINGS, raised
 from tests.fuzz.seeds import ROOT, seeds
 from tests.fuzz.targets import TARGETS
 
-RUNS = 250
-"""Inputs of each target: with its seeds they take a second or two."""
+RUNS = 100
+"""Inputs of each target: with its seeds they take a second."""
 
 MOST_SECONDS = 600.0
 """Far beyond what a busy machine needs: only a hang takes that long."""

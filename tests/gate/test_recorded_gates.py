@@ -71,7 +71,7 @@ def at(then: datetime | None) -> tuple[str, ...]:
 
 
 @THEN
-def test_hours_and_executions(
+def test_what_it_says_of_each_moment(
     dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counted = Recount(dagdir, then)
@@ -89,13 +89,16 @@ def test_hours_and_executions(
     assert executions == {site: sums["executions"] for site, sums in counted.sites.items()}
     lost = sum(cause["bad"] for cause in status["causes"])
     assert lost * 3600 == pytest.approx(counted.gpu_seconds["bad"], abs=0.01)
+    check_epochs(counted, dagdir, then, status["runs"])
+    if dagdir == GATED and then is not None and then < begin_of_second():
+        check_stops(then, status["runs"])
 
 
-@THEN
-def test_epochs(dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]) -> None:
-    counted = Recount(dagdir, then)
+def check_epochs(
+    counted: Recount, dagdir: Path, then: datetime | None, runs: list[dict[str, Any]]
+) -> None:
     done, skipped = set(counted.completed()), counted.skipped()
-    for run in output_of(capsys, "status", str(dagdir), *at(then))["runs"]:
+    for run in runs:
         own = counted.epochs_of(run["uuid"])
         assert run["epochs_total"] == len(own)
         assert run["epochs_done"] == len(own & done), run["run"]
@@ -106,17 +109,10 @@ def test_epochs(dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixtu
         assert skipped == set()
 
 
-@THEN
-def test_who_was_stopped_by_then(
-    dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if dagdir != GATED or (then is not None and then >= begin_of_second()):
-        return
+def check_stops(then: datetime, runs: list[dict[str, Any]]) -> None:
     stops = {each["run"]: each for each in Recount(GATED).stops(FIRST)}
-    for run in output_of(capsys, "status", str(GATED), *at(then))["runs"]:
+    for run in runs:
         result, stop = run["gate"]["stopped"], stops.get(run["run"])
-        if then is None:
-            continue
         if stop is None or datetime.fromisoformat(stop["time"]) > then:
             assert result is None, run["run"]
         else:

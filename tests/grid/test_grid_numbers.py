@@ -444,15 +444,3 @@ def test_without_a_sweep_it_says_what_would_make_one(
     out = capsys.readouterr().out
     assert "No sweep here" in out
     assert "metlmon new" in out
-
-
-def test_what_a_dag_says_cannot_paint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [
-        f'JOB r{n}-train_epoch0 t.sub\nVARS r{n}-train_epoch0 lr="\x1b[31m{n}[bold]"'
-        for n in (1, 2)
-    ]
-    (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
-    assert main(["grid", str(tmp_path)]) == Exit.OK
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "[bold]" in out

@@ -326,17 +326,6 @@ def test_a_dagdir_is_the_same_however_it_is_named(
     assert opened(Path(), cache).cached_bytes == log_bytes(dagdir.path)
 
 
-def test_no_value_of_an_environment_gets_there(dagdir: Dagdir, cache: Cache) -> None:
-    secret = b"0123456789abcdef-the-key"
-    log = Log().submit(77, NODE)
-    log.raw(28, 77, "Job ad information event triggered.", f'Env = "KEY={secret.decode()}"\n')
-    log.raw(33, 77, f'Changing job attribute Environment from "" to "KEY={secret.decode()}"')
-    dagdir.write("metl.log", log.data)
-    read(dagdir.path, cache)
-    assert secret in (dagdir.path / "metl.log").read_bytes()
-    assert not any(secret in path.read_bytes() for path in cache.directory.iterdir())
-
-
 # --- the entry ----------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -182,48 +181,6 @@ def test_a_bar_is_full_only_when_done_and_never_empty_when_begun(
         assert len(shown) == width
         assert (shown == full * width) == (0 < total <= done)
         assert (shown == empty * width) == (done == 0 or total == 0)
-
-
-# What may not reach a terminal: each with what it would do there.
-HOSTILE = {
-    "clears the screen": "\x1b[2Jgone",
-    "sets the title": "\x1b]0;owned\x07",
-    "eight-bit CSI": "\x9b31mred",
-    "writes over the line": "good\rbad",
-    "next line": "one\ntwo\x85three\u2028four\u2029five",
-    "bidi override": "abc\u202ecba",
-    "bidi isolate": "\u2066abc\u2069",
-    "zero width": "a\u200bb\u200dc\ufeff",
-    "tag characters": "a\U000e0041b",
-    "lone surrogate": b"\xff\xfe".decode("utf-8", "surrogateescape"),
-    "NUL and DEL": "a\x00b\x7fc",
-    "marks that climb": "a" + "\u0301\u0300\u0302\u0303\u0304" * 20,
-    "invisible letter": "\u3164\u115f",
-    "emoji selector": "\u2764\ufe0f",
-}
-
-
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_text_becomes_visible(text: str) -> None:
-    shown = formatting.plain(text, 300)
-    assert shown.isprintable()
-    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn") for c in shown)
-    marks = 0
-    for character in shown:
-        marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
-        assert marks <= 2
-
-
-@given(text=st.text(), limit=st.one_of(st.none(), st.integers(0, 80)))
-def test_plain_is_one_bounded_printable_line(text: str, limit: int | None) -> None:
-    shown = formatting.plain(text, limit)
-    assert shown.isprintable()
-    assert limit is None or len(shown) <= limit
-    assert formatting.plain(shown, limit) == shown
-    in_ascii = to_ascii(shown)
-    assert in_ascii.isascii()
-    assert in_ascii.isprintable()
-    assert cell_len(in_ascii) == cell_len(shown)
 
 
 @pytest.mark.parametrize(

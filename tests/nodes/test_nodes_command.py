@@ -67,16 +67,6 @@ def test_in_ascii_nothing_else_is_printed(dagdir: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.isascii()
 
 
-def test_names_that_would_drive_the_terminal_are_shown_harmless(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.dag").write_text("JOB \x1b[31mred a.sub\nJOB b a.sub\n")
-    assert main(["nodes", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "\\x1b[31mred" in out
-
-
 def test_status_tells_of_nodes_besides_the_epochs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,17 +108,3 @@ async def test_nothing_read_yet_says_what_will_come(show: Show) -> None:
     async with show(shown, size=NARROW) as seen:
         await seen.press("d")
         assert "as soon as their DAG has been read" in seen.text
-
-
-RED = "\x1b[31mred\u202e"
-
-
-async def test_names_that_would_drive_the_terminal_are_shown_harmless(show: Show) -> None:
-    dag = fan(4).replace("gather", f"gather{RED}").replace("machines", f"machines{RED}")
-    shown = PainterFeed(read_ensemble({"run.dag": dag}, Log()).painter())
-    async with show(shown, size=WIDE) as seen:
-        for keys in (("d",), ("slash", *"gather", "enter"), ("enter",)):
-            assert "\x1b" not in seen.text
-            assert "\u202e" not in seen.text
-            await seen.press(*keys)
-        assert "gather\\x1b[31mred" in seen.text

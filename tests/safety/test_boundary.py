@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from metlmon.text.formatting import plain
 from metlmon.text.spans import to_ascii
@@ -88,3 +89,7 @@ def test_no_text_passes(text: str, limit: int) -> None:
     shown = plain(text, limit)
     assert forbidden(shown, newlines=False) == []
     assert len(shown) <= limit
+    assert plain(shown, limit) == shown
+    in_ascii = to_ascii(shown)
+    assert in_ascii.isascii()
+    assert cell_len(in_ascii) == cell_len(shown)

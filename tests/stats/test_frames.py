@@ -160,29 +160,6 @@ def test_events_of_a_real_log(shared: Callable[[str], Path]) -> None:
         assert (frame.number == number).sum() == len(result), number
 
 
-def test_what_logs_wrote_harms_no_terminal(tmp_path: Path) -> None:
-    hostile = "\x1b]0;owned\x07 \u202eevil\u200b"
-    log = Log().submit(77, NODE).execute(77, slot=f"slot1@{hostile}", gpu=hostile, site=hostile)
-    log.hold(77, 34, f"no {hostile} memory").raw(8, 77, hostile)
-    frames = made(tmp_path, log)
-    seen = [text for name in TABLES for text in frames.frame(name).astype(object).stack()]
-    texts = [text for text in seen if isinstance(text, str)]
-    assert sum("\\x1b]0;owned" in text for text in texts) >= 4
-    assert all(text.isprintable() for text in texts)
-
-
-def test_no_value_of_an_environment(tmp_path: Path) -> None:
-    log = Log().submit(77, NODE)
-    body = 'Env = "TOKEN=s3cret"\nEnvironment = "A=s3cret B=\'s3cret\'"\nJobStatus = 2\n'
-    log.raw(28, 77, "Job ad information event triggered.", body)
-    log.raw(33, 77, 'Changing job attribute Environment from "X=s3cret" to "Y=s3cret"')
-    log.raw(33, 77, 'Setting job attribute environment to "Y=s3cret"')
-    result = " ".join(made(tmp_path, log).events.text)
-    assert "s3cret" not in result
-    assert "JobStatus = 2" in result
-    assert result.count("(not shown)") == 4
-
-
 # --- times ----------------------------------------------------------------------------------
 
 
