@@ -247,7 +247,7 @@ def test_a_message_names_some_of_many_runs(capsys: Captured, tmp_path: Path) -> 
 
 # --- the JSON contract ----------------------------------------------------------------------
 
-HOURS = {"good", "bad", "in_flight", "total"}
+HOURS = {"goodput", "badput", "running", "total"}
 
 
 def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
     runs = {each["run"]: each for each in output["runs"]}
     assert list(runs) == [f"run{n}" for n in range(6)]
     last = runs["run4"]["last"]
-    assert (last["epoch"], last["value"], last["odd"], last["version"]) == (4, None, "nan", 11)
+    assert (last["epoch"], last["value"], last["odd"], last["version"]) == (5, None, "nan", 11)
     assert (runs["run4"]["course"], runs["run4"]["since"], runs["run4"]["odd_epochs"]) == (
-        "diverged", 3, [4])  # fmt: skip
+        "diverged", 4, [5])  # fmt: skip
     assert runs["run1"]["best"]["value"] == 0.23083655800909886
     assert runs["run1"]["best"]["odd"] is None
     assert [level["n"] for level in output["band"]] == [6, 6, 6, 5, 5]
@@ -60,7 +60,7 @@ def test_another_metric(capsys: Captured) -> None:
     output = as_json(capsys, str(TRAINER), "--metric", name)
     assert (output["metric"], output["goal"]) == (name, "max")
     run = output["runs"][0]
-    assert [point["epoch"] for point in run["points"]] == [0, 1, 2, 3, 4]
+    assert [point["epoch"] for point in run["points"]] == [1, 2, 3, 4, 5]
     assert run["best"] == run["last"]
 
 

@@ -56,16 +56,9 @@ def test_status_has_the_same_estimate(capsys: pytest.CaptureFixture[str]) -> Non
     status = as_json(capsys, "status", DEMO, "--as-of", MIDDLE)
     output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
     assert status["estimate"] == output["estimate"]
-    assert status["incidents"] == []
 
 
-def test_status_tells_incidents(capsys: pytest.CaptureFixture[str]) -> None:
-    (incident,) = as_json(capsys, "status", DEMO)["incidents"]
-    assert incident["kind"] == "exhausted"
-    assert incident["severity"] == "alarm"
-    assert incident["still"] is True
-    assert incident["until"] is None
-    assert incident["advice"]
+def test_status_shows_health(capsys: pytest.CaptureFixture[str]) -> None:
     printed_status = printed(capsys, "status", DEMO)
     assert (
         "Health: STOPPED 1 of 6 runs · 2 epochs left · no job queued: epoch 5: exi"

@@ -11,8 +11,7 @@ import pytest
 
 from metlmon.cli.arguments import COMMANDS, OUTPUTS
 from metlmon.cli.main import main
-from tests.outputs import COMMANDS as READING_COMMANDS
-from tests.outputs import ROOT, output_of
+from tests.outputs import OF_DIRECTORIES, ROOT, printed
 from tests.support.shared_readers import shared_readers
 
 FIXTURES = sorted({file.parent for file in (ROOT / "fixtures").rglob("*.dag")})
@@ -33,7 +32,10 @@ def check(name: str, text: str) -> None:
 @pytest.mark.parametrize("directory", FIXTURES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_outputs_of_a_fixture_have_their_types(directory: Path) -> None:
     with shared_readers():
-        texts = {each: output_of(each, directory).splitlines()[0] for each in READING_COMMANDS}
+        texts = {
+            each: printed(each, str(directory), "--no-live", "--json").splitlines()[0]
+            for each in (*OF_DIRECTORIES, "check")
+        }
     for command, text in texts.items():
         if text.startswith("{"):
             check(command, text)

@@ -67,13 +67,13 @@ def test_json(capsys: Captured, dagdir: Path) -> None:
     assert read["schema"] == 1
     assert read["window"] == {"since": None, "until": None}
     by_site = {site["site"]: site for site in read["sites"]}
-    assert by_site["far"]["bad"] == 2
+    assert by_site["far"]["badput"] == 2
     assert by_site["far"]["epoch_seconds"]["median"] is None, "what is not known is null"
     assert by_site["near"]["epoch_seconds"]["median"] == 600
     assert by_site["near"]["success_rate"] == 1
     assert by_site["far"]["evictions"] == 1
     (cause,) = read["causes"]
-    assert (cause["code"], cause["subcode"], cause["times"], cause["bad"]) == (1005, 0, 1, 2)
+    assert (cause["code"], cause["subcode"], cause["times"], cause["badput"]) == (1005, 0, 1, 2)
     (waiting,) = read["waiting"]
     assert (waiting["waiting"], waiting["waiting_longest"]) == (1, 2400)
     (hidden,) = read["hidden_epochs"]
@@ -120,9 +120,9 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
         capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05"
     )
     by_site = {site["site"]: site for site in read["sites"]}
-    assert by_site["far"]["bad"] == 1, "the half hour that is in it, on two GPUs"
+    assert by_site["far"]["badput"] == 1, "the half hour that is in it, on two GPUs"
     assert by_site["far"]["executions"] == 1
-    assert by_site["near"]["good"] == pytest.approx(5 / 60, abs=1e-6)
+    assert by_site["near"]["goodput"] == pytest.approx(5 / 60, abs=1e-6)
     assert by_site["near"]["executions"] == 0, "it is counted where it ended"
     out = spoken(capsys, str(dagdir), "--month", "2026-05")
     assert out.startswith("May 2026, snapshot")
@@ -164,4 +164,6 @@ def test_a_real_ensembles_lost_hours(capsys: Captured, shared: Callable[[str], P
     assert "9 of 42 completed epochs" in out
     read = report_of(capsys, directory)
     assert len(read["hidden_epochs"]) == 9
-    assert sum(cause["bad"] for cause in read["causes"]) == pytest.approx(read["total"]["bad"])
+    assert sum(cause["badput"] for cause in read["causes"]) == pytest.approx(
+        read["total"]["badput"]
+    )

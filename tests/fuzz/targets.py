@@ -492,14 +492,14 @@ def _sound_status(painter: SnapshotBuilder) -> str:
         check(each["nodes_total"] is None or each["nodes_total"] >= 0, "fewer nodes than none")
     hours = [result["gpu_hours"], *(run["gpu_hours"] for run in result["runs"])]
     for each in hours:
-        good, bad, flying, total = (each[k] for k in ("good", "bad", "in_flight", "total"))
+        good, bad, flying, total = (each[k] for k in ("goodput", "badput", "running", "total"))
         check(min(good, bad, flying, total) >= 0, f"hours below zero: {each}")
         check(math.isclose(good + bad + flying, total, rel_tol=1e-6, abs_tol=1e-5), f"{each}")
     for run in result["runs"]:
         check(run["state"] in {str(state) for state in State}, "a run's state that is none")
         check(0 <= run["epochs_done"] <= run["epochs_total"], f"{run}")
     for row in result["sites"] + result["gpus"]:
-        check(min(row["good"], row["bad"], row["in_flight"]) >= 0, f"hours below zero: {row}")
+        check(min(row["goodput"], row["badput"], row["running"]) >= 0, f"hours below zero: {row}")
     return text
 
 

@@ -343,7 +343,7 @@ def test_pipes_are_not_waited_for(ended: Ended, capsys: pytest.CaptureFixture[st
     path.unlink()
     os.mkfifo(path)
     assert ended.go_on("run1", "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["runs"][0]["first"] == 1
+    assert json.loads(capsys.readouterr().out)["runs"][0]["first"] == 2
     rules = ended.path / "e.gate.json"
     rules.unlink()
     os.mkfifo(rules)
@@ -358,7 +358,7 @@ def test_an_epoch_whose_output_did_not_come_back_is_trained_again(ended: Ended) 
     ]
 
 
-@pytest.mark.parametrize(("came_back", "first"), [(1, 2), (0, 1), (None, 0)])
+@pytest.mark.parametrize(("came_back", "first"), [(1, 3), (0, 2), (None, 1)])
 def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
     ended: Ended, capsys: pytest.CaptureFixture[str], came_back: int | None, first: int
 ) -> None:
@@ -371,7 +371,7 @@ def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
             shutil.rmtree(folder / f"version_{epoch}")
     assert ended.go_on("run1", "--dry-run", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (found["first"], found["last"]) == (first, 3)
+    assert (found["first"], found["last"]) == (first, 4)
 
 
 def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,7 +380,7 @@ def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFi
     found = json.loads(capsys.readouterr().out)
     assert (found["written"], found["dag_file"], found["nodes"]) == (False, "e-2.dag", 4)
     assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [
-        *(("run0", 2, 3), ("run1", 2, 3)),
+        *(("run0", 3, 4), ("run1", 3, 4)),
     ]
     assert sorted(path.name for path in ended.path.iterdir()) == before
 
@@ -458,7 +458,7 @@ def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
     capsys.readouterr()
     assert of_file(ended, "e.dag", "--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [("run1", 2, 3)]
+    assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [("run1", 3, 4)]
     assert of_file(ended, "e-2.dag", "--dry-run") == 0
     assert "No run continues" in capsys.readouterr().out
     assert of_file(ended, "e.sub") == 2

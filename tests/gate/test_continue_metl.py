@@ -116,7 +116,7 @@ def test_a_flag_is_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     output = json.loads(capsys.readouterr().out)
     assert output["left_out"] == []
     assert [(run["checkpoint"], run["first"], run["last"]) for run in output["runs"]] == [
-        (f"output/training_logs/{uuid}", 2, 3) for uuid in RUNS.values()
+        (f"output/training_logs/{uuid}", 3, 4) for uuid in RUNS.values()
     ]
     assert main(["check", str(metl.path / "metl-2.dag")]) == 0
 
@@ -225,5 +225,5 @@ def test_the_dag_of_the_experiment(
     output = json.loads(capsys.readouterr().out)
     assert output["left_out"] == []
     # metl.log: 10, 8, 9, 6 and 9 epochs ended with return value 0.
-    assert [run["first"] for run in output["runs"]] == [10, 8, 9, 6, 9]
+    assert [run["first"] - 1 for run in output["runs"]] == [10, 8, 9, 6, 9]
     assert output["nodes"] == 5 * 30 - 42

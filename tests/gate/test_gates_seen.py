@@ -361,7 +361,7 @@ def test_in_json_and_in_the_table(dagdir: Dagdir, capsys: pytest.CaptureFixture[
     assert main(["status", "--json", str(dagdir.path)]) == 0
     first, second = json.loads(capsys.readouterr().out)["runs"]
     assert first["gate"]["stopped"] == {
-        **{"rule": "patience", "epoch": 2, "epoch_number": 3, "reason": "it stands still"},
+        **{"rule": "patience", "epoch": 3, "reason": "it stands still"},
         "time": "2026-05-04T11:00:00",
     }
     assert second["gate"] == dict.fromkeys(

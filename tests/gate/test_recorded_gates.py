@@ -76,18 +76,18 @@ def test_what_it_says_of_each_moment(
 ) -> None:
     counted = Recount(dagdir, then)
     status = output_of(capsys, "status", str(dagdir), *at(then))
-    for kind in ("good", "bad", "in_flight"):
-        seconds = 3600 * status["gpu_hours"][kind]
+    for kind, name in {"good": "goodput", "bad": "badput", "in_flight": "running"}.items():
+        seconds = 3600 * status["gpu_hours"][name]
         assert seconds == pytest.approx(counted.gpu_seconds[kind], abs=0.01), kind
         for run in status["runs"]:
             of_run = counted.runs[run["uuid"]][kind]
-            assert 3600 * run["gpu_hours"][kind] == pytest.approx(of_run, abs=0.01), run["run"]
+            assert 3600 * run["gpu_hours"][name] == pytest.approx(of_run, abs=0.01), run["run"]
         for site in status["sites"]:
             of_site = counted.sites[site["site"]][kind]
-            assert 3600 * site[kind] == pytest.approx(of_site, abs=0.01), site["site"]
+            assert 3600 * site[name] == pytest.approx(of_site, abs=0.01), site["site"]
     executions = {site["site"]: site["executions"] for site in status["sites"]}
     assert executions == {site: sums["executions"] for site, sums in counted.sites.items()}
-    lost = sum(cause["bad"] for cause in status["causes"])
+    lost = sum(cause["badput"] for cause in status["causes"])
     assert lost * 3600 == pytest.approx(counted.gpu_seconds["bad"], abs=0.01)
     check_epochs(counted, dagdir, then, status["runs"])
     if dagdir == GATED and then is not None and then < begin_of_second():
@@ -117,7 +117,7 @@ def check_stops(then: datetime, runs: list[dict[str, Any]]) -> None:
             assert result is None, run["run"]
         else:
             expected = {key: stop[key] for key in ("rule", "epoch", "reason", "time")}
-            assert result == expected | {"epoch_number": stop["epoch"] + 1}
+            assert result == expected | {"epoch": stop["epoch"] + 1}
 
 
 @cache
@@ -176,7 +176,7 @@ def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: pytest.CaptureFixtur
     causes = {each["cause"]: each for each in output_of(capsys, "status", str(GATED))["causes"]}
     removed = causes["via metlmon (by a user)"]
     assert removed["executions"] == len(cut) == 2
-    assert removed["bad"] * 3600 == pytest.approx(spent, abs=0.01)
+    assert removed["badput"] * 3600 == pytest.approx(spent, abs=0.01)
     assert causes["evicted, no reason given"]["executions"] == 1, "what condor_vacate_job evicted"
 
 
@@ -343,11 +343,10 @@ def test_an_epoch_is_completed_when_both_its_jobs_have_ended(
         ends = sorted(ran.end for ran in both if ran.end is not None)
         assert len(ends) == 2
         before = ends[-1] - timedelta(seconds=1)
-        number = int(node.rpartition("epoch")[2])
         for then, state in ((before, "running"), (ends[-1], "completed")):
             (run,) = output_of(capsys, "status", str(MACHINES), *at(then))["runs"]
             epochs = output_of(capsys, "run", run["uuid"], str(MACHINES), *at(then))["epochs"]
-            (epoch,) = (each for each in epochs if each["epoch"] == number)
+            (epoch,) = (each for each in epochs if each["node"] == node)
             assert epoch["state"] == state, (node, then)
 
 
@@ -364,7 +363,7 @@ def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) ->
         for ran in job.ran:
             spent["good" if ran.how == "good" else "bad"] += ran.spent(counted.now)
     for kind, seconds in spent.items():
-        assert epochs[0]["gpu_hours"][kind] * 3600 == pytest.approx(seconds, abs=0.01)
+        assert epochs[0]["gpu_hours"][f"{kind}put"] * 3600 == pytest.approx(seconds, abs=0.01)
     assert run["epochs_done"] == 2
 
 

@@ -124,7 +124,7 @@ def test_a_run_says_which_job_made_each_checkpoint(capsys: Captured) -> None:
         ("recorded", "17.0", "17.0"),
         ("recorded", "18.0", "18.0"),
     ]
-    assert [each["parent_epoch"] for each in found] == [None, 0, 1, 2]
+    assert [each["parent_epoch"] for each in found] == [None, 1, 2, 3]
     assert [each["parent_sha256"] for each in found[1:]] == [each["sha256"] for each in found[:-1]]
     assert found[1]["site"] == "CHTC-Spark-CE1"
     assert {each["broken"] for each in found} == {None}

@@ -296,7 +296,7 @@ def test_every_node_is_in_one_state_at_every_moment(dagdir: Path) -> None:
         assert sum(status["states"]["nodes"].values()) == nodes
         hours = status["gpu_hours"]
         assert hours["total"] == pytest.approx(
-            hours["good"] + hours["bad"] + hours["in_flight"], abs=1e-5
+            hours["goodput"] + hours["badput"] + hours["running"], abs=1e-5
         )
         for run in status["runs"]:
             assert 0 <= run["epochs_inferred"] <= run["epochs_done"] <= run["epochs_total"]
@@ -373,7 +373,7 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
         assert execution["seconds"] == 3600 * (1 + number)
         assert job["memory_mb"] == 400_000 - 100_000 * number + 4
     hours = says["status"]["gpu_hours"]
-    assert (hours["good"], hours["bad"]) == ((1.0, 2.0) if number == 1 else (4.0, 2.0))
+    assert (hours["goodput"], hours["badput"]) == ((1.0, 2.0) if number == 1 else (4.0, 2.0))
 
 
 # --- the reader itself --------------------------------------------------------------------

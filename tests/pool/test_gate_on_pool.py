@@ -154,18 +154,18 @@ def test_each_run_is_reported_its_story(steered: Steered) -> None:
         assert (run["epochs_done"], run["epochs_skipped"]) == (EPOCHS, 0), name
         assert run["gate"]["stopped"] is None
     for name, rule, epoch, reason in (
-        (STANDS_STILL, "patience", 4, "has not improved for 1 epoch"),
-        (DIVERGES, "divergence", 2, "val_loss is NaN at epoch 2"),
+        (STANDS_STILL, "patience", 5, "has not improved for 1 epoch"),
+        (DIVERGES, "divergence", 3, "val_loss is NaN at epoch 2"),
         (BY_KEY, "file", None, f"by {steered.written.pool.users[0]}"),
-        (AT_ONCE, "file", CUT_OFF, "asked to stop"),
+        (AT_ONCE, "file", CUT_OFF + 1, "asked to stop"),
     ):
         run = steered.run(name)
         stopped = run["gate"]["stopped"]
         assert stopped["rule"] == rule, name
         assert reason in stopped["reason"], name
         assert epoch in (None, stopped["epoch"]), name
-        assert run["epochs_done"] == stopped["epoch"] < EPOCHS, name
-        assert run["epochs_skipped"] == EPOCHS - stopped["epoch"], name
+        assert run["epochs_done"] == stopped["epoch"] - 1 < EPOCHS, name
+        assert run["epochs_skipped"] == EPOCHS - stopped["epoch"] + 1, name
 
 
 def test_what_was_skipped_is_what_dagman_skipped(steered: Steered) -> None:
@@ -180,7 +180,7 @@ def test_what_was_skipped_is_what_dagman_skipped(steered: Steered) -> None:
             assert evaluations == []
         else:
             # Those after epochs 2 and 5 that were not trained.
-            assert len(evaluations) == sum(epoch >= stopped["epoch"] for epoch in (2, 5))
+            assert len(evaluations) == sum(epoch >= stopped["epoch"] for epoch in (3, 6))
 
 
 def test_nothing_trains_after_its_stop(steered: Steered) -> None:
@@ -212,8 +212,8 @@ def test_what_was_stopped_at_once_lost_its_epoch_and_was_not_tried_again(steered
     (job,) = (job for job in jobs if job["node"] == node)
     assert job["state"] == "removed"
     assert node in steered.written.preskipped()
-    lost = steered.run(AT_ONCE)["gpu_hours"]["bad"]
-    assert lost == pytest.approx(steered.status["gpu_hours"]["bad"]), "nothing else was lost"
+    lost = steered.run(AT_ONCE)["gpu_hours"]["badput"]
+    assert lost == pytest.approx(steered.status["gpu_hours"]["badput"]), "nothing else was lost"
 
 
 def test_what_waits_waits_and_goes_on(steered: Steered) -> None:
@@ -281,7 +281,7 @@ def test_a_stopped_run_goes_on_with_what_it_has_not_trained(
 ) -> None:
     stopped = steered.run(BY_KEY)["gate"]["stopped"]
     (result,) = continued["runs"]
-    assert (result["first"], result["last"]) == (stopped["epoch"], EPOCHS - 1)
+    assert (result["first"], result["last"]) == (stopped["epoch"], EPOCHS)
     run = steered.written.run(BY_KEY, steered.written.end())
     assert run["uuid"] == result["uuid"] == steered.written.uuid(BY_KEY)
     assert (run["epochs_done"], run["epochs_total"]) == (EPOCHS, EPOCHS)

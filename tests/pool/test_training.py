@@ -112,7 +112,7 @@ def test_the_end_is_dagmans_the_queues_and_the_trainers(
         assert trained == set(range(EPOCHS)), "as its metrics files have it"
         assert header(ensemble.directory, run["uuid"])["epochs"] == EPOCHS
         assert (run["epochs_done"], run["epochs_total"], run["state"]) == (3, 3, "completed")
-        assert run["latest"]["epoch"] == max(trained)
+        assert run["latest"]["epoch"] == max(trained) + 1
     assert sorted(run["uuid"] for run in status["runs"]) == sorted(ensemble.uuids)
 
 

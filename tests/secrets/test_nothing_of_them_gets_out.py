@@ -120,7 +120,7 @@ def test_no_command_says_one(command: tuple[str, ...], planted: Planted) -> None
 def test_of_a_wandb_run_only_the_numbers_are_said(planted: Planted) -> None:
     shown = printed("curves", str(planted.path), "--json")
     (run,) = json.loads(shown)["runs"]
-    assert [(point["epoch"], point["value"]) for point in run["points"]] == [(0, 0.5)]
+    assert [(point["epoch"], point["value"]) for point in run["points"]] == [(1, 0.5)]
     assert "remark" not in shown
 
 

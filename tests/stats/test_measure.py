@@ -110,15 +110,15 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 ) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(4, 8).data)
-    nothing = {"good": 0, "bad": 0, "in_flight": 0, "total": 0}
-    spent = {"measure": "CPU", "good": 8, "bad": 4, "in_flight": 0, "total": 12}
+    nothing = {"goodput": 0, "badput": 0, "running": 0, "total": 0}
+    spent = {"measure": "CPU", "goodput": 8, "badput": 4, "running": 0, "total": 12}
     main(["status", str(dagdir.path), "--json"])
     status = json.loads(capsys.readouterr().out)
     for each in (status, status["runs"][0]):
         assert (each["gpu_hours"], each["hours"]) == (nothing, spent)
     main(["sites", str(dagdir.path), "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert (found["total"]["good"], found["hours"]) == (0, spent)
+    assert (found["total"]["goodput"], found["hours"]) == (0, spent)
     main(["report", str(dagdir.path), "--json"])
     assert json.loads(capsys.readouterr().out)["totals"]["gpu_hours"] == 0
     for command in ("status", "sites", "report"):

@@ -174,7 +174,7 @@ def test_runs_in_the_json_have_their_metric(capsys: pytest.CaptureFixture[str]) 
     lost = runs["run4"]["metric"]
     assert (lost["metric"], lost["goal"], lost["course"]) == ("val_loss", "min", "diverged")
     assert (lost["last"]["value"], lost["last"]["odd"]) == (None, "nan")
-    assert lost["best"]["epoch_number"] == 3
+    assert lost["best"]["epoch"] == 3
     assert runs["run4"]["swept"] == {"nan": "4"}
     assert runs["run1"]["wall_seconds"] == 66.0
     assert main(["run", "run4", str(TRAINER), "--json"]) == 0

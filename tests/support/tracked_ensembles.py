@@ -155,8 +155,8 @@ def expected_points(
         for run in curves["runs"]:
             for point in run["points"]:
                 value = point["value"] if point["odd"] is None else float(point["odd"])
-                time = times.get((run["key"], point["epoch"]))
-                points[run["key"]][metric, point["epoch"]] = value, time
+                epoch = point["epoch"] - 1
+                points[run["key"]][metric, epoch] = value, times.get((run["key"], epoch))
     points[None] = _usage(rows["executions"])
     return points
 

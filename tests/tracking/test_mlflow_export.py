@@ -118,7 +118,7 @@ def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captur
     hours = status["hours"]
     for kind in ("good", "bad"):
         points = parent.metrics[f"metlmon/gpu_hours_{kind}"]
-        assert points[-1].value == pytest.approx(hours[kind], abs=1e-6)
+        assert points[-1].value == pytest.approx(hours[f"{kind}put"], abs=1e-6)
     failed = any(run.status == "FAILED" for run in children.values())
     assert parent.status == ("FAILED" if failed else "FINISHED")
 

@@ -93,9 +93,9 @@ class Expected:
     def add_hours(self, scope: str, hours: Mapping[str, Any], **labels: str) -> None:
         unit = hours.get("measure", "GPU").lower()
         for state in ("good", "bad"):
-            seconds = hours[state] * 3600
+            seconds = hours[f"{state}put"] * 3600
             self.add(f"{scope}{unit}_seconds_total", seconds, **labels, state=state)
-        self.add(f"{scope}running_{unit}_seconds", hours["in_flight"] * 3600, **labels)
+        self.add(f"{scope}running_{unit}_seconds", hours["running"] * 3600, **labels)
 
     def add_time(self, name: str, text: str | None, **labels: str) -> None:
         if text is not None:
@@ -141,7 +141,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         coded = "other" if row["code"] is None else code_text(row["code"])
         cause = row["cause"] if own else coded
         add("lost_executions", row["executions"], cause=cause)
-        add("lost_gpu_seconds", row["bad"] * 3600, cause=cause)
+        add("lost_gpu_seconds", row["badput"] * 3600, cause=cause)
     for outcome, count in status["transfers"]["input"].items():
         add("input_transfers", count["n"], state=outcome)
         add("input_transfer_seconds", count["seconds"], state=outcome)
@@ -161,7 +161,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         places = {"site": latest.get("site"), "gpu": latest.get("gpu")}
         add("run_state", 1, run=run, state=row["state"], **places)
         add("run_state_seconds", latest.get("seconds"), run=run)
-        add("run_latest_epoch", latest.get("epoch_number"), run=run)
+        add("run_latest_epoch", latest.get("epoch"), run=run)
         add("run_epochs_planned", row["epochs_total"], run=run)
         add("run_epochs_done", row["epochs_done"], run=run)
         expected.add_hours("run_", row["hours"], run=run)
@@ -169,7 +169,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         metric = row["metric"] or {"best": None, "last": None}
         if metric["best"] is not None:
             add("run_metric_best", metric["best"]["value"], run=run)
-            add("run_metric_best_epoch", metric["best"]["epoch_number"], run=run)
+            add("run_metric_best_epoch", metric["best"]["epoch"], run=run)
         if metric["last"] is not None:
             value, odd = metric["last"]["value"], metric["last"]["odd"]
             add("run_metric_last", float(odd) if value is None else value, run=run)
@@ -214,7 +214,7 @@ def test_sites_are_those_of_sites_json(dagdir: Path, capsys: Captured) -> None:
     for site in [site for site in sites if site["executions"]]:
         label = ("site", site["site"] or "unknown")
         good = found.get(("metlmon_site_gpu_seconds_total", (label, ("state", "good"))), 0.0)
-        assert good == pytest.approx(site["good"] * 3600, abs=0.01)
+        assert good == pytest.approx(site["goodput"] * 3600, abs=0.01)
         assert found["metlmon_site_executions_total", (label,)] == site["executions"]
         assert found["metlmon_site_epochs_done", (label,)] == site["completed_epochs"]
 
@@ -375,8 +375,12 @@ def test_an_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: P
     assert hours["measure"] == "wall"
     assert not [name for name, _ in found if "gpu_seconds" in name]
     of_all = {name: value for (name, labels), value in found.items() if not labels}
-    assert found["metlmon_wall_seconds_total", (("state", "good"),)] == hours["good"] * 3600 == 7200
-    assert found["metlmon_wall_seconds_total", (("state", "bad"),)] == hours["bad"] * 3600 == 3600
+    assert (
+        found["metlmon_wall_seconds_total", (("state", "good"),)] == hours["goodput"] * 3600 == 7200
+    )
+    assert (
+        found["metlmon_wall_seconds_total", (("state", "bad"),)] == hours["badput"] * 3600 == 3600
+    )
     assert of_all["metlmon_running_wall_seconds"] == 0
     sites = {v for (name, _), v in found.items() if name == "metlmon_site_wall_seconds_total"}
     assert sites == {7200, 3600}

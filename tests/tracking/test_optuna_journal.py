@@ -134,8 +134,8 @@ def test_states_values_and_parameters_are_those_of_the_grid(
         attributes = trial.user_attrs
         assert (attributes["uuid"], attributes["state"]) == (row["uuid"], run["state"])
         assert attributes["stopped"] == run["stopped"]
-        assert attributes["goodput_gpu_hours"] == row["gpu_hours"]["good"]
-        assert attributes["badput_gpu_hours"] == row["gpu_hours"]["bad"]
+        assert attributes["goodput_gpu_hours"] == row["gpu_hours"]["goodput"]
+        assert attributes["badput_gpu_hours"] == row["gpu_hours"]["badput"]
     if dagdir.name == "gated":
         assert [trial.state.name for trial in study.trials].count("PRUNED") == 3
 
@@ -170,7 +170,7 @@ def test_intermediate_values_are_those_of_the_curves(
     odd = 0
     for curve in curves:
         points = {
-            point["epoch"]: float(point["odd"]) if point["value"] is None else point["value"]
+            point["epoch"] - 1: float(point["odd"]) if point["value"] is None else point["value"]
             for point in curve["points"]
         }
         found = trial_of(study, curve["run"]).intermediate_values

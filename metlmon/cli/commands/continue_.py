@@ -35,7 +35,12 @@ COLUMNS: Final = (
 CONTINUED_RUN: Final = JsonObject(
     ContinuedRun,
     "A run that continues with epochs first to last, and why it had ended before.",
-    "run uuid before=reason done first last checkpoint",
+    "run uuid before=reason checkpoint",
+    computed={
+        "done": (int | None, lambda run: None if run.done is None else epoch_number(run.done)),
+        "first": (int, lambda run: epoch_number(run.first)),
+        "last": (int, lambda run: epoch_number(run.last)),
+    },
 )
 EXCLUDED_RUN: Final = JsonObject(
     ExcludedRun, "A run that does not continue, and why.", "run uuid why=reason"

@@ -8,13 +8,14 @@ from metlmon.cli.json_output.objects import JsonObject, Stamp, finite, nonfinite
 from metlmon.jobfiles.records import Point
 from metlmon.snapshot.types import RunRow
 from metlmon.stats.curves import MetricCurve
+from metlmon.text.formatting import epoch_number
 
 if TYPE_CHECKING:
     from metlmon.stats.run_figures import RunFigures
 
 POINT: Final = JsonObject(
     Point,
-    "A value of a metric at an epoch, from 0; where it is no number it is null, and odd says which "
+    "A value of a metric at an epoch; where it is no number it is null, and odd says which "
     "(nan, inf, -inf). version: the k of the version_<k> that it comes from, null for other files.",
     "epoch version file",
     computed={
@@ -22,11 +23,18 @@ POINT: Final = JsonObject(
         "odd": (str | None, lambda point: nonfinite(point.value)),
     },
 )
+SINCE: Final = (
+    int | None,
+    lambda curve: None if curve.since is None else epoch_number(curve.since),
+)
+"""The epoch since which a curve has its course."""
+
 RUN_METRIC: Final = JsonObject(
     MetricCurve,
     "The primary metric of a run, as in metlmon curves --json; is_best: of several runs.",
-    "goal last best trend course since",
+    "goal last best trend course",
     name="RunMetric",
+    computed={"since": SINCE},
     given={"metric": str, "is_best": bool},
     main=False,
 )

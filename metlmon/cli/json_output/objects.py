@@ -80,13 +80,11 @@ class JsonObject:
                 self.kinds[field] = (
                     kind if kind is not None else _Attribute(record, source or field, convert)
                 )
-                self._fields[field] = attrgetter(source or field), convert or _writer(kind)
-                if field == "epoch":
-                    self._add_epoch_number()
+                write = _epoch if field in _EPOCHS else convert or _writer(kind)
+                self._fields[field] = attrgetter(source or field), write
         for field, (kind, function) in (computed or {}).items():
-            self.kinds[field], self._fields[field] = kind, (function, _writer(kind))
-            if field == "epoch":
-                self._add_epoch_number()
+            write = _epoch if field in _EPOCHS else _writer(kind)
+            self.kinds[field], self._fields[field] = kind, (function, write)
         self._optional: dict[str, Kind] = {**(base._optional if base else {}), **(optional or {})}
         for field, kind in {**(given or {}), **(optional or {})}.items():
             self.kinds[field], self._fields[field] = kind, (_not_given, _writer(kind))
@@ -96,17 +94,6 @@ class JsonObject:
                     f"{self.name}: records of {record} are {_OBJECTS[record].name} already"
                 )
             _OBJECTS[record] = self
-
-    def _add_epoch_number(self) -> None:
-        """Add ``epoch_number``, from 1, beside ``epoch``, the number in the node's name."""
-        read, write = self._fields["epoch"]
-
-        def number(record: Any) -> int | None:
-            epoch = read(record)
-            return None if epoch is None else epoch_number(epoch)
-
-        self.kinds["epoch_number"] = self.kinds["epoch"]
-        self._fields["epoch_number"] = number, write
 
     def write(self, record: Any, stamp: Stamp = unstamped, **given: Any) -> dict[str, Any]:
         """The object of a record; ``given``: values of fields, in place of the record's."""
@@ -173,6 +160,14 @@ def _value(value: Any, stamp: Stamp) -> Any:
         return [_value(each, stamp) for each in value]
     raise TypeError(f"{kind} is no JSON")
 
+
+def _epoch(value: int | None, stamp: Stamp) -> int | None:
+    """The number of an epoch, from 1."""
+    return None if value is None else epoch_number(value)
+
+
+_EPOCHS: Final = frozenset({"epoch", "parent_epoch"})
+"""Fields that are the number of an epoch: from 1, as on the screens, whatever the DAG's names."""
 
 _PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 

@@ -15,8 +15,7 @@ from metlmon.cli.json_output.objects import (
     Stamp,
     job_ids,
 )
-from metlmon.health.losses import MIN_RUNS
-from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.health.types import Health
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.job_events import JobId
 from metlmon.model.run import GateStatus
@@ -33,8 +32,12 @@ if TYPE_CHECKING:
 # --- hours ------------------------------------------------------------------------------------
 
 
-def _gpu_hours(name: str, hours: types.GpuHours) -> float:
-    return round(getattr(hours, name), 6) if hours.measure is HourUnit.GPU else 0.0
+HOUR_FIELDS: Final = {"goodput": "good", "badput": "bad", "running": "in_flight"}
+"""The fields of sums of hours, and those of the records."""
+
+
+def _gpu_hours(source: str, hours: types.GpuHours) -> float:
+    return round(getattr(hours, source), 6) if hours.measure is HourUnit.GPU else 0.0
 
 
 HOURS: Final = JsonObject(
@@ -42,19 +45,20 @@ HOURS: Final = JsonObject(
     "Hours in the measure of the ensemble: GPU; CPU or wall where nothing had a GPU.",
     "measure",
     name="Hours",
-    exact="good bad in_flight total",
+    exact="goodput=good badput=bad running=in_flight total",
     main=False,
 )
 GPU_HOURS: Final = JsonObject(
     types.GpuHours,
-    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and in flight.",
+    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and of what runs.",
     computed={
-        name: (float, partial(_gpu_hours, name)) for name in ("good", "bad", "in_flight", "total")
+        name: (float, partial(_gpu_hours, source))
+        for name, source in (*HOUR_FIELDS.items(), ("total", "total"))
     },
 )
 _SPLIT: Final = {
-    name: (float, lambda row, name=name: _gpu_hours(name, row.gpu_hours))
-    for name in ("good", "bad", "in_flight")
+    name: (float, lambda row, source=source: _gpu_hours(source, row.gpu_hours))
+    for name, source in HOUR_FIELDS.items()
 }
 
 
@@ -102,7 +106,7 @@ CHECKPOINT: Final = JsonObject(
     "Where the checkpoint of an epoch comes from. source: recorded (by a sidecar or an event of "
     "the training, file) or inferred. execution: of the job, from 1; completed_by, "
     "completed_execution: what completed the epoch. sha256, parent_sha256: of it and of the "
-    "checkpoint that it was trained from, that of parent_epoch (from 0); null where inferred. "
+    "checkpoint that it was trained from, that of parent_epoch; null where inferred. "
     "broken: why it does not continue the checkpoint of the epoch before.",
     "source site execution sha256=digest parent_sha256=parent parent_epoch file broken",
     name="Checkpoint",
@@ -182,45 +186,6 @@ ESTIMATE: Final = JsonObject(
         ),
     },
 )
-INCIDENT_KINDS: Final = {
-    "held": "held",
-    "quota": "disk-quota",
-    "retries-exhausted": "exhausted",
-    "run-failed": "exhausted",
-    "script-failed": "script-failed",
-    "submit-failed": "submit-failed",
-    "removed-by-user": "removed",
-    "evictions": "evictions",
-    "transfer-stalled": "stalled-transfer",
-    "wrong-site": "misdirected",
-    "unmatched": "unserved",
-    "configuration": "configuration",
-    "log-gap": "log-gap",
-    "log-silent": "log-gap",
-    "log-damage": "log-damage",
-}
-"""The kinds of incidents, by those of health entries; other kinds are in ``health`` alone."""
-
-_INCIDENT_SEVERITIES: Final = {
-    Severity.STOPPED: "alarm",
-    Severity.BLOCKED: "alarm",
-    Severity.COSTLY: "warning",
-    Severity.NOTE: "note",
-}
-
-INCIDENT: Final = JsonObject(
-    HealthEntry,
-    "An incident, by the kinds of earlier versions: the same is in health, with more. until null "
-    "and still true: it lasts.",
-    "since until still=open text advice runs site",
-    name="Incident",
-    computed={
-        "kind": (str, lambda entry: INCIDENT_KINDS[entry.kind]),
-        "severity": (str, lambda entry: _INCIDENT_SEVERITIES[entry.severity]),
-        "jobs": (list[str], job_ids),
-    },
-    main=False,
-)
 
 # --- status -----------------------------------------------------------------------------------
 
@@ -260,7 +225,7 @@ CAUSE: Final = JsonObject(
     types.CauseRow,
     "Lost GPU-hours by reason; end_unknown: the log lost the end of these executions.",
     "cause code subcode executions example end_unknown",
-    exact="bad",
+    exact="badput=bad",
 )
 COUNT: Final = JsonObject(
     types.Count, "A number of transfers, and their time.", "n", seconds="seconds"
@@ -311,7 +276,6 @@ STATUS_OUTPUT: Final = JsonObject(
     },
     optional={
         "estimate": ESTIMATE,
-        "incidents": [INCIDENT],
         "health": [HEALTH_ENTRY],
         "queue": QUEUE,
     },
@@ -339,19 +303,4 @@ def figures_json(stats: StatsInput, health: Health) -> dict[str, Any]:
     """What ``status --json`` adds to the snapshot: the estimate, and the health."""
     from metlmon.stats.estimates import make_forecast
 
-    incidents = [entry for entry in health.entries if _is_incident(entry)]
-    return {
-        "estimate": make_forecast(stats),
-        "incidents": incidents,
-        "health": health.entries,
-    }
-
-
-def _is_incident(entry: HealthEntry) -> bool:
-    """Whether an entry is an incident as well: holds and removals of single jobs never were."""
-    if entry.kind not in INCIDENT_KINDS:
-        return False
-    if entry.open or entry.kind not in ("held", "quota", "removed-by-user"):
-        return True
-    together = entry.dag is not None or len(entry.runs) >= MIN_RUNS
-    return entry.code is None and (entry.kind == "quota" or together)
+    return {"estimate": make_forecast(stats), "health": health.entries}

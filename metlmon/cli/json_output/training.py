@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from metlmon.cli.json_output.jobs import WARNING
+from metlmon.cli.json_output.metrics import SINCE
 from metlmon.cli.json_output.objects import HEAD, JsonObject, finite, nonfinite
-from metlmon.cli.json_output.status import ESTIMATE
+from metlmon.cli.json_output.status import ESTIMATE, HOUR_FIELDS
 from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
 from metlmon.stats.estimates import Interval
@@ -79,10 +80,11 @@ CURVE: Final = JsonObject(
     MetricCurve,
     "A metric of a run by epoch; trend: the change per epoch. course: improves, flat, diverged, "
     "nan, early (one value alone) or none, since the epoch since.",
-    "run=run_name uuid key=run label epochs_total points best last trend course since "
-    "odd_epochs=nonfinite_epochs",
+    "run=run_name uuid key=run label epochs_total points best last trend course",
     name="Curve",
     computed={
+        "since": SINCE,
+        "odd_epochs": (list[int], lambda curve: [epoch_number(n) for n in curve.nonfinite_epochs]),
         "running": (
             (PROGRESS, None),
             lambda curve: None if curve.streamed is None else PROGRESS.write(curve),
@@ -136,7 +138,6 @@ BEST: Final = JsonObject(
         "at": dict[str, str | None],
         "value": float | None,
         "epoch": int | None,
-        "epoch_number": int | None,
         "run": str | None,
         "key": str | None,
     },
@@ -212,8 +213,7 @@ def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
             for name, each in zip(axis.names, point, strict=True)
         },
         "value": value and value.value,
-        "epoch": value and value.epoch,
-        "epoch_number": value and epoch_number(value.epoch),
+        "epoch": value and epoch_number(value.epoch),
         "run": best and best.entry.run_name,
         "key": best and best.entry.run,
     }
@@ -269,9 +269,9 @@ SHARD: Final = JsonObject(
 )
 BAG_HOURS: Final = JsonObject(
     None,
-    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and in flight.",
+    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and of what runs.",
     name="BagHours",
-    given=dict.fromkeys(("good", "bad", "in_flight", "total"), float),
+    given=dict.fromkeys((*HOUR_FIELDS, "total"), float),
 )
 BAG: Final = JsonObject(
     Bag,
@@ -289,7 +289,10 @@ BAG: Final = JsonObject(
         "rate": (RATES, lambda bag: bag),
         "gpu_hours": (
             BAG_HOURS,
-            lambda bag: {name: getattr(bag.totals.gpu_hours, name) for name in BAG_HOURS.kinds},
+            lambda bag: {
+                name: getattr(bag.totals.gpu_hours, source)
+                for name, source in (*HOUR_FIELDS.items(), ("total", "total"))
+            },
         ),
     },
 )

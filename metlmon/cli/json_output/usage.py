@@ -45,13 +45,13 @@ INPUT: Final = JsonObject(
     name="Input",
     seconds="stalled_seconds stall_limit_seconds=limit",
 )
-_BAD: Final = {"bad": (float, lambda cause: round(cause.bad / HOUR, 6))}
+_BADPUT: Final = {"badput": (float, lambda cause: round(cause.bad / HOUR, 6))}
 REASON: Final = JsonObject(
     CauseReason,
     "A reason within a cause, as its executions ended.",
     "reason=text outcome executions",
     name="Reason",
-    computed=_BAD,
+    computed=_BADPUT,
 )
 SITE_CAUSE: Final = JsonObject(
     Cause,
@@ -59,7 +59,7 @@ SITE_CAUSE: Final = JsonObject(
     "cause=text code subcode end_unknown outcomes times=occurrences executions holds "
     "holds_that_ended_one=ended_by_hold reasons example",
     name="SiteCause",
-    computed=_BAD,
+    computed=_BADPUT,
 )
 MACHINES: Final = JsonObject(
     None,
@@ -72,8 +72,8 @@ _TOTALS: Final = (
     "bad_executions=totals.bad_executions completed_epochs=totals.completed"
 )
 _HOURS: Final = (
-    "success_rate=totals.success_rate good=totals.gpu_hours.good bad=totals.gpu_hours.bad "
-    "in_flight=totals.gpu_hours.in_flight"
+    "success_rate=totals.success_rate goodput=totals.gpu_hours.good badput=totals.gpu_hours.bad "
+    "running=totals.gpu_hours.in_flight"
 )
 GROUP: Final = JsonObject(
     GroupUsage,
