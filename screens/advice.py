@@ -53,7 +53,7 @@ from metlmon.text.spans import (
 from screens.base.screens import (
     ConfirmationBase,
     DocumentScreen,
-    ask_pool,
+    ask_in_thread,
     heading,
     hidden_below,
     how_to,
@@ -216,7 +216,7 @@ class ApplyScreen(ConfirmationBase):
 
     def on_mount(self) -> None:
         super().on_mount()
-        ask_pool(self, self._planned_acts, self._take_acts, "finding out what changes failed")
+        ask_in_thread(self, self._planned_acts, self._take_acts, "finding out what changes failed")
 
     def _planned_acts(self) -> tuple[PlannedAct, ...]:
         """What each act changes: reads files, and the queue if nobody has; in a thread."""

@@ -26,7 +26,6 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.list_screen import ListScreen
-from screens.base.registry import create_screen
 from screens.base.screens import age_text, how_to, padded
 from screens.job.job_tools import copy_in_tmux
 
@@ -184,7 +183,7 @@ class AnnexesScreen(ListScreen):
         rows = () if report is None else report.annexes
         site = next((row.site for row in rows if _key(row) == key), "")
         if site:
-            self.context.push_screen(create_screen("executions", UsageFilter(site=(site,))))
+            self.context.open_screen("executions", UsageFilter(site=(site,)))
         else:
             self.show_message("no job of this ensemble has run there yet")
 

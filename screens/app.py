@@ -138,7 +138,7 @@ class MetlmonApp(FaultTolerantApp):
         if start == "submit":
             self.action_new()
         elif start != "overview":
-            self.open_run(start[1])
+            self.open_screen(*start)
         if self.options.exit_when is not None and self.options.timeout is not None:
             self.set_timer(self.options.timeout, self._timed_out)
         self.set_interval(QUEUE_CHECK_SECONDS, self._check_queue)
@@ -213,7 +213,7 @@ class MetlmonApp(FaultTolerantApp):
             return
         if isinstance(self.present_feed, NullFeed):
             return
-        if snapshot.progress.fraction < 1:
+        if not snapshot.is_complete:
             return
         self._precomputed_stats = self.present_stats
         from metlmon.stats.timeline import timeline
@@ -237,7 +237,7 @@ class MetlmonApp(FaultTolerantApp):
     def _exit_if_done(self) -> bool:
         """Exit if the condition of ``--exit-on`` holds; not checked before all is read."""
         snapshot, exit_when = self.newest_snapshot, self.options.exit_when
-        if snapshot is None or exit_when is None or snapshot.progress.fraction < 1:
+        if snapshot is None or exit_when is None or not snapshot.is_complete:
             return False
         code = exit_when(snapshot.status, partial(self.present_stats.value, make_health))
         if code is not None:
@@ -413,8 +413,8 @@ class MetlmonApp(FaultTolerantApp):
         names = map(name_of_screen, reversed(self.screen_stack))
         return next((name for name in names if any(name in tab for tab in TABS)), None)
 
-    def open_screen(self, name: str) -> None:
-        """Open the screen of this name; if it is among those below, return to it.
+    def open_screen(self, name: str, *arguments: object) -> None:
+        """Open a screen, of what the arguments name; without any, return to it if it is below.
 
         From a run's screen, the curves are those of the run.
         """
@@ -423,12 +423,12 @@ class MetlmonApp(FaultTolerantApp):
         names = [name_of_screen(screen) for screen in self.screen_stack]
         key = getattr(self.screen, "key", None) if name == "curves" else None
         if key is not None and names[-1] != name:
-            self.push_screen(create_screen(name, key))
-        elif name in names:
+            arguments = (key,)
+        if name in names and not arguments:
             for _ in names[names.index(name) + 1 :]:
                 self.pop_screen()
         else:
-            self.push_screen(create_screen(name))
+            self.push_screen(create_screen(name, *arguments))
 
     action_open_screen = open_screen
 
@@ -451,18 +451,6 @@ class MetlmonApp(FaultTolerantApp):
             below = [name_of_screen(screen) for screen in self.screen_stack]
             self.open_screen(next((name for name in names if name in below), names[0]))
 
-    def open_run(self, key: str) -> None:
-        """Open the screen of a run."""
-        self.push_screen(create_screen("run", key))
-
-    def open_job(self, cluster: int, proc: int) -> None:
-        """Open the screen of a job."""
-        self.push_screen(create_screen("job", cluster, proc))
-
-    def open_output(self, cluster: int, proc: int) -> None:
-        """Open the output files of a job."""
-        self.push_screen(create_screen("output", cluster, proc))
-
     def open_run_of(self, job: JobRow) -> None:
         """Open the run that a job belongs to, if any."""
         if self.snapshot is None or job.run is None:
@@ -470,7 +458,7 @@ class MetlmonApp(FaultTolerantApp):
         for row in self.snapshot.status.runs:
             named = (row.run, row.dag or None) == (job.run, job.dag)
             if row.uuid == job.uuid if job.uuid else named:
-                self.open_run(row.key)
+                self.open_screen("run", row.key)
                 return
 
     def go_back(self) -> None:
@@ -543,20 +531,14 @@ class MetlmonApp(FaultTolerantApp):
         if choice is None:
             return
         kind, *target = choice
-        if kind == "screen":
-            self.open_screen(str(target[0]))
-        elif kind == "run":
-            self.open_run(str(target[0]))
-        elif kind == "job":
-            self.push_screen(create_screen("job", *target))
-        elif kind == "ensemble":
+        if kind == "ensemble":
             self.screen.open_row(str(target[0]))  # type: ignore[attr-defined]
-        elif kind == "site":
-            self.push_screen(create_screen("executions", *target))
-        else:
+        elif kind == "action":
             action = str(target[0])
             namespace = self.screen if hasattr(self.screen, f"action_{action}") else self
             await self.run_action(action, default_namespace=namespace)
+        else:
+            self.open_screen(kind, *target)
 
     def action_light(self) -> None:
         if self.theme != SIXTEEN.name:

@@ -267,7 +267,7 @@ class CurvesScreen(ChartScreen, ListScreen):
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Show why there are no curves, and which files would be read."""
         feed = self.context.feed
-        if update is None or update.progress.fraction < 1 or not (curves and curves.files_read):
+        if update is None or not update.is_complete or not (curves and curves.files_read):
             dagdir = plain(as_typed(str(feed.dagdir)), 60)
             wait = f"Curves appear when the files below {dagdir} are read."
             reading = "reading what the trainings wrote…"
@@ -367,9 +367,6 @@ class CurvesScreen(ChartScreen, ListScreen):
         return line((f"{sign} {name}", style), (runs, DIM))
 
     # --- actions ------------------------------------------------------------------------------
-
-    def open_row(self, key: str) -> None:
-        self.context.open_run(key)
 
     def action_compare(self) -> None:
         compare_marked(self, self.metric)

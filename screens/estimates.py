@@ -59,15 +59,12 @@ class EstimatesScreen(ListScreen):
         )
 
     def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
-        if forecast is None or update is None or update.progress.fraction < 1:
+        if forecast is None or update is None or not update.is_complete:
             return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
         return [
             line("  ", "There is no run to be estimated."),
             line("  ", ("Runs come from nodes that are called run-train_epochN.", DIM)),
         ]
-
-    def open_row(self, key: str) -> None:
-        self.context.open_run(key)
 
 
 def head(forecast: Forecast | None, room: int) -> list[Line]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,12 +13,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 
-from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.home.feed import HomeFeed
 from metlmon.home.user_list import load_list, save_list
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import FeedAndPool
-from metlmon.remote.paths import UnusableMachine, as_typed, split_argument
+from metlmon.remote.paths import as_typed, split_argument
 from metlmon.tables import home as home_table
 from metlmon.tables.home import HomeRow
 from metlmon.tables.layout import Column, fit_columns
@@ -38,7 +35,7 @@ from metlmon.text.spans import (
     line,
 )
 from screens.base.list_screen import ListScreen
-from screens.base.screens import Prompt, how_to, padded
+from screens.base.screens import Prompt, ask_in_thread, how_to, padded
 from screens.base.stats_worker import Memo
 
 NARROW: Final = 130
@@ -223,26 +220,13 @@ class HomeScreen(ListScreen):
             return
         self._opening = key
 
-        def work() -> None:
-            opened: FeedAndPool | str
-            try:
-                opened = open_dagdir(Path(key))
-            except InputError as error:
-                opened = as_typed(str(error))
-            except Exception as error:
-                known = unusable_path(error) if isinstance(error, OSError) else None
-                opened = str(known) if known else describe_error("opening failed", error)
-            # The application may have ended meanwhile.
-            with suppress(RuntimeError):
-                self.call_later(self._opened, opened)
-
-        threading.Thread(target=work, name="metlmon-open", daemon=True).start()
+        ask_in_thread(self, lambda: open_dagdir(Path(key)), self._opened, "opening failed")
         self.show_message(f"opening {plain(os.path.basename(key), 40)}…")
 
-    def _opened(self, opened: FeedAndPool | str) -> None:
+    def _opened(self, opened: FeedAndPool | None, error: str | None) -> None:
         path, self._opening = self._opening, None
-        if isinstance(opened, str):
-            self.show_message(opened)
+        if opened is None:
+            self.show_message(as_typed(error or ""))
         else:
             self._message, self._open = "", path
             self.context.show_ensemble(opened)
@@ -258,28 +242,15 @@ class HomeScreen(ListScreen):
         self.set_focus(self.table)
         value = value.strip()
         if ":" in value:
-            threading.Thread(
-                target=self._connect, args=(value,), name="metlmon-connect", daemon=True
-            ).start()
+            ask_in_thread(self, partial(_path_of, value), self._connected, "connecting failed")
         elif value:
             self._add(os.path.abspath(os.path.expanduser(value)))
 
-    def _connect(self, word: str) -> None:
-        """Add a directory whose word may name another machine; in a thread."""
-        from metlmon.remote.machine import connect_to
-
-        work: Callable[[], object]
-        try:
-            elsewhere = split_argument(word) is not None
-            path = connect_to(word, ask=False) if elsewhere else os.path.abspath(word)
-            work = partial(self._add, path)
-        except UnusableMachine as error:
-            work = partial(self.show_message, str(error))
-        except Exception as error:
-            work = partial(self.show_message, describe_error("connecting failed", error))
-        # The application may have ended meanwhile.
-        with suppress(RuntimeError):
-            self.call_later(work)
+    def _connected(self, path: str | None, error: str | None) -> None:
+        if path is None:
+            self.show_message(error or "")
+        else:
+            self._add(path)
 
     def _add(self, path: str) -> None:
         """Add a directory to the user's list, and to the screen."""
@@ -329,3 +300,11 @@ class HomeScreen(ListScreen):
         if not saved:
             self.show_message("your list cannot be written: see ~/.local/state/metlmon")
         return saved
+
+
+def _path_of(word: str) -> str:
+    """The path of a directory whose word may name another machine; may wait for that."""
+    from metlmon.remote.machine import connect_to
+
+    elsewhere = split_argument(word) is not None
+    return connect_to(word, ask=False) if elsewhere else os.path.abspath(word)

@@ -200,7 +200,7 @@ def fill_nodes(
     table = screen.table
     if table.marks:
         table.keep_marks(nodes.node_keys())
-    reading = update is None or (update.progress.fraction < 1 and not nodes.tree.total)
+    reading = update is None or (not update.is_complete and not nodes.tree.total)
     table.show(heads, table_rows, empty(bool(screen.filter_text), faults, reading))
     selected = nodes.row_with_key(table.cursor)
     filtered = bool(screen.filter_text) or faults
@@ -236,7 +236,7 @@ def open_node(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
         return "this node is in no DAG of this directory any more"
     if not node.jobs:
         return no_job_text(node)
-    screen.context.open_job(*node.jobs[-1])
+    screen.context.open_screen("job", *node.jobs[-1])
     return None
 
 

@@ -28,7 +28,7 @@ MOST_ROWS: Final = 200
 """Rows shown at most: a further word finds the others."""
 
 Choice = tuple[str, ...] | tuple[str, UsageFilter] | tuple[str, int, int]
-"""What was chosen: ``("action", name)``, ``("run", key)``, ``("job", cluster, proc)``, …"""
+"""What was chosen: ``("action", name)``, ``("ensemble", path)``, or a screen and its arguments."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -90,8 +90,8 @@ class PaletteScreen(ResultModal[Choice | None]):
             yield Entry("run", text, words, ("run", run.key))
         usage = context.stats.value(site_usage)
         for site in () if usage is None else usage.sites:
-            name = plain(site.name or "unknown", 60)
-            yield Entry("site", name, f"site {name.lower()}", ("site", UsageFilter((site.name,))))
+            name, choice = plain(site.name or "unknown", 60), UsageFilter((site.name,))
+            yield Entry("site", name, f"site {name.lower()}", ("executions", choice))
         yield from map(_job, context.feed.queued_jobs())
 
     def action_move(self, direction: str) -> None:
@@ -129,7 +129,7 @@ def _screens() -> Iterator[Entry]:
         for i, name in enumerate(names):
             title = title_of(name)
             words = f"{title} screen {name}".lower()
-            yield Entry(" ".join([str(number)] * (i + 1)), title, words, ("screen", name))
+            yield Entry(" ".join([str(number)] * (i + 1)), title, words, (name,))
 
 
 def _job(job: JobRow) -> Entry:

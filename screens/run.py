@@ -184,7 +184,7 @@ class RunScreen(ListScreen, ActionScreen):
         return queue_lines_below(self.context, job, name or "", self.app.size.height)
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
-        if snapshot is None or snapshot.progress.fraction < 1:
+        if snapshot is None or not snapshot.is_complete:
             return [line("  ", ("The run appears as soon as its DAG has been read.", DIM))]
         return [
             line("  ", "This run is in no DAG of this directory any more."),
@@ -331,7 +331,7 @@ class RunScreen(ListScreen, ActionScreen):
         reason = "was never submitted"
         for row in _all_rows(self.context.feed.run_view(self.key)):
             if epochs_table.key_of(row) == key and row.jobs:
-                self.context.open_job(*row.jobs[-1])
+                self.context.open_screen("job", *row.jobs[-1])
                 return
             if epochs_table.key_of(row) == key and row.state is State.COMPLETED:
                 rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)

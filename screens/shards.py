@@ -60,7 +60,7 @@ class ShardsScreen(ListScreen):
 
     def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
         """Show why there is no bag, and how one is made."""
-        if all_bags is None or update is None or update.progress.fraction < 1:
+        if all_bags is None or update is None or not update.is_complete:
             text = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
             self.show_nothing("Shards", "reading the DAG", text, "shard")
         else:
@@ -77,7 +77,7 @@ class ShardsScreen(ListScreen):
         if shard.job is None:
             self.show_message("it has no job yet")
         else:
-            self.context.open_job(*shard.job)
+            self.context.open_screen("job", *shard.job)
 
     def action_view(self) -> None:
         all_bags = self.context.stats.value(bags)

@@ -214,7 +214,7 @@ class SitesScreen(ListScreen, ActionScreen):
         ]
 
     def _loading_text(self, update: Snapshot | None) -> str:
-        if update is None or update.progress.fraction < 1:
+        if update is None or not update.is_complete:
             return "Sites appear as the logs are read."
         return "Adding up all executions…"
 
@@ -254,7 +254,7 @@ class SitesScreen(ListScreen, ActionScreen):
         row = next((row for row in rows if usage_table.key_of(row) == key), None)
         if row is not None:
             choice = usage_table.filter_of(row, self.view)
-            self.context.push_screen(ExecutionsScreen(choice))
+            self.context.open_screen("executions", choice)
 
 
 KINDS: Final = ("all", "goodput", "badput", "running", "marked")
@@ -379,7 +379,7 @@ class ExecutionsScreen(ListScreen):
 
     def open_row(self, key: str) -> None:
         if self._job is not None:
-            self.context.open_job(*self._job)
+            self.context.open_screen("job", *self._job)
 
     def action_owner(self) -> None:
         view = self.context.feed.job_view(*self._job) if self._job is not None else None

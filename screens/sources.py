@@ -39,7 +39,7 @@ class SourcesScreen(DocumentScreen):
         dagdir = plain(directory_label(str(self.context.feed.dagdir)), 200)
         title = line(("Sources and warnings", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
-        if update is not None and update.progress.fraction < 1:
+        if update is not None and not update.is_complete:
             right = reading_progress(update.progress, 0)
         lines = [] if update is None else source_lines(update.status, room)
         if lines:

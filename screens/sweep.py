@@ -380,9 +380,6 @@ class PointRunsScreen(ListScreen):
             lambda run: run.entry.run_name.lower(),
         )
 
-    def open_row(self, key: str) -> None:
-        self.context.open_run(key)
-
 
 FRAME_LINES: Final = 4
 """Lines outside matrix and details: two of the header, the rule, the footer."""
@@ -460,7 +457,7 @@ class SweepScreen(MetricKeys):
     def _nothing(self, grid: Grid | None, update: Snapshot | None) -> None:
         """Show why there is no grid, and how a sweep is made."""
         room = self.app.size.width
-        reading = grid is None or update is None or update.progress.fraction < 1
+        reading = grid is None or update is None or not update.is_complete
         first = "reading the DAG" if reading else "nothing is swept here"
         self.show_head([line(" ", ("Grid", BOLD), "   ", (first, DIM))])
         waiting = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
@@ -489,7 +486,7 @@ class SweepScreen(MetricKeys):
         if grid is None or cell is None:
             return
         if len(cell.runs) == 1:
-            self.context.open_run(cell.runs[0].entry.run)
+            self.context.open_screen("run", cell.runs[0].entry.run)
         else:
             self.context.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
 

@@ -49,6 +49,11 @@ class Snapshot(Struct, frozen=True):
     progress: Progress
     error: str | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Have all files been read once?"""
+        return self.progress.fraction >= 1
+
 
 class Feed(Protocol):
     """A source of snapshots; methods with a body are those of a feed without jobs."""

@@ -127,7 +127,7 @@ class Absence:
 
     def take(self, snapshot: Snapshot | None, stats: StatsWorker) -> None:
         """Take the newest snapshot and statistics of the present."""
-        if snapshot is None or snapshot.progress.fraction < 1:
+        if snapshot is None or not snapshot.is_complete:
             return
         status = snapshot.status
         # Before an ensemble is opened there is an empty snapshot.
@@ -191,7 +191,7 @@ class Absence:
 
     def news(self, snapshot: Snapshot | None) -> str:
         """What has changed since somebody last looked; empty if that is not new."""
-        if snapshot is None or snapshot.progress.fraction < 1:
+        if snapshot is None or not snapshot.is_complete:
             return ""
         return self.last_look.show(snapshot.status)
 

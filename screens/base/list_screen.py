@@ -29,7 +29,6 @@ from metlmon.text import spans
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
 from screens.base.context import ListState
-from screens.base.registry import create_screen
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen, rule
 from screens.base.stats_worker import Memo
 from screens.widgets.footer import KeyFooter
@@ -491,8 +490,8 @@ class ListScreen(SnapshotScreen):
         return True
 
     def open_row(self, key: str) -> None:
-        """Open the screen of this row."""
-        raise NotImplementedError
+        """Open the screen of this row; by default it is that of a run."""
+        self.context.open_screen("run", key)
 
     def action_back(self) -> None:
         if not self.clear_filter_or_marks():
@@ -522,7 +521,7 @@ def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
     if len(keys) < FEWEST:
         screen.show_message("[space] marks runs; mark two or more, and [&] compares them")
         return
-    screen.context.push_screen(create_screen("compare", keys, metric))
+    screen.context.open_screen("compare", keys, metric)
 
 
 def runs_cell(names: Sequence[str], room: int | None) -> Line:

@@ -16,10 +16,11 @@ from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
-from metlmon.errors import describe_error
+from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolError, QueueSnapshot
+from metlmon.remote.paths import UnusableMachine
 from metlmon.snapshot.types import QueueRow
 from metlmon.tables.health_columns import removal_clocks
 from metlmon.text import formatting
@@ -404,13 +405,13 @@ def how_to(paragraphs: Sequence[str], available: int) -> list[Line]:
     return lines
 
 
-def ask_pool(
+def ask_in_thread(
     screen: Screen[None],
     query: Callable[[], T],
     on_answer: Callable[[T | None, str | None], None],
     failure: str,
 ) -> None:
-    """Query the pool in a daemon thread, which does not delay quitting.
+    """Ask the pool, or open what may be slow, in a daemon thread: quitting does not wait for it.
 
     ``on_answer`` is called by the screen, unless it is closed by then, with the answer and None, or
     with None and the reason why there is none; ``failure`` begins the reason of an unexpected
@@ -421,10 +422,11 @@ def ask_pool(
         answer, error = None, None
         try:
             answer = query()
-        except PoolError as problem:
+        except (PoolError, InputError, UnusableMachine) as problem:
             error = str(problem)
         except Exception as problem:
-            error = describe_error(failure, problem)
+            known = unusable_path(problem) if isinstance(problem, OSError) else None
+            error = str(known) if known else describe_error(failure, problem)
         # The screen may be closed when the answer arrives.
         with suppress(RuntimeError):
             screen.call_later(on_answer, answer, error)

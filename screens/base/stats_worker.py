@@ -210,7 +210,7 @@ class StatsWorker:
         The logs are read first, since they name the jobs whose files exist.
         """
         snapshot = self._feed.latest
-        if snapshot is None or snapshot.progress.fraction < 1:
+        if snapshot is None or not snapshot.is_complete:
             return False
         job_files = self._feed.training_outputs(), self._feed.progress_lines()
         if job_files == self._job_files:
@@ -230,7 +230,7 @@ class StatsWorker:
                 if cached.precompute or now - cached.requested < FORGET_SECONDS
             ]
         nodes = sum(snapshot.status.node_states.values())
-        if not requested or (snapshot.progress.fraction < 1 and nodes > LARGE):
+        if not requested or (not snapshot.is_complete and nodes > LARGE):
             # Building the ledger of a partial read would delay reading the rest.
             return False
         started = time.thread_time()

@@ -105,7 +105,7 @@ class HealthScreen(ListScreen, ActionScreen):
         self.show_head(self._head(update))
         ranked = not self.state.order and self.state.column is None
         opened, closed = self._lists(lambda: _lists(health, ranked), health, ranked)
-        reading = self._health is None or update is None or update.progress.fraction < 1
+        reading = self._health is None or update is None or not update.is_complete
         self.fill(
             health_table.columns(health, self.this_year, indented=ranked),
             opened,
@@ -223,9 +223,7 @@ class HealthScreen(ListScreen, ActionScreen):
         if entry is None:
             return
         if entry.kind in SITE_KINDS and entry.site is not None:
-            from screens.sites import ExecutionsScreen
-
-            context.push_screen(ExecutionsScreen(UsageFilter((entry.site,))))
+            context.open_screen("executions", UsageFilter((entry.site,)))
         elif entry.kind in SITE_KINDS:
             context.open_screen("sites")
         elif entry.kind in FILE_KINDS:
@@ -233,16 +231,16 @@ class HealthScreen(ListScreen, ActionScreen):
         elif len(entry.jobs) > 1 or len(entry.runs) > 1:
             context.push_screen(EntryScreen(entry.key))
         elif entry.jobs and not (entry.open and entry.runs):
-            context.open_job(*entry.jobs[0])
+            context.open_screen("job", *entry.jobs[0])
         elif entry.runs:
-            context.open_run(entry.runs[0])
+            context.open_screen("run", entry.runs[0])
         else:
             context.open_screen("nodes")
 
     def action_owner(self) -> None:
         entry = self._entry(self.table.cursor)
         if entry is not None and len(entry.runs) == 1:
-            self.context.open_run(entry.runs[0])
+            self.context.open_screen("run", entry.runs[0])
         elif entry is not None:
             self.show_message("[enter] lists its jobs" if entry.jobs else "it concerns no run")
 
@@ -358,9 +356,9 @@ class EntryScreen(ListScreen, ActionScreen):
     def open_row(self, key: str) -> None:
         job = self._current_job(key)
         if job is not None:
-            self.context.open_job(*job)
+            self.context.open_screen("job", *job)
         else:
-            self.context.open_run(key)
+            self.context.open_screen("run", key)
 
     def action_owner(self) -> None:
         job = self._current_job(self.table.cursor)
@@ -368,4 +366,4 @@ class EntryScreen(ListScreen, ActionScreen):
         if view is not None:
             self.context.open_run_of(view.row)
         elif self.table.cursor is not None:
-            self.context.open_run(self.table.cursor)
+            self.context.open_screen("run", self.table.cursor)

@@ -118,7 +118,7 @@ class JobScreen(JobTools, ActionScreen):
         return known.of_job(self.job) if known is not None else None
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
-        if snapshot is None or snapshot.progress.fraction < 1:
+        if snapshot is None or not snapshot.is_complete:
             return [(), line("  ", ("The job appears as soon as its log has been read.", DIM))]
         return [
             (),
@@ -256,7 +256,7 @@ class JobScreen(JobTools, ActionScreen):
         self._update_note()
 
     def action_output(self) -> None:
-        self.context.open_output(*self.job)
+        self.context.open_screen("output", *self.job)
 
     def action_owner(self) -> None:
         view = self.context.feed.job_view(*self.job)

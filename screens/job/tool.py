@@ -10,7 +10,7 @@ from metlmon.pool import job_tools
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import STATES, job_id, plain
 from metlmon.text.spans import BOLD, DIM, NOTE, Line, line, wrap
-from screens.base.screens import DocumentScreen, ask_pool
+from screens.base.screens import DocumentScreen, ask_in_thread
 
 RUNS: frozenset[State] = frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_OUTPUT})
 """States of a job that has a machine, on which its output can be read."""
@@ -38,7 +38,7 @@ class ToolScreen(DocumentScreen):
     def on_mount(self) -> None:
         super().on_mount()
         query = job_tools.analyze if self._idle else job_tools.tail
-        ask_pool(self, lambda: query(self.job), self._receive, "the tool failed")
+        ask_in_thread(self, lambda: query(self.job), self._receive, "the tool failed")
 
     def _receive(self, lines: list[str] | None, error: str | None) -> None:
         self._lines, self._problem = lines, error

@@ -135,7 +135,7 @@ def _live_state(status: Status) -> Line:
 
 
 def _log_ages(snapshot: Snapshot, width: int) -> Line:
-    if snapshot.progress.fraction < 1:
+    if not snapshot.is_complete:
         return reading_progress(snapshot.progress, 12 if width >= 100 else 0)
     status = snapshot.status
     if not status.live:

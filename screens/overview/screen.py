@@ -103,7 +103,7 @@ class OverviewScreen(ListScreen, ActionScreen):
     def _health(self) -> Health | None:
         """The newest health; None from a partly read log."""
         snapshot = self.context.snapshot
-        if snapshot is None or snapshot.progress.fraction < 1:
+        if snapshot is None or not snapshot.is_complete:
             return None
         return self.context.stats.value(make_health)
 
@@ -153,7 +153,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._width_key = keys if self._width_key != keys else self._width_key
 
         snapshot, state = self.context.snapshot, self.state
-        is_read = snapshot is not None and snapshot.progress.fraction == 1
+        is_read = snapshot is not None and snapshot.is_complete
         widest = self._widest(dict, self.context.feed, is_read, width, state)
 
         clocks = health_table.removal_clocks(
@@ -212,7 +212,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         if snapshot is None or not (snapshot.status.dags or snapshot.status.runs):
             return head
         status, room = snapshot.status, room - 2
-        whole = snapshot.progress.fraction == 1
+        whole = snapshot.is_complete
         health = self._health
         trouble = self._health_lines(
             lambda: health_lines.header_lines(health, status, room, roomy=roomy),
@@ -268,7 +268,7 @@ class OverviewScreen(ListScreen, ActionScreen):
     def _empty_text(self, rows: list[RunRow], snapshot: Snapshot | None) -> list[Line]:
         if isinstance(self.context.feed, NullFeed):
             return runs_table.no_dagdir_text()
-        if snapshot is None or (not rows and snapshot.progress.fraction < 1):
+        if snapshot is None or (not rows and not snapshot.is_complete):
             if snapshot is None:
                 return [line("  ", ("looking for DAG files and logs", DIM))]
             bar = overview_header.reading_progress(snapshot.progress, 24)
@@ -296,7 +296,7 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def open_row(self, key: str) -> None:
         if self._node_list is None:
-            self.context.open_run(key)
+            self.context.open_screen("run", key)
             return
         from screens.nodes import open_node
 

@@ -50,7 +50,14 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import ConfirmationBase, Prompt, ask_pool, heading, hidden_below, rule
+from screens.base.screens import (
+    ConfirmationBase,
+    Prompt,
+    ask_in_thread,
+    heading,
+    hidden_below,
+    rule,
+)
 from screens.pool_actions.menu import MenuScreen, ResultsScreen
 from screens.pool_actions.running_action import (
     IRREVERSIBLE,
@@ -214,7 +221,7 @@ class ConfirmScreen(ConfirmationBase):
             self.call_after_refresh(self.set_focus, prompt)
         pool = self.context.pool_actions
         if self._loading_sites and pool is not None:
-            ask_pool(self, pool.sites, self._sites_loaded, "asking for sites failed")
+            ask_in_thread(self, pool.sites, self._sites_loaded, "asking for sites failed")
 
     @property
     def _input_missing(self) -> bool:

@@ -27,6 +27,7 @@ from metlmon.pool.types import (
     SelectedRun,
 )
 from metlmon.snapshot.types import DagRow, JobRow
+from metlmon.stats.totals import group_by
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Symbol, Weight, plain
 from metlmon.text.spans import ALARM, DIM, Line, join, line, style_of
@@ -289,19 +290,6 @@ class PoolActionKeys:
     def _request(self, *acts: PoolAction) -> None:
         self.request_action(*acts)
 
-    action_hold = partialmethod(_request, PoolAction.HOLD)
-    action_release = partialmethod(_request, PoolAction.RELEASE, PoolAction.RELEASE_DAG)
-    action_remove = partialmethod(_request, PoolAction.REMOVE)
-    action_vacate = partialmethod(_request, PoolAction.VACATE)
-    action_priority = partialmethod(_request, PoolAction.PRIORITY)
-    action_halt = partialmethod(_request, PoolAction.HALT, PoolAction.RESUME)
-    action_remove_dag = partialmethod(_request, PoolAction.REMOVE_DAG)
-    action_resubmit = partialmethod(_request, PoolAction.RESUBMIT)
-    action_retarget = partialmethod(_request, PoolAction.RETARGET)
-    action_stop = partialmethod(_request, PoolAction.STOP)
-    action_stop_now = partialmethod(_request, PoolAction.STOP_NOW)
-    action_pause_run = partialmethod(_request, PoolAction.PAUSE)
-    action_resume_run = partialmethod(_request, PoolAction.RESUME_RUN)
-    action_send = partialmethod(_request, PoolAction.SEND)
-    action_exclude_site = partialmethod(_request, PoolAction.EXCLUDE_SITE)
-    action_include_site = partialmethod(_request, PoolAction.INCLUDE_SITE)
+
+for _name, _acts in group_by(PoolAction, lambda act: action_of(act).name).items():
+    setattr(PoolActionKeys, f"action_{_name}", partialmethod(PoolActionKeys._request, *_acts))

@@ -38,7 +38,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.actions import bindings_of
-from screens.base.screens import ResultModal, SnapshotScreen, ask_pool, padded, rule
+from screens.base.screens import ResultModal, SnapshotScreen, ask_in_thread, padded, rule
 from screens.submit.form_model import (
     LABELS,
     Field,
@@ -437,13 +437,13 @@ class SubmitScreen(SnapshotScreen):
 
         def schedd_known(schedd: ScheddInfo | None, error: str | None) -> None:
             self._update_pool_info(schedd=schedd, error=error, schedd_asked=None)
-            ask_pool(self, pool.sites, sites_known, "asking failed")
+            ask_in_thread(self, pool.sites, sites_known, "asking failed")
 
         def sites_known(sites: tuple[SiteInfo, ...] | None, error: str | None) -> None:
             known = {} if sites is None else {"sites": sites}
             self._update_pool_info(**known, sites_error=error, sites_asked=None)
 
-        ask_pool(self, pool.where, schedd_known, "asking failed")
+        ask_in_thread(self, pool.where, schedd_known, "asking failed")
 
     def _update_pool_info(self, **fields: Any) -> None:
         previous = self.pool_info

@@ -152,7 +152,7 @@ class TimelineScreen(ListScreen):
 
     def _nothing(self, timeline: Timeline | None, update: Snapshot | None) -> None:
         self.query_one("#chart", StaticLines).show([])
-        reading = timeline is None or update is None or update.progress.fraction < 1
+        reading = timeline is None or update is None or not update.is_complete
         if reading:
             text = [line("  ", ("The times of all jobs are being added up.", DIM))]
             self.show_nothing("Timeline", "", text)
@@ -461,9 +461,9 @@ class TimelineScreen(ListScreen):
             return
         spans = lane.spans_at(self._cursor(timeline))
         if spans:
-            self.context.open_job(*spans[0].job)
+            self.context.open_screen("job", *spans[0].job)
         elif key:
-            self.context.open_run(key)
+            self.context.open_screen("run", key)
         else:
             self.show_message("no job was in the queue then: there is nothing to open")
 

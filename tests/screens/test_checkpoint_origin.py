@@ -27,7 +27,7 @@ async def test_a_narrow_screen_shows_it_below_the_epoch() -> None:
 
 async def test_the_job_that_completed_an_epoch_names_the_one_that_trained_it() -> None:
     async with opened(session(FIXTURE), WIDE) as seen:
-        seen.app.open_job(15, 0)
+        seen.app.open_screen("job", 15, 0)
         await seen.settle()
         await until(seen, lambda: "Checkpoint ──" in seen.text)
         assert "made by job 12.0 at CHTC-Spark-CE1, not by this one" in seen.text
@@ -37,7 +37,7 @@ async def test_the_job_that_completed_an_epoch_names_the_one_that_trained_it() -
 
 async def test_the_job_that_made_a_checkpoint() -> None:
     async with opened(session(FIXTURE), WIDE) as seen:
-        seen.app.open_job(13, 0)
+        seen.app.open_screen("job", 13, 0)
         await seen.settle()
         await until(seen, lambda: "Checkpoint ──" in seen.text)
         assert "made by this job in its execution 1 at Delta-GPU" in seen.text
@@ -46,7 +46,7 @@ async def test_the_job_that_made_a_checkpoint() -> None:
 
 async def test_a_job_without_records_has_no_such_section() -> None:
     async with opened(session(FIXTURE.parent / "trainer"), WIDE) as seen:
-        seen.app.open_job(444, 0)
+        seen.app.open_screen("job", 444, 0)
         await seen.settle()
         await until(seen, lambda: "Transfers ──" in seen.text)
         assert "Checkpoint ──" not in seen.text

@@ -253,7 +253,6 @@ def test_no_thread_of_the_screens_is_unheard_of() -> None:
         "base/stats_worker.py": 1,
         "base/fault_tolerant_app.py": 2,
         "curves.py": 1,
-        "home.py": 2,
         "job/output.py": 2,
         "job/screen.py": 1,
         "submit/launch_screen.py": 1,

@@ -31,7 +31,7 @@ async def open_output(seen: Seen, dagdir: Path) -> Path:
     """Open the output of a job that has a file; returns its path."""
     (path,) = dagdir.glob("7bcfae26*_5_478.out")
     path.write_text("\n".join(LINES) + "\n")
-    seen.app.open_job(478, 0)
+    seen.app.open_screen("job", 478, 0)
     await seen.settle()
     await seen.press("enter")
     assert isinstance(seen.app.screen, OutputScreen)
