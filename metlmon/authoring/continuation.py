@@ -98,7 +98,7 @@ def continuation(
         elif plan is not None or wanted:
             reason = plan or "it has all its epochs; --epochs N gives it more"
             excluded.append(
-                ExcludedRun(run.names[builder.aggregates.naming_node(run)], run.uuid, reason)
+                ExcludedRun(run.names[builder.derivation.naming_node(run)], run.uuid, reason)
             )
     dags = list(dict.fromkeys(plan.dag.key for plan in plans))
     bases = {_base_name_of_dag(builder, builder.dags[key]) for key in dags}
@@ -286,7 +286,7 @@ def _continued_run(
 ) -> ContinuedRunPlan | str | None:
     """How the run is continued; a reason if it cannot be; None if it is complete."""
     run_state = builder.run_states[run.key]
-    home = builder.aggregates.naming_node(run)
+    home = builder.derivation.naming_node(run)
     dag = builder.dags[home[0]]
     nodes = _source_nodes(builder, run, dag)
     first_epoch = min(run.epochs, default=0)

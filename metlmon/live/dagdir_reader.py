@@ -57,8 +57,8 @@ from metlmon.model.job_groups import JobOutputs
 from metlmon.model.model_state import LogRole, LogStats, Notice
 from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
-from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.types import Progress
 
 FRESH: Final = timedelta(days=1)
@@ -121,7 +121,7 @@ class DagdirReader:
         self.dagdir = dagdir.parent if is_file else dagdir
         self.as_of = as_of
         self.ensemble = Ensemble(settings or Settings(), as_of)
-        self.aggregates = Aggregates(self.ensemble)
+        self.derivation = Derivation(self.ensemble)
         self._patterns = self.ensemble.settings.safe_patterns()
         self.error: str | None = None
         self.in_queue = False
@@ -172,7 +172,7 @@ class DagdirReader:
     def _reset(self) -> None:
         """Begin with an empty model."""
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
-        self.aggregates = Aggregates(self.ensemble)
+        self.derivation = Derivation(self.ensemble)
         self._logs, self._dagman_files = {}, []
         self._gates = GateFiles(self._now)
 
@@ -237,7 +237,7 @@ class DagdirReader:
 
     def _active_logs(self) -> set[str]:
         """The names of the logs of jobs in the queue."""
-        jobs = filter(None, map(self.ensemble.jobs.get, self.aggregates.totals.queued))
+        jobs = filter(None, map(self.ensemble.jobs.get, self.derivation.totals.queued))
         return {log for job in jobs for log in job.user_logs}
 
     def _is_replaced(self) -> bool:
@@ -448,7 +448,7 @@ class DagdirReader:
         self.ensemble.notices.append(Notice(warning.kind, stats.file, warning.line, text))
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
-        """Read until there is nothing more to read, and update the totals."""
+        """Read until there is nothing more to read, and update the records."""
         with gc_paused():
             while self.step(0.25).more:
                 if progress is not None:
@@ -477,7 +477,7 @@ class DagdirReader:
         """Whether an ensemble is running here, as defined in ``metlmon/README.md``."""
         if self._forced_live is not None:
             return self._forced_live
-        if self.as_of is not None or not self.aggregates.is_unfinished():
+        if self.as_of is not None or not self.derivation.is_unfinished():
             return False
         newest = self.ensemble.newest_line
         if newest is None:
@@ -505,17 +505,19 @@ class DagdirReader:
         return max(self._local_now(), newest) if newest else self._local_now()
 
     def update(self, seconds: float | None = None) -> bool:
-        """Update totals and node states, for about ``seconds``; False while some are left."""
-        self.aggregates = self.aggregates.renewed()
+        """Update records and node states, for about ``seconds``; False while some are left."""
+        self.derivation = self.derivation.renewed()
         # Whether the ensemble is live depends on the jobs.
-        return self.aggregates.post_jobs(seconds) and self.aggregates.update(self.live(), seconds)
+        if not self.derivation.update_jobs(seconds):
+            return False
+        return self.derivation.update(self.live(), seconds)
 
     def snapshot_builder(self) -> SnapshotBuilder:
         """Return a snapshot builder of the current state."""
         self.update()
         live = self.live()
         self._gather_notices(live)
-        return SnapshotBuilder(self.aggregates, self.path_given, self.duration_end(live), live)
+        return SnapshotBuilder(self.derivation, self.path_given, self.duration_end(live), live)
 
     def _gather_notices(self, live: bool) -> None:
         """Collect the current notices on the input, other than from parsing the logs."""

@@ -279,17 +279,9 @@ class Session:
         return self._progress_lines
 
     def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
-        """Return the ledger of the current snapshot.
-
-        Built in slices, between which the UI may use the model; nothing is read meanwhile.
-        """
-        with self._lock.exclusive:
-            with self._lock.background():
-                builder = self._current_builder()
-            done = False
-            while not done:
-                with self._lock.background():
-                    done = builder.update_ledger(TURN_SECONDS)
+        """Return the ledger of the current snapshot; nothing is read meanwhile."""
+        with self._lock.exclusive, self._lock.background():
+            builder = self._current_builder()
             return builder, builder.ledger()
 
     def historical(self, moment: datetime) -> Feed:
@@ -315,7 +307,7 @@ class Session:
 
     def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
         with self._lock.foreground():
-            if self._reader.aggregates.entries.expiries.add_ends(ends, self.settings.zone):
+            if self._reader.ensemble.add_annex_ends(ends):
                 self._notice_added = True
                 self._wake.set()
 
@@ -446,11 +438,11 @@ class Session:
         with self._lock.exclusive:
             self._update_totals()
             with self._lock.background():
+                updated = time.thread_time()
                 self._builder = self._reader.snapshot_builder()
-                built = time.thread_time()
                 status = self._builder.status()
                 # The cost of a snapshot for the clock alone.
-                self._tick_seconds = time.thread_time() - built
+                self._tick_seconds = time.thread_time() - updated
                 progress = self._reader.progress()
         self._snapshot_seconds = time.thread_time() - started
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}

@@ -27,7 +27,7 @@ from metlmon.model.job_events import (
     PostResult,
 )
 from metlmon.model.job_groups import JobGroups
-from metlmon.model.model_state import LogStats
+from metlmon.model.model_state import Changes, LogStats
 from metlmon.model.node_states import effective_parents
 
 ONE_SECOND: Final = timedelta(seconds=1)
@@ -252,12 +252,12 @@ class JobAttributor:
     New evidence (a file of DAGMan, another job's overlap) attributes the affected jobs again.
     ``jobs`` and ``log_stats`` are those of the ensemble. Jobs of no DAG go into ``groups``, in a
     directory with DAGs only those that no DAG submitted. ``changed_jobs``: those whose events or
-    attribution changed; the aggregates clear it.
+    attribution changed.
     """
 
     def __init__(self, jobs: dict[JobKey, Job], log_stats: Mapping[str, LogStats]) -> None:
         self.attributions: dict[JobKey, Attribution] = {}
-        self.changed_jobs: set[JobKey] = set()
+        self.changed_jobs: Changes[JobKey] = Changes()
         self.unproven = UnprovenJobs()
         self.reused_ids = ReusedJobIds()
         """Submissions of job ids (cluster and proc) that the schedd used more than once."""

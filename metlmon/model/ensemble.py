@@ -60,7 +60,7 @@ from metlmon.model.job_events import (
     without_environment,
 )
 from metlmon.model.job_groups import JobGroups, read_group
-from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
+from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
@@ -69,6 +69,10 @@ from metlmon.model.states import TERMINAL, DagState
 NOTICES_PER_KIND = 50
 """Notices stored of one kind per log: the first ones show the problem, and a corrupt log must
 not fill the memory."""
+
+
+MOST_ENDS: Final = 50
+"""Ends of annexes of one name that are remembered."""
 
 
 class _Affected(Struct):
@@ -121,14 +125,14 @@ class Ensemble:
         self.newest: datetime | None = None
         self.states = DagStates(self.clock, cut)
         self.offsets = UtcOffsets(self.clock, self._offset_changed)
-        self.all_changed = True
-        """The aggregates must be rebuilt: the DAGs or the clock changed."""
+        self.structure = 0
+        """Grows when records must be made again: the DAGs or the clock changed."""
         self.gates: dict[str, Mapping[str, RunGate]] = {}
         """Contents of the gate directories, by DAG and run uuid."""
         self.placements: Mapping[NodeKey, str] = {}
         """Sites of nodes that override the site in their VARS."""
-        self.changed_targets: set[NodeKey] = set()
-        """Nodes whose target changed; the aggregates clear it."""
+        self.annex_ends: dict[str, list[datetime]] = {}
+        """Known ends of annexes in local time, by name in lower case; collectors forget them."""
         self._newest_of_replaced: datetime | None = None
         """Time of the newest event in logs that have been replaced."""
         self._attributor = JobAttributor(self.jobs, self.log_stats)
@@ -156,8 +160,8 @@ class Ensemble:
         return self._attributor.reused_ids
 
     @property
-    def changed_jobs(self) -> set[JobKey]:
-        """Jobs whose events or attribution changed; the aggregates clear it."""
+    def changed_jobs(self) -> Changes[JobKey]:
+        """Jobs whose events or attribution changed."""
         return self._attributor.changed_jobs
 
     @property
@@ -182,7 +186,7 @@ class Ensemble:
     def _offset_changed(self) -> None:
         """Resolve again: reports in seconds since 1970 have another local time now."""
         self.states.invalidate()
-        self.all_changed = True
+        self.structure += 1
 
     # --- the workflow -------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Ensemble:
         with_groups = {**self.dags, NO_DAG: self.groups.dag}
         self.states.set_dags(with_groups, self.nodes)
         self._attributor.set_dags(with_groups, self.nodes, self.groups)
-        self.all_changed = True
+        self.structure += 1
         named = named_by(self.dags)
         self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
         self._mark_changed(set())
@@ -214,16 +218,15 @@ class Ensemble:
         if self._naming_dags and settle_tops(
             self.dags, self._naming_dags, self._attributor.submitting_dag_key
         ):
-            # A new dict makes the aggregates find the runs again: they are named after DAGs.
-            self.dags = dict(self.dags)
-            self.all_changed = True
+            # The runs are found again: they are named after DAGs.
+            self.structure += 1
 
     def _mark_changed(self, nodes: set[NodeKey]) -> None:
         """Have these nodes resolved again, and update the groups and sub-DAGs."""
         for name in self.groups.remove_emptied(self.nodes):
             nodes.discard((NO_DAG, name))
             self.states.remove_table(NO_DAG)
-            self.all_changed = True
+            self.structure += 1
         if self.groups.parts and NO_DAG not in self.dags:
             self.dags = {**self.dags, NO_DAG: self.groups.dag}
         self.states.mark_changed(nodes)
@@ -662,15 +665,23 @@ class Ensemble:
 
     def set_placements(self, sites: Mapping[NodeKey, str]) -> bool:
         """Set the sites of nodes that override their VARS; did any site change?"""
-        previous, self.placements = self.placements, sites
-        nodes = {
-            key
-            for key in previous.keys() | sites.keys()
-            if previous.get(key) != sites.get(key) and key in self.nodes
-        }
-        self.changed_jobs.update(job.key for key in nodes for job in self.nodes[key].jobs)
-        self.changed_targets |= nodes
-        return bool(nodes)
+        if sites == self.placements:
+            return False
+        self.placements = sites
+        return True
+
+    # --- annexes ------------------------------------------------------------------------
+
+    def add_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> bool:
+        """Add known ends of annexes, seconds since 1970; whether there are new ones."""
+        changed, zone = False, self.settings.zone
+        for name, times in ends.items():
+            known = self.annex_ends.get(name, ())
+            local = {datetime.fromtimestamp(int(time), zone).replace(tzinfo=None) for time in times}
+            if not local.issubset(known):
+                self.annex_ends[name] = sorted(local.union(known))[-MOST_ENDS:]
+                changed = True
+        return changed
 
 
 OUT_RANK: Final = 2

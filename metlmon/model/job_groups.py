@@ -53,15 +53,14 @@ class JobGroups:
     """The jobs of no DAG, grouped into runs.
 
     ``dag`` has no file and no edges; each of its nodes is a job, or all jobs that the log names
-    the same DAG node for. ``parts``: the part of each node in its run. ``new``: nodes added since
-    the aggregates read it; ``emptied``: nodes that may have lost their last job. ``outputs``: files
-    that the jobs seem to write.
+    the same DAG node for. ``parts``: the part of each node in its run, in the order in which they
+    were added. ``emptied``: nodes that may have lost their last job. ``outputs``: files that the
+    jobs seem to write.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.dag = Dag(NO_DAG, "", Workflow(Path(), Path()), NO_DAG)
         self.parts: dict[str, RunPart] = {}
-        self.new: list[str] = []
         self.emptied: set[str] = set()
         self.outputs = JobOutputs()
         self._settings = settings
@@ -80,7 +79,6 @@ class JobGroups:
             self._names[part.group, item] = name
             self.dag.workflow.nodes[name] = Node(name, NodeKind.JOB, "", 0)
             self.parts[name] = replace(part, run=self._run_name(part))
-            self.new.append(name)
         return name
 
     def _run_name(self, part: RunPart) -> str:
@@ -96,7 +94,6 @@ class JobGroups:
         for name in names:
             del nodes[NO_DAG, name], self.dag.workflow.nodes[name], self.parts[name]
         if names:
-            self.new = [name for name in self.new if name in self.parts]
             self._names = {key: name for key, name in self._names.items() if name in self.parts}
         self.emptied.clear()
         return names

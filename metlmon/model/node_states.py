@@ -196,9 +196,7 @@ class NodeStateTable:
     (``inferred``). A join node is done with its parents. A waiting descendant of a node that
     failed for good is futile.
 
-    ``pending``: names to resolve again. ``changed``: names whose state or input changed; the
-    consumer clears it. ``version`` increases with every change. ``alive``: the DAGMan has not
-    ended.
+    ``pending``: names to resolve again. ``alive``: the DAGMan has not ended.
     """
 
     def __init__(self, dag: Dag, alive: bool) -> None:
@@ -206,8 +204,6 @@ class NodeStateTable:
         self.inputs: Inputs | None = None
         self.nodes = dag.workflow.nodes
         self.pending: set[str] = set()
-        self.changed: set[str] = set()
-        self.version = 0
         self._dag = dag
         self._order: list[str] = []
         self._index: dict[str, int] = {}
@@ -251,12 +247,10 @@ class NodeStateTable:
         changed = self._update_states(touched | self._infer_states(affected))
         if self.unrecorded is not None:
             changed |= self._update_states(self.unrecorded.update_verdict())
-        self.changed |= touched | changed
         for name in touched | changed:
             state = self.states.get(name)
             aborts = state is not None and state.aborts
             (self.aborts.add if aborts else self.aborts.discard)(name)
-        self.version += 1
 
     def _note_submission(self, time: datetime | None) -> None:
         if time is not None and (self.last_submitted is None or time > self.last_submitted):

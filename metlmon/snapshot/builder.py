@@ -1,4 +1,4 @@
-"""Builds the immutable snapshot types from the state model and its aggregates.
+"""Builds what screens, tables and JSON show from the state model and its derived records.
 
 All definitions are those of ``metlmon/README.md``. A :class:`SnapshotBuilder` reads an ensemble
 at one moment; its methods build what screens, tables and JSON show.
@@ -6,33 +6,42 @@ at one moment; its methods build what screens, tables and JSON show.
 
 from __future__ import annotations
 
-import time
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from metlmon.eventlog import Held, RemoteError
+from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
-from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
-from metlmon.model.node import NodeFailure, NodeState, tries
-from metlmon.model.run import Run
-from metlmon.model.states import ALIVE, ENDED, LOST, DagState, State
+from metlmon.model.node import NodeFailure, NodeState, retries_left, tries
+from metlmon.model.node_states import effective_parents
+from metlmon.model.run import GateStatus, Run, gate_status
+from metlmon.model.states import ALIVE, DONE, ENDED, LOST, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
-from metlmon.snapshot.aggregates import Aggregates, RunEntries
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, NodeFault, RunEntry
+from metlmon.snapshot.derive import Derivation
+from metlmon.snapshot.ledger import (
+    EpochEntry,
+    ExecutionEntry,
+    HoldEntry,
+    Ledger,
+    NodeFault,
+    RunEntry,
+    is_hidden,
+)
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.row_text import PAUSED, STOPPED, ends_before, gate_symbol
-from metlmon.snapshot.rows import SnapshotRows
 from metlmon.snapshot.totals import (
     AN_HOUR,
     ExecutionTotals,
-    LossCause,
+    JobEntries,
     ProblemCause,
     ProblemTotals,
-    loss_cause,
     problems_by_cause,
     rank_by_hours,
 )
@@ -41,11 +50,19 @@ from metlmon.snapshot.types import (
     DagDescription,
     DagRow,
     DescribedNode,
+    EpochRow,
+    EventLine,
+    FailedEpoch,
     GpuRow,
     JobRow,
+    JobView,
+    Latest,
     LogRow,
+    NodeRow,
     Nodes,
     ProblemGroup,
+    RunRow,
+    RunView,
     SideCounts,
     SiteRow,
     Status,
@@ -54,32 +71,57 @@ from metlmon.snapshot.types import (
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
+MAX_WAITS_FOR: Final = 8
+"""Unfinished parents that are listed by name: more do not fit on a line."""
 
-class SnapshotBuilder(SnapshotRows):
+_CLUSTER: Final = re.compile(r"\$\((?:cluster|clusterid)\)", re.IGNORECASE)
+_PROCESS: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
+
+
+class SnapshotBuilder:
     """Builds snapshots of an ensemble at one moment.
 
-    ``aggregates`` are up to date. ``as_of`` None: the time of the newest event.
+    ``derivation`` is up to date. ``as_of`` None: the time of the newest event.
     """
 
     def __init__(
-        self, aggregates: Aggregates, dagdir: str, as_of: datetime | None = None, live: bool = False
+        self, derivation: Derivation, dagdir: str, as_of: datetime | None = None, live: bool = False
     ) -> None:
-        super().__init__(aggregates, as_of or aggregates.ensemble.newest_line)
+        self.ensemble = derivation.ensemble
+        self.as_of = as_of or self.ensemble.newest_line
+        self.clock = self.ensemble.clock
         self.dagdir = dagdir
         self.live = live
-        self.dags, self.nodes = aggregates.dags, aggregates.nodes
-        self.runs, self.states = aggregates.runs, aggregates.states
-        self.run_states, self.totals = aggregates.run_states, aggregates.totals
+        derivation.derive(self.as_of)
+        self._derivation = derivation
+        self.dags, self.nodes = derivation.dags, derivation.nodes
+        self.runs, self.states = derivation.runs, derivation.states
+        self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
-        self._dags_by_path = {dag.workflow.path: dag for dag in aggregates.dags.values()}
+        self._dags_by_path = {dag.workflow.path: dag for dag in derivation.dags.values()}
+        self._running: dict[str, bool] = {}
+
+    @property
+    def derivation(self) -> Derivation:
+        """The records and sums, with what has not ended counted up to ``as_of``."""
+        if self._derivation.as_of != self.as_of:
+            self._derivation.derive(self.as_of)
+        return self._derivation
+
+    def seconds(self, start: datetime | None, end: datetime | None = None) -> float | None:
+        """Seconds between two times; up to ``as_of`` where ``end`` is None."""
+        end = end or self.as_of
+        if start is None or end is None:
+            return None
+        return self.clock.seconds(start, end)
 
     # --- the ensemble -------------------------------------------------------------------
 
     def status(self) -> Status:
         """The status of the whole ensemble."""
-        aggregates = self.aggregates
-        totals, unit = aggregates.totals, aggregates.totals.hour_unit
-        special = (self.node_row(key) for key in aggregates.special_nodes)
+        derivation = self.derivation
+        totals, unit = derivation.totals, derivation.totals.hour_unit
+        special = (self.node_row(key) for key in derivation.special_nodes)
         return Status(
             dagdir=self.dagdir,
             as_of=self.as_of,
@@ -87,8 +129,8 @@ class SnapshotBuilder(SnapshotRows):
             warnings=tuple(self.notices()),
             dags=tuple(self._dag_rows()),
             runs=tuple(map(self.run_row, self.runs.in_order())),
-            epoch_states=_all_states(aggregates.epoch_states),
-            node_states=_all_states(aggregates.node_states),
+            epoch_states=_all_states(derivation.epoch_states),
+            node_states=_all_states(derivation.sums.node_states),
             gpu_hours=totals.total.hours(unit),
             sites=tuple(
                 SiteRow(
@@ -97,7 +139,7 @@ class SnapshotBuilder(SnapshotRows):
                     executions=each.executions,
                     completed_epochs=each.completed,
                     gpu_hours=hours,
-                    seconds_median=each.seconds.value(),
+                    seconds_median=each.median_seconds,
                 )
                 for site, each, hours in rank_by_hours(totals.sites, unit)
             ),
@@ -106,7 +148,7 @@ class SnapshotBuilder(SnapshotRows):
                 for gpu, each, hours in rank_by_hours(totals.gpus, unit)
             ),
             causes=tuple(self._causes()),
-            transfers=totals.transfers(),
+            transfers=totals.transfers,
             logs=tuple(
                 LogRow(
                     file=stats.file,
@@ -118,9 +160,9 @@ class SnapshotBuilder(SnapshotRows):
                 for stats in self.ensemble.log_stats.values()
             ),
             special_nodes=tuple(row for row in special if row is not None),
-            side_nodes=SideCounts(*aggregates.side_counts()),
-            other_states=_all_states(aggregates.other_states),
-            nodes_unlogged=len(aggregates.unlogged),
+            side_nodes=SideCounts(*derivation.side_counts()),
+            other_states=_all_states(derivation.sums.other_states),
+            nodes_unlogged=len(derivation.sums.unlogged),
         )
 
     def ledger(self) -> Ledger:
@@ -129,16 +171,9 @@ class SnapshotBuilder(SnapshotRows):
             self._ledger = _build_ledger(self)
         return self._ledger
 
-    def update_ledger(self, seconds: float) -> bool:
-        """Build entries of the ledger for about ``seconds``; return whether all are built."""
-        deadline = time.monotonic() + seconds
-        return self._ledger is not None or all(
-            time.monotonic() < deadline for _ in _epoch_steps(self.aggregates)
-        )
-
     def notices(self) -> Iterator[Notice]:
         """All warnings about the input."""
-        return input_notices(self._aggregates, self.live)
+        return input_notices(self._derivation, self.live)
 
     def _dag_rows(self) -> Iterator[DagRow]:
         for dag in self.dags.values():
@@ -148,7 +183,7 @@ class SnapshotBuilder(SnapshotRows):
             dagman_run = dag.current_run()
             if state in ENDED:
                 ended = ended or end_in_utc(dag)
-            counts = self._aggregates.counts[dag.key]
+            counts = self._derivation.sums.counts[dag.key]
             nodes_total, nodes_done, nodes_failed = effective_counts(
                 dag, counts.total, counts.done, counts.failed, counts.unknown
             )
@@ -171,9 +206,9 @@ class SnapshotBuilder(SnapshotRows):
                 nodes_unknown=counts.unknown,
                 crashes=dagman_run.crash_loop if dagman_run and state in ALIVE else None,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
-                abort=self._aggregates.aborts.get(dag.key),
-                other_states=+self._aggregates.runless_states.get(dag.key, Counter()),
-                continued=state in LOST and self._aggregates.is_continued(dag.key),
+                abort=self._derivation.aborts.get(dag.key),
+                other_states=+self._derivation.sums.runless_states.get(dag.key, Counter()),
+                continued=state in LOST and self._derivation.is_continued(dag.key),
                 exited=frozenset(
                     run.cluster
                     for run in dag.dagman_runs()
@@ -192,7 +227,7 @@ class SnapshotBuilder(SnapshotRows):
                 subcode=cause[2],
                 executions=losses.executions,
                 bad=losses.micros / AN_HOUR,
-                example=self._example(cause),
+                example=losses.example,
                 end_unknown=cause[3],
             )
             for cause, losses in self.totals.causes.items()
@@ -204,15 +239,7 @@ class SnapshotBuilder(SnapshotRows):
 
         return sorted(rows, key=order)
 
-    def _example(self, cause: LossCause) -> str | None:
-        """The logged reason of the last execution that ended for this cause."""
-        entries = self._aggregates.entries.get(self.totals.causes[cause].last_job())
-        executions = entries.executions if entries is not None else ()
-        return next(
-            (each.reason for each in reversed(executions) if loss_cause(each) == cause), None
-        )
-
-    # --- jobs, nodes and runs -----------------------------------------------------------
+    # --- lists --------------------------------------------------------------------------
 
     def job_rows(self) -> list[JobRow]:
         """All jobs but the DAGMan jobs of top-level DAGs, by cluster and proc."""
@@ -220,10 +247,10 @@ class SnapshotBuilder(SnapshotRows):
 
     def queued_rows(self, run: str | None = None) -> tuple[JobRow, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
-        jobs = (self.ensemble.jobs[key] for key in sorted(self.totals.queued))
+        jobs = (self.ensemble.jobs[key] for key in self.totals.queued)
         if run is not None:
             nodes = set(self.runs.by_key[run].nodes() if run in self.runs.by_key else ())
-            jobs = (job for job in jobs if self._aggregates.node_of(job) in nodes)
+            jobs = (job for job in jobs if self._derivation.node_of(job) in nodes)
         return tuple(map(self.job_row, jobs))
 
     def dag_nodes(self) -> tuple[DagNodes, ...]:
@@ -246,7 +273,7 @@ class SnapshotBuilder(SnapshotRows):
                     states={name: state for name, state in states if state is not None},
                     subdags=subdags,
                     overruled=frozenset(
-                        name for of, name in self._aggregates.overruled if of == key
+                        name for of, name in self._derivation.sums.overruled if of == key
                     ),
                 )
             )
@@ -263,9 +290,9 @@ class SnapshotBuilder(SnapshotRows):
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         """Problems by cause: those present now first, then by what they cost."""
-        aggregates = self.aggregates
-        jobs = map(aggregates.entries.get, sorted(self.totals.troubled))
-        troubled = (entries for entries in jobs if entries is not None)
+        derivation = self.derivation
+        jobs = (derivation.entries[key] for key in sorted(derivation.entries))
+        troubled = (entries for entries in jobs if entries.is_troubled)
         by_cause = problems_by_cause(troubled, self.as_of, self.clock)
         groups = [self._problem_group(cause, totals) for cause, totals in by_cause.items()]
         groups += self._nodes_without_jobs()
@@ -279,7 +306,7 @@ class SnapshotBuilder(SnapshotRows):
     def _nodes_without_jobs(self) -> Iterable[ProblemGroup]:
         """Nodes that failed without a job's failure, by DAGMan's reason."""
         causes: dict[str, list[NodeKey]] = defaultdict(list)
-        for key, failure in self._aggregates.failed_without_job.items():
+        for key, failure in self._derivation.sums.failed_without_job.items():
             causes[failure.text].append(key)
         for cause, keys in causes.items():
             since = [when for key in keys if (when := self.states[key].since) is not None]
@@ -321,48 +348,498 @@ class SnapshotBuilder(SnapshotRows):
         )
 
     def _run_names(self, runs: Iterable[str]) -> tuple[str, ...]:
-        return tuple(self._aggregates.run_names(self.runs.by_key[key])[0] for key in runs)
+        return tuple(self._derivation.run_names(self.runs.by_key[key])[0] for key in runs)
 
+    # --- jobs ---------------------------------------------------------------------------
 
-def _epoch_steps(aggregates: Aggregates) -> Iterator[None]:
-    """Build the entries of the epochs of changed runs, run by run."""
-    while aggregates.changed_runs:
-        run = aggregates.runs.by_key[aggregates.changed_runs.pop()]
-        aggregates.run_entries[run.key] = RunEntries(
-            tuple(_epochs(aggregates, run)), _first_submission(aggregates, run)
+    def real_jobs(self) -> list[Job]:
+        """All jobs except those of another directory's DAGs, by cluster and proc."""
+        ensemble = self.ensemble
+        foreign = ensemble.unproven.foreign
+        jobs = (job for key, job in ensemble.jobs.items() if not job.noop and key not in foreign)
+        return sorted(jobs, key=lambda job: (job.cluster, job.proc))
+
+    def job(self, cluster: int, proc: int) -> Job | None:
+        """The job with this id that was submitted last; None if there is none."""
+        ensemble = self.ensemble
+        job = ensemble.jobs.get(ensemble.reused_ids.newest((cluster, proc)))
+        return None if job is None or job.key in ensemble.unproven.foreign else job
+
+    def job_row(self, job: Job) -> JobRow:
+        """The row of one job."""
+        derivation = self.derivation
+        entries = derivation.job_entries(job)
+        entry = entries.job
+        attribution = derivation.attributions.get(job.key)
+        candidates = attribution.candidates if attribution else ()
+        since = entry.since
+        hold = _current_hold(entry.state, entries)
+        return JobRow(
+            **self._placement(entry.key, entry.state, entries),
+            dag=entry.dag,
+            in_dag=entry.in_dag or None,
+            node=job.node_name if entry.in_dag == NO_DAG else entry.node,
+            run=entry.run_name,
+            uuid=entry.uuid,
+            epoch=entry.epoch,
+            cluster=job.cluster,
+            proc=job.proc,
+            state=entry.state,
+            since=since,
+            seconds=self.seconds(since),
+            submitted=entry.submitted,
+            executions=entries.executions,
+            transfers=entries.transfers,
+            bytes_sent=entry.bytes_sent,
+            bytes_received=entry.bytes_received,
+            memory_mb=entry.memory_mb,
+            request_memory_mb=entry.request_memory_mb,
+            hold_subcode=hold.subcode if hold else None,
+            ambiguous=tuple(derivation.dags[key].file for key in candidates),
         )
-        yield
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        """The details of one job; None when there is no such job."""
+        job = self.job(cluster, proc)
+        if job is None:
+            return None
+        key = self._derivation.node_of(job)
+        record = self._derivation.nodes.get(key) if key else None
+        history = job.history()
+        return JobView(
+            row=self.job_row(job),
+            events=self.event_lines(job),
+            memory_updates=job.memory_updates,
+            usage=history.usage,
+            usage_execution=history.usage_execution,
+            output=self._file_of(job, "out"),
+            error=self._file_of(job, "err"),
+            siblings=self._submitted_jobs(key) if key and record else (job.id,),
+            states=tuple(history.states),
+        )
+
+    def event_lines(self, job: Job) -> tuple[EventLine, ...]:
+        """The events of a job as lines of text.
+
+        Left out are its 006 events, and inferred holds that turned out to be needless.
+        """
+        holds = job.history().holds
+        return tuple(
+            EventLine(
+                time=event.time,
+                number=event.number,
+                name=event.name,
+                text=_event_text(event.text, event.detail, event.body),
+                damaged=event.damaged,
+            )
+            for event in job.events()
+            if not (isinstance(event.detail, Held) and event.detail.inferred)
+            or (event.time, event.detail) in holds
+        )
+
+    def output_file(self, cluster: int, proc: int) -> str | None:
+        """The output file of a job, from its submit description; None where not known."""
+        job = self.job(cluster, proc)
+        return self._file_of(job, "out") if job is not None else None
+
+    def _file_of(self, job: Job, suffix: str) -> str | None:
+        """The output file of a job ("out"), or its error file ("err"), where known.
+
+        Without a submit description, which the DAG file names, its number is in the file's name.
+        """
+        key = self._derivation.node_of(job)
+        if key is None or key[0] == NO_DAG:
+            return self.ensemble.groups.outputs.name_of(job.id, suffix)
+        record = self._derivation.nodes.get(key)
+        if record is None:
+            return None
+        node = record.node
+        return _expand_macros(node.output if suffix == "out" else node.error, job)
+
+    def _placement(
+        self, key: NodeKey | None, state: State, entries: JobEntries | None
+    ) -> dict[str, Any]:
+        """The fields of a :class:`Placement`, for a node in this state with this job."""
+        last, hold = _last_execution(entries), _current_hold(state, entries)
+        site = last.site if last else None
+        return {
+            "target": self._derivation.target(key),
+            "site": site,
+            "gpu": last.gpu if last else None,
+            "gpus": last.gpus if last else None,
+            "off_target": self._derivation.off_target(key, site),
+            "hold_reason": hold.reason if hold else None,
+            "hold_code": hold.code if hold else None,
+        }
+
+    # --- nodes --------------------------------------------------------------------------
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        """The row of a node of any kind; None where there is no such node."""
+        derivation = self.derivation
+        record, state = derivation.nodes.get(key), derivation.states.get(key)
+        if record is None or state is None:
+            return None
+        node, states, dag = record.node, derivation.states, key[0]
+        entries = self._node_job(key)
+        job_state, job_return = self._job_result(key)
+        waits_for: list[str] = []
+        if state.state is State.WAITING:
+            waits_for = [
+                name
+                for name in effective_parents(derivation.dags[dag].workflow.nodes, key[1])
+                if (dag, name) not in states or states[dag, name].state not in DONE
+            ]
+        run = derivation.runs.by_node.get(key)
+        skipped = run is not None and state.state is State.SKIPPED
+        gate = self.gate_status(run) if run is not None and skipped else None
+        clusters = {job.cluster for job in record.jobs}
+        return NodeRow(
+            **self._placement(key, state.state, entries),
+            dag_key=dag,
+            dag=derivation.dag_file(dag),
+            node=key[1],
+            kind=node.kind.value,
+            state=state.state,
+            inferred=state.inferred,
+            since=state.since,
+            seconds=self.seconds(state.since),
+            jobs=self._submitted_jobs(key),
+            job_state=job_state,
+            job_return=job_return,
+            attempts=self._attempts(key),
+            retries=node.retries,
+            retries_left=self._retries_left(key) if node.retries else None,
+            parents=len(node.parents),
+            unfinished_parents=len(waits_for),
+            waits_for=tuple(waits_for[:MAX_WAITS_FOR]),
+            children=len(node.children),
+            run=run.key if run is not None else None,
+            submit=node.submit,
+            stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
+            reason=state.failure.text if state.failure else None,
+            failed_ancestor=state.failed_ancestor,
+            submissions=len(clusters) or derivation.dags[dag].submission_count(key[1]),
+        )
+
+    def _node_job(self, key: NodeKey) -> JobEntries | None:
+        """The entries of the job that determines a node's state."""
+        job = self._derivation.states[key].job
+        return self.derivation.job_entries(job) if job is not None else None
+
+    def _job_result(self, key: NodeKey) -> tuple[State | None, int | None]:
+        """The state of a node's job, and the return value of its last execution."""
+        job, entries = self._derivation.states[key].job, self._node_job(key)
+        if job is None or job.noop or entries is None:
+            return None, None
+        last = _last_execution(entries)
+        state = entries.job.state if entries.job.states else None
+        return state, last.return_value if last else None
+
+    def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
+        result = self._derivation.submission_result(key)
+        return result.jobs if result is not None else ()
+
+    def _attempts(self, key: NodeKey) -> int:
+        """Attempts of a node: the procs of one submission are one attempt."""
+        executions = self.derivation.node_executions(key)
+        return max((execution.attempt for execution in executions), default=0)
+
+    def _retries_left(self, key: NodeKey) -> int:
+        """Retries that DAGMan has left for a node; 0 where it let the node fail."""
+        derivation = self.derivation
+        state = derivation.states[key]
+        if state.state is State.FAILED and not state.can_retry:
+            return 0
+        result = derivation.submission_result(key)
+        return retries_left(derivation.dags[key[0]], derivation.nodes[key], result)
+
+    # --- runs ---------------------------------------------------------------------------
+
+    def run_row(self, run: Run) -> RunRow:
+        """The row of a run."""
+        derivation = self.derivation
+        run_state, home_node = derivation.run_states[run.key], derivation.naming_node(run)
+        unit, totals = derivation.totals.hour_unit, derivation.totals.runs.get(run.key)
+        if derivation.is_beside(run.nodes()[0]):
+            # The totals of the runs are those of the DAGs alone.
+            totals = ExecutionTotals()
+            for key in run.nodes():
+                for execution in derivation.node_executions(key):
+                    totals.add(execution)
+        overruled = derivation.sums.overruled
+        return RunRow(
+            key=run.key,
+            run=run.names[home_node],
+            uuid=run.uuid,
+            dag=derivation.dag_file(home_node[0]),
+            item=run.item,
+            epochs_total=len(run_state.epochs),
+            epochs_done=run_state.done,
+            epochs_inferred=run_state.inferred,
+            epochs_skipped=run_state.skipped,
+            state=run_state.state,
+            latest=self._latest_epoch(run_state.latest) if run_state.latest else None,
+            gpu_hours=(totals or ExecutionTotals()).hours(unit),
+            gate=self.gate_status(run),
+            failed=self._failed_epoch(run_state.failed) if run_state.failed else None,
+            epochs_unknown=run_state.states.get(State.UNKNOWN, 0),
+            epochs_overruled=sum(key in overruled for key in run_state.epochs.values())
+            if overruled
+            else 0,
+        )
+
+    def _failed_epoch(self, key: NodeKey) -> FailedEpoch:
+        state = self._derivation.states[key]
+        return FailedEpoch(
+            epoch=self._derivation.runs.parts[key].epoch,
+            node=key[1],
+            state=state.state,
+            since=state.since,
+            seconds=self.seconds(state.since),
+            part=state.failure.part if state.failure else None,
+            reason=state.failure.text if state.failure else None,
+        )
+
+    def _latest_epoch(self, key: NodeKey) -> Latest:
+        """The latest epoch of a run, by its node."""
+        derivation = self.derivation
+        state, part = derivation.states[key], derivation.runs.parts[key]
+        entries = self._node_job(key)
+        job, dag = state.job, derivation.dags[key[0]]
+        return Latest(
+            **self._placement(key, state.state, entries),
+            epoch=part.epoch,
+            epoch_var=part.epoch_var,
+            node=key[1],
+            cluster=job.cluster if job else dag.last_cluster(key[1]),
+            proc=job.proc if job else None,
+            state=state.state,
+            since=state.since,
+            seconds=self.seconds(state.since),
+            attempt=self._attempts(key),
+            retries_left=self._retries_left(key),
+            overruled=key in derivation.sums.overruled,
+        )
+
+    def find_runs(self, wanted: str) -> list[RunRow]:
+        """Runs whose uuid begins with ``wanted``, or whose name is ``wanted``.
+
+        Names match in any case, but one in the same case wins. An exact uuid or name excludes runs
+        that match by prefix only.
+        """
+        rows = [self.run_row(run) for run in self._derivation.runs.by_key.values()]
+        exact = [row for row in rows if wanted in (row.uuid, row.key)]
+        named = [row for row in rows if row.run.lower() == wanted.lower()]
+        if exact or named:
+            return exact or [row for row in named if row.run == wanted] or named
+        return [
+            row for row in rows if wanted and (row.uuid or "").lower().startswith(wanted.lower())
+        ]
+
+    def run_view(self, key: str) -> RunView | None:
+        """One run with its epochs; None when there is no such run."""
+        derivation = self.derivation
+        run = derivation.runs.by_key.get(key)
+        if run is None:
+            return None
+        counted = dict.fromkeys(derivation.run_states[key].epochs.values())
+        others = [node for nodes in run.epochs.values() for node in nodes if node not in counted]
+        listed = sorted(
+            [*counted, *(node for node in others if derivation.nodes[node].jobs)],
+            key=lambda node: (
+                derivation.runs.parts[node].epoch or 0,
+                derivation.states[node].submitted is None,
+            ),
+        )
+        side = {node: self.epoch_row(node) for node in run.side_nodes}
+        side_rows: dict[NodeKey | None, list[EpochRow]] = {}
+        for node, row in side.items():
+            side_rows.setdefault(self._epoch_before(node, run), []).append(row)
+        return RunView(
+            self.run_row(run),
+            tuple(self.epoch_row(node, tuple(side_rows.get(node, ()))) for node in listed),
+            tuple(side.values()),
+        )
+
+    def _epoch_before(self, key: NodeKey, run: Run) -> NodeKey | None:
+        """The epoch of the run that is a parent of a side node, the last of several.
+
+        Only the edges count, since the numbers in the names differ (the evaluation of train_epoch0
+        is eval_epoch1).
+        """
+        dag, runs = key[0], self._derivation.runs
+        nodes = self._derivation.dags[dag].workflow.nodes
+        parents = [(dag, name) for name in effective_parents(nodes, key[1])]
+        epochs = [k for k in parents if runs.by_node.get(k) is run and runs.parts[k].training]
+        return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
+
+    def epoch_row(self, key: NodeKey, evaluations: tuple[EpochRow, ...] = ()) -> EpochRow:
+        """The row of one node of a run."""
+        derivation = self.derivation
+        state, part = derivation.states[key], derivation.runs.parts[key]
+        entries = self._node_job(key)
+        wait, transfer, execution = self._phases(entries)
+        job_state, job_return = self._job_result(key)
+        success = self._success(key)
+        executions, totals = self.derivation.node_executions(key), ExecutionTotals()
+        for each in executions:
+            if not each.at_access_point:
+                totals.add(each)
+        # The first of several of equal length.
+        longest = max(executions, key=lambda each: each.trained, default=None)
+        seconds = success.trained if success else None
+        trained = longest if longest and is_hidden(seconds, longest.trained) else None
+        return EpochRow(
+            **self._placement(key, state.state, entries),
+            node=key[1],
+            dag=derivation.dag_file(key[0]),
+            in_dag=key[0],
+            epoch=part.epoch,
+            epoch_var=part.epoch_var,
+            state=state.state,
+            inferred=state.inferred,
+            since=state.since,
+            seconds=self.seconds(state.since),
+            jobs=self._submitted_jobs(key),
+            submitted=entries.job.submitted if entries else None,
+            queue_wait=wait,
+            transfer=transfer,
+            execution=execution,
+            attempts=self._attempts(key),
+            gpu_hours=totals.hours(derivation.totals.hour_unit),
+            trained_on=trained.site if trained is not None else None,
+            success_seconds=seconds,
+            longest_seconds=longest.trained if success and longest else None,
+            job_state=job_state,
+            job_return=job_return,
+            evaluations=evaluations,
+        )
+
+    def _success(self, key: NodeKey) -> ExecutionEntry | None:
+        """The execution that completed a node; None where the node is not completed."""
+        result = self._derivation.submission_result(key)
+        is_completed = self._derivation.states[key].state is State.COMPLETED
+        if not is_completed or result is None or result.success is None:
+            return None
+        job, index = result.success
+        entries = self.derivation.entries.get(job)
+        return entries.executions[index] if entries is not None else None
+
+    def _phases(
+        self, entries: JobEntries | None
+    ) -> tuple[float | None, float | None, float | None]:
+        """Seconds of the last attempt: queue wait, input transfer, execution."""
+        if entries is None or entries.job.submitted is None:
+            return None, None, None
+        job, executions = entries.job, entries.executions
+        last = executions[-1] if executions else None
+        started = [(span.start, span) for span in entries.transfers if span.start is not None]
+        queue_start: datetime = entries.job.submitted
+        if last is None or (job.queued and last.end is not None):
+            queue_start = (last.end if last else None) or queue_start
+            spans = [(start, span) for start, span in started if start >= queue_start]
+            queue_end, execution = spans[-1][0] if spans else None, None
+        else:
+            previous = executions[-2] if len(executions) > 1 else None
+            queue_start = (previous.end if previous else None) or queue_start
+            spans = [
+                (start, span)
+                for start, span in started
+                if (span.direction, span.outcome) == ("input", "ok")
+                and queue_start <= start <= last.start
+            ]
+            queue_end = spans[-1][0] if spans else last.start
+            execution = self.seconds(last.start, last.end)
+        transfer = self.seconds(spans[-1][0], spans[-1][1].end) if spans else None
+        return self.seconds(queue_start, queue_end), transfer, execution
+
+    def gate_status(self, run: Run) -> GateStatus | None:
+        """The gate status of a run; None where it has no gate, and nothing stopped it.
+
+        Of several DAGs the running one counts, else the one that has the run's last epoch.
+        """
+        state = self._derivation.run_states[run.key]
+        if (abort := state.abort) is not None:
+            stopped = Stopped(ABORT_RULE, state.ends_before, abort.text, abort.since, abort.node[1])
+            return GateStatus(stopped=stopped)
+        gated = [dag for dag in run.gated_dags if dag in self._derivation.dags]
+        if not gated:
+            return None
+        ensemble = self.ensemble
+        running = [dag for dag in gated if self._is_running(dag)]
+        # Not the latest submitted epoch: a run stopped before it trained has none in its DAG.
+        epochs = self._derivation.run_states[run.key].epochs
+        last = epochs[max(epochs)][0] if epochs else None
+        dag = running[-1] if running else last if last in gated else gated[-1]
+        reports = ensemble.gates.get(dag, {}).get(run.uuid or "")
+        return gate_status(reports, self.clock, ensemble.cut, bool(running))
+
+    def _is_running(self, dag: str) -> bool:
+        if dag not in self._running:
+            ensemble = self.ensemble
+            self._running[dag] = dag in ensemble.dags and ensemble.dag_state(dag)[0] in ALIVE
+        return self._running[dag]
+
+
+def _last_execution(entries: JobEntries | None) -> ExecutionEntry | None:
+    return entries.executions[-1] if entries is not None and entries.executions else None
+
+
+def _current_hold(state: State, entries: JobEntries | None) -> HoldEntry | None:
+    """The hold of a job that is held, and whose node or which itself is in this state."""
+    if state is not State.HELD or entries is None or not entries.job.holds:
+        return None
+    return entries.job.holds[-1] if entries.job.state is State.HELD else None
+
+
+def _event_text(text: str, detail: object, body: str) -> str:
+    """An event's header text, followed by the reason in its body."""
+    reason: str | None
+    match detail:
+        case None:
+            reason = body.strip()
+        case RemoteError():
+            reason = detail.message
+        case _:
+            reason = getattr(detail, "reason", None)
+    return f"{text} {reason}".strip() if reason else text
+
+
+def _expand_macros(name: str | None, job: Job) -> str | None:
+    """A file name with the ``$(Cluster)`` and ``$(Process)`` macros expanded."""
+    if name is None:
+        return None
+    return _PROCESS.sub(str(job.proc), _CLUSTER.sub(str(job.cluster), name))
 
 
 def _build_ledger(builder: SnapshotBuilder) -> Ledger:
     """The ledger of a snapshot."""
-    aggregates = builder.aggregates
-    for _ in _epoch_steps(aggregates):
-        pass
-    blocks = aggregates.entries.blocks()
+    derivation = builder.derivation
+    jobs = [derivation.entries[key] for key in sorted(derivation.entries)]
     # Jobs beside a DAG have no part in its estimates and curves.
-    in_order = aggregates.runs.in_order()
-    runs = [run for run in in_order if not aggregates.is_beside(run.nodes()[0])]
+    in_order = derivation.runs.in_order()
+    runs = [run for run in in_order if not derivation.is_beside(run.nodes()[0])]
     return Ledger(
         dagdir=builder.dagdir,
         as_of=builder.as_of,
         live=builder.live,
         runs=tuple(_run_entry(builder, run) for run in runs),
-        epochs=tuple(chain.from_iterable(aggregates.run_entries[run.key].epochs for run in runs)),
-        jobs=tuple(chain.from_iterable(block.jobs for block in blocks)),
-        executions=tuple(chain.from_iterable(block.executions for block in blocks)),
-        transfers=tuple(chain.from_iterable(block.transfers for block in blocks)),
+        epochs=tuple(chain.from_iterable(_epochs(derivation, run) for run in runs)),
+        jobs=tuple([entries.job for entries in jobs]),
+        executions=tuple(chain.from_iterable(entries.executions for entries in jobs)),
+        transfers=tuple(chain.from_iterable(entries.transfers for entries in jobs)),
         # A copy, since the reader still refines the offset from UTC.
         seconds_between=deepcopy(builder.clock).seconds,
-        nodes_unlogged=len(aggregates.unlogged),
-        measure=aggregates.totals.hour_unit,
+        nodes_unlogged=len(derivation.sums.unlogged),
+        measure=derivation.totals.hour_unit,
         faults=tuple(
             _fault(builder, key)
-            for key in sorted(aggregates.faulty)
-            if (abort := aggregates.aborts.get(key[0])) is None
-            or not abort.ended(key, aggregates.states[key])
+            for key in sorted(derivation.sums.faulty)
+            if (abort := derivation.aborts.get(key[0])) is None
+            or not abort.ended(key, derivation.states[key])
         ),
-        aborts=aggregates.aborts,
+        aborts=derivation.aborts,
         restarts=_restarts(builder),
         item="job" if any(run.item == "job" for run in runs) else "epoch",
     )
@@ -375,19 +852,19 @@ def _restarts(builder: SnapshotBuilder) -> tuple[datetime, ...]:
 
 
 def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
-    aggregates = builder.aggregates
-    state, node = aggregates.states[key], aggregates.nodes[key].node
-    run, part = aggregates.runs.by_node.get(key), aggregates.runs.parts.get(key)
+    derivation = builder.derivation
+    state, node = derivation.states[key], derivation.nodes[key].node
+    run, part = derivation.runs.by_node.get(key), derivation.runs.parts.get(key)
     training = part is not None and part.training
     counts = True
     if run is not None and part is not None and training:
-        counts = aggregates.run_states[run.key].epochs.get(part.number) == key
+        counts = derivation.run_states[run.key].epochs.get(part.number) == key
     futile = state.state is State.FUTILE
-    result = None if futile else aggregates.submission_result(key)
-    failure = state.failure or _failed_post(aggregates.nodes[key], state)
+    result = None if futile else derivation.submission_result(key)
+    failure = state.failure or _failed_post(derivation.nodes[key], state)
     return NodeFault(
         key=key,
-        dag=aggregates.dag_file(key[0]),
+        dag=derivation.dag_file(key[0]),
         kind=node.kind.value,
         state=state.state,
         run=run.key if run is not None else None,
@@ -396,7 +873,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         counts=counts,
         since=state.since,
         job=state.job.id if state.job is not None else None,
-        tries=0 if futile else tries(aggregates.dags[key[0]], aggregates.nodes[key], result),
+        tries=0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result),
         retries=node.retries,
         unless_exit=node.unless_exit if state.unless_exit else None,
         part=failure.part if failure is not None else None,
@@ -417,18 +894,18 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
     return NodeFailure("post", failure_text("post", post.value), post.value)
 
 
-def _epochs(aggregates: Aggregates, run: Run) -> Iterator[EpochEntry]:
-    names, counted = aggregates.run_names(run), aggregates.run_states[run.key].epochs
+def _epochs(derivation: Derivation, run: Run) -> Iterator[EpochEntry]:
+    names, counted = derivation.run_names(run), derivation.run_states[run.key].epochs
     for number in sorted(run.epochs):
         for key in run.epochs[number]:
-            yield _epoch(aggregates, run, key, names, counts=counted[number] == key)
+            yield _epoch(derivation, run, key, names, counts=counted[number] == key)
 
 
 def _epoch(
-    aggregates: Aggregates, run: Run, key: NodeKey, names: tuple[str, str | None], counts: bool
+    derivation: Derivation, run: Run, key: NodeKey, names: tuple[str, str | None], counts: bool
 ) -> EpochEntry:
-    part, state = aggregates.runs.parts[key], aggregates.states[key]
-    executions = aggregates.node_executions(key)
+    part, state = derivation.runs.parts[key], derivation.states[key]
+    executions = derivation.node_executions(key)
     totals = ExecutionTotals()
     for execution in executions:
         if not execution.at_access_point:
@@ -436,7 +913,7 @@ def _epoch(
     success = next((execution for execution in executions if execution.final), None)
     # The first of several of equal length.
     longest = max(executions, key=lambda execution: execution.trained, default=None)
-    result = aggregates.submission_result(key)
+    result = derivation.submission_result(key)
     submit_times = [time for time in result.submit_times if time is not None] if result else []
     good, bad, in_flight = totals.gpu_seconds()
     done = state.state is State.COMPLETED
@@ -445,7 +922,7 @@ def _epoch(
         run_name=names[0],
         uuid=run.uuid,
         label=names[1],
-        dag=aggregates.dag_file(key[0]),
+        dag=derivation.dag_file(key[0]),
         in_dag=key[0],
         node=key[1],
         epoch=part.epoch,
@@ -453,9 +930,9 @@ def _epoch(
         counts=counts,
         state=state.state,
         inferred=state.inferred,
-        target=aggregates.target(key),
+        target=derivation.target(key),
         first_submitted=min(submit_times, default=None),
-        completed=_ended(aggregates, key, state, success) if done else None,
+        completed=_ended(derivation, key, state, success) if done else None,
         attempts=max((execution.attempt for execution in executions), default=0),
         jobs=result.jobs if result is not None else (),
         site=success.site if success else None,
@@ -472,7 +949,7 @@ def _epoch(
 
 
 def _ended(
-    aggregates: Aggregates, key: NodeKey, state: NodeState, success: ExecutionEntry | None
+    derivation: Derivation, key: NodeKey, state: NodeState, success: ExecutionEntry | None
 ) -> datetime | None:
     """When a completed node ended.
 
@@ -483,24 +960,25 @@ def _ended(
         return success.end
     if state.inferred or state.since is None:
         return None
-    times = [post.time for post in aggregates.nodes[key].posts if post.ok]
+    times = [post.time for post in derivation.nodes[key].posts if post.ok]
     if state.job is not None:
-        job = aggregates.job_entries(state.job).job
+        job = derivation.job_entries(state.job).job
         times += [job.ended] if job.state is State.COMPLETED and job.ended else []
-    for report in aggregates.dags[key[0]].node_reports.get(key[1], ()):
+    for report in derivation.dags[key[0]].node_reports.get(key[1], ()):
         if report.kind in (NodeReportKind.DONE, NodeReportKind.JOB_DONE):
-            clock = aggregates.ensemble.clock
+            clock = derivation.ensemble.clock
             local = clock.to_local(report.epoch) if report.epoch is not None else None
             times += [time for time in (report.time, local) if time is not None]
     return state.since if state.since in times else None
 
 
 def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
-    aggregates = builder.aggregates
-    run_state = aggregates.run_states[run.key]
-    name, label = aggregates.run_names(run)
+    derivation = builder.derivation
+    run_state = derivation.run_states[run.key]
+    name, label = derivation.run_names(run)
     row = builder.run_row(run)
-    good, bad, in_flight = aggregates.totals.runs[run.key].gpu_seconds()
+    totals = derivation.totals.runs.get(run.key) or ExecutionTotals()
+    good, bad, in_flight = totals.gpu_seconds()
     return RunEntry(
         run=run.key,
         run_name=name,
@@ -514,7 +992,7 @@ def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
         epochs_inferred=run_state.inferred,
         epochs_skipped=run_state.skipped,
         latest=row.latest,
-        began=aggregates.run_entries[run.key].began,
+        began=_first_submission(derivation, run),
         good=good,
         bad=bad,
         in_flight=in_flight,
@@ -526,8 +1004,8 @@ def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
     )
 
 
-def _first_submission(aggregates: Aggregates, run: Run) -> datetime | None:
-    results = filter(None, map(aggregates.submission_result, run.nodes()))
+def _first_submission(derivation: Derivation, run: Run) -> datetime | None:
+    results = filter(None, map(derivation.submission_result, run.nodes()))
     return min(
         (when for result in results for when in result.submit_times if when is not None),
         default=None,
@@ -560,7 +1038,7 @@ def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
     run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
     return DescribedNode(
         key=key,
-        dag=builder.aggregates.dag_file(key[0]),
+        dag=builder.derivation.dag_file(key[0]),
         node=builder.nodes[key].node,
         run=run.key if run is not None else None,
         run_name=part.run if part is not None else None,

@@ -10,14 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from msgspec.structs import replace
-
-from metlmon.model.job_events import JobId, JobKey
-from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED, is_expiry
+from metlmon.model.job_events import JobId
+from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry
 
@@ -38,9 +36,6 @@ MIN_AT_SITE: Final = 3
 MIN_IN_ANNEX: Final = 2
 """Minimum evictions, of a site without AnnexName and of an annex: fewer may be a coincidence."""
 
-MOST_ENDS: Final = 50
-"""Ends of annexes of one name that are remembered."""
-
 SHUTDOWN_CODES: Final = frozenset({1005, 1013})
 """Vacate codes of a startd that shuts down: JobShouldRequeue, StartdShutdown."""
 
@@ -50,7 +45,6 @@ Place: TypeAlias = tuple[str | None, str | None]
 ExecutionId: TypeAlias = tuple[JobId, datetime]
 """A job, and the start of one of its executions."""
 
-Executions: TypeAlias = tuple[ExecutionEntry, ...]
 EvictionGroups: TypeAlias = Mapping[Place, Sequence[Sequence[ExecutionEntry]]]
 """By place: evictions within seconds, in order of time."""
 
@@ -67,12 +61,12 @@ def place_of(entry: ExecutionEntry) -> Place:
 
 def may_be_expiry(entry: ExecutionEntry) -> bool:
     """Whether an execution ended as those in an annex that expires."""
+    if entry.outcome is not _EVICTED and entry.outcome is not _RECONNECT_FAILED:
+        return False
     if entry.held_cause is not None or entry.uncertain or entry.at_access_point or not entry.lost:
         return False
     if entry.outcome is _RECONNECT_FAILED:
         return True
-    if entry.outcome is not _EVICTED:
-        return False
     return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
 
 
@@ -155,91 +149,23 @@ def _groups(entries: Iterable[ExecutionEntry]) -> Iterator[list[ExecutionEntry]]
         yield group
 
 
-class ExpiryIndex:
-    """The evictions of an ensemble, and which of them are expiries; kept up with its entries.
+def find_expiries(
+    evicted: Sequence[ExecutionEntry],
+    executions: Callable[[], Iterable[ExecutionEntry]],
+    ends: Mapping[str, Iterable[datetime]],
+    as_of: datetime | None,
+) -> dict[ExecutionId, str]:
+    """The causes of executions that ended because their annex expired.
 
-    ``ends``: known ends of annexes in local time, by name in lower case; collectors forget them.
+    ``evicted``: all for which :func:`may_be_expiry`; ``executions`` returns all. ``ends``: known
+    ends of annexes in local time, by name in lower case.
     """
-
-    def __init__(self, ends: dict[str, list[datetime]]) -> None:
-        self.ends = ends
-        self._evicted: dict[JobKey, dict[ExecutionId, ExecutionEntry]] = {}
-        self._found: dict[ExecutionId, str] = {}
-        self._groups: EvictionGroups = {}
-        self._outdated = False
-        self._decided_at: datetime | None = None
-
-    def add_ends(self, ends: Mapping[str, Iterable[float]], zone: tzinfo | None) -> bool:
-        """Add known ends, seconds since the epoch; whether there are new ones."""
-        changed = False
-        for name, times in ends.items():
-            known = self.ends.get(name, ())
-            local = {datetime.fromtimestamp(int(time), zone).replace(tzinfo=None) for time in times}
-            if not local.issubset(known):
-                self.ends[name] = sorted(local.union(known))[-MOST_ENDS:]
-                changed = self._outdated = True
-        return changed
-
-    def add(self, key: JobKey, executions: Executions, before: Executions | None) -> Executions:
-        """The executions of a job, with the causes of expiries found so far.
-
-        ``before``: those that it had.
-        """
-        known = self._evicted.get(key, {})
-        evicted = {
-            execution_id(e): known.get(execution_id(e), e) if is_expiry(e.cause) else e
-            for e in executions
-            if may_be_expiry(e)
-        }
-        if evicted.keys() != known.keys():
-            self._outdated = True
-        elif before is None or [e.end for e in before] != [e.end for e in executions]:
-            self._outdated |= any(map(self._concerns_group, executions))
-        if not evicted:
-            self._evicted.pop(key, None)
-            return executions
-        self._evicted[key] = evicted
-        return tuple(
-            [
-                replace(e, cause=self._found.get(name, evicted[name].cause))
-                if (name := execution_id(e)) in evicted
-                else e
-                for e in executions
-            ]
-        )
-
-    def _concerns_group(self, entry: ExecutionEntry) -> bool:
-        """Whether an execution goes on after evictions at its place, or starts soon after them."""
-        groups = self._groups.get(place_of(entry), ())
-        at = bisect_left(groups, entry.start, key=lambda group: _end(group[-1]) + QUIET)
-        return at < len(groups) and (entry.end is None or entry.end >= _end(groups[at][0]))
-
-    def discard(self, key: JobKey) -> None:
-        """Forget a job that has no entries any more."""
-        self._outdated = True
-        self._evicted.pop(key, None)
-
-    def update(
-        self, executions: Callable[[], Iterable[ExecutionEntry]], as_of: datetime | None
-    ) -> list[JobKey]:
-        """Look for expiries among all ``executions``; the jobs of those whose cause changes."""
-        is_quiet = self._decided_at is not None and as_of is not None and as_of >= self._decided_at
-        if not (self._outdated or is_quiet):
-            return []
-        self._outdated = False
-        evicted = [entry for entries in self._evicted.values() for entry in entries.values()]
-        newest = max(map(_end, evicted), default=None)
-        undecided = newest is not None and (as_of is None or as_of < newest + QUIET)
-        self._decided_at = newest + QUIET if newest is not None and undecided else None
-        self._groups = eviction_groups(evicted)
-        inferred = infer_expiries(self._groups, evicted, executions(), as_of)
+    groups = eviction_groups(evicted)
+    found: dict[ExecutionId, str] = {}
+    if groups:
+        inferred = infer_expiries(groups, evicted, executions(), as_of)
         found = dict.fromkeys(inferred, ANNEX_EXPIRED_INFERRED)
-        for entry in evicted if self.ends else ():
-            if _is_at(entry, self.ends.get((entry.annex or "").casefold(), ())):
-                found[execution_id(entry)] = ANNEX_EXPIRED
-        before, self._found = self._found, found
-        return [
-            key
-            for key, entries in self._evicted.items()
-            if any(before.get(name) != found.get(name) for name in entries)
-        ]
+    for entry in evicted if ends else ():
+        if _is_at(entry, ends.get((entry.annex or "").casefold(), ())):
+            found[execution_id(entry)] = ANNEX_EXPIRED
+    return found

@@ -24,7 +24,7 @@ from metlmon.model.unrecorded_nodes import (
     missing_rescue,
     reported_totals,
 )
-from metlmon.snapshot.aggregates import SPECIAL_KINDS, Aggregates
+from metlmon.snapshot.derive import SPECIAL_KINDS, Derivation
 from metlmon.text.formatting import count, moment, plain
 
 GAVE_UP_SUFFIX: Final = " Aborting."
@@ -40,9 +40,9 @@ MAX_FILES_NAMED: Final = 5
 """Number of files named in one warning."""
 
 
-def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
+def input_notices(derivation: Derivation, live: bool) -> Iterator[Notice]:
     """All warnings about the input of an ensemble whose node states are resolved."""
-    ensemble = aggregates.ensemble
+    ensemble = derivation.ensemble
     yield from ensemble.lasting_notices
     yield from _zone_conflict(ensemble.clock)
     yield from _as_of_warnings(ensemble)
@@ -50,24 +50,24 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
     yield from ensemble.notices
     yield from _dagman_errors(ensemble)
     for dag in _dags(ensemble):
-        yield from _missing_files(aggregates, dag)
+        yield from _missing_files(derivation, dag)
         yield from _lost_rescue(dag)
-        yield from _changed_dag_file(aggregates, dag)
-        yield from _different_counts(aggregates, dag)
-        yield from _outdated_files(aggregates, dag)
-        yield from _lost_ends(aggregates, dag)
-    if names := aggregates.unknown_nodes.get("", ()):
+        yield from _changed_dag_file(derivation, dag)
+        yield from _different_counts(derivation, dag)
+        yield from _outdated_files(derivation, dag)
+        yield from _lost_ends(derivation, dag)
+    if names := derivation.unknown_nodes.get("", ()):
         text = (
             f"epochs that no DAG file here has are in the logs: {_first_name(names)}; they are in "
             "no run: the DAG file was changed since, or is not here"
         )
         yield Notice("unknown-nodes", None, None, text)
-    yield from _missing_dag_files(aggregates)
+    yield from _missing_dag_files(derivation)
     if live:
-        yield from _duplicate_jobs(aggregates)
+        yield from _duplicate_jobs(derivation)
     yield from _foreign_jobs(ensemble)
-    yield from _ambiguous_jobs(aggregates)
-    yield from _log_gaps(aggregates)
+    yield from _ambiguous_jobs(derivation)
+    yield from _log_gaps(derivation)
 
 
 def _dags(ensemble: Ensemble) -> list[Dag]:
@@ -125,9 +125,9 @@ def _reused_ids(reused: ReusedJobIds) -> Iterator[Notice]:
     yield Notice("ids-again", None, None, text)
 
 
-def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+def _missing_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """Missing files that would show the state of inferred or unknown nodes."""
-    without = aggregates.ensemble.states.unrecorded(dag.key)
+    without = derivation.ensemble.states.unrecorded(dag.key)
     if without is None:
         return
     inferred, unknown = without.inferred, without.unknown
@@ -178,7 +178,7 @@ def _nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
 
-def _changed_dag_file(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+def _changed_dag_file(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """The DAG file is not the one that ran: its node names or numbers differ."""
     start = dag.last_fresh_start()
     in_dagman_out = [
@@ -187,7 +187,7 @@ def _changed_dag_file(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
         if name not in dag.workflow.nodes and (start is None or time is None or time >= start)
     ]
     sources: list[tuple[str, Collection[str]]] = [
-        (f"{dag.file}.nodes.log", aggregates.unknown_nodes.get(dag.key, ())),
+        (f"{dag.file}.nodes.log", derivation.unknown_nodes.get(dag.key, ())),
         (f"{dag.file}.dagman.out", in_dagman_out),
         *((file.name, names) for file, names in dag.unknown_names()),
     ]
@@ -208,16 +208,16 @@ def _first_name(names: Collection[str]) -> str:
     return f"{plain(min(names), MAX_NAME)}{more}"
 
 
-def _outdated_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+def _outdated_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """A DAGMan was active after the end that its files report."""
-    ending = aggregates.ensemble.states.end_state(dag)
-    if ending is not None and ending[1] is None and _has_queued(aggregates, dag):
+    ending = derivation.ensemble.states.end_state(dag)
+    if ending is not None and ending[1] is None and _has_queued(derivation, dag):
         text = (
             "its DAGMan ended by its files, at a time that is unknown without --tz, and jobs "
             "of it are in the queue by the logs: one of them is older than the others"
         )
         yield Notice("log-behind", dag.file, None, text)
-    if ending is not None and aggregates.ensemble.states.was_active_after(dag.key, ending[1]):
+    if ending is not None and derivation.ensemble.states.was_active_after(dag.key, ending[1]):
         text = (
             f"its DAGMan ended at {moment(ending[1])} by its files, and something was done since: "
             "files of a later DAGMan are not here, or older than the others"
@@ -225,8 +225,8 @@ def _outdated_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
         yield Notice("log-behind", dag.file, None, text)
 
 
-def _has_queued(aggregates: Aggregates, dag: Dag) -> bool:
-    attributions = map(aggregates.attributions.get, aggregates.totals.queued)
+def _has_queued(derivation: Derivation, dag: Dag) -> bool:
+    attributions = map(derivation.attributions.get, derivation.totals.queued)
     return any(found is not None and found.dag == dag.key for found in attributions)
 
 
@@ -235,7 +235,7 @@ def _other_dag_notice(dag: Dag, text: str) -> Notice:
     return Notice("dag-file-changed", dag.file, None, f"not the DAG that ran: {text}; {advice}")
 
 
-def _different_counts(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+def _different_counts(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """DAGMan's final node counts differ from those of the logs."""
     metrics = current_metrics(dag)
     if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
@@ -243,7 +243,7 @@ def _different_counts(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     if any(node.kind in SPECIAL_KINDS for node in dag.workflow.nodes.values()):
         # DAGMan counts some of these twice.
         return
-    counts = aggregates.counts[dag.key]
+    counts = derivation.sums.counts[dag.key]
     if (
         counts.unknown
         or counts.done == metrics.succeeded
@@ -291,12 +291,12 @@ def _unread_events(run: DagmanRun, file: str) -> Iterator[Notice]:
         yield Notice("dagman-log-error", file, None, f"{text}: it may have lost the end of a job")
 
 
-def _lost_ends(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+def _lost_ends(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """Ends of jobs that a log has, and DAGMan has not read."""
     lost = [
         state.job
-        for key in sorted(aggregates.faulty)
-        if key[0] == dag.key and (state := aggregates.states[key]).state is State.UNKNOWN
+        for key in sorted(derivation.sums.faulty)
+        if key[0] == dag.key and (state := derivation.states[key]).state is State.UNKNOWN
         if state.job is not None
     ]
     if lost:
@@ -310,14 +310,14 @@ def _lost_ends(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
         yield Notice("lost-end", log, None, text)
 
 
-def _duplicate_jobs(aggregates: Aggregates) -> Iterator[Notice]:
+def _duplicate_jobs(derivation: Derivation) -> Iterator[Notice]:
     """Nodes with jobs of several submissions in the queue.
 
     A DAGMan that finds its log missing submits jobs again that are still running.
     """
     by_node: dict[NodeKey, list[JobKey]] = defaultdict(list)
-    for key in aggregates.totals.queued:
-        if (node := aggregates.node_of(aggregates.ensemble.jobs[key])) is not None:
+    for key in derivation.totals.queued:
+        if (node := derivation.node_of(derivation.ensemble.jobs[key])) is not None:
             by_node[node].append(key)
     duplicated = [node for node, jobs in by_node.items() if len({key[0] for key in jobs}) > 1]
     if not duplicated:
@@ -327,7 +327,7 @@ def _duplicate_jobs(aggregates: Aggregates) -> Iterator[Notice]:
     clusters = sorted({key[0] for key in jobs})
     more = f" (and so have {number - 1} more nodes)" if number > 1 else ""
     text = f"{name} has jobs of {len(clusters)} submissions in the queue by their logs"
-    if all(aggregates.attributions[k].proven for k in jobs):
+    if all(derivation.attributions[k].proven for k in jobs):
         text += (
             f", {', '.join(map(str, clusters))}{more}: DAGMan heeds the newest alone, the "
             "others take slots and may write the same files; condor_rm them if condor_q has "
@@ -336,9 +336,9 @@ def _duplicate_jobs(aggregates: Aggregates) -> Iterator[Notice]:
     else:
         text += (
             f"{more}: DAGMan heeds the newest alone; no file here proves that all of them are "
-            f"{aggregates.dag_file(dag)}'s, so ask condor_q whose they are (DAGManJobId, Iwd)"
+            f"{derivation.dag_file(dag)}'s, so ask condor_q whose they are (DAGManJobId, Iwd)"
         )
-    yield Notice("doubled-node", aggregates.dag_file(dag), None, text)
+    yield Notice("doubled-node", derivation.dag_file(dag), None, text)
 
 
 def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
@@ -352,15 +352,15 @@ def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
         yield Notice("shared-log", log, None, text)
 
 
-def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
+def _ambiguous_jobs(derivation: Derivation) -> Iterator[Notice]:
     """Jobs that may belong to more than one DAG."""
     groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
-    for key in sorted(aggregates.ambiguous):
-        attribution = aggregates.attributions.get(key)
+    for key in sorted(derivation.ambiguous):
+        attribution = derivation.attributions.get(key)
         if attribution is not None and attribution.candidates:
-            groups[attribution.candidates].append(aggregates.ensemble.jobs[key])
+            groups[attribution.candidates].append(derivation.ensemble.jobs[key])
     for candidates, jobs in groups.items():
-        files = ", ".join(aggregates.dags[key].file for key in candidates)
+        files = ", ".join(derivation.dags[key].file for key in candidates)
         examples = ", ".join(f"{job.cluster}.{job.proc}" for job in jobs[:3])
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
         text = (
@@ -376,9 +376,9 @@ def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
         yield Notice("ambiguous-dag", min(jobs[0].user_logs, default=None), None, text)
 
 
-def _missing_dag_files(aggregates: Aggregates) -> Iterator[Notice]:
+def _missing_dag_files(derivation: Derivation) -> Iterator[Notice]:
     """A DAG submitted the jobs of a directory without DAG files."""
-    jobs = aggregates.ensemble.jobs.values() if not aggregates.has_dags else ()
+    jobs = derivation.ensemble.jobs.values() if not derivation.has_dags else ()
     job = next((job for job in jobs if job.node_name), None)
     if job is None:
         return
@@ -390,10 +390,10 @@ def _missing_dag_files(aggregates: Aggregates) -> Iterator[Notice]:
     yield Notice("no-dag-file", min(job.user_logs, default=None), None, text)
 
 
-def _log_gaps(aggregates: Aggregates) -> Iterator[Notice]:
+def _log_gaps(derivation: Derivation) -> Iterator[Notice]:
     """Events that are missing in the logs."""
-    for key in sorted(aggregates.totals.gaps):
-        job, entries = aggregates.ensemble.jobs[key], aggregates.entries.get(key)
+    for key in derivation.totals.gaps:
+        job, entries = derivation.ensemble.jobs[key], derivation.entries.get(key)
         file = min(job.user_logs or job.nodes_logs, default=None)
         for line, text in entries.job.gaps if entries is not None else ():
             where = line if job.user_logs else None

@@ -1,24 +1,23 @@
-"""The ledger entries of all jobs and their totals: the only module that sums them.
+"""The ledger entries of a job, and the totals of all: the only module that sums them.
 
-Entries are added when they appear and subtracted when they are replaced, so that an update
-costs as much as has changed. All sums are of whole microseconds (times whole GPUs), so that
-they do not drift, and do not depend on the order. All definitions are those of
-``metlmon/README.md``.
+All sums are of whole microseconds (times whole GPUs), so that they do not depend on the order. All
+definitions are those of ``metlmon/README.md``.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
 from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.expiries import ExpiryIndex
 from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, JobEntry, TransferEntry, hour_unit_of
 from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 
@@ -33,12 +32,6 @@ AN_HOUR: Final = 3600 * SECOND
 
 UNITS: Final = (HourUnit.GPU, HourUnit.CPU, HourUnit.WALL)
 
-CLUSTERS_PER_BLOCK: Final = 256
-"""Clusters whose entries are sorted together: a change re-sorts one block."""
-
-TRANSFER_KINDS: Final = ("ok", "aborted", "unfinished", "output")
-"""Kinds by which transfers are counted: input transfers by outcome, output transfers."""
-
 LossCause: TypeAlias = tuple[str | None, int | None, int | None, bool]
 """Cause of a bad end, code, subcode, and whether the true end is unknown.
 
@@ -46,23 +39,42 @@ Losses due to a gap in the log are not mixed with known ones.
 """
 
 
-class JobEntries(NamedTuple):
+class JobEntries(Struct, frozen=True):
     """The ledger entries of one job."""
 
     job: JobEntry
     executions: tuple[ExecutionEntry, ...] = ()
     transfers: tuple[TransferEntry, ...] = ()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether an execution, a transfer or a hold has not ended."""
+        return (
+            any(entry.end is None for entry in self.executions)
+            or any(each.end is None and each.start is not None for each in self.transfers)
+            or any(hold.end is None for hold in self.job.holds)
+        )
 
-Micros: TypeAlias = tuple[int, int, int]
-"""Microseconds of an execution, for each of UNITS."""
+    @property
+    def is_troubled(self) -> bool:
+        """Whether it had, or may have, a problem."""
+        return bool(
+            self.job.holds
+            or self.job.state is _DISCONNECTED
+            or any(entry.cause is not None for entry in self.executions)
+            or any(
+                each.outcome == "unfinished" or (each.end is None and each.direction == "input")
+                for each in self.transfers
+            )
+        )
 
-
-def micros_of(entry: ExecutionEntry) -> Micros:
-    """The microseconds of an execution; 0 where its GPUs or CPUs are not known."""
-    wall = round(entry.seconds * SECOND)
-    gpu = round(entry.gpu_seconds * SECOND) if entry.gpu_seconds else 0
-    return gpu, wall * (entry.cpus or 0), wall
+    def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> JobEntries:
+        """With the causes of some executions, by their job and start."""
+        executions = tuple(
+            replace(entry, cause=causes.get((entry.job, entry.start), entry.cause))
+            for entry in self.executions
+        )
+        return replace(self, executions=executions)
 
 
 class ExecutionTotals:
@@ -70,7 +82,8 @@ class ExecutionTotals:
 
     ``executions``, ``good_executions``, ``bad_executions``: those that ended in the window of
     the entries, or are in flight; good are those that ended well or stored a checkpoint.
-    ``completed``: epochs that they completed.
+    ``completed``: epochs that they completed. Microseconds are whole, so that sums do not depend
+    on their order; they are 0 where the GPUs or CPUs are not known.
     """
 
     __slots__ = (
@@ -84,31 +97,46 @@ class ExecutionTotals:
         self.bad = [0] * len(UNITS)
         self.in_flight = [0] * len(UNITS)
 
-    def add(self, entry: ExecutionEntry, sign: int = 1, micros: Micros | None = None) -> None:
-        """Add an execution, or with ``sign`` -1 subtract it.
-
-        ``micros``: its :func:`micros_of`, where they are known.
-        """
-        gpu, cpu, wall = micros or micros_of(entry)
-        ended, good = entry.outcome is not _IN_FLIGHT, entry.delivered
-        sums = self.in_flight if not ended else self.bad
-        if good:
+    def add(self, entry: ExecutionEntry) -> None:
+        """Add an execution."""
+        seconds, outcome = entry.seconds, entry.outcome
+        wall = round(seconds * SECOND)
+        gpu = round(entry.gpu_seconds * SECOND) if entry.gpu_seconds else 0
+        cpu = wall * (entry.cpus or 0)
+        good = ended = True
+        if outcome is _GOOD:
             sums = self.good
-            if entry.lost:
-                lost = round(entry.lost * SECOND)
-                lost_gpu, lost_cpu = lost * (entry.gpus or 0), lost * (entry.cpus or 0)
-                self.bad[0] += sign * lost_gpu
-                self.bad[1] += sign * lost_cpu
-                self.bad[2] += sign * lost
-                gpu, cpu, wall = gpu - lost_gpu, cpu - lost_cpu, wall - lost
-        sums[0] += sign * gpu
-        sums[1] += sign * cpu
-        sums[2] += sign * wall
+        elif outcome is _IN_FLIGHT:
+            sums, good, ended = self.in_flight, False, False
+        elif entry.checkpoint is None:
+            sums, good = self.bad, False
+        else:
+            sums = self.good
+            lost = round(entry.lost * SECOND)
+            lost_gpu, lost_cpu = lost * (entry.gpus or 0), lost * (entry.cpus or 0)
+            self.bad[0] += lost_gpu
+            self.bad[1] += lost_cpu
+            self.bad[2] += lost
+            gpu, cpu, wall = gpu - lost_gpu, cpu - lost_cpu, wall - lost
+        sums[0] += gpu
+        sums[1] += cpu
+        sums[2] += wall
         if entry.counted:
-            self.executions += sign
-            self.good_executions += sign * good
-            self.bad_executions += sign * (ended and not good)
-            self.completed += sign * entry.final
+            self.executions += 1
+            self.good_executions += good
+            self.bad_executions += ended and not good
+            self.completed += entry.final
+
+    def merge(self, other: ExecutionTotals) -> None:
+        """Add the totals of other executions."""
+        self.executions += other.executions
+        self.good_executions += other.good_executions
+        self.bad_executions += other.bad_executions
+        self.completed += other.completed
+        for index in range(len(UNITS)):
+            self.good[index] += other.good[index]
+            self.bad[index] += other.bad[index]
+            self.in_flight[index] += other.in_flight[index]
 
     def hours(self, unit: HourUnit) -> GpuHours:
         """Hours of ``unit``."""
@@ -121,168 +149,123 @@ class ExecutionTotals:
         return self.good[0] / SECOND, self.bad[0] / SECOND, self.in_flight[0] / SECOND
 
 
-class RunningMedian:
-    """The median of a changing set of values."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[float] = Counter()
-        self._median: float | None = None
-
-    def add(self, value: float, sign: int = 1) -> None:
-        """Add a value, or with ``sign`` -1 remove it."""
-        self._counts[value] += sign
-        if not self._counts[value]:
-            del self._counts[value]
-        self._median = None
-
-    def value(self) -> float | None:
-        """The median; None without values."""
-        if self._median is None and self._counts:
-            values = sorted(self._counts.elements())
-            half = len(values) // 2
-            self._median = (values[half] + values[~half]) / 2
-        return self._median
-
-
 class SiteTotals(ExecutionTotals):
-    """Totals of one site or GPU model.
+    """Totals of one site.
 
-    ``targets``: the targets of the executions there, and how many had each. ``seconds``: of its
-    good executions.
+    ``targets``: the targets of the executions there. ``seconds``: of its good executions.
     """
 
     __slots__ = ("seconds", "targets")
 
     def __init__(self) -> None:
         super().__init__()
-        self.targets: Counter[str] = Counter()
-        self.seconds = RunningMedian()
+        self.targets: set[str] = set()
+        self.seconds: list[float] = []
 
-    def add(self, entry: ExecutionEntry, sign: int = 1, micros: Micros | None = None) -> None:
-        super().add(entry, sign, micros)
-        if entry.target:
-            self.targets[entry.target] += sign
-            if not self.targets[entry.target]:
-                del self.targets[entry.target]
-        if entry.outcome is _GOOD:
-            self.seconds.add(entry.seconds, sign)
+    @property
+    def median_seconds(self) -> float | None:
+        """The median of its good executions' seconds; None without any."""
+        values = sorted(self.seconds)
+        half = len(values) // 2
+        return (values[half] + values[~half]) / 2 if values else None
 
 
 class LossTotals:
-    """Losses by one cause: executions, GPU-microseconds, and executions of each job."""
+    """Losses by one cause: executions, GPU-microseconds, and the last logged reason."""
 
-    __slots__ = ("executions", "jobs", "last", "micros")
+    __slots__ = ("example", "executions", "micros")
 
     def __init__(self) -> None:
         self.executions = self.micros = 0
-        self.jobs: Counter[JobKey] = Counter()
-        self.last: JobKey | None = None
-        """The last of the jobs; None where it must be looked up again."""
+        self.example: str | None = None
 
-    def add(self, key: JobKey, entry: ExecutionEntry, sign: int) -> None:
-        """Add a bad execution of a job, or with ``sign`` -1 subtract it."""
-        self.executions += sign
-        self.micros += sign * round(entry.lost_gpu_seconds * SECOND)
-        self.jobs[key] += sign
-        if not self.jobs[key]:
-            del self.jobs[key]
-        self.last = key if self.last is not None and key >= self.last else None
-
-    def last_job(self) -> JobKey:
-        """The last of the jobs."""
-        if self.last is None or self.last not in self.jobs:
-            self.last = max(self.jobs)
-        return self.last
+    def add(self, entry: ExecutionEntry) -> None:
+        """Add a bad execution."""
+        self.executions += 1
+        self.micros += round(entry.lost_gpu_seconds * SECOND)
+        self.example = entry.reason
 
 
-class LedgerTotals:
-    """The totals of all jobs.
+class Totals:
+    """The totals of all jobs, from their entries in order.
 
-    ``queued``: the jobs in the queue. ``open``: those with an execution, a transfer or a hold
-    that has not ended. ``troubled``: those that had, or may have a problem. ``gaps``: those whose
-    log lacks events.
+    ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Sequence[tuple[JobKey, JobEntries]]) -> None:
         self.total = ExecutionTotals()
         self.runs: defaultdict[str, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.sites: defaultdict[str | None, SiteTotals] = defaultdict(SiteTotals)
-        self.gpus: defaultdict[str | None, SiteTotals] = defaultdict(SiteTotals)
+        self.gpus: defaultdict[str | None, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.causes: defaultdict[LossCause, LossTotals] = defaultdict(LossTotals)
-        self.queued: set[JobKey] = set()
-        self.open: set[JobKey] = set()
-        self.troubled: set[JobKey] = set()
-        self.gaps: set[JobKey] = set()
-        self._with_gpus = self._with_cpus = 0
-        self._transfers = [0] * (2 * len(TRANSFER_KINDS))
-        self._sent = self._received = 0
+        self.queued = [
+            key for key, entries in jobs if entries.job.ended is None and entries.job.queued
+        ]
+        self.gaps = [key for key, entries in jobs if entries.job.gaps]
+        self.transfers = _transfer_totals([entries for _, entries in jobs])
+        # The time of what runs at the access point is not charged to a site.
+        charged: list[ExecutionEntry] = []
+        for _, entries in jobs:
+            for entry in entries.executions:
+                if entry.cause is not None:
+                    self.causes[loss_cause(entry)].add(entry)
+                if not entry.at_access_point:
+                    charged.append(entry)
+        self._with_gpus = sum([1 for entry in charged if entry.gpus])
+        self._with_cpus = sum([1 for entry in charged if entry.cpus is not None])
+        self._add_all(charged)
 
-    def post(self, key: JobKey, old: JobEntries | None, new: JobEntries | None) -> None:
-        """Replace the entries of a job; None: it has none."""
-        if old is not None:
-            self._add(key, old, -1)
-        if new is not None:
-            self._add(key, new, 1)
-        for keys in (self.queued, self.open, self.troubled, self.gaps):
-            keys.discard(key)
-        if new is None:
-            return
-        if new.job.queued:
-            self.queued.add(key)
-        if _is_open(new):
-            self.open.add(key)
-        if _is_troubled(new):
-            self.troubled.add(key)
-        if new.job.gaps:
-            self.gaps.add(key)
+    def _add_all(self, executions: Sequence[ExecutionEntry]) -> None:
+        # An execution is added once, to the totals of those with its run, site and GPU model.
+        groups: dict[tuple[str | None, ...], ExecutionTotals] = {}
+        for entry in executions:
+            name = entry.run, entry.site, entry.gpu, entry.target
+            totals = groups.get(name)
+            if totals is None:
+                totals = groups[name] = ExecutionTotals()
+            totals.add(entry)
+        for (run, site, gpu, target), totals in groups.items():
+            self.total.merge(totals)
+            self.sites[site].merge(totals)
+            self.gpus[gpu].merge(totals)
+            if run is not None:
+                self.runs[run].merge(totals)
+            if target:
+                self.sites[site].targets.add(target)
+        for entry in executions:
+            if entry.outcome is _GOOD:
+                self.sites[entry.site].seconds.append(entry.seconds)
 
     @property
     def hour_unit(self) -> HourUnit:
         """The unit of the hours."""
         return hour_unit_of(self.total.executions, self._with_gpus, self._with_cpus)
 
-    def transfers(self) -> TransferTotals:
-        """All transfers, and all bytes."""
-        numbers, micros = self._transfers[::2], self._transfers[1::2]
-        ok, aborted, unfinished, output = map(Count, numbers, (value / SECOND for value in micros))
-        return TransferTotals(ok, aborted, unfinished, output, self._sent, self._received)
 
-    def _add(self, key: JobKey, entries: JobEntries, sign: int) -> None:
-        job = entries.job
-        self._sent += sign * (job.bytes_sent or 0)
-        self._received += sign * (job.bytes_received or 0)
-        for transfer in entries.transfers:
-            self._add_transfer(transfer, sign)
-        sums = [self.total] if job.run is None else [self.total, self.runs[job.run]]
-        for entry in entries.executions:
-            if entry.cause is not None:
-                cause = loss_cause(entry)
-                self.causes[cause].add(key, entry, sign)
-                if not self.causes[cause].executions:
-                    del self.causes[cause]
-            if entry.at_access_point:
-                # It runs at the access point, so its time is not charged to a site.
-                continue
-            self._with_gpus += sign * bool(entry.gpus)
-            self._with_cpus += sign * (entry.cpus is not None)
-            micros = micros_of(entry)
-            for totals in sums:
-                totals.add(entry, sign, micros)
-            for by_name, name in ((self.sites, entry.site), (self.gpus, entry.gpu)):
-                totals = by_name[name]
-                totals.add(entry, sign, micros)
-                if not totals.executions:
-                    del by_name[name]
+def _transfer_totals(jobs: Sequence[JobEntries]) -> TransferTotals:
+    """All transfers, and all bytes."""
+    inputs = [each for job in jobs for each in job.transfers if each.direction == "input"]
+    outputs = [
+        each
+        for job in jobs
+        for each in job.transfers
+        if each.direction == "output" and each.outcome == "ok" and each.start is not None
+    ]
+    return TransferTotals(
+        input_ok=_count([each for each in inputs if each.outcome == "ok"]),
+        input_aborted=_count([each for each in inputs if each.outcome == "aborted"]),
+        input_unfinished=_count([each for each in inputs if each.outcome == "unfinished"]),
+        output=_count(outputs),
+        bytes_sent=sum([job.job.bytes_sent or 0 for job in jobs]),
+        bytes_received=sum([job.job.bytes_received or 0 for job in jobs]),
+    )
 
-    def _add_transfer(self, transfer: TransferEntry, sign: int) -> None:
-        kind = transfer.outcome
-        if transfer.direction == "output":
-            kind = "output" if transfer.start is not None and kind == "ok" else ""
-        if kind in TRANSFER_KINDS:
-            index = 2 * TRANSFER_KINDS.index(kind)
-            self._transfers[index] += sign
-            if transfer.seconds is not None and transfer.end is not None:
-                self._transfers[index + 1] += sign * round(transfer.seconds * SECOND)
+
+def _count(transfers: Sequence[TransferEntry]) -> Count:
+    """The number of these transfers, and the seconds of those that have ended."""
+    ended = [each.seconds for each in transfers if each.end is not None]
+    micros = sum([round(seconds * SECOND) for seconds in ended if seconds is not None])
+    return Count(len(transfers), micros / SECOND)
 
 
 def loss_cause(entry: ExecutionEntry) -> LossCause:
@@ -291,105 +274,15 @@ def loss_cause(entry: ExecutionEntry) -> LossCause:
     return cause, entry.code, entry.subcode, entry.uncertain
 
 
+T = TypeVar("T", bound=ExecutionTotals)
+
+
 def rank_by_hours(
-    totals: Mapping[str | None, SiteTotals], unit: HourUnit
-) -> list[tuple[str | None, SiteTotals, GpuHours]]:
+    totals: Mapping[str | None, T], unit: HourUnit
+) -> list[tuple[str | None, T, GpuHours]]:
     """Name, totals and hours of each site or GPU model, largest first."""
     ranked = [(name, each, each.hours(unit)) for name, each in totals.items()]
     return sorted(ranked, key=lambda entry: (-entry[2].total, -entry[1].executions, entry[0] or ""))
-
-
-def _is_open(entries: JobEntries) -> bool:
-    for entry in entries.executions:
-        if entry.end is None:
-            return True
-    for transfer in entries.transfers:
-        if transfer.end is None and transfer.start is not None:
-            return True
-    return any(hold.end is None for hold in entries.job.holds)
-
-
-def _is_troubled(entries: JobEntries) -> bool:
-    if entries.job.holds or entries.job.state is _DISCONNECTED:
-        return True
-    for entry in entries.executions:
-        if entry.cause is not None:
-            return True
-    for transfer in entries.transfers:
-        if transfer.outcome == "unfinished":
-            return True
-        if transfer.end is None and transfer.direction == "input":
-            return True
-    return False
-
-
-class Block(NamedTuple):
-    """The entries of some clusters, sorted."""
-
-    jobs: tuple[JobEntry, ...]
-    executions: tuple[ExecutionEntry, ...]
-    transfers: tuple[TransferEntry, ...]
-
-
-class EntryStore:
-    """The entries of all jobs, by job; every change is posted to ``totals``.
-
-    ``annex_ends``: as ``ends`` of :class:`ExpiryIndex`.
-    """
-
-    def __init__(self, totals: LedgerTotals, annex_ends: dict[str, list[datetime]]) -> None:
-        self._totals = totals
-        self._entries: dict[int, dict[JobKey, JobEntries]] = {}
-        self._blocks: dict[int, Block] = {}
-        self.expiries = ExpiryIndex(annex_ends)
-
-    def get(self, key: JobKey) -> JobEntries | None:
-        """The entries of a job; None for a job of another directory's DAG."""
-        return self._entries.get(key[0] // CLUSTERS_PER_BLOCK, {}).get(key)
-
-    def put(self, key: JobKey, entries: JobEntries | None) -> None:
-        """Replace the entries of a job; None: it has none."""
-        number = key[0] // CLUSTERS_PER_BLOCK
-        block = self._entries.setdefault(number, {})
-        before = block.get(key)
-        if entries is None:
-            self.expiries.discard(key)
-            block.pop(key, None)
-        else:
-            known = None if before is None else before.executions
-            executions = self.expiries.add(key, entries.executions, known)
-            if executions is not entries.executions:
-                entries = entries._replace(executions=executions)
-            block[key] = entries
-        self._totals.post(key, before, entries)
-        self._blocks.pop(number, None)
-
-    def update_expiries(self, as_of: datetime | None) -> None:
-        """Give evictions at the end of an annex that cause."""
-
-        def executions() -> Iterator[ExecutionEntry]:
-            return (entry for block in self.blocks() for entry in block.executions)
-
-        for key in self.expiries.update(executions, as_of):
-            entries = self.get(key)
-            if entries is not None:
-                self.put(key, entries)
-
-    def blocks(self) -> list[Block]:
-        """All entries, in order."""
-        return [self._block(number) for number in sorted(self._entries)]
-
-    def _block(self, number: int) -> Block:
-        block = self._blocks.get(number)
-        if block is None:
-            by_job = self._entries[number]
-            entries = [by_job[key] for key in sorted(by_job)]
-            block = self._blocks[number] = Block(
-                tuple([each.job for each in entries]),
-                tuple(chain.from_iterable(each.executions for each in entries)),
-                tuple(chain.from_iterable(each.transfers for each in entries)),
-            )
-        return block
 
 
 # --- problems by cause ------------------------------------------------------------------

@@ -33,8 +33,7 @@ def later(log: Log) -> Log:
 
 def causes(log: Log, ends: dict[str, str] | None = None) -> list[str]:
     reading = read_ensemble(DAG, log)
-    store = reading.aggregates.entries
-    store.expiries.ends = {name: [moment(at)] for name, at in (ends or {}).items()}
+    reading.ensemble.annex_ends = {name: [moment(at)] for name, at in (ends or {}).items()}
     ledger = reading.painter().ledger()
     return [e.cause for e in ledger.executions if e.cause is not None]
 
@@ -105,19 +104,19 @@ def test_causes_of_status_and_ledger_agree() -> None:
 
 def test_ends_are_remembered_and_looked_up_by_any_case() -> None:
     reading = read_ensemble(DAG, evicted(started("GPU-Annex", jobs=1), 77))
-    expiries = reading.aggregates.entries.expiries
+    ensemble = reading.ensemble
     noon = moment("12:00:00").timestamp()
     assert [e.cause for e in reading.painter().ledger().executions] == [SHUTDOWN]
-    assert expiries.add_ends({"gpu-annex": [noon]}, None)
-    assert not expiries.add_ends({"gpu-annex": [noon]}, None)
-    assert expiries.add_ends({"gpu-annex": [noon + 3600]}, None)
+    assert ensemble.add_annex_ends({"gpu-annex": [noon]})
+    assert not ensemble.add_annex_ends({"gpu-annex": [noon]})
+    assert ensemble.add_annex_ends({"gpu-annex": [noon + 3600]})
     assert [e.cause for e in reading.painter().ledger().executions] == [ANNEX_EXPIRED]
 
 
 def test_ends_outlive_dag_files_that_are_read_again() -> None:
     reading = read_ensemble(DAG, evicted(started("a1", jobs=1), 77))
-    reading.aggregates.entries.expiries.add_ends({"a1": [moment("12:00:00").timestamp()]}, None)
-    reading.ensemble.all_changed = True
+    reading.ensemble.add_annex_ends({"a1": [moment("12:00:00").timestamp()]})
+    reading.ensemble.set_dags(list(reading.ensemble.dags.values()))
     assert [e.cause for e in reading.painter().ledger().executions] == [ANNEX_EXPIRED]
 
 

@@ -10,7 +10,6 @@ import pytest
 from metlmon.eventlog import Event, parse
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.totals import RunningMedian
 from tests.support.event_logs import EnsembleReading, Log, read_ensemble
 
 DAG = """\
@@ -106,7 +105,7 @@ def test_sums_are_the_same_in_whatever_order_jobs_are_added() -> None:
         keys = list(kept.ensemble.jobs)
         kept.ensemble.changed_jobs.update(dice.sample(keys, len(keys) // 2))
         assert kept.painter().status() == before
-    kept.ensemble.all_changed = True
+    kept.ensemble.set_dags(list(kept.ensemble.dags.values()))
     assert kept.painter().status() == before
 
 
@@ -122,19 +121,3 @@ def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
     )
     assert seen.pending == {"run0-train_epoch0"}
     assert kept.ensemble.states.table("run.dag") is seen
-    assert seen.changed == {"run0-train_epoch0"}
-
-
-def test_the_median_of_values_that_come_and_go() -> None:
-    dice, middle, there = random.Random(3), RunningMedian(), list[float]()
-    assert middle.value() is None
-    for _ in range(300):
-        for _ in range(dice.choice([1, 2, 90])):
-            there.append(float(dice.randrange(50)))
-            middle.add(there[-1])
-        for _ in range(dice.randrange(len(there))):
-            middle.add(there.pop(dice.randrange(len(there))), -1)
-        ordered = sorted(there)
-        half = len(ordered) // 2
-        wanted = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-        assert middle.value() == wanted

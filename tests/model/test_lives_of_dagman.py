@@ -78,7 +78,7 @@ def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
     assert (dag.state, dag.cluster, dag.ended) == (DagState.RUNNING, 100, None)
     assert (dag.dagmans, dag.submitted, dag.refused) == (1, 1, 1)
     assert dag.submissions == (moment("09:00:00"),)
-    assert result.aggregates.is_unfinished()
+    assert result.derivation.is_unfinished()
     assert result.node(EPOCH0) is State.RUNNING
     assert exits(result, "failed") is exits(result, "all") is None
 
@@ -191,7 +191,7 @@ def test_a_held_dagman_is_alive_and_says_why() -> None:
     assert dag.state is DagState.HELD
     assert dag.hold is not None
     assert dag.hold.reason == "via condor_hold"
-    assert (dag.ended, result.aggregates.is_unfinished()) == (None, True)
+    assert (dag.ended, result.derivation.is_unfinished()) == (None, True)
     assert exits(result, "failed") is exits(result, "all") is None
     assert exits(result, "held") is Exit.HELD
     log.release(100, at="11:00:00")
@@ -217,7 +217,7 @@ def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     dag = row(result)
     assert (dag.state, dag.ended) == (DagState.RESTARTING, None)
     assert exits(result, "failed") is exits(result, "held") is None
-    assert result.aggregates.is_unfinished()
+    assert result.derivation.is_unfinished()
     log.execute(100, gpus=None, at="10:20:00")
     assert row(read_ensemble(DAG, log, out=out)).state is DagState.RUNNING
     out.starts(100, "10:20:01").recovery()

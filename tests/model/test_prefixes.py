@@ -23,8 +23,8 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole, LogStats
 from metlmon.model.states import State
-from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.derive import Derivation
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
@@ -85,7 +85,7 @@ class Model:
     def __init__(self, files: Growing) -> None:
         self.files = files
         self.ensemble = Ensemble()
-        self.aggregates = Aggregates(self.ensemble)
+        self.derivation = Derivation(self.ensemble)
         dags = [Dag(d.key, d.file, d.workflow, d.top) for d in discovered(files.dagdir)]
         self.ensemble.set_dags(dags)
         for name, log in sorted(files.logs.items()):
@@ -131,9 +131,9 @@ class Model:
 
     def says(self) -> Facts:
         """``status`` and ``jobs``, all of it."""
-        self.aggregates = self.aggregates.renewed()
-        self.aggregates.update(live=False)
-        painter = SnapshotBuilder(self.aggregates, "here")
+        self.derivation = self.derivation.renewed()
+        self.derivation.update(live=False)
+        painter = SnapshotBuilder(self.derivation, "here")
         writer = JsonWriter(painter.clock.with_offset)
         jobs = writer.jobs(painter, painter.job_rows())["jobs"]
         return {"status": writer.status(painter.status()), "jobs": jobs}

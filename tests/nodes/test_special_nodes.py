@@ -9,7 +9,7 @@ import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.aggregates import MOST_SPECIAL
+from metlmon.snapshot.derive import MOST_SPECIAL
 from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes

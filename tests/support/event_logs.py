@@ -24,8 +24,8 @@ from metlmon.model.job import JobHistory
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
-from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.types import JobRow, RunRow
 from tests.support.dag_texts import weave
@@ -298,12 +298,12 @@ class EnsembleReading:
     ensemble: Ensemble
 
     def __post_init__(self) -> None:
-        self.aggregates = Aggregates(self.ensemble)
+        self.derivation = Derivation(self.ensemble)
 
     def painter(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
-        self.aggregates = self.aggregates.renewed()
-        self.aggregates.update(live)
-        return SnapshotBuilder(self.aggregates, "here", moment(as_of) if as_of else None, live)
+        self.derivation = self.derivation.renewed()
+        self.derivation.update(live)
+        return SnapshotBuilder(self.derivation, "here", moment(as_of) if as_of else None, live)
 
     def life(self, job: int | tuple[int, int]) -> JobHistory:
         cluster, proc = job if isinstance(job, tuple) else (job, 0)

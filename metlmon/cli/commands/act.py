@@ -174,7 +174,7 @@ def _unknown_site(
     client: PoolClient, builder: SnapshotBuilder, action: PoolAction, site: str
 ) -> str | None:
     """A warning that the collector knows other sites; None if it does not respond."""
-    sites = {builder.aggregates.target(key) for key in builder.nodes}
+    sites = {builder.derivation.target(key) for key in builder.nodes}
     if action is not PoolAction.EXCLUDE_SITE:
         # A site of the logs may be metlmon's name for hosts that advertise none.
         sites |= set(builder.totals.sites)

@@ -32,8 +32,7 @@ def annexes(options: argparse.Namespace) -> int:
     asks = reader.as_of is None and not is_remote(reader.dagdir)
     answer = query_annexes(reader) if asks else None
     if answer is not None:
-        zone = reader.ensemble.settings.zone
-        reader.aggregates.entries.expiries.add_ends(answer.ends, zone)
+        reader.ensemble.add_annex_ends(answer.ends)
     report = make_annexes(input_with_trainings(reader), answer, time.time())
     if options.json:
         print_output(ANNEXES_OUTPUT, reader.snapshot_builder(), report)

@@ -1,0 +1,749 @@
+"""Derives the records of an ensemble, and adds up the sums over them.
+
+:meth:`Derivation.update` makes the record of each job and node that has changed, and keeps the
+others; :meth:`Derivation.derive` resolves the runs and adds up everything from nothing. A snapshot
+(:mod:`metlmon.snapshot.builder`) reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from metlmon.dagman import Node, NodeKind
+from metlmon.model.attribution import Attribution
+from metlmon.model.dag import named_by
+from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
+from metlmon.model.ensemble import Ensemble
+from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey, NodeRecord
+from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
+from metlmon.model.node_states import NodeStateTable, has_failed
+from metlmon.model.run import (
+    DagAbort,
+    DagSubmission,
+    Run,
+    Runs,
+    RunState,
+    is_epoch,
+    resolve_run,
+    variable,
+)
+from metlmon.model.sites import NameTable, misses_target, normalize_name
+from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
+from metlmon.snapshot.entries import NO_OWNER, EntryFactory
+from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
+from metlmon.snapshot.ledger import ExecutionEntry, JobOwner
+from metlmon.snapshot.totals import JobEntries, Totals
+
+JOBS_PER_STEP: Final = 8
+NODES_PER_STEP: Final = 200
+"""Jobs and nodes between two checks of the clock: some milliseconds."""
+
+SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
+
+KINDS_WITHOUT_JOB: Final = frozenset({NodeKind.JOIN, NodeKind.SUBDAG})
+"""Kinds of nodes that run on no machine."""
+
+LOCAL_UNIVERSES: Final = frozenset({"local", "12", "scheduler", "7"})
+"""Universes of jobs that the schedd runs itself. Manual: "Choosing an HTCondor Universe"."""
+
+SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETRYING}
+"""States of a node that had a job, unless its PRE script or submission failed."""
+
+FAULTY: Final = FAILED_JOB | {State.HELD, State.FUTILE}
+
+_SPECIAL_ORDER: Final = (
+    NodeKind.PROVISIONER,
+    NodeKind.SERVICE,
+    NodeKind.JOB,
+    NodeKind.SUBDAG,
+    NodeKind.FINAL,
+)
+"""The order in which DAGMan runs them."""
+
+MOST_SPECIAL: Final = 30
+"""Special nodes in a snapshot; the node tree has all of them."""
+
+# Module constants, since Python 3.11 looks up each Enum member through a function.
+_COMPLETED: Final = State.COMPLETED
+_WAITING: Final = State.WAITING
+_GOOD: Final = Outcome.GOOD
+
+
+class NodeCategory(NamedTuple):
+    """What decides in which sums a node counts.
+
+    ``training``: it is an epoch, or a job in a directory without DAGs. ``in_run``: it is a part of
+    a run. ``beside``: a job of no DAG in a directory with DAGs, which counts as no node.
+    """
+
+    training: bool
+    in_run: bool
+    service: bool
+    beside: bool
+
+
+class NodeMemo(Struct):
+    """A node, and what the entries of its jobs were made from.
+
+    ``jobs``: the keys of these jobs, in order. ``success``: the execution that completes the node;
+    ``is_final``: its entry says so. ``owner`` None: it is looked up again.
+    """
+
+    record: NodeRecord
+    category: NodeCategory
+    owner: JobOwner | None = None
+    jobs: tuple[JobKey, ...] = ()
+    success: tuple[JobKey, int] | None = None
+    is_final: bool = False
+    has_executions: bool = False
+
+    def is_outdated(self, completed: bool) -> bool:
+        """Are the entries those of other jobs, or of another final state?"""
+        if len(self.jobs) != len(self.record.jobs):
+            return True
+        return self.success is not None and self.is_final is not (
+            completed and self.category.training
+        )
+
+
+class RunMemo(NamedTuple):
+    """The state of a run, with the states of its nodes from which it was resolved."""
+
+    node_states: tuple[NodeState, ...]
+    state: RunState
+
+
+class DagNodeCounts(Struct):
+    """Node counts of one DAG, as DAGMan counts: without SERVICE nodes."""
+
+    total: int
+    done: int = 0
+    failed: int = 0
+    unknown: int = 0
+
+
+class NodeSums:
+    """Sums over the nodes of all DAGs.
+
+    ``node_states``: all nodes; ``other_states``: those that train nothing; ``side_states``: those
+    of runs that train nothing. ``runless_states``: by top-level DAG the nodes of no run, without
+    SERVICE nodes. ``counts``: by DAG. ``overruled``: completed nodes whose job failed, but whose
+    POST script succeeded. ``failed_without_job``: failed or retrying nodes whose reason is not in
+    any job's events. ``unlogged``: nodes whose job ran, or was submitted, but has no execution in
+    any log here: the log is missing, or begins later. No total includes them. ``faulty``: nodes
+    that are held, failed, removed or futile.
+    """
+
+    def __init__(self) -> None:
+        self.node_states: Counter[State] = Counter()
+        self.other_states: Counter[State] = Counter()
+        self.side_states: Counter[State] = Counter()
+        self.runless_states: dict[str, Counter[State]] = {}
+        self.counts: dict[str, DagNodeCounts] = {}
+        self.overruled: set[NodeKey] = set()
+        self.failed_without_job: dict[NodeKey, NodeFailure] = {}
+        self.unlogged: set[NodeKey] = set()
+        self.faulty: set[NodeKey] = set()
+
+    def add(
+        self, dag: str, top: str, category: NodeCategory, state: State, number: int = 1
+    ) -> None:
+        """Count nodes of a DAG, and of its top-level DAG, by their state."""
+        if category.beside:
+            return
+        counts = self.counts[dag]
+        self.node_states[state] += number
+        if not category.training:
+            self.other_states[state] += number
+            if category.in_run:
+                self.side_states[state] += number
+        if not category.in_run and not category.service:
+            self.runless_states.setdefault(top, Counter())[state] += number
+        if state in DONE and not category.service:
+            counts.done += number
+        if state is State.UNKNOWN:
+            counts.unknown += number
+
+
+class Derivation:
+    """Records and sums of an ensemble with unchanged DAGs.
+
+    It is not thread-safe, like the ensemble itself. When the DAGs or the clock change,
+    :meth:`renewed` returns a new object: a snapshot that is still shown goes on using its own.
+    ``entries``, ``totals``, ``sums``, ``states`` and ``run_states`` are of the last
+    :meth:`derive`.
+    """
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        # DAG files that are read again make the ensemble replace these.
+        self.dags, self.nodes = ensemble.dags, ensemble.nodes
+        self.attributions = ensemble.attributions
+        self.runs = Runs(ensemble.dags, ensemble.settings)
+        self.has_dags = self.dags.keys() != {NO_DAG}
+        self.entries: dict[JobKey, JobEntries] = {}
+        """By job; without those of another directory's DAG."""
+        self.totals = Totals(())
+        self.sums = NodeSums()
+        self.states: dict[NodeKey, NodeState] = {}
+        self.run_states: dict[str, RunState] = {}
+        self.epoch_states: Counter[State] = Counter()
+        """States of the nodes that count for an epoch."""
+        self.ambiguous: set[JobKey] = set()
+        self.unknown_nodes: dict[str, set[str]] = {}
+        """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
+        in a user log that are in no DAG file."""
+        self.aborts: dict[str, DagAbort] = {}
+        """By DAG what ended it, for sub-DAGs also what ended the DAG that contains them."""
+        self._structure = ensemble.structure
+        self._seen = 0
+        self._pending: dict[JobKey, None] = {}
+        self._jobs_of_no_dag = 0
+        self._own_entries: dict[JobKey, JobEntries] = {}
+        """The entries by the events of each job alone, without causes that other jobs show."""
+        self._open: set[JobKey] = set()
+        """Jobs with an execution, a transfer or a hold that has not ended."""
+        self._strays: dict[JobKey, None] = {}
+        """Jobs of no node."""
+        self._expired: dict[JobKey, tuple[JobEntries, dict[ExecutionId, str], JobEntries]] = {}
+        self._names = NameTable(ensemble.settings)
+        self._factory = EntryFactory(self._names, ensemble.clock)
+        self._run_names: dict[str, tuple[str, str | None]] = {}
+        self._run_memos: dict[str, RunMemo] = {}
+        self._run_context: object = None
+        self._dag_order = {key: position for position, key in enumerate(self.dags)}
+        self._tables: dict[str, NodeStateTable] = {}
+        self._live = False
+        self._memos: dict[NodeKey, NodeMemo] = {}
+        self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
+        self._memos_by_dag = {key: {} for key in self.dags}
+        for key, record in self.nodes.items():
+            if key[0] != NO_DAG:
+                self._add_memo(key, record)
+        self._add_jobs_of_no_dag()
+        self._placements = ensemble.placements
+        self.targets = self._targets_by_dag()
+        self.special_nodes = self._special_nodes()
+        """PROVISIONER, SERVICE and FINAL nodes, and with runs the nodes outside them."""
+
+    def renewed(self) -> Derivation:
+        """This object, or a new one if the DAGs or the clock of the ensemble have changed."""
+        ensemble = self.ensemble
+        is_current = self.dags is ensemble.dags and self._structure == ensemble.structure
+        return self if is_current else Derivation(ensemble)
+
+    # --- records of jobs and nodes --------------------------------------------------------
+
+    def update(self, live: bool, seconds: float | None = None) -> bool:
+        """Make the records of changed jobs, and resolve changed nodes, for about ``seconds``.
+
+        ``live``: an ensemble is running here. Returns False while some are left.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        limit = None if seconds is None else NODES_PER_STEP
+        steps = chain(self._job_steps(), self._node_steps(live, limit))
+        return all(deadline is None or time.monotonic() < deadline for _ in steps)
+
+    def update_jobs(self, seconds: float | None = None) -> bool:
+        """Make the records of changed jobs alone, which needs no node's state."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        return all(deadline is None or time.monotonic() < deadline for _ in self._job_steps())
+
+    def is_unfinished(self) -> bool:
+        """True while anything may still be running.
+
+        A DAGMan without a reported end; if no DAG was ever submitted, a job in the queue.
+        """
+        tops = [dag for dag in self.ensemble.dags.values() if dag.is_top and dag.key != NO_DAG]
+        states = [self.ensemble.dag_state(dag.key)[0] for dag in tops]
+        if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
+            return True
+        if any(state is not DagState.NOT_SUBMITTED for state in states):
+            return False
+        self.update_jobs()
+        return any(entries.job.queued for entries in self._own_entries.values())
+
+    def _job_steps(self) -> Iterator[None]:
+        """Make the records of the changed jobs, step by step."""
+        self._apply_targets()
+        self._add_jobs_of_no_dag()
+        changes, pending = self.ensemble.changed_jobs, self._pending
+        pending.update(dict.fromkeys(changes.since(self._seen)))
+        self._seen, number = changes.version, 0
+        while pending:
+            self._update_job(pending.popitem()[0])
+            number += 1
+            if number % JOBS_PER_STEP == 0:
+                yield
+        self._update_stale()
+
+    def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
+        """Resolve the changed nodes, at most ``limit`` in a step."""
+        for key in self.dags:
+            while (table := self.ensemble.states.table(key, live, limit)).pending:
+                yield
+            self._tables[key] = table
+        self._live = live
+
+    def _update_stale(self) -> None:
+        """Make the records again that were made before the site of a host was known."""
+        stale = self._factory.stale
+        while stale:
+            key = stale.pop()
+            if (memo := self._memos.get(key) if len(key) == 2 else None) is not None:
+                self._update_node(memo)
+            elif len(key) == 3:
+                self._update_job(key)
+
+    def _add_jobs_of_no_dag(self) -> None:
+        parts = self.ensemble.groups.parts
+        if NO_DAG not in self.dags:
+            return
+        for name, part in islice(parts.items(), self._jobs_of_no_dag, None):
+            self.runs.add_job(name, part)
+            self._add_memo((NO_DAG, name), self.nodes[NO_DAG, name])
+        self._jobs_of_no_dag = len(parts)
+
+    def _add_memo(self, key: NodeKey, record: NodeRecord) -> None:
+        part, beside = self.runs.parts.get(key), self.is_beside(key)
+        category = NodeCategory(
+            training=part is not None and part.training and not beside,
+            in_run=part is not None,
+            service=record.node.kind is NodeKind.SERVICE,
+            beside=beside,
+        )
+        memo = self._memos[key] = NodeMemo(record, category)
+        self._memos_by_dag[key[0]].setdefault(category, []).append(memo)
+
+    def is_beside(self, key: NodeKey) -> bool:
+        """Is this a job of no DAG in a directory with DAGs? Then it counts as no node."""
+        return key[0] == NO_DAG and self.has_dags
+
+    def _apply_targets(self) -> None:
+        """Apply new targets of nodes."""
+        before, after = self._placements, self.ensemble.placements
+        if after is before:
+            return
+        self._placements = after
+        self.targets = self._targets_by_dag()
+        for key in before.keys() | after.keys():
+            if before.get(key) != after.get(key) and (memo := self._memos.get(key)) is not None:
+                memo.owner = None
+                self._update_node(memo)
+
+    def _targets_by_dag(self) -> dict[str, frozenset[str]]:
+        """The targets of each top-level DAG, by its key, normalized."""
+        by_dag: dict[str, set[str]] = {}
+        for key in self.nodes:
+            target = self.target(key)
+            if target:
+                by_dag.setdefault(self.dags[key[0]].top, set()).add(normalize_name(target))
+        return {dag: frozenset(names) for dag, names in by_dag.items()}
+
+    def _update_job(self, key: JobKey) -> None:
+        """Make the records of a job, with those of the other jobs of its node."""
+        job = self.ensemble.jobs[key]
+        node = self.node_of(job)
+        memo = self._memos.get(node) if node is not None else None
+        if memo is not None:
+            self._update_node(memo)
+            for of_node in memo.jobs:
+                self._pending.pop(of_node, None)
+        else:
+            self._update_stray(job)
+
+    def _update_stray(self, job: Job) -> None:
+        """Make the records of a job of no node, or drop one of another directory's DAG."""
+        key, attribution = job.key, self.attributions.get(job.key)
+        self._strays[key] = None
+        if attribution is not None and attribution.foreign:
+            self._own_entries.pop(key, None)
+            self._open.discard(key)
+        elif not job.noop:
+            histories = {key: (job, job.history())}
+            previous = self._own_entries.get
+            for _, entries in self._factory.build(histories, NO_OWNER, None, key, previous):
+                self._put(key, entries)
+
+    def _update_node(self, memo: NodeMemo) -> None:
+        """Make the records of a node's jobs: the numbers of their attempts are interdependent."""
+        record, key = memo.record, memo.record.key
+        result = self.submission_result(key)
+        histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
+        success = result.success if result is not None else None
+        state = self.states.get(key)
+        # Until its state is resolved, a good last job is assumed to complete it.
+        completes = state is None or state.state is _COMPLETED
+        memo.owner = memo.owner or self._owner_of(memo)
+        memo.jobs = tuple(sorted([job.key for job in record.jobs]))
+        memo.success = success
+        memo.is_final = memo.category.training and success is not None and completes
+        built = self._factory.build(
+            histories=histories,
+            owner=memo.owner,
+            success=success if memo.is_final else None,
+            user=key,
+            previous=self._own_entries.get,
+            is_service=memo.category.service,
+        )
+        memo.has_executions = False
+        for job_key, entries in built:
+            self._put(job_key, entries)
+            memo.has_executions |= bool(entries.executions)
+        for job_key in memo.jobs if self._strays else ():
+            self._strays.pop(job_key, None)
+
+    def _put(self, key: JobKey, entries: JobEntries) -> None:
+        self._own_entries[key] = entries
+        (self._open.add if entries.is_open else self._open.discard)(key)
+
+    def _owner_of(self, memo: NodeMemo) -> JobOwner:
+        if memo.category.beside:
+            return NO_OWNER
+        key, node = memo.record.key, memo.record.node
+        run, part = self.runs.by_node.get(key), self.runs.parts.get(key)
+        name, label = None, None
+        if run is not None:
+            if run.key not in self._run_names:
+                self._run_names[run.key] = self.run_names(run)
+            name, label = self._run_names[run.key]
+        return JobOwner(
+            dag=self.dag_file(key[0]) or None,
+            in_dag=key[0],
+            node=key[1],
+            run=run.key if run else None,
+            run_name=name,
+            uuid=run.uuid if run else None,
+            label=label,
+            epoch=part.epoch if part else None,
+            training=memo.category.training,
+            target=self.target(key),
+            dagman=node.kind is NodeKind.SUBDAG,
+            target_annex=node.annex,
+            lease=node.lease,
+            at_access_point=node.kind is NodeKind.SUBDAG or node.universe in LOCAL_UNIVERSES,
+        )
+
+    # --- runs and sums ----------------------------------------------------------------------
+
+    @property
+    def as_of(self) -> datetime | None:
+        """The time up to which what has not ended counts."""
+        return self._factory.as_of
+
+    def derive(self, as_of: datetime | None) -> None:
+        """Resolve the runs, and add up everything; what has not ended counts up to ``as_of``."""
+        if as_of != self.as_of:
+            self._count_up_to(as_of)
+        self._sum_nodes()
+        self._find_aborts()
+        self._resolve_runs()
+        self._update_stale()
+        self._note_strays()
+        self.entries = self._with_expiries(as_of)
+        self.totals = Totals(sorted(self.entries.items(), key=itemgetter(0)))
+
+    def _count_up_to(self, as_of: datetime | None) -> None:
+        self._factory.as_of = as_of
+        for key in list(self._open):
+            entries = self._own_entries[key]
+            if any(state is State.SUSPENDED for _, state in entries.job.states):
+                self._factory.stale.add(self.node_of(self.ensemble.jobs[key]) or key)
+            else:
+                self._own_entries[key] = self._factory.at_as_of(entries)
+        self._update_stale()
+
+    def _sum_nodes(self) -> None:
+        """Add up the states of all nodes, and make outdated records of their jobs again."""
+        sums = self.sums = NodeSums()
+        for dag_key, by_category in self._memos_by_dag.items():
+            dag = self.dags[dag_key]
+            total = sum(map(len, by_category.values())) if dag_key == NO_DAG else dag.node_count
+            counts = sums.counts[dag_key] = DagNodeCounts(total)
+            with_final = dag.aborted and dag.facts.has_final
+            for category, memos in by_category.items():
+                states = self._check_nodes(memos, self._tables[dag_key].states)
+                for state, number in Counter(states).items():
+                    sums.add(dag_key, dag.top, category, state, number)
+                if category.service:
+                    continue
+                for memo, state in zip(memos, states, strict=True):
+                    if state in FAILED_JOB:
+                        counts.failed += has_failed(self.states[memo.record.key], with_final)
+
+    def _check_nodes(
+        self, memos: Iterable[NodeMemo], by_name: Mapping[str, NodeState]
+    ) -> list[State]:
+        """The states of these nodes, with what is special about them noted in ``sums``."""
+        sums, found = self.sums, []
+        for memo in memos:
+            record = memo.record
+            key, node = record.key, record.node
+            node_state = self.states[key] = by_name[key[1]]
+            state, failure = node_state.state, node_state.failure
+            found.append(state)
+            if memo.is_outdated(state is _COMPLETED):
+                self._update_node(memo)
+            if state is _COMPLETED:
+                if not memo.has_executions and _may_run(node):
+                    sums.unlogged.add(key)
+                if node.post is not None and self._is_overruled(record, node_state):
+                    sums.overruled.add(key)
+            elif state is not _WAITING:
+                # A queued job has no execution yet; a job known from DAGMan only may have one.
+                unknown = not record.jobs and failure is None and state in SUBMITTED
+                if unknown and _may_run(node):
+                    sums.unlogged.add(key)
+                if state in FAULTY:
+                    sums.faulty.add(key)
+            if failure is not None:
+                if failure.part == "lost":
+                    sums.faulty.add(key)
+                else:
+                    sums.failed_without_job[key] = failure
+        return found
+
+    def _find_aborts(self) -> None:
+        """Find which DAGs were ended by ABORT-DAG-ON, with their sub-DAGs."""
+        ensemble, aborts = self.ensemble, dict[str, DagAbort]()
+        for key, dag in self.dags.items():
+            name = ensemble.states.aborting_node(key)
+            if name is not None:
+                node, state = dag.workflow.nodes[name], ensemble.dag_state(key)[0]
+                succeeded = node.abort_return == 0 and state is not DagState.FAILED
+                since = self.states[key, name].since
+                aborts[key] = DagAbort((key, name), node.abort_on, succeeded, since)
+        named, pending = named_by(self.dags) if aborts else {}, list(aborts)
+        while pending:
+            outer = pending.pop()
+            for inner, dags in named.items():
+                state = ensemble.dag_state(inner)[0] if outer in dags else DagState.DONE
+                if inner not in aborts and state not in (DagState.DONE, DagState.FAILED):
+                    aborts[inner] = aborts[outer]
+                    pending.append(inner)
+        self.aborts = aborts
+
+    def _submitted_dags(self) -> dict[str, DagSubmission]:
+        """Which of the DAGs with the same epochs were submitted, and run.
+
+        The epochs that a later DAG has not reached yet count for it from then on.
+        """
+        submitted, ensemble = {}, self.ensemble
+        for key in self.runs.shared_epochs:
+            dag = self.dags[key]
+            if starts := dag.run_starts(ensemble.clock):
+                is_alive = self._live and ensemble.states.end_state(dag) is None
+                submitted[key] = DagSubmission(starts[-1], is_alive)
+        return submitted
+
+    def _resolve_runs(self) -> None:
+        """Resolve the runs; each of their epochs counts once, however many DAGs contain it."""
+        submitted, aborts = self._submitted_dags(), self.aborts
+        alive = {key for key, table in self._tables.items() if table.alive}
+        context = submitted, alive, aborts
+        if context != self._run_context:
+            self._run_context = context
+            self._run_memos.clear()
+        self.epoch_states = Counter()
+        for run in self.runs.by_key.values():
+            nodes = run.nodes()
+            node_states = tuple([self.states[key] for key in nodes])
+            memo = self._run_memos.get(run.key)
+            if memo is None or memo.node_states != node_states:
+                state = resolve_run(run, self.states, self._dag_order, submitted, alive, aborts)
+                memo = self._run_memos[run.key] = RunMemo(node_states, state)
+                self.run_states[run.key] = state
+                names = self.run_names(run)
+                if self._run_names.setdefault(run.key, names) != names:
+                    self._run_names[run.key] = names
+                    for node in map(self._memos.__getitem__, nodes):
+                        node.owner = None
+                        self._update_node(node)
+            if not self.is_beside(nodes[0]):
+                self.epoch_states.update(memo.state.states)
+
+    def _note_strays(self) -> None:
+        """Find the jobs of several DAGs, and names of nodes that are in no DAG file here."""
+        self.ambiguous, self.unknown_nodes = set(), {}
+        for key in self._strays:
+            job, attribution = self.ensemble.jobs[key], self.attributions.get(key)
+            if attribution is None or attribution.foreign:
+                continue
+            if attribution.candidates:
+                if not job.noop:
+                    self.ambiguous.add(key)
+            else:
+                self._note_unknown_node(job, attribution)
+
+    def _note_unknown_node(self, job: Job, attribution: Attribution) -> None:
+        """Note the node name of a job that is in no DAG file here.
+
+        Only where its nodes.log shows its DAG, or where the name is that of an epoch.
+        """
+        name = job.node_name
+        if name is None or not (job.nodes_logs or job.user_logs):
+            return
+        if attribution.dag is None and not is_epoch(name, self.ensemble.settings):
+            return
+        names = self.unknown_nodes.setdefault(attribution.dag or "", set())
+        if len(names) < MAX_UNKNOWN_NODES:
+            names.add(name)
+
+    def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, JobEntries]:
+        """The entries by job; evictions at the end of an annex have that cause."""
+        own, evicted = self._own_entries, dict[JobKey, list[ExecutionEntry]]()
+        for key, entries in own.items():
+            for entry in entries.executions:
+                if entry.outcome is not _GOOD and may_be_expiry(entry):
+                    evicted.setdefault(key, []).append(entry)
+        causes = find_expiries(
+            evicted=[entry for of_job in evicted.values() for entry in of_job],
+            executions=lambda: (entry for each in own.values() for entry in each.executions),
+            ends=self.ensemble.annex_ends,
+            as_of=as_of,
+        )
+        if not causes:
+            return own
+        shown, expired = dict(own), self._expired
+        self._expired = {}
+        for key, of_job in evicted.items():
+            names = map(execution_id, of_job)
+            of_causes = {name: causes[name] for name in names if name in causes}
+            if of_causes:
+                known = expired.get(key)
+                if known is None or known[0] is not own[key] or known[1] != of_causes:
+                    known = own[key], of_causes, own[key].with_causes(of_causes)
+                self._expired[key] = known
+                shown[key] = known[2]
+        return shown
+
+    def _is_overruled(self, record: NodeRecord, state: NodeState) -> bool:
+        """Whether the job of a completed node with a POST script failed."""
+        result = self.submission_result(record.key) if state.job is not None else None
+        return result is not None and result.state in FAILED_JOB
+
+    def _special_nodes(self) -> list[NodeKey]:
+        plain_kinds = (NodeKind.JOB, NodeKind.SUBDAG)
+        keys = [key for key, record in self.nodes.items() if record.node.kind in SPECIAL_KINDS]
+        if self.runs.by_key:
+            keys += [
+                key
+                for key, record in self.nodes.items()
+                if key not in self.runs.by_node and record.node.kind in plain_kinds
+            ]
+        # Cut before sorting, so that a FINAL node is kept rather than many plain ones.
+        del keys[MOST_SPECIAL:]
+        keys.sort(key=lambda key: _SPECIAL_ORDER.index(self.nodes[key].node.kind))
+        return keys
+
+    # --- look-ups -----------------------------------------------------------------------
+
+    def target(self, key: NodeKey | None) -> str | None:
+        """The target of a node.
+
+        The site assigned to it while the DAG ran, else the one in its VARS.
+        """
+        record = self.nodes.get(key) if key is not None else None
+        if record is None:
+            return None
+        return self.ensemble.placements.get(record.key) or variable(record.node, "ResourceName")
+
+    def off_target(self, key: NodeKey | None, site: str | None) -> bool:
+        """Whether the job of a node ran at a site that its target excludes."""
+        target = self.target(key)
+        if key is None or not target:
+            return False
+        return misses_target(target, site, self.targets.get(self.dags[key[0]].top, frozenset()))
+
+    def node_of(self, job: Job) -> NodeKey | None:
+        """The node of a job; None where it is not known."""
+        attribution = self.attributions.get(job.key)
+        return attribution.node_key if attribution is not None else None
+
+    def dag_file(self, key: str) -> str:
+        """The file of the top-level DAG of a DAG."""
+        dag = self.dags[key]
+        return self.dags[dag.top].file if dag.top in self.dags else dag.file
+
+    def naming_node(self, run: Run) -> NodeKey:
+        """The node that gives a run its name and its DAG: that of its latest epoch.
+
+        All nodes of the run go by that name, also those that another DAG or splice names
+        differently.
+        """
+        run_state = self.run_states.get(run.key)
+        if run_state is None:
+            return run.nodes()[0]
+        return run_state.latest or next(iter(run_state.epochs.values()), None) or run.nodes()[0]
+
+    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
+        """The combined result of the submissions of a node."""
+        if self.nodes is self.ensemble.nodes:
+            return self.ensemble.states.submission_result(key)
+        return submission_result(self.nodes[key])
+
+    def job_entries(self, job: Job) -> JobEntries:
+        """The entries of a job, also of one that counts nowhere (of a NOOP node)."""
+        entries = self.entries.get(job.key)
+        if entries is None:
+            histories = {job.key: (job, job.history())}
+            ((_, entries),) = self._factory.build(histories, NO_OWNER, None, job.key)
+        return entries
+
+    def node_entries(self, key: NodeKey) -> list[JobEntries]:
+        """The entries of a node's jobs, by job."""
+        jobs = self._memos[key].jobs
+        return [entries for job in jobs if (entries := self.entries.get(job)) is not None]
+
+    def node_executions(self, key: NodeKey) -> list[ExecutionEntry]:
+        """The executions of a node's jobs, by job."""
+        return [each for entries in self.node_entries(key) for each in entries.executions]
+
+    def run_names(self, run: Run) -> tuple[str, str | None]:
+        """The name of a run, and its label."""
+        name = run.names[self.naming_node(run)]
+        labels = self.ensemble.settings.labels
+        return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
+
+    def side_counts(self) -> tuple[int, int, int, int, int]:
+        """Counts of side nodes: total, done, failed, overruled, removed."""
+        states, parts = self.sums.side_states, self.runs.parts
+        removed = states[State.REMOVED]
+        for key in self.sums.faulty if self.aborts else ():
+            # Those that an end on purpose removed have not failed.
+            abort, state = self.aborts.get(key[0]), self.states[key]
+            if abort is not None and abort.on_purpose and state.state is State.REMOVED:
+                is_side = key in parts and not parts[key].training
+                removed -= is_side and abort.ended(key, state)
+        overruled = sum(key in parts and not parts[key].training for key in self.sums.overruled)
+        done = sum(states[state] for state in DONE)
+        return states.total(), done, states[State.FAILED] + removed, overruled, removed
+
+    def is_continued(self, dag_key: str) -> bool:
+        """Whether later DAGs have all epochs that a top-level DAG left undone."""
+        by_dag = self.runs.shared_epochs.items()
+        shared = [runs for key, runs in by_dag if self._top(key) == dag_key]
+        if not shared:
+            return False
+        for run_state in self.run_states.values():
+            for key in run_state.epochs.values():
+                if self._top(key[0]) == dag_key and self.states[key].state not in DONE:
+                    return False
+        epochs = (self.run_states[run].epochs.values() for run in set().union(*shared))
+        return any(self._top(key[0]) != dag_key for keys in epochs for key in keys)
+
+    def _top(self, dag_key: str) -> str:
+        return self.dags[dag_key].top
+
+
+def _may_run(node: Node) -> bool:
+    """Whether a node has a job. Nodes that the DAG file marks DONE never run in this ensemble."""
+    return node.kind not in KINDS_WITHOUT_JOB and not node.noop and not node.done
