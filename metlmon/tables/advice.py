@@ -11,8 +11,8 @@ from metlmon.placement.pool_names import name_list, pool_names
 from metlmon.placement.types import PlacementPlan, WhatIf
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
-from metlmon.tables.layout import Column, text_column
-from metlmon.text.formatting import count, duration, hours, number, plain
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import count, duration, hours, plain
 from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
 
 NAME_LIMIT: Final = 40
@@ -60,29 +60,29 @@ def _where_text(
 def plan_columns() -> list[Column[Any]]:
     """The columns of the runs of a plan."""
     return [
-        text_column("run", "RUN", lambda row: plain(row.name, NAME_LIMIT), minimum=6, maximum=30),
-        text_column("epochs", "EPOCHS", lambda row: number(row.epochs), "right"),
-        text_column("where", "NEXT EPOCHS GO TO", _where, minimum=12, comfortable=24, maximum=60),
-        text_column(
-            "reason",
-            "REASON",
-            lambda row: row.reason,
+        Column("run", "RUN", lambda row: plain(row.name, NAME_LIMIT), minimum=6, maximum=30),
+        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
+        Column(
+            *("where", "NEXT EPOCHS GO TO", lambda row: row.where or "nowhere"),
+            style=lambda row: PLAIN if row.where else ALARM,
+            minimum=12,
+            comfortable=24,
+            maximum=60,
+        ),
+        Column(
+            *("reason", "REASON", lambda row: row.reason),
+            drop=1,
             style=DIM,
             minimum=10,
             comfortable=24,
-            drop=1,
         ),
     ]
-
-
-def _where(row: PlanRow) -> Line:
-    return line(row.where) if row.where else line(("nowhere", ALARM))
 
 
 def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
     """The columns of a what-if table; differences are to ``plan``."""
 
-    def change(row: WhatIf) -> Line:
+    def change(row: WhatIf, _: int | None) -> Line:
         if row.hours is None:
             return line((row.remark, ALARM))
         seconds = (row.hours - plan.hours) * HOUR
@@ -93,10 +93,20 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
         return line((text, PLAIN if later else GOOD))
 
     return [
-        text_column("question", "WHAT IF", lambda row: plain(row.question, 60), minimum=12),
-        text_column("change", "THE LAST RUN ENDS", change, minimum=9),
-        text_column("end", "IN", lambda row: hours_text(row.hours), "right"),
-        text_column("gpu_hours", "GPU-H", lambda row: hours(row.gpu_hours), "right", drop=1),
+        Column("question", "WHAT IF", lambda row: plain(row.question, 60), minimum=12),
+        Column(
+            *("change", "THE LAST RUN ENDS"),
+            lambda row: None if row.hours is None else (row.hours - plan.hours) * HOUR,
+            Kind.DURATION,
+            align="left",
+            cell=change,
+            minimum=9,
+        ),
+        Column(
+            *("end", "IN", lambda row: None if row.hours is None else row.hours * HOUR),
+            Kind.DURATION,
+        ),
+        Column("gpu_hours", "GPU-H", lambda row: row.gpu_hours, Kind.HOURS, drop=1),
     ]
 
 

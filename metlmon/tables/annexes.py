@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
-from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text.formatting import (
     UNKNOWN,
     Colour,
@@ -19,19 +19,7 @@ from metlmon.text.formatting import (
     plain,
     year_of,
 )
-from metlmon.text.spans import (
-    ALARM,
-    BAD,
-    BOLD,
-    DIM,
-    GOOD,
-    NOTE,
-    PLAIN,
-    Line,
-    line,
-    symbol_span,
-    wrap,
-)
+from metlmon.text.spans import ALARM, BAD, BOLD, DIM, GOOD, NOTE, PLAIN, Line, TextStyle, line, wrap
 
 NAME_LIMIT: Final = 40
 TEXT_LIMIT: Final = 400
@@ -82,44 +70,74 @@ def warning_lines(report: AnnexReport, room: int | None = None) -> list[Line]:
 def columns(report: AnnexReport) -> list[Column[Annex]]:
     """The columns of annexes: those of which something is known."""
     rows, this_year = report.annexes, year_of(report.as_of)
-    found = [
-        text_column("name", "ANNEX", _name, minimum=8, comfortable=12, maximum=28),
-        text_column("site", "SITE", lambda r: _text(r.site), drop=4, minimum=6, maximum=24),
-        text_column("state", "STATE", lambda r: symbol_span(STATES[r.state])),
-        text_column("until", "ALIVE UNTIL", lambda r: _until(r, report.as_of), "right"),
-        text_column("left", "LEFT", _left, "right", drop=1),
-        text_column("gpus", "GPUS", _gpus, "right"),
-        text_column("model", "GPU", lambda r: gpu_short(r.gpu) if r.gpu else None, drop=9),
-        text_column("nodes", "NODES", _nodes, "right", drop=6),
-        text_column("epochs", "EPOCHS", _epochs, drop=2),
-        text_column("next", "NEXT", _next, drop=1),
-        text_column("idle", "IDLE", lambda r: _number(r.jobs_idle), "right", drop=3),
-        text_column("pressure", "PRESSURE", _pressure, "right", drop=5),
-        text_column("balance", "BALANCE", _balance, "right", drop=7),
-        text_column("answered", "ANSWERED", _answered, "right", drop=8, style=DIM),
-        text_column("expired", "EXPIRED", lambda r: _expired(r, this_year), "right", drop=10),
+    found: list[Column[Annex]] = [
+        Column(
+            *("name", "ANNEX", lambda r: r.name), cell=_name, minimum=8, comfortable=12, maximum=28
+        ),
+        Column("site", "SITE", lambda r: _text(r.site), drop=4, minimum=6, maximum=24),
+        Column("state", "STATE", lambda r: STATES[r.state], Kind.STATE),
+        Column(
+            *("until", "ALIVE UNTIL", lambda r: r.alive_until, Kind.TIME),
+            write=lambda end: _until(end, report.as_of),
+        ),
+        Column(
+            *("left", "LEFT", lambda r: r.seconds_left, Kind.DURATION), drop=1, style=_left_style
+        ),
+        Column("gpus", "GPUS", lambda r: r.gpus, Kind.COUNT, cell=_gpus),
+        Column("model", "GPU", lambda r: gpu_short(r.gpu) if r.gpu else None, drop=9),
+        Column("nodes", "NODES", lambda r: r.nodes, Kind.COUNT, drop=6, cell=_nodes),
+        Column(
+            *("epochs", "EPOCHS", lambda r: len(r.epochs) or None, Kind.COUNT),
+            align="left",
+            drop=2,
+            cell=_epochs,
+        ),
+        Column(
+            *("next", "NEXT"),
+            lambda r: {True: "fits", False: "too long", None: None}[r.next_fits],
+            drop=1,
+            style=lambda r: GOOD if r.next_fits else BAD,
+        ),
+        Column("idle", "IDLE", lambda r: r.jobs_idle, Kind.COUNT, drop=3),
+        Column(
+            *("pressure", "PRESSURE", lambda r: r.pressure, Kind.NUMBER),
+            doc="GPU-hours asked for, of those left",
+            drop=5,
+            style=lambda r: NOTE if (r.pressure or 0) > 1 else PLAIN,
+            write=lambda pressure: f"{pressure:.1f}",
+        ),
+        Column(
+            *("balance", "BALANCE", lambda r: r.balance, Kind.NUMBER),
+            drop=7,
+            write=lambda balance: number(round(balance)),
+        ),
+        Column(
+            *("answered", "ANSWERED", lambda r: r.answered_at, Kind.TIME),
+            drop=8,
+            style=DIM,
+            write=lambda when: f"{when:%H:%M:%S}",
+        ),
+        Column(
+            *("expired", "EXPIRED", lambda r: r.expiries[-1] if r.expiries else None, Kind.TIME),
+            drop=10,
+            year=this_year,
+        ),
     ]
-    unknown = (UNKNOWN_CELL, None)
     return [
         column
         for column in found
-        if column.drop == 0 or any(column.cell(row, None) not in unknown for row in rows)
+        if column.drop == 0 or any(column.draw(row) != UNKNOWN_CELL for row in rows)
     ]
 
 
-def _until(row: Annex, as_of: datetime | None) -> str | None:
+def _until(end: datetime, as_of: datetime | None) -> str:
     """``14:03``, with the date if it is not today."""
-    end = row.alive_until
-    if end is None or as_of is None or end.date() != as_of.date():
-        return None if end is None else moment(end, year_of(as_of))
+    if as_of is None or end.date() != as_of.date():
+        return moment(end, year_of(as_of))
     return f"{end:%H:%M}"
 
 
-def _expired(row: Annex, this_year: int | None) -> str | None:
-    return moment(row.expiries[-1], this_year) if row.expiries else None
-
-
-def _name(row: Annex) -> Line:
+def _name(row: Annex, _: int | None) -> Line:
     name = plain(row.name, NAME_LIMIT) or "unnamed"
     mark = line((" inferred", DIM)) if row.inferred else ()
     return line((name, NOTE if row.warnings else PLAIN)) + mark
@@ -129,70 +147,49 @@ def _text(text: str) -> str | None:
     return plain(text, NAME_LIMIT) or None
 
 
-def _number(value: int | None) -> str | None:
-    return None if value is None else number(value)
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else number(value)
 
 
-def _left(row: Annex) -> Line | None:
-    if row.seconds_left is None:
-        return None
-    style = NOTE if row.state is AnnexState.EXPIRING else PLAIN
-    return line((duration(row.seconds_left), DIM if row.state is AnnexState.GONE else style))
+def _left_style(row: Annex) -> TextStyle:
+    if row.state is AnnexState.GONE:
+        return DIM
+    return NOTE if row.state is AnnexState.EXPIRING else PLAIN
 
 
-def _gpus(row: Annex) -> str | None:
+def _gpus(row: Annex, _: int | None) -> Line:
     """``3/4``: busy, of all."""
-    busy = _number(row.gpus_busy) or UNKNOWN
-    return None if row.gpus is None else f"{busy}/{number(row.gpus)}"
+    if row.gpus is None:
+        return UNKNOWN_CELL
+    return line(f"{_number(row.gpus_busy)}/{number(row.gpus)}")
 
 
-def _nodes(row: Annex) -> str | None:
+def _nodes(row: Annex, _: int | None) -> Line:
     """``2``, or ``2/3``: of those requested."""
     if row.nodes_requested is None:
-        return _number(row.nodes)
-    return f"{_number(row.nodes) or UNKNOWN}/{number(row.nodes_requested)}"
+        return UNKNOWN_CELL if row.nodes is None else line(number(row.nodes))
+    return line(f"{_number(row.nodes)}/{number(row.nodes_requested)}")
 
 
-def _epochs(row: Annex) -> Line | None:
+def _epochs(row: Annex, _: int | None) -> Line:
     """``2 fit``, ``1 of 2 late``: those that run there."""
     late = sum(epoch.fits is False for epoch in row.epochs)
     if late:
         return line((f"{late} of {len(row.epochs)} late", BAD))
     word = "fit" if row.epochs_fit else "running"
-    return line((f"{len(row.epochs)} {word}", GOOD)) if row.epochs else None
-
-
-def _next(row: Annex) -> Line | None:
-    if row.next_fits is None:
-        return None
-    return line(("fits", GOOD)) if row.next_fits else line(("too long", BAD))
-
-
-def _pressure(row: Annex) -> Line | None:
-    if row.pressure is None:
-        return None
-    return line((f"{row.pressure:.1f}", NOTE if row.pressure > 1 else PLAIN))
-
-
-def _balance(row: Annex) -> str | None:
-    return None if row.balance is None else number(round(row.balance))
-
-
-def _answered(row: Annex) -> str | None:
-    return None if row.answered_at is None else f"{row.answered_at:%H:%M:%S}"
+    return line((f"{len(row.epochs)} {word}", GOOD)) if row.epochs else UNKNOWN_CELL
 
 
 def site_columns(this_year: int | None) -> list[Column[SiteLife]]:
     """The columns of what the logs show of sites."""
     return [
-        text_column("site", "SITE", lambda r: _text(r.site), minimum=8, maximum=28),
-        text_column("annex", "ANNEX", lambda r: _text(r.annex), maximum=28, drop=1),
-        text_column("first", "FIRST START", lambda r: moment(r.first_start, this_year), "right"),
-        text_column("last", "LAST START", lambda r: moment(r.last_start, this_year), "right"),
-        text_column("running", "RUNNING", lambda r: number(r.running), "right"),
-        text_column(
-            "expiries",
-            "EXPIRED (INFERRED)",
+        Column("site", "SITE", lambda r: _text(r.site), minimum=8, maximum=28),
+        Column("annex", "ANNEX", lambda r: _text(r.annex), drop=1, maximum=28),
+        Column("first", "FIRST START", lambda r: r.first_start, Kind.TIME, year=this_year),
+        Column("last", "LAST START", lambda r: r.last_start, Kind.TIME, year=this_year),
+        Column("running", "RUNNING", lambda r: r.running, Kind.COUNT),
+        Column(
+            *("expiries", "EXPIRED (INFERRED)"),
             lambda r: ", ".join(moment(time, this_year) for time in r.expiries[-3:]) or None,
             maximum=60,
         ),

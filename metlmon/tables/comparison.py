@@ -19,20 +19,13 @@ from metlmon.stats.estimates import Forecast, RunForecast
 from metlmon.tables.curves import last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
 from metlmon.tables.health_lines import SEVERITIES
-from metlmon.tables.layout import (
-    MARGIN,
-    UNKNOWN_CELL,
-    Column,
-    fit_columns,
-    table_lines,
-    text_column,
-)
+from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, table_lines
 from metlmon.tables.run_metrics import BEST_STYLE
 from metlmon.tables.runs import hours_cell
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, count, plain
-from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span
+from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span, text
 
 RUN_CELLS: Final = 11
 MOST_CELLS: Final = 28
@@ -81,15 +74,14 @@ def comparison_lines(
         group_rows = list(group)
         rows += [*group_rows, blank] if group_rows else []
     columns: list[Column[CompareRow]] = [
-        text_column("what", "", lambda row: line((row[0], DIM)), maximum=NAME_CELLS)
+        Column("what", "", lambda row: row[0], style=DIM, maximum=NAME_CELLS)
     ]
     columns += [
         Column(
-            str(index),
-            "",
-            partial(_cell, index=index),
-            "right",
+            *(str(index), "", partial(_text, index=index)),
+            align="right",
             drop=0 if index < FEWEST else index,
+            cell=partial(_cell, index=index),
             minimum=RUN_CELLS,
             comfortable=RUN_CELLS,
             maximum=MOST_CELLS,
@@ -100,6 +92,10 @@ def comparison_lines(
     if cells is not None:
         shown = len(fit_columns(columns, rows, cells + MARGIN + 1)) - 1
     return ComparisonLines(table_lines(columns, rows[:-1], cells)[1:], shown)
+
+
+def _text(row: CompareRow, index: int) -> str:
+    return text(row[1][index])
 
 
 def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
@@ -157,9 +153,7 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
 
 
 def _progress_rows(
-    runs: Sequence[ComparedRun],
-    forecast: Forecast | None,
-    health: Health | None,
+    runs: Sequence[ComparedRun], forecast: Forecast | None, health: Health | None
 ) -> Iterator[CompareRow]:
     def done(run: ComparedRun) -> Line:
         row = run.row

@@ -21,7 +21,7 @@ from metlmon.stats.curves import (
     curve_symbol,
 )
 from metlmon.stats.curves import curves_summary as answer_of
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -143,50 +143,79 @@ def filter_text(curve: MetricCurve) -> str:
 def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
     columns: list[Column[MetricCurve]] = [
-        text_column("run", "RUN", _run_name, minimum=6, maximum=28),
-        text_column("epoch", "EPOCH", _epoch, "right", drop=3),
-        text_column("last", "LAST", last_cell, "right", minimum=6),
-        text_column("best", "BEST", lambda curve: value_cell(curve.best), "right", minimum=6),
-        text_column("at", "IN EPOCH", _best_epoch, "right", drop=4, style=DIM),
-        text_column("trend", "CHANGE/EPOCH", _trend, "right", drop=2),
-        text_column("course", "TREND", _course, minimum=9),
+        Column(
+            *("run", "RUN", lambda curve: plain(curve.run_name, 80)),
+            style=lambda curve: BOLD if curve.diverged else PLAIN,
+            minimum=6,
+            maximum=28,
+        ),
+        Column(
+            *("label", "LABEL", lambda curve: plain(curve.label or "", 40)),
+            style=DIM,
+            comfortable=8,
+            maximum=20,
+        ),
+        Column(
+            *("epoch", "EPOCH", lambda curve: _epoch(curve.last), Kind.COUNT),
+            doc="the last one with a value",
+            drop=3,
+        ),
+        Column(
+            *("last", "LAST", lambda curve: curve.last and curve.last.value, Kind.NUMBER),
+            doc="last value",
+            cell=lambda curve, _: last_cell(curve) or UNKNOWN_CELL,
+            minimum=6,
+        ),
+        Column(
+            *("best", "BEST", lambda curve: curve.best and curve.best.value, Kind.NUMBER),
+            doc="best value",
+            cell=lambda curve, _: value_cell(curve.best) or UNKNOWN_CELL,
+            minimum=6,
+        ),
+        Column(
+            *("at", "IN EPOCH", lambda curve: _epoch(curve.best) or "", Kind.COUNT),
+            doc="the epoch of the best value",
+            drop=4,
+            style=DIM,
+        ),
+        Column(
+            *("trend", "CHANGE/EPOCH"),
+            lambda curve: None if curve.goal is None else curve.trend,
+            Kind.NUMBER,
+            doc="slope of the last values",
+            drop=2,
+            cell=_trend,
+        ),
+        Column("course", "TREND", curve_symbol, Kind.STATE, cell=_course, minimum=9),
+        Column(
+            *("now", "NOW", lambda curve: curve.streamed and curve.streamed.fraction, Kind.SHARE),
+            doc="progress of the running epoch",
+            align="left",
+            drop=1,
+            cell=_now,
+            comfortable=5,
+        ),
     ]
-    if any(curve.label for curve in curves):
-        columns.insert(
-            1,
-            text_column(
-                "label",
-                "LABEL",
-                lambda curve: plain(curve.label or "", 40),
-                style=DIM,
-                comfortable=8,
-                maximum=20,
-            ),
-        )
-    if any(curve.streamed for curve in curves):
-        columns.append(Column("now", "NOW", _now, drop=1, comfortable=5))
-    return columns
+    absent = set() if any(curve.label for curve in curves) else {"label"}
+    absent |= set() if any(curve.streamed for curve in curves) else {"now"}
+    return [column for column in columns if column.name not in absent]
 
 
 def band_columns() -> list[Column[BandLevel]]:
     """Return the columns of a band by epoch."""
     return [
-        text_column("epoch", "EPOCH", lambda level: formatting.epoch_text(level.epoch), "right"),
-        text_column("runs", "RUNS", lambda level: str(level.n), "right"),
-        text_column("min", "MIN", lambda level: formatting.metric(level.minimum), "right"),
-        text_column("lower", "QUARTILE", lambda level: formatting.metric(level.lower), "right"),
-        text_column("median", "MEDIAN", lambda level: formatting.metric(level.median), "right"),
-        text_column("upper", "QUARTILE", lambda level: formatting.metric(level.upper), "right"),
-        text_column("max", "MAX", lambda level: formatting.metric(level.maximum), "right"),
+        Column("epoch", "EPOCH", lambda level: formatting.epoch_number(level.epoch), Kind.COUNT),
+        Column("runs", "RUNS", lambda level: level.n, Kind.COUNT),
+        Column("min", "MIN", lambda level: level.minimum, Kind.NUMBER),
+        Column("lower", "QUARTILE", lambda level: level.lower, Kind.NUMBER),
+        Column("median", "MEDIAN", lambda level: level.median, Kind.NUMBER),
+        Column("upper", "QUARTILE", lambda level: level.upper, Kind.NUMBER),
+        Column("max", "MAX", lambda level: level.maximum, Kind.NUMBER),
     ]
 
 
-def _run_name(curve: MetricCurve) -> Line:
-    return line((plain(curve.run_name, 80), BOLD if curve.diverged else PLAIN))
-
-
-def _epoch(curve: MetricCurve) -> str | None:
-    return None if curve.last is None else str(formatting.epoch_number(curve.last.epoch))
+def _epoch(point: Point | None) -> int | None:
+    return None if point is None else formatting.epoch_number(point.epoch)
 
 
 def value_cell(point: Point | None, style: TextStyle = PLAIN) -> Line | None:
@@ -202,21 +231,17 @@ def last_cell(curve: MetricCurve) -> Line | None:
     return value_cell(curve.last, BAD if curve.diverged else PLAIN)
 
 
-def _best_epoch(curve: MetricCurve) -> str:
-    return "" if curve.best is None else str(formatting.epoch_number(curve.best.epoch))
-
-
-def _trend(curve: MetricCurve) -> Line | None:
+def _trend(curve: MetricCurve, _: int | None) -> Line:
     trend = curve.trend
     if trend is None or curve.goal is None:
-        return None
+        return UNKNOWN_CELL
     good = trend < 0 if curve.goal == "min" else trend > 0
     sign = "+" if trend > 0 else "−" if trend < 0 else ""
     text = formatting.metric(float(f"{abs(trend):.3g}"))
     return line((f"{sign}{text}", GOOD if good else BAD if trend else DIM))
 
 
-def _course(curve: MetricCurve) -> Line:
+def _course(curve: MetricCurve, _: int | None) -> Line:
     sign = curve_symbol(curve)
     word, comma, odd = course_text(curve).partition(",")
     return line((f"{sign.glyph} {word}", style_of(sign)), (comma + odd, NOTE))

@@ -19,15 +19,14 @@ from metlmon.snapshot.row_text import (
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.lineage import Break, CheckpointOrigin, origin_of
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import (
     NO_STREAMS,
     epoch_percent,
     hold_reason,
-    hours_cell,
     site_and_target,
     site_minimum,
-    tries_cell,
+    tries_style,
 )
 from metlmon.tables.usage import HIDDEN
 from metlmon.text import formatting
@@ -36,6 +35,7 @@ from metlmon.text.spans import (
     BAD,
     DIM,
     NOTE,
+    PLAIN,
     Line,
     TextStyle,
     crop,
@@ -80,51 +80,123 @@ def specs(
     if any is recorded.
     """
     row, run = view.row, view.row.run
-    evaluated = marks and any(row.evaluations for row in view.epochs)
-    evaluation_cell = partial(_evaluation, result=result)
-    title = plain(result.metric, 12).upper() if result else "EVAL"
-    evaluation = Column("eval", title, evaluation_cell, minimum=4, comfortable=9 if result else 4)
-    site_cell = partial(_site, run=row)
-
-    def submitted(row: EpochRow) -> str:
-        return "" if row.submitted is None else formatting.moment(row.submitted, this_year)
-
-    job = view.row.item == "job"
-    recorded = any(origin.recorded for origin in origins.values())
-    made_by: Column[EpochRow] = text_column(
-        "made", "MADE BY", lambda row: _made_by(origin_of(row, origins)), "right", drop=12
-    )
-    return [
-        text_column(
-            *("epoch", "JOB" if job else "EPOCH", partial(_epoch, run=run), "right"),
+    job = row.item == "job"
+    unit = row.gpu_hours.measure.short
+    columns: list[Column[EpochRow]] = [
+        Column(
+            *("epoch", "JOB" if job else "EPOCH", partial(_epoch, run=run)),
+            doc="number of the epoch, from 1; of a node that does not train, its name",
+            align="right",
+            style=lambda e: DIM if is_epoch(e) and e.state is State.WAITING else PLAIN,
             comfortable=12,
             maximum=28,
         ),
-        text_column("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
-        *([evaluation] if evaluated else []),
         Column(
-            *("site", "SITE", site_cell),
+            *("state", "STATE", lambda e: STATES[e.state], Kind.STATE),
+            doc="state of the node",
+            cell=partial(_state, run=row, streams=streams),
+            minimum=11,
+        ),
+        Column(
+            *("eval", plain(result.metric, 12).upper() if result else "EVAL"),
+            lambda e: " ".join(STATES[each.state].word for each in e.evaluations),
+            doc="the nodes that evaluate the epoch",
+            cell=partial(_evaluation, result=result),
+            minimum=4,
+            comfortable=9 if result else 4,
+        ),
+        Column(
+            *("site", "SITE", lambda e: e.site),
+            doc="where its last execution ran; ≠: the run asked for another site",
             drop=1,
+            cell=partial(_site, run=row),
             minimum=site_minimum(view.epochs),
             comfortable=14,
             maximum=32,
         ),
-        text_column("gpu", "GPU", _gpu, drop=8, maximum=20),
-        text_column(
-            "queued", "QUEUED", lambda e: _time(e, e.queue_wait), "right", drop=4, minimum=8
+        Column(*("gpu", "GPU", _gpu), doc="GPU model, and how many", drop=8, maximum=20),
+        Column(
+            *("queued", "QUEUED", lambda e: _known(e, e.queue_wait), Kind.DURATION),
+            doc="from the last submission to the start, without the transfer",
+            drop=4,
+            minimum=8,
         ),
-        text_column("transfer", "TRANSFER", lambda e: _time(e, e.transfer), "right", drop=7),
-        text_column("execution", "EXECUTION", _execution, "right", drop=2),
-        text_column(
-            "try", "TRIES", lambda e: tries_cell(e.attempts) or _unknown(e), "right", drop=3
+        Column(
+            *("transfer", "TRANSFER", lambda e: _known(e, e.transfer), Kind.DURATION),
+            doc="input transfer before the last execution",
+            drop=7,
         ),
-        text_column("good", "GOODPUT", _good, "right", drop=6),
-        text_column("lost", "BADPUT", _lost, "right", drop=5),
-        text_column("job", "LAST JOB" if job else "JOB", _job, "right", drop=9, style=DIM),
-        text_column("jobs", "JOBS", lambda e: str(len(e.jobs) or ""), "right", drop=10, style=DIM),
-        text_column("submitted", "SUBMITTED", submitted, "right", drop=11, style=DIM),
-        *([made_by] if recorded else []),
+        Column(
+            *("execution", "EXECUTION", lambda e: _known(e, e.execution), Kind.DURATION),
+            doc="the last execution; ⇄: another one took over twice as long",
+            drop=2,
+            cell=_execution,
+        ),
+        Column(
+            *("try", "TRIES", lambda e: _known(e, e.attempts or None), Kind.COUNT),
+            doc="executions",
+            drop=3,
+            style=lambda e: tries_style(e.attempts),
+        ),
+        Column(
+            *("good", "GOODPUT", lambda e: e.gpu_hours.good if e.jobs else "", Kind.HOURS),
+            doc="hours of executions that succeeded, or up to their last checkpoint",
+            unit=unit,
+            drop=6,
+        ),
+        Column(
+            *("lost", "BADPUT", lambda e: e.gpu_hours.bad if e.jobs else "", Kind.HOURS),
+            doc="hours that were lost",
+            unit=unit,
+            drop=5,
+            style=BAD,
+        ),
+        Column(
+            *("job", "LAST JOB" if job else "JOB"),
+            lambda e: formatting.job_id(*e.jobs[-1]) if e.jobs else "",
+            doc="its latest job",
+            align="right",
+            drop=9,
+            style=DIM,
+        ),
+        Column(
+            *("jobs", "JOBS", lambda e: len(e.jobs) or "", Kind.COUNT),
+            doc="submissions",
+            drop=10,
+            style=DIM,
+        ),
+        Column(
+            *("submitted", "SUBMITTED", lambda e: e.submitted or "", Kind.TIME),
+            doc="the last submission",
+            drop=11,
+            style=DIM,
+            year=this_year,
+        ),
+        Column(
+            *("made", "MADE BY", lambda e: _maker(origin_of(e, origins))),
+            doc="the job that made the checkpoint",
+            align="right",
+            drop=12,
+            cell=lambda e, _: _made_by(origin_of(e, origins)),
+        ),
     ]
+    evaluated = marks and any(epoch.evaluations for epoch in view.epochs)
+    recorded = any(origin.recorded for origin in origins.values())
+    absent = (set() if evaluated else {"eval"}) | (set() if recorded else {"made"})
+    return [column for column in columns if column.name not in absent]
+
+
+def _known(row: EpochRow, value: float | None) -> float | str | None:
+    """A value; where it is not known, empty for an epoch that has not begun."""
+    if value is not None:
+        return value
+    return "" if row.state is State.WAITING or not row.jobs else None
+
+
+def _maker(origin: CheckpointOrigin | None) -> str | None:
+    if origin is None:
+        return ""
+    return formatting.job_id(*origin.job) if origin.job else None
 
 
 def _made_by(origin: CheckpointOrigin | None) -> Line:
@@ -140,11 +212,10 @@ def name_in_run(run: str, node: str) -> str:
     return node.removeprefix(f"{run}-") or node
 
 
-def _epoch(row: EpochRow, run: str) -> Line:
+def _epoch(row: EpochRow, run: str) -> str | int:
     if not is_epoch(row):
-        return line(plain(name_in_run(run, row.node), 40))
-    style = DIM if row.state is State.WAITING else TextStyle()
-    return line((str(formatting.epoch_number(row.epoch or 0)), style))
+        return plain(name_in_run(run, row.node), 40)
+    return formatting.epoch_number(row.epoch or 0)
 
 
 def is_epoch(row: EpochRow) -> bool:
@@ -152,7 +223,7 @@ def is_epoch(row: EpochRow) -> bool:
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
-def _state(row: EpochRow, run: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: EpochRow, _: int | None, run: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
     if is_waiting_at(run, row):
         return symbol_span(PAUSED)
     symbol = STATES[row.state]
@@ -192,44 +263,25 @@ def _value(value: float | None) -> Line:
     return () if value is None else line((f" {formatting.metric(value)}", TextStyle()))
 
 
-def _unknown(row: EpochRow) -> Line:
-    """Blank for an epoch that has not begun, else the sign for unknown."""
-    blank = row.state is State.WAITING or not row.jobs
-    return line(("" if blank else formatting.UNKNOWN, DIM))
-
-
 def _site(row: EpochRow, cells: int | None, run: RunRow) -> Line:
     target = epoch_target(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
-        return _unknown(row)
+        return UNKNOWN_CELL if _known(row, None) is None else ()
     return site_and_target(row.site, target, row.off_target, cells, state=row.state)
 
 
-def _gpu(row: EpochRow) -> str | Line:
+def _gpu(row: EpochRow) -> str | None:
     if row.gpu is None and row.gpus is None:
-        return _unknown(row)
+        return "" if _known(row, None) == "" else None
     return formatting.gpus(row.gpu, row.gpus)
 
 
-def _time(row: EpochRow, seconds: float | None) -> Line:
-    return _unknown(row) if seconds is None else line(formatting.duration(seconds))
-
-
-def _execution(row: EpochRow) -> Line:
+def _execution(row: EpochRow, _: int | None) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-    return mark + _time(row, row.execution)
-
-
-def _good(row: EpochRow) -> Line:
-    return hours_cell(row.gpu_hours.good) if row.jobs else ()
-
-
-def _lost(row: EpochRow) -> Line:
-    return hours_cell(row.gpu_hours.bad, BAD) if row.jobs else ()
-
-
-def _job(row: EpochRow) -> str:
-    return formatting.job_id(*row.jobs[-1]) if row.jobs else ""
+    seconds = _known(row, row.execution)
+    if seconds is None:
+        return mark + UNKNOWN_CELL
+    return mark + line("" if isinstance(seconds, str) else formatting.duration(seconds))
 
 
 def detail_line(

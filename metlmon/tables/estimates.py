@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text.formatting import (
     DAY,
     HOUR,
@@ -19,10 +19,9 @@ from metlmon.text.formatting import (
     number,
     plain,
     progress_bar,
-    share,
     year_of,
 )
-from metlmon.text.spans import BAD, BOLD, DIM, GOOD, MOVING, NOTE, Line, TextStyle, line
+from metlmon.text.spans import BAD, BOLD, DIM, GOOD, MOVING, NOTE, PLAIN, Line, TextStyle, line
 
 if TYPE_CHECKING:
     from metlmon.stats.backtest import Prediction
@@ -193,28 +192,40 @@ NAME_LIMIT: Final = 24
 def backtest_columns() -> list[Column[Prediction]]:
     """The columns of estimates made in the past."""
 
-    def name(row: Prediction) -> str:
-        return "all" if row.run_name is None else plain(row.run_name, NAME_LIMIT)
-
     def estimate(row: Prediction) -> str:
         return f"{approximate_text(row.predicted)} ({range_text(row.low, row.high)})"
 
-    def naive(row: Prediction) -> str:
-        return UNKNOWN if row.naive_prediction is None else approximate_text(row.naive_prediction)
-
-    def percent(error: float | None) -> str:
-        return UNKNOWN if error is None else f"{100 * error:+.0f} %"
+    def percent(error: float) -> str:
+        return f"{100 * error:+.0f} %"
 
     return [
-        text_column("way", "WAY", lambda row: share(row.share, 1.0)),
-        text_column("run", "RUN", name),
-        text_column("estimate", "ESTIMATE", estimate),
-        text_column("truth", "TRUTH", lambda row: approximate_text(row.actual)),
-        text_column("error", "ERROR", lambda row: percent(row.error), "right"),
-        text_column("inside", "INSIDE", lambda row: "yes" if row.covered else "no"),
-        text_column("naive", "PLAIN GUESS", naive, drop=1),
-        text_column(
-            "naive_error", "ITS ERROR", lambda row: percent(row.naive_error), "right", drop=2
+        Column("way", "WAY", lambda row: row.share, Kind.SHARE, align="left"),
+        Column(
+            *("run", "RUN"),
+            lambda row: "all" if row.run_name is None else plain(row.run_name, NAME_LIMIT),
+        ),
+        Column(
+            *("estimate", "ESTIMATE", lambda row: row.predicted, Kind.DURATION),
+            align="left",
+            cell=lambda row, _: line(estimate(row)),
+        ),
+        Column(
+            *("truth", "TRUTH", lambda row: row.actual, Kind.DURATION),
+            align="left",
+            write=approximate_text,
+        ),
+        Column("error", "ERROR", lambda row: row.error, Kind.SHARE, write=percent),
+        Column("inside", "INSIDE", lambda row: "yes" if row.covered else "no"),
+        Column(
+            *("naive", "PLAIN GUESS", lambda row: row.naive_prediction, Kind.DURATION),
+            align="left",
+            drop=1,
+            write=approximate_text,
+        ),
+        Column(
+            *("naive_error", "ITS ERROR", lambda row: row.naive_error, Kind.SHARE),
+            drop=2,
+            write=percent,
         ),
     ]
 
@@ -222,12 +233,12 @@ def backtest_columns() -> list[Column[Prediction]]:
 def columns(this_year: int | None) -> list[Column[RunForecast]]:
     """The columns of forecasts of runs."""
 
-    def progress(run: RunForecast) -> Line:
+    def progress(run: RunForecast, _: int | None) -> Line:
         bar = progress_bar(run.done, run.total, BAR)
         done = str(run.done).rjust(len(str(run.total)))
         return line((bar, GOOD if not run.epochs_left else MOVING), f" {done}/{run.total}")
 
-    def left(run: RunForecast) -> Line:
+    def left(run: RunForecast, _: int | None) -> Line:
         if run.remaining is not None:
             middle, ends = run.remaining.median, (run.remaining.low, run.remaining.high)
             return line((approximate_text(middle), BOLD), f" ({range_text(*ends)})")
@@ -235,30 +246,64 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         style = GOOD if not run.epochs_left else BAD if stopped else DIM
         return line((run_remaining_text(run, this_year), style))
 
-    def confidence(run: RunForecast) -> Line | None:
-        if run.remaining is None:
-            return None
-        text = quality(run.remaining)
-        return line((text, SURENESS_STYLES[text]))
-
-    def samples(run: RunForecast) -> str:
-        return str(run.durations.epochs) if run.durations else "0"
-
-    def finish(run: RunForecast) -> str | None:
-        return None if run.expected_end is None else moment(run.expected_end, this_year)
+    def confidence(run: RunForecast) -> str | None:
+        return None if run.remaining is None else quality(run.remaining)
 
     return [
-        text_column("run", "RUN", lambda run: plain(run.run_name, 40), minimum=5, comfortable=12),
-        text_column("progress", "DONE", progress, drop=3),
-        text_column("epochs", "LEFT", lambda run: str(run.epochs_left), "right", drop=6),
-        text_column(
-            "each", "CYCLE TIME", lambda run: durations_text(run.durations) or None, drop=4
+        Column("run", "RUN", lambda run: plain(run.run_name, 40), minimum=5, comfortable=12),
+        Column(
+            *("progress", "DONE", lambda run: run.done / max(1, run.total), Kind.SHARE),
+            doc="epochs done, of all",
+            align="left",
+            drop=3,
+            cell=progress,
         ),
-        text_column("of", "SAMPLES", samples, "right", drop=5, style=DIM),
-        text_column(
-            "now", "THIS EPOCH", lambda run: interval_text(run.epoch_remaining) or None, drop=7
+        Column(
+            *("epochs", "LEFT", lambda run: run.epochs_left, Kind.COUNT), doc="epochs left", drop=6
         ),
-        text_column("left", "REMAINING", left, minimum=10, comfortable=24, maximum=60),
-        text_column("at", "ETA", finish, "right", drop=2),
-        text_column("sure", "CONFIDENCE", confidence, drop=1),
+        Column(
+            *("each", "CYCLE TIME", lambda run: run.durations and run.durations.median),
+            Kind.DURATION,
+            doc="median of an epoch with its wait, and the quartiles",
+            align="left",
+            drop=4,
+            cell=lambda run, _: line(durations_text(run.durations)) or UNKNOWN_CELL,
+        ),
+        Column(
+            *("of", "SAMPLES", lambda run: run.durations.epochs if run.durations else 0),
+            Kind.COUNT,
+            doc="epochs from which the cycle time is known",
+            drop=5,
+            style=DIM,
+        ),
+        Column(
+            *("now", "THIS EPOCH", lambda run: run.epoch_remaining and run.epoch_remaining.median),
+            Kind.DURATION,
+            doc="time left of the epoch that runs",
+            align="left",
+            drop=7,
+            cell=lambda run, _: line(interval_text(run.epoch_remaining)) or UNKNOWN_CELL,
+        ),
+        Column(
+            *("left", "REMAINING", lambda run: run.remaining and run.remaining.median),
+            Kind.DURATION,
+            doc="time left of the run, with the interval of 80 %",
+            align="left",
+            cell=left,
+            minimum=10,
+            comfortable=24,
+            maximum=60,
+        ),
+        Column(
+            *("at", "ETA", lambda run: run.expected_end, Kind.TIME),
+            doc="when the run ends",
+            drop=2,
+            year=this_year,
+        ),
+        Column(
+            *("sure", "CONFIDENCE", confidence),
+            doc="by the width of the interval, and the number of samples",
+            drop=1,
+            style=lambda run: SURENESS_STYLES.get(confidence(run) or "", PLAIN),
+        ),
     ]

@@ -14,7 +14,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow
 from metlmon.tables.health_lines import SEVERITIES, removal_text, since_text
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import Column, Kind
 from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import ALARM, BAD, BOLD, DIM, PLAIN, Line, TextStyle, line, style_of, width
@@ -131,11 +131,11 @@ def with_removal_clocks(
 
     def with_clock(column: Column[RunRow]) -> Column[RunRow]:
         def cell(row: RunRow, room: int | None) -> Line:
-            state, added = column.cell(row, room), clock(row)
+            state, added = column.draw(row, room), clock(row)
             return state + added if room is not None and width(state + added) <= room else state
 
         def reserve(row: RunRow) -> int:
-            return width(column.cell(row, None) + clock(row))
+            return width(column.draw(row) + clock(row))
 
         return replace(column, cell=cell, reserve=reserve)
 
@@ -168,22 +168,47 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
             text = names[0] if len(names) == 1 else concerned(health, [entry])
         return line((text, DIM))
 
-    def since(entry: HealthEntry) -> str:
-        return formatting.moment(entry.since, this_year) if entry.since else ""
-
-    def hours(entry: HealthEntry) -> Line:
-        style = BAD if entry.gpu_hours > 0 else DIM
-        return line((formatting.hours(entry.gpu_hours), style))
-
-    def left(entry: HealthEntry) -> Line:
-        blocked = entry.epochs_blocked
-        return line((formatting.number(blocked), ALARM)) if blocked else line(("0", DIM))
-
     return [
-        Column("what", "WHAT", what, minimum=24, comfortable=46, maximum=TEXT_LIMIT),
-        Column("runs", "RUNS", runs, drop=4, minimum=6, comfortable=7, maximum=32),
-        text_column("blocked", "EPOCHS LEFT", left, "right", drop=5),
-        text_column("jobs", "JOBS", lambda entry: str(len(entry.jobs)), "right", drop=8),
-        text_column("since", "SINCE", since, "right", drop=2),
-        text_column("hours", health.hour_unit.upper(), hours, "right", drop=1),
+        Column(
+            *("what", "WHAT", lambda entry: plain(entry.text, TEXT_LIMIT)),
+            doc="what is wrong",
+            cell=what,
+            minimum=24,
+            comfortable=46,
+            maximum=TEXT_LIMIT,
+        ),
+        Column(
+            *("runs", "RUNS", lambda entry: len(entry.runs), Kind.COUNT),
+            doc="the runs that it concerns",
+            align="left",
+            drop=4,
+            cell=runs,
+            minimum=6,
+            comfortable=7,
+            maximum=32,
+        ),
+        Column(
+            *("blocked", "EPOCHS LEFT", lambda entry: entry.epochs_blocked or 0, Kind.COUNT),
+            doc="epochs that cannot go on because of it",
+            drop=5,
+            style=ALARM,
+        ),
+        Column(
+            *("jobs", "JOBS", lambda entry: len(entry.jobs), Kind.COUNT),
+            doc="the jobs that it concerns",
+            drop=8,
+        ),
+        Column(
+            *("since", "SINCE", lambda entry: entry.since or "", Kind.TIME),
+            doc="when it began",
+            drop=2,
+            year=this_year,
+        ),
+        Column(
+            *("hours", health.hour_unit.upper(), lambda entry: entry.gpu_hours, Kind.HOURS),
+            doc="hours that it lost",
+            unit=health.hour_unit,
+            drop=1,
+            style=BAD,
+        ),
     ]

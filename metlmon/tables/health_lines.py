@@ -22,18 +22,7 @@ from metlmon.text.formatting import (
     number,
     plain,
 )
-from metlmon.text.spans import (
-    BOLD,
-    DIM,
-    GOOD,
-    KEY,
-    Line,
-    TextStyle,
-    line,
-    style_of,
-    width,
-    wrap,
-)
+from metlmon.text.spans import BOLD, DIM, GOOD, KEY, Line, TextStyle, line, style_of, width, wrap
 
 SEVERITIES: Final[Mapping[Severity, Symbol]] = {
     Severity.STOPPED: Symbol("✗", "stopped", Colour.VERMILLION, Weight.BOLD),

@@ -16,7 +16,7 @@ from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.model.states import DagState
 from metlmon.remote.paths import as_typed
 from metlmon.tables.estimates import eta_text
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import (
     DAG_STATES,
     DAY,
@@ -30,7 +30,6 @@ from metlmon.text.formatting import (
     number,
     plain,
     progress_bar,
-    share,
 )
 from metlmon.text.spans import (
     ALARM,
@@ -136,6 +135,16 @@ def _end(row: HomeRow) -> tuple[Any, ...]:
     return False, _seconds(figures.as_of) + figures.remaining.median
 
 
+def _end_time(row: HomeRow) -> datetime | None:
+    figures = row.summary.figures
+    if figures is None or figures.remaining is None or figures.as_of is None:
+        return None if figures is None else figures.completed_at
+    try:
+        return figures.as_of + timedelta(seconds=figures.remaining.median)
+    except OverflowError:
+        return None
+
+
 def _lost_hours(row: HomeRow) -> tuple[Any, ...]:
     return (0.0 if row.summary.figures is None else -row.summary.figures.hours.bad,)
 
@@ -183,8 +192,9 @@ def columns(
         return label + _eta(summary.figures, this_year, cells and max(0, cells - width(label)))
 
     shown = [
-        text_column(
+        Column(
             *("name", "ENSEMBLE", _name),
+            doc="the end of its path that distinguishes it from the others",
             style=BOLD,
             minimum=8,
             comfortable=15 if narrow else None,
@@ -192,22 +202,63 @@ def columns(
             identifies=_name,
         ),
         Column(
-            "progress",
-            "PROGRESS",
-            lambda row, cells: _progress(row, cells, counts),
+            *("progress", "PROGRESS", lambda row: _progress_share(row.summary.figures), Kind.SHARE),
+            doc="epochs done, of all",
+            align="left",
+            cell=lambda row, cells: _progress(row, cells, counts),
             minimum=7,
             maximum=counts + (4 if narrow else 12),
             grow=0 if narrow else counts + 12,
         ),
-        text_column("state", "STATE", _state, minimum=9, maximum=13 if narrow else 30),
-        Column("health", "HEALTH", health_or_eta, minimum=6, comfortable=20, maximum=110),
-        text_column("badput", "BADPUT", _badput, "right", 1),
-        Column("eta", "ETA", eta, drop=2, minimum=6, comfortable=7),
-        text_column("seen", "SINCE YOU LOOKED", _since_seen, drop=3, comfortable=16, maximum=50),
+        Column(
+            *("state", "STATE"),
+            lambda row: _symbol(row.summary.figures) if row.summary.figures else "",
+            Kind.STATE,
+            doc="what its DAGs do",
+            cell=_state,
+            minimum=9,
+            maximum=13 if narrow else 30,
+        ),
+        Column(
+            *("health", "HEALTH"),
+            lambda row: row.summary.figures.trouble if row.summary.figures else None,
+            doc="the worst entry of its health, and the number of others",
+            cell=health_or_eta,
+            minimum=6,
+            comfortable=20,
+            maximum=110,
+        ),
+        Column(
+            *("badput", "BADPUT", _badput, Kind.SHARE),
+            doc="share of the hours that were lost, of those that have ended",
+            drop=1,
+            style=lambda row: BAD if _badput(row) else DIM,
+        ),
+        Column(
+            *("eta", "ETA", _end_time, Kind.TIME),
+            doc="when it will be done",
+            align="left",
+            drop=2,
+            cell=eta,
+            minimum=6,
+            comfortable=7,
+        ),
+        Column(
+            *("seen", "SINCE YOU LOOKED", _since_seen),
+            doc="what is new since you looked at it",
+            drop=3,
+            style=NOTE,
+            comfortable=16,
+            maximum=50,
+        ),
     ]
     has_news = any(row.summary.figures and row.summary.figures.since_seen for row in rows)
     absent = ["eta"] * narrow + ["seen"] * (not has_news)
     return [column for column in shown if column.name not in absent]
+
+
+def _progress_share(figures: Figures | None) -> float | None:
+    return None if figures is None or not figures.total else figures.done / figures.total
 
 
 def _name(row: HomeRow) -> str:
@@ -242,7 +293,7 @@ def _symbol(figures: Figures) -> Symbol:
     return STATES.get(figures.state) or DAG_STATES[DagState(figures.state.value)]
 
 
-def _state(row: HomeRow) -> Line:
+def _state(row: HomeRow, _: int | None) -> Line:
     summary, figures = row.summary, row.summary.figures
     if summary.phase is Phase.UNREADABLE:
         return line(("✗ unreadable", ALARM))
@@ -273,19 +324,18 @@ def _health(row: HomeRow, cells: int | None) -> Line:
     return crop(line((text, style)), max(1, cells - len(more))) + line((more, DIM))
 
 
-def _badput(row: HomeRow) -> Line | None:
-    figures = row.summary.figures
-    if figures is None or figures.hours.good + figures.hours.bad <= 0:
+def _badput(row: HomeRow) -> float | None:
+    spent = None if row.summary.figures is None else row.summary.figures.hours
+    if spent is None or spent.good + spent.bad <= 0:
         return None
-    spent = figures.hours
-    return line((share(spent.bad, spent.good + spent.bad), BAD if spent.bad else DIM))
+    return spent.bad / (spent.good + spent.bad)
 
 
-def _since_seen(row: HomeRow) -> Line | None:
+def _since_seen(row: HomeRow) -> str | None:
     figures = row.summary.figures
     if figures is None or figures.since_seen is None:
         return None
-    return line((figures.since_seen.partition(": ")[2], NOTE))
+    return figures.since_seen.partition(": ")[2]
 
 
 def _eta(figures: Figures | None, this_year: int | None, cells: int | None) -> Line:

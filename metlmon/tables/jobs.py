@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metlmon.snapshot.types import JobRow
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from metlmon.text.spans import DIM, Line, file_name, line, symbol_span
+from metlmon.text.spans import Align, file_name, line
 
 
 def filter_text(row: JobRow) -> str:
@@ -19,35 +19,51 @@ def filter_text(row: JobRow) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
+def job_column(align: Align = "right") -> Column[JobRow]:
+    """The job's id."""
+    return Column(
+        *("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+        doc="cluster and process",
+        align=align,
+    )
+
+
+def gpu_and_tries() -> list[Column[JobRow]]:
+    """The GPUs of a job's last execution, and the number of its executions."""
+    return [
+        Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
+        Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=4),
+    ]
+
+
 def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
     """The columns of jobs, with a DAG column if there are several DAGs."""
-
-    def text(value: str | None) -> Line:
-        return line(plain(value, 40) if value else (formatting.UNKNOWN, DIM))
-
-    def since(row: JobRow, _: int | None) -> Line:
-        return line(formatting.duration(row.seconds))
-
-    def where(row: JobRow, max_width: int | None) -> Line:
-        return site_and_target(row.site, row.target, False, max_width, state=row.state)
-
-    def dag(row: JobRow, max_width: int | None) -> Line:
-        return text(None if row.dag is None else file_name(row.dag, max_width))
-
-    result: list[Column[JobRow]] = [
-        text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc), "right"),
-        Column("run", "RUN", lambda row, _: text(row.run), minimum=6, maximum=24),
-        text_column("epoch", "EPOCH", _epoch, "right"),
-        Column("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),
-        Column("since", "FOR", since, "right", minimum=9),
-        Column("site", "SITE", where, minimum=7, maximum=24, drop=2),
-        text_column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
-        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", drop=4),
+    several = len({job.dag for job in jobs}) > 1
+    dag: Column[JobRow] = Column(
+        *("dag", "DAG", lambda row: row.dag),
+        drop=1,
+        cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
+        maximum=24,
+    )
+    return [
+        job_column(),
+        *([dag] if several else []),
+        Column("run", "RUN", lambda row: plain(row.run or "", 40) or None, minimum=6, maximum=24),
+        Column("epoch", "EPOCH", _epoch, Kind.COUNT),
+        Column("state", "NOW", lambda row: STATES[row.state], Kind.STATE),
+        Column("since", "FOR", lambda row: row.seconds, Kind.DURATION, minimum=9),
+        Column(
+            *("site", "SITE", lambda row: row.site),
+            drop=2,
+            cell=lambda row, width: site_and_target(
+                row.site, row.target, False, width, state=row.state
+            ),
+            minimum=7,
+            maximum=24,
+        ),
+        *gpu_and_tries(),
     ]
-    if len({job.dag for job in jobs}) > 1:
-        result.insert(1, Column("dag", "DAG", dag, drop=1, maximum=24))
-    return result
 
 
-def _epoch(row: JobRow) -> str:
-    return "" if row.epoch is None else str(formatting.epoch_number(row.epoch))
+def _epoch(row: JobRow) -> int | str:
+    return "" if row.epoch is None else formatting.epoch_number(row.epoch)

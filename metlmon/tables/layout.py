@@ -1,8 +1,12 @@
-"""Layout of table columns: which ones fit, and how wide each is. Pure functions."""
+"""Columns of tables: their values, which ones fit, and how wide each is. Pure functions."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -10,7 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
-from metlmon.text.formatting import UNKNOWN
+from metlmon.text import formatting
+from metlmon.text.formatting import UNKNOWN, Symbol
 from metlmon.text.spans import (
     BOLD,
     DIM,
@@ -22,7 +27,9 @@ from metlmon.text.spans import (
     crop_middle,
     fit,
     line,
+    symbol_span,
 )
+from metlmon.text.spans import text as line_text
 from metlmon.text.spans import width as line_width
 
 T = TypeVar("T")
@@ -46,35 +53,127 @@ class TableColumn(Struct, frozen=True):
     align: Align = "left"
 
 
-class Column(Struct, Generic[T], frozen=True):
-    """The definition of a column, before its width is known.
+class Kind(StrEnum):
+    """The kind of a column's values: their text, alignment, order and type follow from it.
 
-    ``cell`` renders the value for a width (None: unlimited). ``drop``: 0 is never dropped,
-    else the largest is dropped first. ``minimum`` and ``maximum`` bound the width in cells;
-    ``comfortable`` is a width down to which the column shrinks before any column is dropped, and
-    ``grow`` one up to which it takes spare room. ``graphic``: a bar, which a pipe does not
-    get. ``measure`` returns the cells that a row needs where it has a shorter text for less
-    room; ``reserve`` those that it may come to need, of the spare room. ``order`` is the sort key
-    where it is not the shown text. ``short``: its width, with a shorter text in all cells, where
-    not every column has its natural width. ``identifies`` returns the row's name, which is a part
-    of the cell's text: it is cut where it is like other names.
+    ``hours``: hours, as of GPUs; ``duration``: seconds; ``share``: of one; ``number``: a value of a
+    metric; ``state``: a symbol with its word; ``time``: a moment.
+    """
+
+    TEXT = "text"
+    STATE = "state"
+    TIME = "time"
+    COUNT = "count"
+    NUMBER = "number"
+    HOURS = "hours"
+    DURATION = "duration"
+    SHARE = "share"
+    BYTES = "bytes"
+
+    @property
+    def align(self) -> Align:
+        """Numbers and times end below each other."""
+        return "left" if self in (Kind.TEXT, Kind.STATE) else "right"
+
+
+Value = str | int | float | datetime | Symbol | None
+"""A value: None is unknown, an empty text stands where there can be none."""
+
+
+class Column(Struct, Generic[T], frozen=True):
+    """The definition of a column: what a row's value is, and how it is shown.
+
+    ``value`` is in the unit of its ``kind``; ``unit`` names another one, ``doc`` says what it is.
+    ``drop``: 0 is never dropped where there is no room, else the largest is dropped first.
+
+    ``write`` makes the text of a known value, where that of the kind is not meant; ``style`` is
+    that of the text, or a function of the row; ``year`` is left out of times. ``cell`` draws what
+    is more than a text, for a width in cells (None: unlimited); ``graphic``: a bar, which a pipe
+    does not get. ``order`` is the sort key where it is not the value's.
+
+    ``minimum`` and ``maximum`` bound the width in cells; ``comfortable`` is a width down to which
+    the column shrinks before any column is dropped, and ``grow`` one up to which it takes spare
+    room. ``measure`` returns the cells that a row needs where it has a shorter text for less room;
+    ``reserve`` those that it may come to need, of the spare room. ``short``: its width, with a
+    shorter text in all cells, where not every column has its natural width. ``identifies`` returns
+    the row's name, which is a part of the cell's text: it is cut where it is like other names.
     """
 
     name: str
     title: str
-    cell: Callable[[T, int | None], Line]
-    align: Align = "left"
-    drop: int = 0
+    value: Callable[[T], Value]
+    kind: Kind = Kind.TEXT
+    doc: str = ""
+    unit: str = ""
+    align: Align | None = None
+    drop: float = 0
+    style: TextStyle | Callable[[T], TextStyle] = PLAIN
+    write: Callable[[Any], str] | None = None
+    year: int | None = None
+    cell: Callable[[T, int | None], Line] | None = None
+    graphic: bool = False
+    order: Callable[[T], tuple[Any, ...]] | None = None
     minimum: int = 1
     maximum: int = 200
     comfortable: int | None = None
     grow: int = 0
-    graphic: bool = False
     measure: Callable[[T], int] | None = None
     reserve: Callable[[T], int] | None = None
-    order: Callable[[T], tuple[Any, ...]] | None = None
     short: int | None = None
     identifies: Callable[[T], str] | None = None
+
+    def draw(self, row: T, width: int | None = None) -> Line:
+        """The cell of a row, which may be longer than ``width`` cells (None: unlimited)."""
+        if self.cell is not None:
+            return self.cell(row, width)
+        value = self.value(row)
+        if value is None:
+            return UNKNOWN_CELL
+        if isinstance(value, Symbol):
+            return symbol_span(value)
+        text = self.write(value) if self.write and value != "" else self._text(value)
+        style = self.style if isinstance(self.style, TextStyle) else self.style(row)
+        nothing = value == 0 and self.kind in (Kind.COUNT, Kind.HOURS)
+        return line((text, DIM if nothing else style)) if text else ()
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        if self.kind is Kind.TIME:
+            return formatting.moment(value, self.year)
+        return _TEXTS[self.kind](value)
+
+    def sort_key(self, row: T) -> tuple[Any, ...]:
+        """Numbers from the largest, then texts and times from the first, then unknown values."""
+        return self.order(row) if self.order is not None else value_order(self.value(row))
+
+    @property
+    def alignment(self) -> Align:
+        return self.align or self.kind.align
+
+
+_TEXTS: Final[Mapping[Kind, Callable[[Any], str]]] = {
+    Kind.TEXT: str,
+    Kind.COUNT: formatting.number,
+    Kind.NUMBER: formatting.metric,
+    Kind.HOURS: formatting.hours,
+    Kind.DURATION: formatting.duration,
+    Kind.SHARE: lambda share: formatting.share(share, 1),
+    Kind.BYTES: formatting.size,
+}
+"""The text of a known value, by kind."""
+
+
+def value_order(value: Value) -> tuple[Any, ...]:
+    """The sort key of a value; numbers in texts are compared as numbers: run9 before run12."""
+    if isinstance(value, datetime):
+        return 1, 0.0, value.isoformat()
+    if isinstance(value, int | float) and not math.isnan(value):
+        return 0, -value, ""
+    text = value.word if isinstance(value, Symbol) else str(value or "")
+    if not text.strip("?–-·. "):
+        return 2, 0.0, ""
+    return 1, 0.0, re.sub(r"\d+", lambda digits: digits.group().zfill(9), text.lower())
 
 
 class ColumnWidths(dict[str, int]):
@@ -116,48 +215,8 @@ class ColumnChoice(Struct, frozen=True):
         return [*columns[:1], *sorted(others, key=lambda each: self._place(each.name, each.title))]
 
 
-def text_column(
-    name: str,
-    title: str,
-    value: Callable[[T], str | Line | None],
-    align: Align = "left",
-    drop: int = 0,
-    *,
-    style: TextStyle = PLAIN,
-    minimum: int = 1,
-    comfortable: int | None = None,
-    maximum: int = 200,
-    identifies: Callable[[T], str] | None = None,
-) -> Column[T]:
-    """A column whose cells are the same in any width.
-
-    ``value`` returns a text, which gets the ``style``, or a line; None is a dash.
-    """
-
-    def cell(row: T, max_width: int | None) -> Line:
-        content = value(row)
-        if content is None:
-            return UNKNOWN_CELL
-        return line((content, style)) if isinstance(content, str) else content
-
-    return Column(
-        name,
-        title,
-        cell,
-        align,
-        drop=drop,
-        minimum=minimum,
-        maximum=maximum,
-        comfortable=comfortable,
-        identifies=identifies,
-    )
-
-
 def fit_columns(
-    specs: Sequence[Column[T]],
-    rows: Sequence[T],
-    width: int,
-    widest: dict[str, int] | None = None,
+    specs: Sequence[Column[T]], rows: Sequence[T], width: int, widest: dict[str, int] | None = None
 ) -> ColumnWidths:
     """Widths in cells of the columns that fit, by name, in order.
 
@@ -202,7 +261,7 @@ def _short_names(
     """Texts of the names that do not fit into a column, by name."""
     long: dict[str, int] = {}
     for row in rows:
-        name, cells = identifies(row), line_width(spec.cell(row, None))
+        name, cells = identifies(row), line_width(spec.draw(row, None))
         if cells > width:
             room = width - (cells - cell_len(name))
             long[name] = min(room, long.get(name, room))
@@ -281,7 +340,7 @@ def _reserved_width(spec: Column[T], rows: Sequence[T]) -> int:
 
 
 def _natural_width(spec: Column[T], rows: Sequence[T]) -> int:
-    measure = spec.measure or (lambda row: line_width(spec.cell(row, None)))
+    measure = spec.measure or (lambda row: line_width(spec.draw(row, None)))
     widest = max(map(measure, _sample(rows)), default=0)
     return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
 
@@ -291,10 +350,7 @@ def _total_width(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> int:
 
 
 def _shrink(
-    specs: Sequence[Column[T]],
-    widths: dict[str, int],
-    room: int,
-    minimum_widths: Mapping[str, int],
+    specs: Sequence[Column[T]], widths: dict[str, int], room: int, minimum_widths: Mapping[str, int]
 ) -> None:
     while _total_width(specs, widths) > room:
         shrinkable = [spec for spec in specs if widths[spec.name] > minimum_widths[spec.name]]
@@ -307,7 +363,7 @@ def _shrink(
 def table_columns(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> list[TableColumn]:
     """The columns that fit, as the table widget takes them."""
     return [
-        TableColumn(spec.title, widths[spec.name], spec.align)
+        TableColumn(spec.title, widths[spec.name], spec.alignment)
         for spec in specs
         if spec.name in widths
     ]
@@ -323,9 +379,9 @@ def _cell(spec: Column[T], widths: Mapping[str, int], row: T) -> Line:
     if names and spec.identifies is not None:
         name = spec.identifies(row)
         if (shown := names.get(name)) is not None:
-            full = spec.cell(row, None)
+            full = spec.draw(row, None)
             return tuple((shown if text == name else text, style) for text, style in full)
-    return spec.cell(row, widths[spec.name])
+    return spec.draw(row, widths[spec.name])
 
 
 def render_table(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:
@@ -350,12 +406,12 @@ def table_lines(
         cells_of_rows = [render_cells(columns, widths, row) for row in rows]
     else:
         shown = [column for column in columns if not column.graphic]
-        cells_of_rows = [tuple(column.cell(row, None) for column in shown) for row in rows]
+        cells_of_rows = [tuple(column.draw(row, None) for column in shown) for row in rows]
         fitting = [
             TableColumn(
                 column.title,
                 max([cell_len(column.title), *(line_width(cells[i]) for cells in cells_of_rows)]),
-                column.align,
+                column.alignment,
             )
             for i, column in enumerate(shown)
         ]
@@ -388,11 +444,22 @@ class Heading(Struct, frozen=True):
 def text_columns(headings: Iterable[Heading]) -> list[Column[Row]]:
     """The columns of a table whose rows are texts already."""
 
-    def cell(row: Row, max_width: int | None, index: int) -> Line:
+    def text(row: Row, index: int) -> str:
+        value = row[index]
+        return value if isinstance(value, str) else line_text(value)
+
+    def cell(row: Row, width: int | None, index: int) -> Line:
         value = row[index]
         return line(value) if isinstance(value, str) else value
 
     return [
-        Column(str(index), each.title, partial(cell, index=index), each.align, drop=each.drop)
+        Column(
+            str(index),
+            each.title,
+            partial(text, index=index),
+            align=each.align,
+            drop=each.drop,
+            cell=partial(cell, index=index),
+        )
         for index, each in enumerate(headings)
     ]

@@ -8,15 +8,17 @@ from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
 from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
 from metlmon.snapshot.types import JobRow, NodeRow
-from metlmon.tables.layout import Column, text_column
-from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_cell
+from metlmon.tables.jobs import gpu_and_tries, job_column
+from metlmon.tables.layout import Column, Kind
+from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_style
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, moment, plain
+from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
 from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
     NOTE,
+    PLAIN,
     Line,
     TextStyle,
     crop_middle,
@@ -41,25 +43,59 @@ TreeItem = tuple[TreeRow, NodeRow | None]
 def columns() -> list[Column[TreeItem]]:
     """The columns of the node tree."""
     return [
-        text_column(
-            *("node", "NODE", _node),
+        Column(
+            *("node", "NODE", lambda item: item[0].title),
+            doc="a node, or those that are alike",
+            cell=_node,
             minimum=18,
             comfortable=30,
             maximum=60,
             identifies=lambda item: plain(item[0].title, NAME_LIMIT),
         ),
-        text_column("state", "STATE", _state, minimum=11, comfortable=16),
-        text_column("for", "FOR", _for, "right", drop=2, minimum=7),
-        Column("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
-        text_column("try", "TRIES", _tries, "right", drop=4),
-        text_column("left", "LEFT", _left, "right", drop=6),
-        text_column("job", "JOB", _job, "right", drop=3, style=DIM),
-        Column("why", "WHY", _why, minimum=12, comfortable=22, maximum=90, grow=90),
+        Column(
+            *("state", "STATE", lambda item: STATES[item[1].state] if item[1] else ""),
+            Kind.STATE,
+            doc="state of the node, or the first state of several",
+            cell=_state,
+            minimum=11,
+            comfortable=16,
+        ),
+        Column(
+            *("for", "FOR", _seconds, Kind.DURATION), doc="time in this state", drop=2, minimum=7
+        ),
+        Column(
+            *("site", "SITE", lambda item: item[1].site if item[1] else ""),
+            doc="where its last execution ran; ≠: the node asked for another site",
+            drop=5,
+            cell=_site,
+            minimum=6,
+            comfortable=14,
+            maximum=28,
+        ),
+        Column(
+            *("try", "TRIES", lambda item: (item[1] and item[1].tries) or "", Kind.COUNT),
+            doc="executions",
+            drop=4,
+            style=lambda item: tries_style(item[1].tries) if item[1] else PLAIN,
+        ),
+        Column(
+            *("left", "LEFT", _retries_left, Kind.COUNT), doc="retries left", drop=6, cell=_left
+        ),
+        Column(*("job", "JOB", _job), doc="its latest job", align="right", drop=3, style=DIM),
+        Column(
+            *("why", "WHY", lambda item: state_reason(item[1]) if item[1] else ""),
+            doc="why it is in this state",
+            cell=_why,
+            minimum=12,
+            comfortable=22,
+            maximum=90,
+            grow=90,
+        ),
     ]
 
 
 def job_columns(this_year: int | None = None) -> list[Column[JobRow]]:
-    """The columns of the list of jobs."""
+    """The columns of the list of jobs that a command prints."""
 
     def node(row: JobRow) -> str:
         if row.ambiguous:
@@ -67,30 +103,33 @@ def job_columns(this_year: int | None = None) -> list[Column[JobRow]]:
             return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
         return plain(row.node or UNKNOWN, NAME_LIMIT)
 
-    def last_try(row: JobRow) -> str | Line:
-        return symbol_span(OUTCOMES[row.executions[-1].outcome]) if row.executions else UNKNOWN
-
-    def hours(row: JobRow) -> str:
+    def hours(row: JobRow) -> float | None:
         seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
-        return formatting.hours(sum(seconds)) if seconds else UNKNOWN
-
-    def memory(row: JobRow) -> str:
-        return UNKNOWN if row.memory_mb is None else f"{formatting.number(row.memory_mb)} MB"
-
-    def site(row: JobRow) -> str:
-        return formatting.site(row.site, row.target, False, state=row.state)
+        return sum(seconds) if seconds else None
 
     return [
-        text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
-        text_column("node", "NODE", node, minimum=12, identifies=node),
-        text_column("state", "STATE", lambda row: symbol_span(STATES[row.state])),
-        text_column("since", "SINCE", lambda row: moment(row.since, this_year), "right", drop=2),
-        text_column("site", "SITE", site, drop=1),
-        text_column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
-        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", drop=4),
-        text_column("last", "LAST TRY", last_try),
-        text_column("hours", "GPU-H", hours, "right", drop=5),
-        text_column("memory", "MEMORY", memory, "right", drop=6),
+        job_column("left"),
+        Column("node", "NODE", node, minimum=12, identifies=node),
+        Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
+        Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=2, year=this_year),
+        Column(
+            *("site", "SITE", lambda row: row.site),
+            drop=1,
+            cell=lambda row, _: line(formatting.site(row.site, row.target, False, state=row.state)),
+        ),
+        *gpu_and_tries(),
+        Column(
+            *("last", "LAST TRY"),
+            lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
+            Kind.STATE,
+        ),
+        Column("hours", "GPU-H", hours, Kind.HOURS, drop=5),
+        Column(
+            *("memory", "MEMORY", lambda row: row.memory_mb, Kind.COUNT),
+            unit="MB",
+            drop=6,
+            write=lambda megabytes: f"{formatting.number(megabytes)} MB",
+        ),
     ]
 
 
@@ -99,7 +138,7 @@ def _mark(row: TreeRow) -> str:
     return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
 
 
-def _node(item: TreeItem) -> Line:
+def _node(item: TreeItem, _: int | None) -> Line:
     row, node = item
     lead = line(_mark(row))
     if row.node is not None:
@@ -129,7 +168,7 @@ def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
     return title
 
 
-def _state(item: TreeItem) -> Line:
+def _state(item: TreeItem, _: int | None) -> Line:
     row, node = item
     if node is not None:
         if node.overruled:
@@ -144,11 +183,11 @@ def _state(item: TreeItem) -> Line:
     return line((f"{sign.glyph} {formatting.number(number)} {sign.word}", style_of(sign)))
 
 
-def _for(item: TreeItem) -> str:
+def _seconds(item: TreeItem) -> float | str:
     node = item[1]
     if node is None or node.seconds is None or node.state is State.WAITING:
         return ""
-    return formatting.duration(node.seconds)
+    return node.seconds
 
 
 def _why(item: TreeItem, max_width: int | None) -> Line:
@@ -190,19 +229,20 @@ def _site(item: TreeItem, max_width: int | None) -> Line:
     return site_and_target(node.site, node.target, node.off_target, max_width, state=node.state)
 
 
-def _tries(item: TreeItem) -> Line:
-    return (tries_cell(item[1].tries) if item[1] is not None else None) or ()
+def _left(item: TreeItem, _: int | None) -> Line:
+    left = _retries_left(item)
+    return line((str(left), DIM if left else NOTE))
 
 
 SETTLED_STATES: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
 """States in which the number of retries left is irrelevant."""
 
 
-def _left(item: TreeItem) -> Line:
+def _retries_left(item: TreeItem) -> int | str:
     node = item[1]
     if node is None or node.state in SETTLED_STATES or node.retries_left is None:
-        return ()
-    return line((str(node.retries_left), DIM if node.retries_left else NOTE))
+        return ""
+    return node.retries_left
 
 
 def _job(item: TreeItem) -> str:

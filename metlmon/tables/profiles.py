@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text.formatting import count, duration, gpu_short, moment, number, plain, share
 from metlmon.text.spans import ALARM, BAD, BOLD, DIM, PLAIN, Line, crop, join, line
 
@@ -21,35 +21,68 @@ GAP: Final = line("   ")
 def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
     """The columns of profiles; ``gpu_names``: by GPU model as logged."""
 
-    def name(row: PoolProfile) -> Line:
-        return line((pool_site(row), BAD if row.excluded else PLAIN if row.pool.site else DIM))
-
-    def gpu(row: PoolProfile) -> Line:
-        known = gpu_names.get(row.pool.gpu or None) or gpu_short(row.pool.gpu or None)
-        return line((known, PLAIN if row.pool.gpu else DIM))
-
-    def loss(row: PoolProfile) -> Line:
-        text = share(row.loss.value, 1)
-        return line((_mark(row.loss) + text, DIM if row.loss.borrowed else PLAIN))
+    def gpu(row: PoolProfile) -> str:
+        return gpu_names.get(row.pool.gpu or None) or gpu_short(row.pool.gpu or None)
 
     return [
-        text_column("site", "POOL", name, minimum=8, comfortable=14, maximum=40),
-        text_column("gpu", "GPU", gpu, minimum=5, comfortable=8, maximum=20),
-        text_column("epochs", "EPOCHS", lambda row: number(row.epochs), "right"),
-        text_column("hours", "MEAN EPOCH", _hours, "right"),
-        text_column(
-            "interval",
-            "80 % INTERVAL",
+        Column(
+            *("site", "POOL", pool_site),
+            style=lambda row: BAD if row.excluded else PLAIN if row.pool.site else DIM,
+            minimum=8,
+            comfortable=14,
+            maximum=40,
+        ),
+        Column(
+            *("gpu", "GPU", gpu),
+            style=lambda row: PLAIN if row.pool.gpu else DIM,
+            minimum=5,
+            comfortable=8,
+            maximum=20,
+        ),
+        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
+        _figure_column("hours", "MEAN EPOCH", lambda row: row.hours, excludes=True),
+        Column(
+            *("interval", "80 % INTERVAL"),
             lambda row: "" if row.excluded else _interval(row.hours),
-            "right",
+            align="right",
             style=DIM,
         ),
-        text_column("wait", "MEAN WAIT", _figure(lambda row: row.wait), "right"),
-        text_column("input", "MEAN INPUT", _figure(lambda row: row.transfer), "right", drop=2),
-        text_column("loss", "LOSS", loss, "right"),
-        text_column("slots", "SLOTS", lambda row: number(row.slots), "right", drop=3),
-        text_column("borrowed", "BORROWED FROM", _sources, drop=1, style=DIM, maximum=60),
+        _figure_column("wait", "MEAN WAIT", lambda row: row.wait),
+        _figure_column("input", "MEAN INPUT", lambda row: row.transfer, drop=2),
+        Column(
+            *("loss", "LOSS", lambda row: row.loss.value, Kind.SHARE),
+            cell=lambda row, _: line(
+                (_mark(row.loss) + share(row.loss.value, 1), DIM if row.loss.borrowed else PLAIN)
+            ),
+        ),
+        Column("slots", "SLOTS", lambda row: row.slots, Kind.COUNT, drop=3),
+        Column("borrowed", "BORROWED FROM", _sources, drop=1, style=DIM, maximum=60),
     ]
+
+
+def _figure_column(
+    name: str,
+    title: str,
+    figure_of: Callable[[PoolProfile], ProfileFigure | None],
+    drop: int = 0,
+    excludes: bool = False,
+) -> Column[PoolProfile]:
+    """A figure with its mark; ``excludes``: or that the pool is excluded."""
+
+    def seconds(row: PoolProfile) -> float | None:
+        figure = figure_of(row)
+        return None if figure is None else figure.value * HOUR
+
+    def cell(row: PoolProfile, _: int | None) -> Line:
+        figure = figure_of(row)
+        if excludes and row.excluded:
+            return line(("excluded", ALARM))
+        if figure is None:
+            return UNKNOWN_CELL
+        text = _mark(figure) + duration(figure.value * HOUR)
+        return line((text, DIM if figure.borrowed else PLAIN))
+
+    return Column(name, title, seconds, Kind.DURATION, drop=drop, cell=cell)
 
 
 def pool_site(row: PoolProfile) -> str:
@@ -70,23 +103,6 @@ def profile_text(row: PoolProfile) -> str:
     """What the filter searches, in lower case."""
     parts = (row.pool.site or "unknown", row.pool.gpu, row.pool.annex, row.excluded)
     return "\n".join(parts).lower()
-
-
-def _hours(row: PoolProfile) -> Line:
-    if row.excluded:
-        return line(("excluded", ALARM))
-    return _figure(lambda row: row.hours)(row)
-
-
-def _figure(get: Callable[[PoolProfile], ProfileFigure | None]) -> Callable[[PoolProfile], Line]:
-    def cell(row: PoolProfile) -> Line:
-        figure = get(row)
-        if figure is None:
-            return line((duration(None), DIM))
-        text = _mark(figure) + duration(figure.value * HOUR)
-        return line((text, DIM if figure.borrowed else PLAIN))
-
-    return cell
 
 
 def _mark(figure: ProfileFigure) -> str:

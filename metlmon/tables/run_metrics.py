@@ -11,14 +11,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from msgspec.structs import replace
-
 from metlmon.config.settings import MetricSettings
 from metlmon.snapshot.types import RunRow
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.curves import alarm_order, last_cell, value_cell, value_cost
-from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Weight, plain
@@ -40,9 +38,6 @@ VALUE_CELLS: Final = 12
 METRIC_CELLS: Final = 6
 """Cells of most values; columns have them from the start, so that they do not move."""
 
-VARIABLES: Final = "vars"
-"""Columns of swept variables are called ``vars.NAME``."""
-
 
 def has_metrics(figures: RunFigures | None, rows: Sequence[RunRow]) -> bool:
     """Do the runs have values of the metric?
@@ -63,23 +58,39 @@ def best_columns(figures: RunFigures) -> list[Column[RunRow]]:
     """The column of that sign in a text, which has no margin; none without a best run."""
     if figures.best is None:
         return []
-    return [text_column("star", "", lambda row: best_mark(row, figures))]
+    best = figures.best
+    return [Column("star", "", lambda row: BEST if row.key == best else "", style=BEST_STYLE)]
 
 
 def variable_columns(figures: RunFigures | None) -> list[Column[RunRow]]:
-    """A column for each swept variable, the most distinctive first."""
+    """A column for each swept variable, the most distinctive first; the last is dropped first."""
     if figures is None:
         return []
     columns: list[Column[RunRow]] = []
-    for name in figures.swept_names[:MOST_VARIABLES]:
+    for place, name in enumerate(figures.swept_names[:MOST_VARIABLES]):
         texts = short_values({figures.swept_value(run, name) for run in figures.sweep.runs})
 
-        def value(row: RunRow, name: str = name, texts: dict[str | None, str] = texts) -> str:
-            return texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN)
+        def value(row: RunRow, name: str = name) -> str | float | None:
+            text = figures.swept_value(row.key, name)
+            return text if text is None or not _is_number(text) else float(text)
+
+        def cell(
+            row: RunRow, _: int | None, name: str = name, texts: dict[str | None, str] = texts
+        ) -> Line:
+            return line(texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN))
 
         title = plain(name, NAME_CELLS)
         align: Align = "right" if all(map(_is_number, texts.values())) else "left"
-        columns.append(text_column(f"{VARIABLES}.{name}", title, value, align, maximum=VALUE_CELLS))
+        columns.append(
+            Column(
+                *(f"vars.{name}", title, value),
+                doc="value of a variable (VARS) in which the runs differ",
+                align=align,
+                drop=5 - (MOST_VARIABLES - place) / MOST_VARIABLES,
+                cell=cell,
+                maximum=VALUE_CELLS,
+            )
+        )
     return columns
 
 
@@ -94,55 +105,78 @@ def _is_number(text: str) -> bool:
 def metric_columns(
     rows: Sequence[RunRow], figures: RunFigures | None, metrics: MetricSettings
 ) -> list[Column[RunRow]]:
-    """Last and best value, and a sparkline of all; none where no run has a value."""
-    if not has_metrics(figures, rows):
-        return []
+    """Last and best value, and a sparkline of all."""
     is_read = figures is not None and figures.curves.files_read
     curves = figures.by_run if figures is not None else {}
     metric = figures.curves.metric if figures is not None and is_read else metrics.primary
     most_epochs = max((row.epochs_total for row in rows), default=0)
+    cells = min(SPARK_CELLS, most_epochs)
+    of_jobs = any(row.item == "job" for row in rows)
 
     def column(
-        name: str, title: str, cell: Callable[[MetricCurve], Line], key: Callable[..., object]
+        name: str,
+        title: str,
+        value: Callable[[MetricCurve], str | float | None],
+        cell: Callable[[MetricCurve], Line],
+        key: Callable[[MetricCurve], object],
+        doc: str,
+        drop: int,
     ) -> Column[RunRow]:
         """A column whose rows without a curve have no value, and are the last ones sorted."""
 
-        def value(row: RunRow) -> Line | None:
+        def value_of(row: RunRow) -> str | float | None:
             curve = curves.get(row.key)
-            return cell(curve) if curve is not None else None if is_read else ()
+            return value(curve) if curve is not None else None if is_read else ""
+
+        def draw(row: RunRow, _: int | None) -> Line:
+            curve = curves.get(row.key)
+            return cell(curve) if curve is not None else UNKNOWN_CELL if is_read else ()
 
         def order(row: RunRow) -> tuple[object, ...]:
             curve = curves.get(row.key)
             return (1, 0) if curve is None else (0, key(curve))
 
-        align: Align = "left" if name == "curve" else "right"
-        column = text_column(name, title, value, align, minimum=METRIC_CELLS)
-        return replace(column, order=order)
+        is_curve = name == "curve"
+        return Column(
+            *(name, title, value_of, Kind.TEXT if is_curve else Kind.NUMBER),
+            doc=doc,
+            drop=drop,
+            cell=draw,
+            order=order,
+            minimum=cells + 2 if is_curve else METRIC_CELLS,
+        )
 
     def best(curve: MetricCurve) -> Line:
         is_best = figures is not None and curve.run == figures.best
         return value_cell(curve.best, BEST_STYLE if is_best else PLAIN) or UNKNOWN_CELL
 
-    columns = [
+    return [
         column(
-            "last",
-            plain(metric, NAME_CELLS),
-            lambda curve: last_cell(curve) or UNKNOWN_CELL,
-            lambda curve: value_cost(curve.last, curve),
+            *("last", plain(metric, NAME_CELLS), lambda curve: curve.last and curve.last.value),
+            cell=lambda curve: last_cell(curve) or UNKNOWN_CELL,
+            key=lambda curve: value_cost(curve.last, curve),
+            doc="last value of the metric",
+            drop=2,
         ),
-        column("best", "BEST", best, lambda curve: value_cost(curve.best, curve)),
+        column(
+            *("best", "BEST", lambda curve: curve.best and curve.best.value),
+            cell=best,
+            key=lambda curve: value_cost(curve.best, curve),
+            doc="best value of the metric; ★: the best of all runs",
+            drop=3,
+        ),
+        column(
+            *(
+                "curve",
+                "TREND" if of_jobs or not rows else f"{formatting.number(most_epochs)} EPOCHS",
+            ),
+            lambda curve: curve_symbol(curve).word,
+            cell=partial(curve_cell, cells=cells),
+            key=alarm_order,
+            doc="values of the metric by epoch, and the sign of the trend",
+            drop=4,
+        ),
     ]
-    if most_epochs > 1:
-        cells = min(SPARK_CELLS, most_epochs)
-        of_jobs = any(row.item == "job" for row in rows)
-        spark = column(
-            "curve",
-            "TREND" if of_jobs else f"{formatting.number(most_epochs)} EPOCHS",
-            partial(curve_cell, cells=cells),
-            alarm_order,
-        )
-        columns.append(replace(spark, minimum=cells + 2))
-    return columns
 
 
 def curve_cell(curve: MetricCurve, cells: int) -> Line:
@@ -180,17 +214,6 @@ def sparkline(values: Sequence[float], cells: int) -> str:
         else SPARK_STEPS[round(top * ((mean - low) / span if span else 0.5))]
         for mean in means
     )
-
-
-def wall_column(figures: RunFigures | None) -> Column[RunRow]:
-    """The wall time of each run that has ended."""
-    seconds = figures.wall_seconds if figures is not None else {}
-
-    def wall(row: RunRow) -> str | None:
-        known = seconds.get(row.key)
-        return None if known is None else formatting.duration(known)
-
-    return text_column("wall", "WALL", wall, "right", minimum=5)
 
 
 def best_text(row: RunRow, figures: RunFigures | None) -> Line:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.config.settings import MetricSettings
@@ -18,14 +17,8 @@ from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import EpochRow, Latest, RunRow
 from metlmon.stats.run_figures import RunFigures
-from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
-from metlmon.tables.run_metrics import (
-    VARIABLES,
-    best_text,
-    metric_columns,
-    variable_columns,
-    wall_column,
-)
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.run_metrics import best_text, has_metrics, metric_columns, variable_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Symbol, plain
 from metlmon.text.spans import (
@@ -142,105 +135,161 @@ def filter_text(row: RunRow) -> str:
     return "\n".join([str(part) for part in parts if part is not None]).lower()
 
 
-_ALWAYS: Final = ("run", "progress", "state")
-_LEAST: Final = ("gpu", "uuid", "job", "try")
-_PRIORITY: Final = ("since", VARIABLES, "epoch", "site", "dag", *_LEAST, "lost", "good")
-_METRIC: Final = ("last", "best", "curve", VARIABLES)
-_PRIORITY_WITH_METRICS: Final = (*_METRIC, "site", "lost", "dag", "since", "epoch", *_LEAST, "good")
-_PRIORITY_FINISHED: Final = (
-    *_METRIC,
-    "wall",
-    "hours",
-    "lost",
-    "dag",
-    "site",
-    "epoch",
-    *_LEAST,
-    "good",
-)
-"""Columns beside those that are always shown, the most important first."""
-
-
 def specs(
     rows: Sequence[RunRow],
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     figures: RunFigures | None = None,
     metrics: MetricSettings | None = None,
 ) -> list[Column[RunRow]]:
-    """The columns of the overview, with a DAG column if there are several DAGs.
+    """The columns of the overview that say something of these runs.
 
     ``streams``: progress lines of running jobs. ``figures``: what statistics add; None: not known
     yet. ``metrics``: settings of the metric columns, which None leaves out. Of runs that have all
-    ended the time in state says nothing: they have their wall time and hours instead.
+    ended the time in state says nothing: they have their wall time and hours instead. Where runs
+    of several DAGs have the same name, the DAG identifies the run.
     """
-    ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
-    measured = [] if metrics is None else metric_columns(rows, figures, metrics)
+    measured = metrics is not None and has_metrics(figures, rows)
     finished = bool(rows) and all(map(has_ended, rows))
-    columns: list[Column[RunRow]] = [
-        text_column("run", "RUN", _run, minimum=6, maximum=28, identifies=_run_name),
-        text_column("uuid", "UUID", _uuid, style=DIM, maximum=8),
+    ambiguous = len({row.run for row in rows}) < len(rows)
+    columns = every_column(
+        rows,
+        streams=streams,
+        figures=figures,
+        metrics=metrics,
+        measured=measured,
+        finished=finished,
+        ambiguous=ambiguous,
+    )
+    absent = {"since"} if finished else {"wall", "hours"}
+    absent |= set() if measured else {"last", "best", "curve"}
+    absent |= {"curve"} if max((row.epochs_total for row in rows), default=0) < 2 else set()
+    absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
+    if rows and not any(row.dag for row in rows):
+        absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
+        absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
+    return [column for column in columns if column.name not in absent]
+
+
+def every_column(
+    rows: Sequence[RunRow] = (),
+    *,
+    streams: Mapping[JobId, Streamed] = NO_STREAMS,
+    figures: RunFigures | None = None,
+    metrics: MetricSettings | None = None,
+    measured: bool = True,
+    finished: bool = False,
+    ambiguous: bool = False,
+) -> list[Column[RunRow]]:
+    """All columns of the overview, also those that are absent in some ensembles.
+
+    ``measured``: the metric is shown, and goes before other columns; ``finished``: all runs have
+    ended; ``ambiguous``: several have the same name.
+    """
+    digits = max((len(_epochs(row)) for row in rows), default=3)
+    unit = rows[0].gpu_hours.measure.short if rows else "GPU-h"
+    late = measured or finished
+    return [
+        Column(
+            *("run", "RUN", lambda row: plain(row.run, 80)),
+            doc="name of the run, a part of the names of its nodes",
+            style=_run_style,
+            minimum=6,
+            maximum=28,
+            identifies=lambda row: plain(row.run, 80),
+        ),
+        Column(
+            *("dag", "DAG", lambda row: row.dag),
+            doc="file of the top-level DAG",
+            drop=0 if ambiguous else 10,
+            cell=lambda row, cells: line((file_name(row.dag, cells), DIM)),
+            minimum=5,
+            comfortable=10 if ambiguous else 16,
+            maximum=28,
+        ),
+        Column(
+            *("uuid", "UUID", lambda row: plain((row.uuid or "")[:8], 8)),
+            doc="first characters of the VAR run_uuid",
+            drop=15,
+            style=DIM,
+            maximum=8,
+        ),
         *variable_columns(figures),
         Column(
-            "progress",
-            "PROGRESS",
-            partial(_progress, digits=digits),
+            *("progress", "PROGRESS", lambda row: row.epochs_done / max(1, row.epochs_total)),
+            Kind.SHARE,
+            doc="epochs done, of all",
+            align="left",
+            cell=partial(_progress, digits=digits),
             grow=BAR_GROWN_CELLS + 1 + digits,
             comfortable=SHORT_BAR_CELLS + 1 + digits if measured else None,
             order=lambda row: (-row.epochs_done / max(1, row.epochs_total), -row.epochs_done),
         ),
-        text_column("epoch", "EPOCH", _epoch, "right"),
-        text_column("state", "STATE", partial(_state, streams=streams), minimum=12),
-        text_column("since", "FOR", _since, "right", minimum=9),
-        *measured,
-        wall_column(figures),
-        text_column("hours", _unit(rows), lambda row: hours_cell(row.gpu_hours.total), "right"),
         Column(
-            "site",
-            "SITE",
-            _site_cell,
+            *("epoch", "EPOCH", _epoch, Kind.COUNT),
+            doc="the latest epoch, or the one that failed; from 1",
+            drop=13 if late or ambiguous else 5,
+        ),
+        Column(
+            *("state", "STATE", lambda row: gate_symbol(row) or STATES[row.state], Kind.STATE),
+            doc="state, with the percent of the running epoch that is done",
+            cell=partial(_state, streams=streams),
+            minimum=12,
+        ),
+        Column(
+            *("since", "FOR", _since, Kind.DURATION),
+            doc="time in this state",
+            drop=12 if measured else 1,
+            minimum=9,
+        ),
+        *metric_columns(rows, figures, metrics or MetricSettings()),
+        Column(
+            *("wall", "WALL", partial(_wall_seconds, figures=figures), Kind.DURATION),
+            doc="from first submission to end, once all runs have ended",
+            drop=7,
+            minimum=5,
+        ),
+        Column(
+            *("hours", unit.upper(), lambda row: row.gpu_hours.total, Kind.HOURS),
+            doc="all hours of the run, once all runs have ended",
+            unit=unit,
+            drop=7.5,
+        ),
+        Column(
+            *("site", "SITE", lambda row: row.shown_epoch and row.shown_epoch.site),
+            doc="where the latest epoch runs or ran; ≠: it asked for another",
+            drop=11 if finished else 8,
+            cell=_site_cell,
             minimum=site_minimum(row.latest for row in rows),
-            comfortable=9 if ambiguous_names or measured else 14,
+            comfortable=9 if ambiguous or measured else 14,
             maximum=32,
             measure=_site_width,
             reserve=_site_room,
         ),
-        text_column("gpu", "GPU", _gpu, maximum=20),
-        text_column("job", "JOB", _job, "right", style=DIM),
-        text_column("try", "TRY", _try, "right"),
-        text_column("good", "GOODPUT", lambda row: hours_cell(row.gpu_hours.good), "right"),
+        Column("gpu", "GPU", _gpu, doc="GPU model, and how many", drop=14, maximum=20),
+        Column("job", "JOB", _job, doc="its latest job", align="right", drop=16, style=DIM),
         Column(
-            "lost",
-            "BADPUT",
-            _lost,
-            "right",
+            *("try", "TRY", lambda row: (row.shown_epoch and row.shown_epoch.attempt) or None),
+            Kind.COUNT,
+            doc="executions of the latest epoch",
+            drop=17,
+            style=lambda row: tries_style(row.shown_epoch.attempt) if row.shown_epoch else PLAIN,
+        ),
+        Column(
+            *("good", "GOODPUT", lambda row: row.gpu_hours.good, Kind.HOURS),
+            doc="hours of what succeeded, or up to the last checkpoint",
+            unit=unit,
+            drop=19,
+        ),
+        Column(
+            *("lost", "BADPUT", lambda row: row.gpu_hours.bad, Kind.HOURS),
+            doc="hours that were lost, and their share of those ended",
+            unit=unit,
+            drop=9 if late else 18,
+            cell=_lost,
             minimum=6,
             short=6,
-            order=lambda row: (-row.gpu_hours.bad,),
         ),
     ]
-    if len({row.dag for row in rows}) > 1:
-        dag: Column[RunRow] = Column(
-            "dag",
-            "DAG",
-            lambda row, cells: line((file_name(row.dag, cells), DIM)),
-            minimum=5,
-            comfortable=10 if ambiguous_names else 16,
-            maximum=28,
-        )
-        columns.insert(1, dag)
-    always = list(_ALWAYS)
-    priority = list(_PRIORITY_WITH_METRICS if measured else _PRIORITY)
-    if ambiguous_names:
-        # If runs of several DAGs have the same name, the DAG identifies the run.
-        always.append("dag")
-        priority.remove("epoch")
-        priority.insert(priority.index("gpu"), "epoch")
-    if finished:
-        priority = list(_PRIORITY_FINISHED)
-    if rows and not any(row.dag for row in rows):
-        values = {"epoch": _epoch, "uuid": lambda row: _uuid(row) if row.uuid != row.run else None}
-        columns = [c for c in columns if c.name not in values or any(map(values[c.name], rows))]
-    return _in_priority(columns, always, priority)
 
 
 def has_ended(row: RunRow) -> bool:
@@ -251,88 +300,35 @@ def has_ended(row: RunRow) -> bool:
 _ENDED: Final = frozenset({*TERMINAL, State.SKIPPED, State.FUTILE})
 
 
-def _unit(rows: Sequence[RunRow]) -> str:
-    return rows[0].gpu_hours.measure.short.upper() if rows else ""
+def _epochs(row: RunRow) -> str:
+    return formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
 
 
-def _in_priority(
-    columns: Sequence[Column[RunRow]], always: Sequence[str], priority: Sequence[str]
-) -> list[Column[RunRow]]:
-    """The columns that are always shown or have a priority, which sets when they are dropped."""
-    result = []
-    for place, column in enumerate(columns):
-        name = column.name.partition(".")[0]
-        if name in always:
-            result.append(column)
-        elif name in priority:
-            # Of several swept variables the last is dropped first.
-            drop = 1 + len(columns) * priority.index(name) + place
-            result.append(replace(column, drop=drop))
-    return result
-
-
-def width_key(row: RunRow) -> tuple[object, ...]:
-    """The values of a run on which the column widths depend.
-
-    Of the time in state, only the number of digits matters.
-    """
-    latest, failed = row.shown_epoch, row.failed
-    values: tuple[object, ...] = (
-        *(row.run, row.uuid, row.dag, row.state, gate_symbol(row), has_open_request(row)),
-        *(row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown),
-    )
-    if failed is not None:
-        values += (failed.epoch, failed.state, len(formatting.duration(failed.seconds)))
-    if latest is None:
-        return values
-    return (
-        *values,
-        *(latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus),
-        *(latest.cluster, latest.proc, latest.epoch, latest.state, latest.attempt),
-        *(latest.overruled, len(formatting.duration(latest.seconds))),
-        *(row.gpu_hours.good, row.gpu_hours.bad),
-    )
-
-
-def _digits(rows: Sequence[RunRow]) -> int:
-    different = {(row.epochs_done, row.epochs_total, row.epochs_unknown > 0) for row in rows}
-    return max((len(_epochs(*progress)) for progress in different), default=3)
-
-
-def _epochs(done: int, total: int, incomplete: bool) -> str:
-    return formatting.at_least(f"{done}/{total}", incomplete)
-
-
-def _run(row: RunRow) -> Line:
+def _run_style(row: RunRow) -> TextStyle:
     # The state column is coloured; a name is bold only if it needs attention.
-    style = DIM if row.state is State.WAITING else TextStyle()
-    style = BOLD if row.state in (State.HELD, State.FAILED) else style
-    return line((_run_name(row), style))
+    if row.state in (State.HELD, State.FAILED):
+        return BOLD
+    return DIM if row.state is State.WAITING else PLAIN
 
 
-def _run_name(row: RunRow) -> str:
-    return plain(row.run, 80)
-
-
-def _uuid(row: RunRow) -> str:
-    return plain((row.uuid or "")[:8], 8)
+def _wall_seconds(row: RunRow, figures: RunFigures | None) -> float | None:
+    return None if figures is None else figures.wall_seconds.get(row.key)
 
 
 def _progress(row: RunRow, cells: int | None, digits: int) -> Line:
-    text = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0)
-    numbers = text.rjust(digits)
+    numbers = _epochs(row).rjust(digits)
     bar_cells = BAR_CELLS if cells is None else max(0, cells - digits - 1)
     bar = formatting.progress_bar(row.epochs_done, row.epochs_total, bar_cells)
     filled = sum(bar.count(piece) for piece in ("━", "╸", "#"))
     return line((bar[:filled], GOOD), (bar[filled:], DIM), " ", numbers)
 
 
-def _epoch(row: RunRow) -> str | None:
+def _epoch(row: RunRow) -> int | None:
     job = row.failed or row.latest
-    return None if job is None or job.epoch is None else str(formatting.epoch_number(job.epoch))
+    return None if job is None or job.epoch is None else formatting.epoch_number(job.epoch)
 
 
-def _state(row: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: RunRow, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
     if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
@@ -368,9 +364,9 @@ def _urgency(row: RunRow) -> int:
     return _URGENCY.index(State.WAITING if is_between_epochs(row) else row.state)
 
 
-def _since(row: RunRow) -> str | None:
+def _since(row: RunRow) -> float | None:
     job = row.failed or row.latest
-    return None if job is None or row.state is not job.state else formatting.duration(job.seconds)
+    return None if job is None or row.state is not job.state else job.seconds
 
 
 def _site_cell(row: RunRow, cells: int | None) -> Line:
@@ -448,13 +444,9 @@ def _job(row: RunRow) -> str | None:
     return None if job is None else formatting.job_id(job.cluster, job.proc)
 
 
-def _try(row: RunRow) -> Line | None:
-    return tries_cell(row.shown_epoch.attempt) if row.shown_epoch is not None else None
-
-
-def tries_cell(tries: int) -> Line | None:
-    """A number of tries, marked above two; None for 0."""
-    return line((str(tries), NOTE if tries > 2 else PLAIN)) if tries else None
+def tries_style(tries: int) -> TextStyle:
+    """The style of a number of tries: marked above two."""
+    return NOTE if tries > 2 else PLAIN
 
 
 def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
@@ -530,7 +522,7 @@ def cursor_detail(
     if details := gate_details(row, cells):
         return details
     if row.latest is None:
-        facts = [line((_uuid(row), DIM))] if "uuid" not in shown else []
+        facts = [line((plain((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
         inferred, unknown = row.epochs_inferred, row.epochs_unknown
         outcome = "not submitted"
         if inferred or unknown:
@@ -566,13 +558,13 @@ def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | Non
     badput = line(("badput ", DIM)) + hours_cell(row.gpu_hours.bad, BAD) + line((unit, DIM))
     parts = [best_text(row, figures)]
     parts += [
-        line((label, DIM)) + columns[name].cell(row, None)
+        line((label, DIM)) + columns[name].draw(row)
         for name, label in (
             *(("site", ""), ("gpu", ""), ("since", "for "), ("uuid", "")),
             *(("job", "job "), ("try", "try ")),
         )
         if name not in shown and name in columns
-        if columns[name].cell(row, None) != UNKNOWN_CELL
+        if columns[name].draw(row) != UNKNOWN_CELL
     ]
     parts += [badput] if "lost" not in shown else []
     result = line(" ", (plain(row.run, 24), BOLD))

@@ -12,9 +12,9 @@ from metlmon.model.states import State
 from metlmon.stats.shards import FAILED, RUNNING, Bag, Shard, ShardRate, ShardTimes
 from metlmon.stats.sweep import STATE_PRIORITY
 from metlmon.tables import estimates
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import Column, Kind
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, count, duration, moment, number, plain
+from metlmon.text.formatting import STATES, Symbol, count, duration, moment, number, plain
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -31,7 +31,6 @@ from metlmon.text.spans import (
     justify,
     line,
     style_of,
-    symbol_span,
     width,
 )
 
@@ -176,11 +175,7 @@ def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
         room - width(title),
     )
     name = join(
-        (
-            line((name_text(bag), BOLD)),
-            line((position, NOTE)),
-            line((plain(bag.in_dag, 40), DIM)),
-        ),
+        (line((name_text(bag), BOLD)), line((position, NOTE)), line((plain(bag.in_dag, 40), DIM))),
         line("   "),
     )
     first_line = title + crop(first, room - width(title))
@@ -294,55 +289,55 @@ def specs(bag: Bag) -> Sequence[Column[Shard]]:
     if bag.durations is not None and bag.durations.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.durations.median)
     return [
-        text_column("shard", "SHARD", lambda s: plain(s.node, 40), minimum=6, comfortable=10),
-        text_column("state", "STATE", _state, minimum=10),
-        text_column("time", "TIME", _time, "right", minimum=7),
+        Column("shard", "SHARD", lambda s: plain(s.node, 40), minimum=6, comfortable=10),
         Column(
-            "bar",
-            "│ median",
-            partial(_time_bar, bag=bag, longest=longest),
+            *("state", "STATE", _state, Kind.STATE),
+            doc="state of the node; of a straggler, that it is one",
+            minimum=10,
+        ),
+        Column(
+            *("time", "TIME", lambda s: s.seconds, Kind.DURATION),
+            style=lambda s: NOTE if s.is_straggler else PLAIN,
+            minimum=7,
+        ),
+        Column(
+            *("bar", "│ median", lambda s: s.seconds, Kind.DURATION),
+            align="left",
             drop=2,
+            cell=partial(_time_bar, bag=bag, longest=longest),
             minimum=BAR_LEAST,
             grow=BAR_MOST,
         ),
-        text_column(
-            "site",
-            "SITE",
-            lambda s: None if s.site is None else plain(s.site, 40),
+        Column(
+            *("site", "SITE", lambda s: None if s.site is None else plain(s.site, 40)),
             minimum=8,
             comfortable=12,
             maximum=40,
         ),
-        text_column("job", "JOB", _job, drop=1, style=DIM),
-        text_column("tries", "TRIES", lambda s: str(s.attempts), "right", drop=3, style=DIM),
+        Column("job", "JOB", _job, drop=1, style=DIM),
+        Column("tries", "TRIES", lambda s: s.attempts, Kind.COUNT, drop=3, style=DIM),
     ]
 
 
 def straggler_columns() -> list[Column[Shard]]:
     """Return the columns of the stragglers that the command prints."""
     return [
-        text_column("node", "STRAGGLER", lambda row: plain(row.node, 40)),
-        text_column("job", "JOB", _job),
-        text_column("site", "SITE", lambda row: plain(row.site or formatting.UNKNOWN, 40)),
-        text_column("host", "HOST", lambda row: plain(row.host or formatting.UNKNOWN, 60), drop=1),
-        text_column("time", "RUNS FOR", lambda row: duration(row.seconds), "right"),
-        text_column(
-            "times", "TIMES MEDIAN", lambda row: f"{row.times_median or 0.0:.1f}×", "right", drop=2
+        Column("node", "STRAGGLER", lambda row: plain(row.node, 40)),
+        Column("job", "JOB", _job),
+        Column("site", "SITE", lambda row: plain(row.site or "", 40) or None),
+        Column("host", "HOST", lambda row: plain(row.host or "", 60) or None, drop=1),
+        Column("time", "RUNS FOR", lambda row: row.seconds, Kind.DURATION),
+        Column(
+            *("times", "TIMES MEDIAN", lambda row: row.times_median or 0.0, Kind.NUMBER),
+            drop=2,
+            write=lambda times: f"{times:.1f}×",
         ),
     ]
 
 
-def _state(shard: Shard) -> Line:
+def _state(shard: Shard) -> Symbol:
     sign = STATES[shard.state]
-    if shard.is_straggler:
-        return line((f"{sign.glyph} straggles", NOTE))
-    return symbol_span(sign)
-
-
-def _time(shard: Shard) -> Line | None:
-    if shard.seconds is None:
-        return None
-    return line((duration(shard.seconds), NOTE if shard.is_straggler else PLAIN))
+    return Symbol(sign.glyph, "straggles", NOTE.colour) if shard.is_straggler else sign
 
 
 def _job(shard: Shard) -> str | None:

@@ -9,17 +9,8 @@ from msgspec import Struct
 
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, curve_symbol
-from metlmon.stats.sweep import (
-    NEEDS,
-    Axis,
-    CellRun,
-    Grid,
-    GridCell,
-    Point,
-    Value,
-    sweep_progress,
-)
-from metlmon.tables.layout import Column, text_column
+from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value, sweep_progress
+from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import (
     STATES,
     UNKNOWN,
@@ -27,12 +18,11 @@ from metlmon.text.formatting import (
     clip_middle,
     count,
     epoch_number,
-    epoch_text,
     number,
     plain,
 )
 from metlmon.text.formatting import metric as format_metric
-from metlmon.text.spans import BAD, DIM, PLAIN, Line, line, symbol_span
+from metlmon.text.spans import BAD, DIM, PLAIN, line
 
 VALUE_LIMIT: Final = 24
 """Maximum characters of a value as a row or column label."""
@@ -246,26 +236,22 @@ RUN_ORDERS = (
 def run_columns() -> list[Column[CellRun]]:
     """The columns of the runs of a point, the best value before the run's state."""
 
-    def best(run: CellRun) -> Line | None:
-        if run.value is None:
-            return None
-        return line((format_metric(run.value.value), BAD if run.curve.diverged else PLAIN))
-
-    def epoch(run: CellRun) -> str:
-        return epoch_text(None if run.value is None else run.value.epoch)
-
-    def done(run: CellRun) -> str:
-        return f"{run.entry.epochs_done}/{run.entry.epochs_total}"
-
-    def course(run: CellRun) -> Line:
-        return symbol_span(curve_symbol(run.curve))
+    def epoch(run: CellRun) -> int | str:
+        return "" if run.value is None else epoch_number(run.value.epoch)
 
     return [
-        text_column("run", "RUN", lambda run: plain(run.entry.run_name, 40), minimum=6),
-        text_column("best", "BEST", best, "right", minimum=6),
-        text_column("epoch", "IN EPOCH", epoch, "right", drop=1, style=DIM),
-        text_column("done", "DONE", done, "right"),
-        text_column("course", "TREND", course),
-        text_column("state", "STATE", lambda run: symbol_span(STATES[run.state])),
-        text_column("why", "STOPPED", lambda run: plain(run.stopped or "", 200), drop=2, style=DIM),
+        Column("run", "RUN", lambda run: plain(run.entry.run_name, 40), minimum=6),
+        Column(
+            *("best", "BEST", lambda run: run.value and run.value.value, Kind.NUMBER),
+            style=lambda run: BAD if run.curve.diverged else PLAIN,
+            minimum=6,
+        ),
+        Column("epoch", "IN EPOCH", epoch, Kind.COUNT, drop=1, style=DIM),
+        Column(
+            *("done", "DONE", lambda run: run.entry.epochs_done, Kind.COUNT),
+            cell=lambda run, _: line(f"{run.entry.epochs_done}/{run.entry.epochs_total}"),
+        ),
+        Column("course", "TREND", lambda run: curve_symbol(run.curve), Kind.STATE),
+        Column("state", "STATE", lambda run: STATES[run.state], Kind.STATE),
+        Column("why", "STOPPED", lambda run: plain(run.stopped or "", 200), drop=2, style=DIM),
     ]

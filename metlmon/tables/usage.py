@@ -18,7 +18,7 @@ from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import Column, Kind
 from metlmon.tables.profiles import profile_columns, profile_text
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
@@ -277,66 +277,92 @@ def specs(
 
 def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:
     largest = max((row.totals.total for row in rows), default=0.0)
-    hours = _hours_writer([row.totals.total for row in rows])
+    hours = _hours_writer(row.totals.total for row in rows)
     model_names = models(row.name for row in rows) if view == OF_GPUS else {}
 
-    def name(row: GroupUsage) -> Line:
-        text = model_names[row.name] if view == OF_GPUS else site_name(row.name, NAME_LIMIT)
-        return line((text, DIM if row.name is None else PLAIN))
+    def name(row: GroupUsage) -> str:
+        return model_names[row.name] if view == OF_GPUS else site_name(row.name, NAME_LIMIT)
 
-    def success(row: GroupUsage) -> Line:
-        return line((_rate(row.totals), PLAIN if row.totals.executions else DIM))
-
-    def bar(row: GroupUsage, max_width: int | None) -> Line:
-        return stacked_bar(row.totals, largest, max_width or LEAST_BAR)
-
-    def cost(row: GroupUsage) -> str | None:
-        known = row.totals.per_epoch
-        return formatting.hours(known / HOUR) if known else None
-
-    columns: list[Column[GroupUsage]] = [
-        text_column(
-            "name",
-            "GPU MODEL" if view == OF_GPUS else "SITE",
-            name,
+    return [
+        Column(
+            *("name", "GPU MODEL" if view == OF_GPUS else "SITE", name),
+            style=lambda r: DIM if r.name is None else PLAIN,
             minimum=8,
             comfortable=14,
             maximum=28,
         ),
-        text_column("epochs", "EPOCHS", lambda r: _epochs(r, r.totals.completed), "right"),
-        text_column("success", "SUCCESS", success, "right"),
-        Column("bar", measure.hours.upper(), bar, minimum=LEAST_BAR, grow=MOST_BAR, graphic=True),
-        text_column("good", "GOODPUT", lambda r: hours(r.totals.good), "right", drop=5),
-        text_column("lost", "BADPUT", lambda r: hours(r.totals.bad, BAD), "right"),
-        text_column(
-            "flying", "RUNNING", lambda r: hours(r.totals.in_flight, MOVING), "right", drop=8
+        Column(
+            *("epochs", "EPOCHS", lambda r: r.totals.completed, Kind.COUNT),
+            doc="epochs completed; ⇄: of some, another execution took over twice as long",
+            cell=lambda r, _: _epochs(r, r.totals.completed),
         ),
-        text_column("cost", f"{measure.short}/EPOCH", cost, "right", drop=2),
-        text_column("epoch", "EPOCH TIME", lambda r: _time(r.epoch.median), "right", drop=1),
-        text_column("spread", "IQR", lambda r: quartiles(r.epoch), drop=10, style=DIM, maximum=24),
-        text_column("wait", "WAIT", lambda r: _time(r.wait.median), "right", drop=3),
-        text_column("input", "INPUT", lambda r: _time(r.input.ok.median), "right", drop=4),
-        text_column("stalls", "STALLS", lambda r: _number(r.input.stalls), "right", drop=6),
-        text_column(
-            "moved",
-            "RECEIVED",
-            lambda r: formatting.size(r.input.received or None),
-            "right",
+        Column(
+            *("success", "SUCCESS", lambda r: _rate(r.totals), Kind.SHARE),
+            doc="executions that succeeded, of those that have ended",
+        ),
+        Column(
+            *("bar", measure.hours.upper(), lambda r: r.totals.total / HOUR, Kind.HOURS),
+            doc="goodput, badput and running",
+            align="left",
+            cell=lambda r, width: stacked_bar(r.totals, largest, width or LEAST_BAR),
+            minimum=LEAST_BAR,
+            grow=MOST_BAR,
+            graphic=True,
+        ),
+        Column("good", "GOODPUT", lambda r: r.totals.good / HOUR, Kind.HOURS, drop=5, write=hours),
+        Column(
+            *("lost", "BADPUT", lambda r: r.totals.bad / HOUR, Kind.HOURS), style=BAD, write=hours
+        ),
+        Column(
+            *("flying", "RUNNING", lambda r: r.totals.in_flight / HOUR, Kind.HOURS),
+            drop=8,
+            style=MOVING,
+            write=hours,
+        ),
+        Column(
+            *("cost", f"{measure.short}/EPOCH"),
+            lambda r: r.totals.per_epoch / HOUR if r.totals.per_epoch else None,
+            Kind.HOURS,
+            doc="hours spent for each completed epoch",
+            drop=2,
+        ),
+        Column(
+            *("epoch", "EPOCH TIME", lambda r: r.epoch.median, Kind.DURATION),
+            doc="median of the successful executions",
+            drop=1,
+        ),
+        _spread(drop=10),
+        Column(
+            "wait", "WAIT", lambda r: r.wait.median, Kind.DURATION, "median in the queue", drop=3
+        ),
+        Column("input", "INPUT", lambda r: r.input.ok.median, Kind.DURATION, drop=4),
+        Column("stalls", "STALLS", lambda r: r.input.stalls, Kind.COUNT, drop=6),
+        Column(
+            *("moved", "RECEIVED", lambda r: r.input.received or None, Kind.BYTES),
             drop=11,
             style=DIM,
         ),
-        text_column("evicted", "EVICTED", lambda r: _number(r.evictions), "right", drop=7),
-        text_column("held", "HELD", lambda r: _number(r.holds), "right", drop=9),
-        text_column(
-            "targets",
-            "TARGETS",
+        Column("evicted", "EVICTED", lambda r: r.evictions, Kind.COUNT, drop=7),
+        Column("held", "HELD", lambda r: r.holds, Kind.COUNT, drop=9),
+        Column(
+            *("targets", "TARGETS"),
             lambda r: ", ".join(plain(target, 24) for target in r.targets),
             drop=12,
             style=DIM,
             maximum=30,
         ),
     ]
-    return columns
+
+
+def _spread(drop: int) -> Column[Any]:
+    return Column(
+        *("spread", "IQR", lambda r: r.epoch.lower_quartile, Kind.DURATION),
+        doc="lower and upper quartile of the epoch times",
+        align="left",
+        drop=drop,
+        cell=lambda r, _: line((quartiles(r.epoch), DIM)),
+        maximum=24,
+    )
 
 
 def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
@@ -346,43 +372,65 @@ def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
 
 def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
-    hours = _hours_writer([row.totals.total for row in rows])
+    hours = _hours_writer(row.totals.total for row in rows)
     model_names = models(row.gpu for row in rows)
     sites = Counter((row.gpu, row.gpus) for row in rows)
 
-    def site(row: SiteGpuUsage) -> Line:
-        return line((site_name(row.site, NAME_LIMIT), DIM if row.site is None else PLAIN))
-
-    def bar(row: SiteGpuUsage, max_width: int | None) -> Line:
+    def bar(row: SiteGpuUsage, width: int | None) -> Line:
         cell, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
-        return single_bar(row.epoch.median or 0.0, longest, max_width or LEAST_BAR, (cell, style))
+        return single_bar(row.epoch.median or 0.0, longest, width or LEAST_BAR, (cell, style))
 
-    def against(row: SiteGpuUsage) -> Line:
+    def against(row: SiteGpuUsage, _: int | None) -> Line:
         if row.relative_time is None:
             alone = sites[row.gpu, row.gpus] == 1
             return line(("no other site" if alone else "too few", DIM))
         return line((slow_sites(row), ALARM if row.slow else DIM))
 
-    columns: list[Column[SiteGpuUsage]] = [
-        text_column(
-            "gpu",
-            "GPU",
-            lambda r: machine(model_names, r.gpu, r.gpus),
+    return [
+        Column(
+            *("gpu", "GPU", lambda r: machine(model_names, r.gpu, r.gpus)),
             minimum=8,
             comfortable=18,
             maximum=30,
         ),
-        text_column("site", "SITE", site, minimum=8, comfortable=12, maximum=28),
-        text_column("epochs", "EPOCHS", lambda r: _epochs(r, r.epoch.n), "right"),
-        text_column("epoch", "EPOCH TIME", lambda r: _time(r.epoch.median), "right"),
-        Column("bar", "MEDIAN", bar, minimum=6, comfortable=6, grow=MOST_BAR, graphic=True),
-        text_column("against", "SAME GPU", against, minimum=13),
-        text_column("spread", "IQR", lambda r: quartiles(r.epoch), drop=3, style=DIM, maximum=24),
-        text_column("success", "SUCCESS", lambda r: _rate(r.totals), "right", drop=2),
-        text_column("good", "GOODPUT", lambda r: hours(r.totals.good, zero=PLAIN), "right", drop=4),
-        text_column("lost", "BADPUT", lambda r: hours(r.totals.bad, BAD), "right", drop=1),
+        Column(
+            *("site", "SITE", lambda r: site_name(r.site, NAME_LIMIT)),
+            style=lambda r: DIM if r.site is None else PLAIN,
+            minimum=8,
+            comfortable=12,
+            maximum=28,
+        ),
+        Column(
+            *("epochs", "EPOCHS", lambda r: r.epoch.n, Kind.COUNT),
+            cell=lambda r, _: _epochs(r, r.epoch.n),
+        ),
+        Column("epoch", "EPOCH TIME", lambda r: r.epoch.median, Kind.DURATION),
+        Column(
+            *("bar", "MEDIAN", lambda r: r.epoch.median, Kind.DURATION),
+            align="left",
+            cell=bar,
+            graphic=True,
+            minimum=6,
+            comfortable=6,
+            grow=MOST_BAR,
+        ),
+        Column(
+            *("against", "SAME GPU", lambda r: r.relative_time, Kind.NUMBER),
+            doc="median, in those of the fastest site with the same GPUs",
+            align="left",
+            cell=against,
+            minimum=13,
+        ),
+        _spread(drop=3),
+        Column("success", "SUCCESS", lambda r: _rate(r.totals), Kind.SHARE, drop=2),
+        Column("good", "GOODPUT", lambda r: r.totals.good / HOUR, Kind.HOURS, drop=4, write=hours),
+        Column(
+            *("lost", "BADPUT", lambda r: r.totals.bad / HOUR, Kind.HOURS),
+            drop=1,
+            style=BAD,
+            write=hours,
+        ),
     ]
-    return columns
 
 
 def slow_sites(row: SiteGpuUsage) -> str:
@@ -406,43 +454,68 @@ def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]
             text = crop_middle(text, max(0, max_width - len(more)))
         return line(text, (more, DIM))
 
-    def ended(row: Cause) -> Line:
+    def ended(row: Cause, _: int | None) -> Line:
         signs = join((symbol_span(OUTCOMES[outcome]) for outcome in row.outcomes[:2]), line(" "))
         return signs + line((" …", DIM) if len(row.outcomes) > 2 else "")
 
     def bar(row: Cause, max_width: int | None) -> Line:
         return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
 
-    def places(groups: Sequence[GroupUsage]) -> Callable[[Cause, int | None], Line]:
-        return lambda row, max_width: crop(
-            line(
-                ", ".join(
-                    f"{site_name(group.name, 28)} {hours_text(cause.bad)}"
-                    for group in groups
-                    for cause in group.causes
-                    if cause.key == row.key
-                )
-            ),
-            max_width or MAX_PLACES_WIDTH,
-        )
-
-    def lost(row: Cause) -> Line:
-        return line((hours_text(row.bad), BAD if row.bad else DIM))
-
     columns: list[Column[Cause]] = [
-        text_column("lost", "BADPUT", lost, "right"),
-        text_column("times", "TIMES", lambda row: _number(row.occurrences), "right"),
-        Column("bar", "", bar, minimum=LEAST_BAR, drop=1, grow=24, graphic=True),
-        text_column("code", "CODE", code_of, drop=2),
-        text_column("ended", "ENDED AS", ended, drop=3, maximum=28),
-        Column("what", "CAUSE", what, minimum=20, comfortable=40, maximum=400),
+        Column(
+            *("lost", "BADPUT", lambda row: row.bad / HOUR, Kind.HOURS),
+            style=BAD,
+            write=_two_decimals,
+        ),
+        Column("times", "TIMES", lambda row: row.occurrences, Kind.COUNT),
+        Column(
+            *("bar", "", lambda row: row.bad / HOUR, Kind.HOURS),
+            align="left",
+            drop=1,
+            cell=bar,
+            graphic=True,
+            minimum=LEAST_BAR,
+            grow=24,
+        ),
+        Column("code", "CODE", code_of, drop=2),
+        Column(
+            *("ended", "ENDED AS", lambda row: OUTCOMES[row.outcomes[0]] if row.outcomes else ""),
+            Kind.STATE,
+            drop=3,
+            cell=ended,
+            maximum=28,
+        ),
+        Column(
+            *("what", "CAUSE", lambda row: plain(row.text, 400)),
+            cell=what,
+            minimum=20,
+            comfortable=40,
+            maximum=400,
+        ),
     ]
     if usage is not None:
         columns[4:4] = [
-            Column("at", "AT", places(usage.sites), drop=4, maximum=60),
-            Column("on", "ON", places(usage.gpus), drop=5, maximum=60),
+            _places_column("at", "AT", usage.sites, drop=4),
+            _places_column("on", "ON", usage.gpus, drop=5),
         ]
     return columns
+
+
+def _places_column(name: str, title: str, groups: Sequence[GroupUsage], drop: int) -> Column[Cause]:
+    """Where a cause lost hours, and how many."""
+
+    def places(row: Cause) -> str:
+        return ", ".join(
+            f"{site_name(group.name, 28)} {hours_text(cause.bad)}"
+            for group in groups
+            for cause in group.causes
+            if cause.key == row.key
+        )
+
+    def cell(row: Cause, width: int | None) -> Line:
+        return crop(line(places(row)), width or MAX_PLACES_WIDTH)
+
+    return Column(name, title, places, drop=drop, cell=cell, maximum=60)
 
 
 def hidden_columns() -> list[Column[EpochEntry]]:
@@ -451,23 +524,17 @@ def hidden_columns() -> list[Column[EpochEntry]]:
     def name(text: str | None) -> str:
         return plain(text or "unknown", LONG_NAME_LIMIT)
 
+    def epoch(row: EpochEntry) -> int | None:
+        return None if row.epoch is None else formatting.epoch_number(row.epoch)
+
     return [
-        text_column("run", "RUN", lambda row: name(row.run_name)),
-        text_column(
-            "epoch",
-            "EPOCH",
-            lambda row: formatting.epoch_text(row.epoch) or formatting.UNKNOWN,
-            "right",
-        ),
-        text_column(
-            "seconds", "SUCCEEDED IN", lambda row: formatting.duration(row.seconds), "right"
-        ),
-        text_column("site", "AT", lambda row: name(row.site)),
-        text_column(
-            "longest", "LONGEST TRY", lambda row: formatting.duration(row.longest_seconds), "right"
-        ),
-        text_column("longest_site", "AT", lambda row: name(row.longest_site)),
-        text_column("dag", "DAG", lambda row: name(row.dag), drop=1),
+        Column("run", "RUN", lambda row: name(row.run_name)),
+        Column("epoch", "EPOCH", epoch, Kind.COUNT),
+        Column("seconds", "SUCCEEDED IN", lambda row: row.seconds, Kind.DURATION),
+        Column("site", "AT", lambda row: name(row.site)),
+        Column("longest", "LONGEST TRY", lambda row: row.longest_seconds, Kind.DURATION),
+        Column("longest_site", "AT", lambda row: name(row.longest_site)),
+        Column("dag", "DAG", lambda row: name(row.dag), drop=1),
     ]
 
 
@@ -476,37 +543,32 @@ def code_of(row: Cause) -> str:
     return "" if row.code is None else code_text(row.code, row.subcode or 0)
 
 
-def _hours_writer(seconds: Sequence[float]) -> Callable[..., Line]:
-    """A function that renders GPU-seconds as hours, with decimals common to all.
-
-    Its further arguments are the style of the hours, and that of 0.
-    """
+def _hours_writer(seconds: Iterable[float]) -> Callable[[float], str]:
+    """The text of hours, with decimals common to all these GPU-seconds."""
     total = sum(seconds) / HOUR
 
-    def render(value: float, style: TextStyle = PLAIN, zero: TextStyle = DIM) -> Line:
+    def write(hours: float) -> str:
         # The remainder makes hours_added use the decimals of the whole.
-        part = value / HOUR
-        text = formatting.hours_added((part, max(0.0, total - part)))[0][0]
-        return line((text, style if value else zero))
+        return formatting.hours_added((hours, max(0.0, total - hours)))[0][0]
 
-    return render
+    return write
 
 
 def hours_text(seconds: float) -> str:
-    """Return hours with two decimals."""
-    text = f"{seconds / HOUR:,.2f}" if seconds else "0"
+    """Return seconds as hours with two decimals."""
+    return _two_decimals(seconds / HOUR)
+
+
+def _two_decimals(hours: float) -> str:
+    text = f"{hours:,.2f}" if hours else "0"
     # A non-zero amount is never shown as zero.
-    text = "<0.01" if seconds > 0 and text == "0.00" else text
+    text = "<0.01" if hours > 0 and text == "0.00" else text
     return text.replace(",", formatting.THIN)
 
 
-def _rate(totals: UsageTotals) -> str:
+def _rate(totals: UsageTotals) -> float | None:
     ended = totals.good_executions + totals.bad_executions
-    return formatting.share(totals.good_executions, ended)
-
-
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else formatting.duration(seconds)
+    return totals.good_executions / ended if ended else None
 
 
 def _number(value: int) -> Line:

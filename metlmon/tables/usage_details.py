@@ -21,7 +21,7 @@ from metlmon.stats.usage import (
     hidden_jobs,
     select_executions,
 )
-from metlmon.tables.layout import Column, text_column
+from metlmon.tables.layout import Column, Kind
 from metlmon.tables.profiles import profile_details
 from metlmon.tables.runs import hours_cell
 from metlmon.tables.usage import (
@@ -227,10 +227,7 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
     site, totals = site_name(row.site, NAME_LIMIT), row.totals
     executions = line(formatting.count(totals.executions, "execution"))
     parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
-    lines = [
-        _fit_parts(line(" "), parts, room),
-        _epoch_time(row, usage, room),
-    ]
+    lines = [_fit_parts(line(" "), parts, room), _epoch_time(row, usage, room)]
     if row.slow:
         fastest = site_name(row.fastest_site, NAME_LIMIT)
         times = f"{row.relative_time:.2f} times the median at {fastest}"
@@ -409,66 +406,67 @@ def execution_columns(
     model_names: Mapping[str | None, str] = models(
         place.name for place in (() if usage is None else usage.gpus)
     )
-    site_drop = 4 if usage_filter.site is None else 6
-    cause_drop = 3 if usage_filter.cause is None else 8
 
     def gpu(row: ListedExecution) -> str:
         return machine(model_names, row.entry.gpu, row.entry.gpus)
 
-    epoch = text_column("epoch", "EPOCH", _epoch, "right")
-    return [
-        text_column("run", "RUN", _run, minimum=6, comfortable=10, maximum=24),
-        *([] if usage is not None and usage.item == "job" else [epoch]),
-        text_column("try", "TRY", lambda r: str(r.entry.attempt), "right", drop=2),
-        text_column(
-            "start", "START", lambda r: formatting.moment(r.entry.start, this_year), "right", drop=1
-        ),
-        text_column("seconds", "TIME", lambda r: formatting.duration(r.entry.seconds), "right"),
-        text_column("hours", measure.short, _hours, "right"),
-        text_column("outcome", "OUTCOME", _outcome, minimum=10),
-        text_column(
-            "site",
-            "SITE",
-            lambda r: site_name(r.entry.site, NAME_LIMIT),
-            drop=site_drop,
+    def epoch(row: ListedExecution) -> int | str:
+        return "" if row.entry.epoch is None else formatting.epoch_number(row.entry.epoch)
+
+    columns: list[Column[ListedExecution]] = [
+        Column(
+            *("run", "RUN", lambda r: plain(r.entry.run_name or "", NAME_LIMIT) or None),
+            minimum=6,
             comfortable=10,
             maximum=24,
         ),
-        text_column("gpu", "GPU", gpu, drop=5, maximum=24),
-        text_column(
-            "job", "JOB", lambda r: formatting.job_id(*r.entry.job), "right", drop=7, style=DIM
+        Column("epoch", "EPOCH", epoch, Kind.COUNT, cell=_epoch),
+        Column("try", "TRY", lambda r: r.entry.attempt, Kind.COUNT, drop=2),
+        Column("start", "START", lambda r: r.entry.start, Kind.TIME, drop=1, year=this_year),
+        Column("seconds", "TIME", lambda r: r.entry.seconds, Kind.DURATION),
+        Column(
+            *("hours", measure.short, lambda r: r.entry.gpu_hours, Kind.HOURS),
+            style=lambda r: BAD if r.entry.kind == "bad" else PLAIN,
         ),
-        text_column(
-            "cause",
-            "CAUSE",
-            _cause,
-            drop=cause_drop,
+        Column(
+            *("outcome", "OUTCOME", lambda r: OUTCOMES[r.entry.outcome], Kind.STATE),
+            cell=_outcome,
+            minimum=10,
+        ),
+        Column(
+            *("site", "SITE", lambda r: site_name(r.entry.site, NAME_LIMIT)),
+            drop=4 if usage_filter.site is None else 6,
+            comfortable=10,
+            maximum=24,
+        ),
+        Column("gpu", "GPU", gpu, drop=5, maximum=24),
+        Column(
+            *("job", "JOB", lambda r: formatting.job_id(*r.entry.job)),
+            align="right",
+            drop=7,
+            style=DIM,
+        ),
+        Column(
+            *("cause", "CAUSE", _cause),
+            drop=3 if usage_filter.cause is None else 8,
             style=DIM,
             minimum=8,
             comfortable=12,
             maximum=400,
         ),
     ]
+    of_jobs = usage is not None and usage.item == "job"
+    return [column for column in columns if not (of_jobs and column.name == "epoch")]
 
 
-def _run(row: ListedExecution) -> str | None:
-    return plain(row.entry.run_name, NAME_LIMIT) if row.entry.run_name else None
-
-
-def _epoch(row: ListedExecution) -> Line:
+def _epoch(row: ListedExecution, _: int | None) -> Line:
     if row.entry.epoch is None:
         return ()
     side = "" if row.entry.training else " side"
     return line(str(formatting.epoch_number(row.entry.epoch)), (side, DIM))
 
 
-def _hours(row: ListedExecution) -> Line | None:
-    hours = row.entry.gpu_hours
-    style = BAD if row.entry.kind == "bad" else PLAIN
-    return None if hours is None else line((formatting.hours(hours), style))
-
-
-def _outcome(row: ListedExecution) -> Line:
+def _outcome(row: ListedExecution, _: int | None) -> Line:
     sign = symbol_span(OUTCOMES[row.entry.outcome])
     if row.entry.uncertain:
         sign += line((" ?", NOTE))

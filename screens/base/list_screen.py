@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from calendar import month_abbr
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +23,6 @@ from metlmon.tables.layout import (
     render_cells,
     table_columns,
 )
-from metlmon.text import spans
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
 from screens.base.context import ListState
@@ -376,7 +373,7 @@ class ListScreen(SnapshotScreen):
         state = self.state
         for column in self._columns_defined:
             if column.name == state.column:
-                return column.title, column_order(column)
+                return column.title, column.sort_key
         index = state.order if state.order < len(self.ORDERS) else 0
         name, key = self.ORDERS[index] if self.ORDERS else ("", None)
         return (name if index else ""), key
@@ -530,42 +527,3 @@ def runs_cell(names: Sequence[str], room: int | None) -> Line:
     if room is not None and len(text) > room and len(names) > 1:
         text = count(len(names), "run")
     return line((text, DIM))
-
-
-# --- sorting by a column -------------------------------------------------------------------
-
-_DURATION: Final = re.compile(r"(?:\d+ ?(?:d|h|min|m|s) ?)*(?:(\d+):(\d\d)(?::(\d\d))?)?")
-_DURATION_PART: Final = re.compile(r"(\d+) ?(d|h|min|m|s)")
-_SECONDS: Final = {"d": 86_400, "h": 3600, "min": 60, "m": 60, "s": 1}
-_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
-_MONTHS: Final = list(month_abbr)[1:]
-_DATE: Final = re.compile(rf"(\d\d?) ({'|'.join(_MONTHS)})(?: (\d{{4}}))?(?: (\d\d:\d\d.*))?")
-_THIS_YEAR: Final = "9999"
-"""A date without a year is of the newest one."""
-
-_UNITS: Final = {"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-
-
-def shown_value(text: str) -> tuple[int, float, str]:
-    """Sort key of a cell's text: numbers (largest first), texts, then nothing."""
-    text = re.sub(r"(?<=\d)[\u202f\u2009\xa0](?=\d)", "", text).strip()
-    if not text.strip("?–-·. "):
-        return 2, 0.0, ""
-    if (duration := _DURATION.fullmatch(text)) and not text.isdigit():
-        hours, minutes, seconds = (int(part or 0) for part in duration.groups())
-        total = sum(int(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(text))
-        return 0, -float(total + hours * 3600 + minutes * 60 + seconds), text
-    if date := _DATE.fullmatch(text):
-        day, month, year, time = date.groups()
-        return 1, 0.0, f"{year or _THIS_YEAR}{_MONTHS.index(month):02}{day:0>2}{time or ''}"
-    number = _NUMBER.match(text)
-    if number is None or re.match(r"\d{4}-\d\d", text):
-        # Numbers in names are compared as numbers: run9 before run12.
-        return 1, 0.0, re.sub(r"\d+", lambda digits: digits.group().zfill(9), text.lower())
-    unit = _UNITS.get(text[number.end() :].strip()[:2], 1.0)
-    return 0, -float(number.group()) * unit, text
-
-
-def column_order(column: Column[T]) -> Callable[[T], tuple[Any, ...]]:
-    """Sorts rows by a column's own order, else by what it shows of them."""
-    return column.order or (lambda row: shown_value(spans.text(column.cell(row, None))))

@@ -13,7 +13,7 @@ from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin
-from metlmon.tables.layout import Column, render_table, text_column
+from metlmon.tables.layout import Column, Kind, render_table
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, Colour, Symbol, Weight, plain
@@ -27,7 +27,6 @@ from metlmon.text.spans import (
     justify,
     line,
     style_of,
-    symbol_span,
     width,
     wrap,
     wrap_parts,
@@ -196,43 +195,41 @@ def _outcome_reason(row: ExecutionEntry) -> str:
 
 
 def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
-    def suspended(row: Numbered, _: int | None) -> Line:
-        return line((formatting.duration(row[1].suspended) if row[1].suspended else "", NOTE))
-
-    def site(row: Numbered, _: int | None) -> Line:
-        return line(plain(row[1].site, 40) if row[1].site else formatting.UNKNOWN)
-
-    def gpu(row: Numbered, _: int | None) -> Line:
-        return line(formatting.gpus(row[1].gpu, row[1].gpus))
-
-    def host(row: Numbered, _: int | None) -> Line:
-        return line((plain(row[1].host or "", 60), DIM))
-
-    def start(row: Numbered) -> str:
-        return formatting.moment(row[1].start, this_year)
-
     return [
-        Column("n", "#", lambda row, _: line((str(row[0]), DIM)), "right"),
-        Column("outcome", "OUTCOME", lambda row, _: symbol_span(OUTCOMES[row[1].outcome])),
-        text_column("start", "START", start, "right", drop=1),
-        text_column("seconds", "TIME", lambda row: formatting.duration(row[1].seconds), "right"),
-        Column("suspended", "SUSPENDED", suspended, "right", drop=6),
-        Column("site", "SITE", site, drop=2, maximum=24, minimum=8),
-        Column("gpu", "GPU", gpu, drop=3, maximum=20),
-        text_column(
-            "hours", "GPU-h", lambda row: formatting.hours(row[1].gpu_hours), "right", drop=4
+        Column("n", "#", lambda row: row[0], Kind.COUNT, style=DIM),
+        Column("outcome", "OUTCOME", lambda row: OUTCOMES[row[1].outcome], Kind.STATE),
+        Column("start", "START", lambda row: row[1].start, Kind.TIME, drop=1, year=this_year),
+        Column("seconds", "TIME", lambda row: row[1].seconds, Kind.DURATION),
+        Column(
+            *("suspended", "SUSPENDED", lambda row: row[1].suspended or "", Kind.DURATION),
+            drop=6,
+            style=NOTE,
         ),
-        Column("host", "HOST", host, drop=5, maximum=44),
+        Column(
+            *("site", "SITE", lambda row: plain(row[1].site or "", 40) or None),
+            drop=2,
+            maximum=24,
+            minimum=8,
+        ),
+        Column(
+            *("gpu", "GPU", lambda row: formatting.gpus(row[1].gpu, row[1].gpus)),
+            drop=3,
+            maximum=20,
+        ),
+        Column("hours", "GPU-h", lambda row: row[1].gpu_hours, Kind.HOURS, drop=4),
+        Column(
+            *("host", "HOST", lambda row: plain(row[1].host or "", 60)),
+            drop=5,
+            style=DIM,
+            maximum=44,
+        ),
     ]
 
 
 def _transfers(row: JobRow, room: int, this_year: int | None) -> list[Line]:
     lines = [line(" ") + _transfer(transfer, this_year) for transfer in row.transfers]
     if row.bytes_sent is not None or row.bytes_received is not None:
-        sent, received = (
-            formatting.size(row.bytes_sent),
-            formatting.size(row.bytes_received),
-        )
+        sent, received = (formatting.size(row.bytes_sent), formatting.size(row.bytes_received))
         lines.append(line(" ", ("in all ", DIM), f"{received} received, {sent} sent"))
     return lines
 
@@ -274,17 +271,28 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
         exceeds = row.usage is not None and row.request is not None and row.usage > row.request
         return line((_amount(row.usage), BAD if exceeds and row.unit == "MB" else TextStyle()))
 
-    def assigned(row: UsageRow, _: int | None) -> Line:
-        return line((plain(row.assigned or "", 80), DIM))
-
     columns: list[Column[UsageRow]] = [
-        Column("name", "RESOURCE", name, maximum=28),
-        Column("usage", "USED", used, "right"),
-        text_column("request", "REQUESTED", lambda row: _amount(row.request), "right"),
-        text_column("allocated", "ALLOCATED", lambda row: _amount(row.allocated), "right"),
-        Column("assigned", "ASSIGNED", assigned, drop=1, maximum=60),
+        Column("name", "RESOURCE", lambda row: row.name, cell=name, maximum=28),
+        Column("usage", "USED", lambda row: _known(row.usage), Kind.NUMBER, cell=used),
+        Column(
+            *("request", "REQUESTED", lambda row: _known(row.request), Kind.NUMBER), write=_amount
+        ),
+        Column(
+            *("allocated", "ALLOCATED", lambda row: _known(row.allocated), Kind.NUMBER),
+            write=_amount,
+        ),
+        Column(
+            *("assigned", "ASSIGNED", lambda row: plain(row.assigned or "", 80)),
+            drop=1,
+            style=DIM,
+            maximum=60,
+        ),
     ]
     return render_table(columns, rows, room) if rows else []
+
+
+def _known(value: float | None) -> float | str:
+    return "" if value is None else value
 
 
 def _amount(value: float | None) -> str:
@@ -434,11 +442,7 @@ def state_lines(
     for span in spans:
         totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
     parts = [
-        line(
-            (STATES[state].text(), style_of(STATES[state])),
-            " ",
-            formatting.duration(seconds),
-        )
+        line((STATES[state].text(), style_of(STATES[state])), " ", formatting.duration(seconds))
         for state, seconds in totals.items()
         if seconds >= 1
     ]

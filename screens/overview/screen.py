@@ -91,8 +91,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._faults: Memo[list[RunRow]] = Memo()
         self._columns: Memo[FittedColumns] = Memo()
         self._widest: Memo[dict[str, int]] = Memo()
-        self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
-        self._width_key: list[tuple[object, ...]] = []
         self._health_lines: Memo[list[Line]] = Memo()
         self._clocks: dict[JobId, str] = {}
         self._forecasts: Memo[Sequence[Line]] = Memo()
@@ -145,13 +143,9 @@ class OverviewScreen(ListScreen, ActionScreen):
         )
 
     def _fit(self, rows: list[RunRow], figures: RunFigures | None) -> FittedColumns:
-        """The columns, fitted again only when what determines their widths has changed."""
+        """The columns and their widths, which only grow while the screen is as wide."""
         self.context.stats.watch_job_files()
         progress, width = self.context.stats.value(streams), self.app.size.width
-        keys = self._width_keys(lambda: [runs_table.width_key(row) for row in rows], rows)
-        # Keep the identity while only elapsed times change: the memo compares it.
-        self._width_key = keys if self._width_key != keys else self._width_key
-
         snapshot, state = self.context.snapshot, self.state
         is_read = snapshot is not None and snapshot.is_complete
         widest = self._widest(dict, self.context.feed, is_read, width, state)
@@ -170,7 +164,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             before = takewhile(lambda name: name != last, widths)
             return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
 
-        return self._columns(fit, self._width_key, progress, figures, self._clocks, widest)
+        return self._columns(fit, rows, progress, figures, self._clocks, widest)
 
     def _details(
         self, row: RunRow | None, fitted: FittedColumns, figures: RunFigures | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 from textual import on
@@ -29,7 +29,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.types import EpochRow, JobRow, Status
-from metlmon.tables.layout import Column, render_table
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, render_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
@@ -416,16 +416,23 @@ def _left_out_line(left_out: Target | RunTarget, reason: str) -> Line:
 # --- columns ------------------------------------------------------------------------------
 
 
-def _text(value: str | None) -> Line:
-    return line(plain(value, 60) if value else (formatting.UNKNOWN, DIM))
+def _text(value: str | None) -> str | None:
+    return plain(value, 60) if value else None
 
 
-def _epoch(target: Target | RunTarget, _: int | None) -> Line:
-    return line(formatting.epoch_text(target.epoch))
-
-
-def _state(target: Target | RunTarget, _: int | None) -> Line:
-    return symbol_span(STATES[target.state])
+def _state_columns(epoch_drop: int = 0, state_drop: int = 0) -> list[Column[Any]]:
+    """Epoch and state of a job or a run."""
+    return [
+        Column(
+            *("epoch", "EPOCH"),
+            lambda target: "" if target.epoch is None else formatting.epoch_number(target.epoch),
+            Kind.COUNT,
+            drop=epoch_drop,
+        ),
+        Column(
+            *("state", "STATE", lambda target: STATES[target.state], Kind.STATE), drop=state_drop
+        ),
+    ]
 
 
 def _job_columns(
@@ -436,31 +443,37 @@ def _job_columns(
     It guides the new one, and is needed to go back.
     """
 
-    def text_column(name: str) -> Callable[[Target, int | None], Line]:
-        return lambda target, _: _text(getattr(target, name))
-
-    def dag(target: Target, max_width: int | None) -> Line:
-        return _text(file_name(target.dag, max_width) if target.dag else None)
-
-    def priority(target: Target, _: int | None) -> Line:
+    def priority(target: Target) -> int | str:
         job = queue.job(target.cluster, target.proc) if queue is not None else None
-        return line("" if job is None else str(job.priority))
+        return "" if job is None else job.priority
 
-    def site(target: Target, _: int | None) -> Line:
+    def site(target: Target) -> str:
         job = queue.job(target.cluster, target.proc) if queue is not None else None
-        return line("" if job is None or job.site is None else plain(job.site, 40))
+        return "" if job is None or job.site is None else plain(job.site, 40)
 
     columns: list[Column[Target]] = [
-        Column("job", "JOB", text_column("id"), "right"),
-        Column("run", "RUN", text_column("run"), minimum=6, comfortable=10, maximum=24),
-        Column("epoch", "EPOCH", _epoch, "right"),
-        Column("state", "STATE", _state),
-        Column("node", "NODE", text_column("node"), drop=2, maximum=40, comfortable=16),
+        Column("job", "JOB", lambda target: _text(target.id), align="right"),
+        Column(
+            *("run", "RUN", lambda target: _text(target.run)), minimum=6, comfortable=10, maximum=24
+        ),
+        *_state_columns(),
+        Column(
+            *("node", "NODE", lambda target: _text(target.node)), drop=2, maximum=40, comfortable=16
+        ),
     ]
     if len({target.dag for target in targets}) > 1:
-        columns.append(Column("dag", "DAG", dag, drop=1, maximum=30, comfortable=12))
+        dag: Column[Target] = Column(
+            *("dag", "DAG", lambda target: target.dag),
+            drop=1,
+            cell=lambda target, width: (
+                line(plain(file_name(target.dag, width), 60)) if target.dag else UNKNOWN_CELL
+            ),
+            maximum=30,
+            comfortable=12,
+        )
+        columns.append(dag)
     if queue is not None and act is PoolAction.PRIORITY:
-        columns.insert(3, Column("now", "NOW", priority, "right"))
+        columns.insert(3, Column("now", "NOW", priority, align="right", write=str))
     if queue is not None and act is PoolAction.RETARGET:
         columns.insert(3, Column("now", "NOW FOR", site, maximum=24))
     return columns
@@ -469,9 +482,9 @@ def _job_columns(
 def _dag_columns() -> list[Column[DagTarget]]:
     """Columns of DAGs, the file that is written for each, and their runs."""
     return [
-        Column("dag", "DAG", lambda dag, _: _text(dag.dag), minimum=8, maximum=30),
-        Column("file", "FILE", lambda dag, _: line(plain(dag.file, 300)), minimum=20),
-        Column("runs", "RUNS", lambda dag, _: line(str(len(dag.runs))), "right"),
+        Column("dag", "DAG", lambda dag: _text(dag.dag), minimum=8, maximum=30),
+        Column("file", "FILE", lambda dag: plain(dag.file, 300), minimum=20),
+        Column("runs", "RUNS", lambda dag: len(dag.runs), Kind.COUNT),
     ]
 
 
@@ -479,16 +492,17 @@ def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
     """Columns of runs, and of the files that are written for them."""
     one_folder = common_folder(runs) is not None
 
-    def files(target: RunTarget, _: int | None) -> Line:
+    def files(target: RunTarget) -> str:
         names = [PurePath(file).name if one_folder else file for file in target.files]
-        return line(plain("  ".join(names), 300))
-
-    def run(target: RunTarget, _: int | None) -> Line:
-        return line(plain(target.run, 60))
+        return plain("  ".join(names), 300)
 
     return [
-        Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
-        Column("epoch", "EPOCH", _epoch, "right", drop=2),
-        Column("state", "STATE", _state, drop=1),
+        Column(
+            *("run", "RUN", lambda target: plain(target.run, 60)),
+            minimum=6,
+            comfortable=10,
+            maximum=24,
+        ),
+        *_state_columns(epoch_drop=2, state_drop=1),
         Column("files", "FILE", files, minimum=20, comfortable=40),
     ]

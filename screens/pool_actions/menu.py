@@ -20,7 +20,14 @@ from metlmon.pool.types import (
     RunTarget,
     Target,
 )
-from metlmon.tables.layout import Column, fit_columns, render_cells, render_table, table_columns
+from metlmon.tables.layout import (
+    Column,
+    Kind,
+    fit_columns,
+    render_cells,
+    render_table,
+    table_columns,
+)
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Symbol, Weight, plain
 from metlmon.text.spans import (
@@ -30,11 +37,12 @@ from metlmon.text.spans import (
     KEY,
     MOVING,
     NOTE,
+    PLAIN,
     Line,
+    TextStyle,
     justify,
     limit_lines,
     line,
-    symbol_span,
     width,
     wrap,
     wrap_parts,
@@ -165,24 +173,30 @@ def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
     """Columns of the menu. With several DAGs, a refusal names its DAG."""
     several_dags = len({each.subject for each in previews if each.act in DAG_ACTS}) > 1
 
-    def key(preview: ActionPreview, _: int | None) -> Line:
-        return line((action_of(preview.act).cap, KEY if is_possible(preview) else DIM))
+    def name_style(preview: ActionPreview) -> TextStyle:
+        if not is_possible(preview):
+            return DIM
+        return ALARM if preview.act in IRREVERSIBLE else BOLD
 
-    def name(preview: ActionPreview, _: int | None) -> Line:
-        style = ALARM if preview.act in IRREVERSIBLE else BOLD
-        return line((name_of(preview.act), style if is_possible(preview) else DIM))
-
-    def targets(preview: ActionPreview, _: int | None) -> Line:
+    def targets(preview: ActionPreview) -> str:
         if is_possible(preview):
-            return line(target_text(preview))
+            return target_text(preview)
         one_dag = several_dags and preview.act in DAG_ACTS
         prefix = f"{plain(preview.subject, 40)}: " if one_dag else ""
-        return line((f"✗ {prefix}{refusal_text(preview, 200)}", DIM))
+        return f"✗ {prefix}{refusal_text(preview, 200)}"
 
     return [
-        Column("key", "KEY", key),
-        Column("name", "ACT", name),
-        Column("what", "TOUCHES", targets, minimum=20, comfortable=20),
+        Column(
+            *("key", "KEY", lambda preview: action_of(preview.act).cap),
+            style=lambda preview: KEY if is_possible(preview) else DIM,
+        ),
+        Column("name", "ACT", lambda preview: name_of(preview.act), style=name_style),
+        Column(
+            *("what", "TOUCHES", targets),
+            style=lambda preview: PLAIN if is_possible(preview) else DIM,
+            minimum=20,
+            comfortable=20,
+        ),
     ]
 
 
@@ -283,23 +297,23 @@ def _result_columns(results: Sequence[TargetResult]) -> list[Column[TargetResult
     any_job = any(isinstance(part.target, Target) for part in results)
     any_run = any(part.target is not None and part.target.run is not None for part in results)
 
-    def subject(part: TargetResult, _: int | None) -> Line:
-        return line("" if isinstance(part.target, RunTarget) else plain(part.subject, 60))
+    def subject(part: TargetResult) -> str:
+        return "" if isinstance(part.target, RunTarget) else plain(part.subject, 60)
 
-    def run(part: TargetResult, _: int | None) -> Line:
-        return line(plain(part.target.run or "", 24) if part.target else "")
+    def run(part: TargetResult) -> str:
+        return plain(part.target.run or "", 24) if part.target else ""
 
-    def epoch(part: TargetResult, _: int | None) -> Line:
+    def epoch(part: TargetResult) -> int | str:
         number = part.target.epoch if isinstance(part.target, Target) else None
-        return line(formatting.epoch_text(number))
+        return "" if number is None else formatting.epoch_number(number)
 
     columns = []
     if any_job:
-        columns.append(Column("job", "JOB", subject, "right"))
+        columns.append(Column("job", "JOB", subject, align="right"))
     if only_dags:
         columns.append(Column("job", "DAG", subject))
     if any_run:
         columns.append(Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24))
     if any_run and any_job:
-        columns.append(Column("epoch", "EPOCH", epoch, "right"))
-    return [*columns, Column("answer", "ANSWER", lambda part, _: symbol_span(part.symbol))]
+        columns.append(Column("epoch", "EPOCH", epoch, Kind.COUNT))
+    return [*columns, Column("answer", "ANSWER", lambda part: part.symbol, Kind.STATE)]

@@ -10,6 +10,7 @@ import pytest
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.commands.help import GUIDE, sections
 from metlmon.cli.main import main
+from metlmon.tables import runs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +30,14 @@ def test_a_section_is_found_by_the_beginning_of_its_title(
     assert printed.startswith("Settings\n")
     assert "checkpoint_codes" in printed
     assert "## " not in printed
+
+
+def test_the_columns_of_the_overview_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "columns"]) == 0
+    printed = capsys.readouterr().out
+    for column in runs.every_column():
+        assert column.doc
+        assert re.search(rf"^{re.escape(column.title)}  .*{re.escape(column.doc)}$", printed, re.M)
 
 
 def test_an_unknown_topic_names_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:

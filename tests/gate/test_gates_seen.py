@@ -431,7 +431,7 @@ def test_what_was_asked_stands_beside_the_state() -> None:
     running = row_of(GateStatus(target="anvil"))
     assert has_open_request(running)
     (state,) = [spec for spec in specs([running]) if spec.name == "state"]
-    assert "".join(piece for piece, _ in state.cell(running, None)) == "▶ running ◇"
+    assert "".join(piece for piece, _ in state.draw(running, None)) == "▶ running ◇"
     assert not has_open_request(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), (
         "its sign tells it"
     )
@@ -515,7 +515,7 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     view = reader.snapshot_builder().run_view(row.key)
     assert view is not None
     shown = {
-        spec.name: [text(spec.cell(epoch, None)) for epoch in view.epochs]
+        spec.name: [text(spec.draw(epoch, None)) for epoch in view.epochs]
         for spec in epochs_table.specs(view)
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]

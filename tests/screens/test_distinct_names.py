@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from metlmon.tables.layout import Column, distinct_texts, table_lines, text_column
+from metlmon.tables.layout import Column, distinct_texts, table_lines
 from metlmon.text.spans import text
 
 DETECTORS = [
@@ -17,8 +17,8 @@ DETECTORS = [
 
 def columns() -> list[Column[str]]:
     return [
-        text_column("node", "NODE", str, minimum=12, identifies=str),
-        text_column("why", "WHY", lambda name: "Job has gone over cgroup limit", minimum=20),
+        Column("node", "NODE", str, minimum=12, identifies=str),
+        Column("why", "WHY", lambda name: "Job has gone over cgroup limit", minimum=20),
     ]
 
 

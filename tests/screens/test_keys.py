@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,10 @@ from msgspec.structs import replace
 import metlmon
 from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
+from metlmon.model.states import State
+from metlmon.tables.layout import Value, value_order
 from metlmon.text import spans
+from metlmon.text.formatting import STATES
 from screens.actions import (
     ACTIONS,
     HELP_CELLS,
@@ -25,7 +30,6 @@ from screens.actions import (
 )
 from screens.app import AppOptions, MetlmonApp
 from screens.base.context import ListState, load_states, save_states
-from screens.base.list_screen import shown_value
 from screens.base.registry import SCREENS, TABS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
@@ -242,22 +246,20 @@ def test_a_full_disk_leaves_no_draft_of_choices(
 
 
 @pytest.mark.parametrize(
-    "texts",
+    "values",
     [
-        ["18d14h", "2 d 4:12", "1d06h", "4h03m", "0:41:10", "3m14s", "26 s", "3 s", "–"],
-        ["5\u202f879.1", "12", "3", "-1", ""],
-        ["2.30 TB", "5 GB", "300 MB", "12 kB"],
-        ["40 %", "9 %", "0"],
-        ["run2", "run9", "run12"],
-        ["14 Nov 2024 08:14", "3 Jan 2025 10:00", "1 Mar 10:00", "14 Nov 08:14"],
-        ["2025-01-02 10:00", "2025-11-01 09:00"],
+        [1_571_400.0, 5.8, 3, -1, 0.0 - 2, None],
+        [5, 0, "run2", "run9", "run12", ""],
+        [STATES[State.COMPLETED], STATES[State.HELD], STATES[State.RUNNING], "–"],
+        [datetime(2024, 11, 14, 8, 14), datetime(2025, 1, 3, 10), None],
+        [math.inf, 0.4, math.nan],
     ],
-    ids=lambda texts: texts[0],
+    ids=["numbers", "names", "states", "times", "metrics"],
 )
-def test_rows_are_sorted_by_what_a_column_shows(texts: list[str]) -> None:
-    rows = texts[::-1]
-    rows.sort(key=shown_value)
-    assert rows == texts
+def test_rows_are_sorted_by_the_values_of_a_column(values: list[Value]) -> None:
+    rows = values[::-1]
+    rows.sort(key=value_order)
+    assert rows == values
 
 
 def test_every_screen_of_a_tab_can_be_made() -> None:

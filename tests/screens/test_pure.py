@@ -74,8 +74,8 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
 
 def test_a_column_gives_way_before_others_are_dropped() -> None:
     specs: list[Column[str]] = [
-        Column("name", "NAME", lambda thing, _: spans.line(thing), comfortable=6),
-        Column("more", "MORE", lambda thing, _: spans.line("1234"), drop=1),
+        Column("name", "NAME", lambda thing: thing, comfortable=6),
+        Column("more", "MORE", lambda thing: "1234", drop=1),
     ]
     assert fit_columns(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
     assert fit_columns(specs, ["a long name indeed"], 14) == {"name": 11}
@@ -192,9 +192,9 @@ def between() -> RunRow:
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
     (state,) = (spec for spec in runs_table.specs([between()]) if spec.name == "state")
-    assert spans.text(state.cell(between(), None)) == "✓ epoch done, next queued"
+    assert spans.text(state.draw(between(), None)) == "✓ epoch done, next queued"
     whole = replace(between(), epochs_done=3)
-    assert spans.text(state.cell(whole, None)) == "✓ completed"
+    assert spans.text(state.draw(whole, None)) == "✓ completed"
 
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:

@@ -303,7 +303,7 @@ def test_a_black_hole_is_excluded_with_its_reason() -> None:
     found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
     row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
     columns = {column.name: column for column in usage_table.specs(4, found.profiles)}
-    assert spans.text(columns["hours"].cell(row, None)) == "excluded"
+    assert spans.text(columns["hours"].draw(row)) == "excluded"
     text = "\n".join(map(spans.text, details(row, found, 200, 6)))
     assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text
     assert not any(each.excluded for each in found.profiles if each != row)
@@ -325,7 +325,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
             for spec in epochs_table.specs(views[0])
             if spec.name == "execution"  # type: ignore[arg-type]
         )
-        assert spans.text(time.cell(row, None)).startswith("⇄")
+        assert spans.text(time.draw(row, None)).startswith("⇄")
     half = replace(marked[0], success_seconds=100.0, longest_seconds=200.0)
     assert not half.hidden, "half of it is not less than half"
 

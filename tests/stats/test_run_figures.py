@@ -91,7 +91,7 @@ def test_what_is_swept_has_a_column_each(trainer: StatsInput) -> None:
     figures = run_figures(trainer)
     assert figures.swept_names == ("nan",)
     columns = {column.name: column for column in specs(trainer.status.runs, {}, figures)}
-    values = [text(columns["vars.nan"].cell(row, None)) for row in trainer.status.runs]
+    values = [text(columns["vars.nan"].draw(row)) for row in trainer.status.runs]
     assert values == ["0", "0", "0", "0", "4", "0"]
 
 

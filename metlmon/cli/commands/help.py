@@ -6,10 +6,14 @@ import argparse
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from metlmon.cli.arguments import OUTPUTS
 from metlmon.cli.exit_codes import Exit
 from metlmon.errors import InputError
+
+COLUMNS = "Columns"
+"""The section behind which the columns are printed."""
 
 GUIDE = Path(__file__).resolve().parents[2] / "GUIDE.md"
 
@@ -32,9 +36,34 @@ def help(options: argparse.Namespace) -> int:
     for title, text in guide.items():
         if title.lower().startswith(options.topic.lower()):
             print(f"{title}\n\n{text}")
+            if title == COLUMNS:
+                _print_columns()
             return Exit.OK
     topics = ", ".join(title.lower() for title in guide)
     raise InputError(f"no section of the guide begins with {options.topic!r}; there are {topics}")
+
+
+def _print_columns() -> None:
+    """The columns of the lists that have more than others, as they are declared."""
+    from metlmon.cli.text_output import TextOutput
+    from metlmon.tables import estimates, home, nodes, runs
+    from metlmon.tables.layout import Column
+
+    printed: list[Column[Column[Any]]] = [
+        Column("title", "COLUMN", lambda column: column.title or column.name),
+        Column("name", "NAME", lambda column: column.name),
+        Column("kind", "KIND", lambda column: column.unit or column.kind.value, drop=1),
+        Column("doc", "MEANING", lambda column: column.doc),
+    ]
+    for title, columns in (
+        ("Overview, and metlmon status", runs.every_column()),
+        ("Nodes", nodes.columns()),
+        ("Estimates, and metlmon estimate", estimates.columns(None)),
+        ("Home", home.columns([], None)),
+    ):
+        out = TextOutput()
+        out.print("", f"{title}:", "")
+        out.table(printed, columns)
 
 
 def completion(options: argparse.Namespace) -> int:
