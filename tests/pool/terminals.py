@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tests.support.terminal import PseudoTerminal
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds until a test says that what it waits for does not come."""
 
 KEYS = {
