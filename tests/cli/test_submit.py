@@ -21,7 +21,7 @@ from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
 from tests.support.commands import Captured, run_command
 from tests.support.fake_pool import FakePool
-from tests.support.sample_requests import NAP, nap
+from tests.support.sample_requests import nap
 
 
 @pytest.fixture(name="pool")
@@ -98,14 +98,6 @@ def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
     assert err.startswith("metlmon: warning: --seeds: 5 is there more than once")
 
 
-def test_a_dry_run_of_a_hostile_template(capsys: Captured, tmp_path: Path, own: str) -> None:
-    path = nap(tmp_path / "odd", NAP + "# \x1b[2J \u202e\t|\n    arguments = x\n")
-    _, out, _ = spoken(capsys, "--template", path, "--dry-run")
-    assert "\x1b" not in out
-    assert "\u202e" not in out
-    assert "\n# \\x1b[2J \\u202e\t|\n    arguments = x\n" in out
-
-
 def test_templates_are_listed(capsys: Captured) -> None:
     code, out, _ = spoken(capsys, "--list-templates", "--json")
     names = [each["name"] for each in json.loads(out)["templates"]]
@@ -137,14 +129,14 @@ def test_templates_are_listed(capsys: Captured) -> None:
         ("gone/new", "DIR: "),
     ],
 )
-@pytest.mark.parametrize("mode", ["--dry-run", "--yes", "--no-submit"])
 def test_bad_arguments_end_in_a_sentence(
-    capsys: Captured, own: str, pool: FakePool, options: str, sentence: str, mode: str
+    capsys: Captured, own: str, pool: FakePool, options: str, sentence: str
 ) -> None:
-    code, out, err = spoken(capsys, "--template", own, *shlex.split(options), mode)
-    assert (code, out) == (Exit.USAGE, "")
-    assert err.startswith(f"metlmon: {sentence}")
-    assert err.count("\n") == 1
+    for mode in ("--dry-run", "--yes", "--no-submit"):
+        code, out, err = spoken(capsys, "--template", own, *shlex.split(options), mode)
+        assert (code, out) == (Exit.USAGE, "")
+        assert err.startswith(f"metlmon: {sentence}")
+        assert err.count("\n") == 1
     assert written() == []
     assert pool.dags == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.config.loader import KEYS, load_configuration, load_settings
+from metlmon.config.loader import KEYS, load_settings
 from metlmon.errors import InputError
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 
@@ -210,9 +210,3 @@ def test_a_users_file_that_another_user_can_write_runs_nothing(dagdir: Dagdir) -
 def test_ones_own_settings_need_no_word(dagdir: Dagdir) -> None:
     dagdir.write("metlmon.toml", 'tz = "Asia/Tokyo"\n')
     assert load_settings(dagdir.path).remarks == ()
-
-
-def test_where_each_value_is_from(dagdir: Dagdir) -> None:
-    dagdir.write("metlmon.toml", '\ntz = "Asia/Tokyo"\n')
-    (entry,) = [each for each in load_configuration(dagdir.path).entries if each.key == "tz"]
-    assert (entry.origin, entry.line) == ("dagdir", 2)

@@ -15,7 +15,7 @@ from tests.support.fake_pool import QueuedFeed
 from tests.support.sample_snapshots import update
 from tests.support.screen_view import NARROW, Eager, Seen, visit_all
 
-ROUNDS = 3
+ROUNDS = 2
 
 
 def counted() -> Counter[str]:
