@@ -94,6 +94,17 @@ async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
         await until(seen, lambda: "END" in seen.text)
 
 
+async def test_escape_sequences_of_a_job_stay_in_its_file(dagdir: Path) -> None:
+    async with opened(session(dagdir), NARROW) as seen:
+        path = await open_output(seen, dagdir)
+        path.write_bytes(b"\x1b]0;owned\x07title\n\x1b[2Jcleared [red]markup[/red]\n")
+        await until(seen, lambda: "cleared" in seen.text)
+        assert "title" in seen.text
+        assert "[red]markup[/red]" in seen.text
+        assert "owned" not in seen.text
+        assert "\x1b" not in seen.text
+
+
 async def test_an_id_is_copied(dagdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TMUX", raising=False)
     async with opened(session(dagdir), MIDDLE) as seen:
