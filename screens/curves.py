@@ -108,7 +108,9 @@ def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
 def _areas(band: MetricBand, style: TextStyle) -> list[Area]:
     """Return the areas of a band: extremes light, quartiles dense."""
     wide = tuple((_x(level.epoch), level.minimum, level.maximum) for level in band.levels)
-    narrow = tuple((_x(level.epoch), level.lower, level.upper) for level in band.levels)
+    narrow = tuple(
+        (_x(level.epoch), level.lower_quartile, level.upper_quartile) for level in band.levels
+    )
     return [Area(wide, style, False, "."), Area(narrow, style, True, ":")]
 
 

@@ -84,14 +84,14 @@ TOTALS_COLUMNS: Final = (
     ReportColumn(
         "executions", "Executions", "totals.executions", COUNT, footnote="executions", drop=3
     ),
-    ReportColumn("good", "goodput", "totals.good", HOURS, footnote="good", group="GPU-hours"),
-    ReportColumn("bad", "badput", "totals.bad", HOURS, footnote="bad", group="GPU-hours"),
+    ReportColumn("goodput", "goodput", "totals.good", HOURS, footnote="goodput", group="GPU-hours"),
+    ReportColumn("badput", "badput", "totals.bad", HOURS, footnote="badput", group="GPU-hours"),
     ReportColumn(
-        "in_flight",
+        "running",
         "running",
         "totals.in_flight",
         HOURS,
-        footnote="in_flight",
+        footnote="running",
         drop=4,
         group="GPU-hours",
     ),
@@ -413,7 +413,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         ReportColumn(
             "executions", "Executions", "executions", COUNT, footnote="executions", drop=1
         ),
-        ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, footnote="bad"),
+        ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, footnote="badput"),
         ReportColumn(
             "share",
             "Share",

@@ -124,9 +124,9 @@ class BandLevel(Struct, frozen=True):
     epoch: int
     n: int
     minimum: float
-    lower: float
+    lower_quartile: float
     median: float
-    upper: float
+    upper_quartile: float
     maximum: float
     excluded: int = 0
 
@@ -455,9 +455,9 @@ def _level(epoch: int, values: list[float], lost: int) -> BandLevel:
         epoch=epoch,
         n=len(values),
         minimum=min(values),
-        lower=lower,
+        lower_quartile=lower,
         median=middle,
-        upper=upper,
+        upper_quartile=upper,
         maximum=max(values),
         excluded=lost,
     )

@@ -102,8 +102,8 @@ class EpochDurations(Struct, frozen=True):
     """Median and quartiles of a run's cycles in seconds; None of fewer than three."""
 
     median: float
-    lower: float | None
-    upper: float | None
+    lower_quartile: float | None
+    upper_quartile: float | None
     epochs: int
 
 

@@ -72,9 +72,9 @@ class ShardTimes(Struct, frozen=True):
     """The distribution of the durations of completed shards, in seconds."""
 
     minimum: float
-    lower: float
+    lower_quartile: float
     median: float
-    upper: float
+    upper_quartile: float
     percentile_90: float
     maximum: float
     shards: int
@@ -550,9 +550,9 @@ def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
     lower, middle, upper = quartiles(ordered)
     return ShardTimes(
         minimum=ordered[0],
-        lower=lower,
+        lower_quartile=lower,
         median=middle,
-        upper=upper,
+        upper_quartile=upper,
         percentile_90=percentile(ordered, 0.9),
         maximum=ordered[-1],
         shards=len(ordered),

@@ -207,9 +207,9 @@ def band_columns() -> list[Column[BandLevel]]:
         Column("epoch", "EPOCH", lambda level: formatting.epoch_number(level.epoch), Kind.COUNT),
         Column("runs", "RUNS", lambda level: level.n, Kind.COUNT),
         Column("min", "MIN", lambda level: level.minimum, Kind.NUMBER),
-        Column("lower", "QUARTILE", lambda level: level.lower, Kind.NUMBER),
+        Column("lower", "QUARTILE", lambda level: level.lower_quartile, Kind.NUMBER),
         Column("median", "MEDIAN", lambda level: level.median, Kind.NUMBER),
-        Column("upper", "QUARTILE", lambda level: level.upper, Kind.NUMBER),
+        Column("upper", "QUARTILE", lambda level: level.upper_quartile, Kind.NUMBER),
         Column("max", "MAX", lambda level: level.maximum, Kind.NUMBER),
     ]
 

@@ -98,9 +98,9 @@ def durations_text(value: EpochDurations | None) -> str:
     if value is None:
         return ""
     text = approximate_text(value.median)
-    if value.lower is None or value.upper is None:
+    if value.lower_quartile is None or value.upper_quartile is None:
         return text
-    return _with_interval(text, range_text(value.lower, value.upper))
+    return _with_interval(text, range_text(value.lower_quartile, value.upper_quartile))
 
 
 def epochs_text(forecast: Forecast) -> str:

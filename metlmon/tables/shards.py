@@ -122,7 +122,7 @@ def times_text(times: ShardTimes | None) -> str:
     """``41m10s (IQR 36–48m, 90 % below 55m) of 412``."""
     if times is None:
         return ""
-    middle = estimates.range_text(times.lower, times.upper)
+    middle = estimates.range_text(times.lower_quartile, times.upper_quartile)
     most = estimates.approximate_text(times.percentile_90)
     total = number(times.shards)
     return f"{duration(times.median)} (IQR {middle}, 90 % below {most}) of {total}"

@@ -43,7 +43,7 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     estimate = output["estimate"]
     assert (estimate["epochs_done"], estimate["epochs_total"]) == (16, 36)
     remaining = estimate["remaining"]
-    assert 0 < remaining["low"] <= remaining["middle"] <= remaining["high"]
+    assert 0 < remaining["low"] <= remaining["median"] <= remaining["high"]
     assert remaining["samples"] == 16
     assert estimate["rate"]["epochs"] == 16
     assert estimate["slowest"] in {run["key"] for run in estimate["runs"]}

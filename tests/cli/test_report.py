@@ -192,7 +192,7 @@ def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
         as_json(capsys, str(dagdir.path), *arguments)
         for arguments in (["--month", "2025-10"], ["--month", "2025-11"], [])
     )
-    assert [t["totals"]["good"] for t in (october, november, whole)] == [4, 8, 12]
+    assert [t["totals"]["goodput"] for t in (october, november, whole)] == [4, 8, 12]
     assert [t["totals"]["epochs"] for t in (october, november, whole)] == [0, 1, 1]
     assert [t["totals"]["bytes_to_jobs"] for t in (october, november, whole)] == [0, 6, 6]
     assert october["window"] == {"since": "2025-10-01T00:00:00", "until": "2025-11-01T00:00:00"}
@@ -225,7 +225,7 @@ def test_the_months_of_the_first_round(capsys: Captured) -> None:
     def summed(pick: Callable[[dict[str, Any]], float]) -> float:
         return round(sum(pick(month) for month in months), 4)
 
-    for key in ("good", "bad", "in_flight", "executions", "epochs", "bytes_to_jobs"):
+    for key in ("goodput", "badput", "running", "executions", "epochs", "bytes_to_jobs"):
         assert summed(lambda expected, key=key: expected["totals"][key]) == pytest.approx(  # type: ignore[misc]
             whole["totals"][key], abs=1e-4
         )

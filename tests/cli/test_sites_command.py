@@ -75,7 +75,7 @@ def test_json(capsys: Captured, dagdir: Path) -> None:
     (cause,) = read["causes"]
     assert (cause["code"], cause["subcode"], cause["times"], cause["badput"]) == (1005, 0, 1, 2)
     (waiting,) = read["waiting"]
-    assert (waiting["waiting"], waiting["waiting_longest"]) == (1, 2400)
+    assert (waiting["waiting"], waiting["longest"]) == (1, 2400)
     (hidden,) = read["hidden_epochs"]
     assert (hidden["site"], hidden["seconds"]) == ("near", 600)
     assert (hidden["longest_site"], hidden["longest_seconds"]) == ("far", 3600)

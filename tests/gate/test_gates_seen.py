@@ -362,10 +362,10 @@ def test_in_json_and_in_the_table(dagdir: Dagdir, capsys: pytest.CaptureFixture[
     first, second = json.loads(capsys.readouterr().out)["runs"]
     assert first["gate"]["stopped"] == {
         **{"rule": "patience", "epoch": 3, "reason": "it stands still"},
-        "time": "2026-05-04T11:00:00",
+        **{"time": "2026-05-04T11:00:00", "node": "run0-train_epoch2"},
     }
     assert second["gate"] == dict.fromkeys(
-        ("stop_asked", "pause_asked", "paused", "target", "stopped")
+        ("stop_requested", "pause_requested", "paused", "target", "stopped")
     )
     assert main(["status", str(dagdir.path)]) == 0
     assert "run0 stopped by patience before epoch 3" in capsys.readouterr().out

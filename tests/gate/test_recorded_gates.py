@@ -117,7 +117,7 @@ def check_stops(then: datetime, runs: list[dict[str, Any]]) -> None:
             assert result is None, run["run"]
         else:
             expected = {key: stop[key] for key in ("rule", "epoch", "reason", "time")}
-            assert result == expected | {"epoch": stop["epoch"] + 1}
+            assert result == expected | {"epoch": stop["epoch"] + 1, "node": stop["node"]}
 
 
 @cache
@@ -281,7 +281,7 @@ def test_windows_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None
         output_of(capsys, "report", str(GATED), word, middle)["totals"]
         for word in ("--until", "--since")
     ]
-    for key in ("epochs", "executions", "good", "bad", "gpu_hours"):
+    for key in ("epochs", "executions", "goodput", "badput", "gpu_hours"):
         assert sum(part[key] for part in parts) == pytest.approx(whole[key], abs=2e-6), key
     assert not any("epochs_skipped" in part for part in parts), "no moment is theirs"
 
@@ -300,7 +300,7 @@ def test_a_copy_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     status = output_of(capsys, "status", str(copy))
     (gate,) = (run["gate"] for run in status["runs"] if run["run"] == AT_ONCE)
     asked = (copy / "gate" / SECOND / f"{_uuid(status, AT_ONCE)}.stop").read_text().splitlines()
-    assert gate["stop_asked"] == asked[-1].removesuffix("Z")
+    assert gate["stop_requested"] == asked[-1].removesuffix("Z")
     main(["status", str(copy), "--json"])
     assert json.loads(capsys.readouterr().out)["live"] is False
 
@@ -316,7 +316,7 @@ def test_a_request_written_by_hand_is_not_younger_than_its_answer(
     os.utime(stop, (2e9, 2e9))
     runs = output_of(capsys, "status", str(copy))["runs"]
     (gate,) = (run["gate"] for run in runs if run["run"] == AT_ONCE)
-    assert gate["stop_asked"] == gate["stopped"]["time"]
+    assert gate["stop_requested"] == gate["stopped"]["time"]
 
 
 def test_a_request_says_when_it_was_written() -> None:

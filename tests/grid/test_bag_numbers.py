@@ -123,7 +123,7 @@ def test_times_are_those_of_what_ended_well(bag: Bag, jobs: list[Job]) -> None:
     assert bag.durations.shards == len(seconds)
     assert bag.durations.median == median(seconds)
     lower, _, upper = quantiles(seconds, n=4, method="inclusive")
-    assert (bag.durations.lower, bag.durations.upper) == (
+    assert (bag.durations.lower_quartile, bag.durations.upper_quartile) == (
         pytest.approx(lower),
         pytest.approx(upper),
     )
@@ -367,7 +367,7 @@ def test_json_has_all_that_the_figures_have(
     assert result["states"] == {str(state): n for state, n in bag.states.items()}
     assert result["seconds"]["median"] == bag.durations.median  # type: ignore[union-attr]
     assert (
-        result["remaining"]["low"] <= result["remaining"]["middle"] <= result["remaining"]["high"]
+        result["remaining"]["low"] <= result["remaining"]["median"] <= result["remaining"]["high"]
     )
     assert [each["node"] for each in result["stragglers"]] == [s.node for s in bag.stragglers]
     assert len(result["shards"]) == 240

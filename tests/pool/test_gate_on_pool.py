@@ -218,7 +218,7 @@ def test_what_was_stopped_at_once_lost_its_epoch_and_was_not_tried_again(steered
 
 def test_what_waits_waits_and_goes_on(steered: Steered) -> None:
     waited = steered.written.run(WAITS, steered.waiting)
-    assert waited["gate"]["pause_asked"]
+    assert waited["gate"]["pause_requested"]
     assert waited["gate"]["stopped"] is None
     assert waited["epochs_done"] < EPOCHS
     assert waited["epochs_skipped"] == 0
@@ -230,7 +230,7 @@ def test_what_waits_waits_and_goes_on(steered: Steered) -> None:
     begun = [each.start for job in own for each in job.executions]
     assert not any(since < start < until for start in begun), "nothing began meanwhile"
     gate = steered.run(WAITS)["gate"]
-    assert (gate["paused"], gate["pause_asked"]) == (None, None), "forgotten when it goes on"
+    assert (gate["paused"], gate["pause_requested"]) == (None, None), "forgotten when it goes on"
 
 
 def test_evaluations_that_fail_fail_nothing(steered: Steered) -> None:

@@ -177,8 +177,8 @@ def test_a_band_has_the_values_of_each_epoch() -> None:
     band = of_losses(a=(1.0, 0.5), b=(2.0, 0.4), c=(3.0, 0.3), d=(4.0,), e=()).band
     assert band.runs == 4
     first, second = band.levels
-    assert (first.n, first.minimum, first.lower, first.median, first.upper, first.maximum) == (
-        4, 1.0, 1.75, 2.5, 3.25, 4.0)  # fmt: skip
+    quartiles = (first.lower_quartile, first.median, first.upper_quartile)
+    assert (first.n, first.minimum, *quartiles, first.maximum) == (4, 1.0, 1.75, 2.5, 3.25, 4.0)
     assert (second.n, second.median) == (3, 0.4)
 
 

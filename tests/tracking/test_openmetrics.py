@@ -151,7 +151,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
     add("transfer_bytes_total", status["transfers"]["bytes_received"], state="received")
     estimate = status["estimate"]
     if estimate["remaining"] is not None:
-        add("remaining_seconds", estimate["remaining"]["middle"])
+        add("remaining_seconds", estimate["remaining"]["median"])
         add("remaining_low_seconds", estimate["remaining"]["low"])
         add("remaining_high_seconds", estimate["remaining"]["high"])
     expected.add_time("expected_end_timestamp_seconds", estimate["at"])
@@ -175,7 +175,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
             add("run_metric_last", float(odd) if value is None else value, run=run)
     for row in estimate["runs"]:
         if row["remaining"] is not None:
-            add("run_remaining_seconds", row["remaining"]["middle"], run=row["run"])
+            add("run_remaining_seconds", row["remaining"]["median"], run=row["run"])
         expected.add_time("run_expected_end_timestamp_seconds", row["at"], run=row["run"])
         expected.add_time("run_completed_timestamp_seconds", row["ended"], run=row["run"])
     for scope, rows, label in (("site", status["sites"], "site"), ("model", status["gpus"], "gpu")):

@@ -10,7 +10,6 @@ from typing import Any, Final
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.health import HEALTH_ENTRY
-from metlmon.cli.json_output.jobs import WARNING
 from metlmon.cli.json_output.objects import HEAD, JsonObject, Stamp
 from metlmon.cli.json_output.status import RUN, RUN_ESTIMATE, runs_json
 from metlmon.cli.output import print_output
@@ -20,6 +19,7 @@ from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.feed import StatsInput
+from metlmon.model.model_state import Notice
 from metlmon.snapshot import types
 from metlmon.stats.comparison import Comparison, compare_runs
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -67,7 +67,7 @@ COMPARE_OUTPUT: Final = JsonObject(
     name="CompareOutput",
     given={
         **HEAD,
-        "warnings": [WARNING],
+        "warnings": list[Notice],
         "runs": [COMPARED_RUN],
         "differing": [DIFFERENCE],
         "health": [HEALTH_ENTRY],

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
-from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json, terminal_width
 from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
 from metlmon.cli.reading import open_reader, stats_input, window_of
@@ -40,7 +39,7 @@ REPORT_OUTPUT: Final = JsonObject(
     name="ReportOutput",
     computed={
         "schema": (int, lambda report: SCHEMA),
-        "window": (WINDOW, lambda report: report),
+        "window": (TimeWindow, lambda report: TimeWindow(report.since, report.until)),
         "definitions": (
             dict[str, str],
             lambda report: {note.key: note.text for note in report.footnotes},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from metlmon.cli.json_output.jobs import WARNING
-from metlmon.cli.json_output.objects import HEAD, JsonObject
+from metlmon.cli.json_output.jobs import ENSEMBLE
+from metlmon.cli.json_output.objects import JsonObject
 from metlmon.cli.json_output.usage import PROFILE
 from metlmon.placement.application import Application, SiteChange
 from metlmon.placement.elastic_advice import ElasticAdvice
@@ -71,17 +71,10 @@ PLAN: Final = JsonObject(
         ),
     },
 )
-WHAT_IF: Final = JsonObject(
-    WhatIf,
-    "The end of the plan with one change; hours null: not all epochs have a place then.",
-    "question remark",
-    exact="hours gpu_hours",
-)
 ELASTIC: Final = JsonObject(
     ElasticAdvice,
     "How many workers an elastic run should have. gain: throughput beside the present one.",
-    "run run_name minimum maximum workers advised until samples inferred reason",
-    exact="gain",
+    "*",
     computed={"annex": (str | None, lambda advice: advice.annex or None)},
 )
 CHANGE: Final = JsonObject(
@@ -103,9 +96,6 @@ APPLICATION: Final = JsonObject(
     "way changes unchanged refused",
     computed={"left_out": (list[str], lambda each: [f"{n}: {why}" for n, why in each.left_out])},
 )
-SUBMIT_LINE: Final = JsonObject(
-    SubmitLine, "A line for a submit file of nodes without a gate.", "file line where runs"
-)
 ADVISE_ANSWER: Final = JsonObject(
     ActionResult,
     "What came of a change, or of taking it back.",
@@ -119,10 +109,9 @@ ADVISE_OUTPUT: Final = JsonObject(
     "--apply and --undo.",
     name="AdviseOutput",
     given={
-        **HEAD,
-        "warnings": [WARNING],
-        **{"plan": PLAN, "what_if": [WHAT_IF], "elastic": [ELASTIC], "profiles": [PROFILE]},
-        "submit_lines": [SUBMIT_LINE],
+        **ENSEMBLE,
+        **{"plan": PLAN, "what_if": list[WhatIf], "elastic": [ELASTIC], "profiles": [PROFILE]},
+        "submit_lines": list[SubmitLine],
     },
     optional={"why": str, "application": APPLICATION, "answers": [ADVISE_ANSWER]},
 )
@@ -131,8 +120,7 @@ UNDO_OUTPUT: Final = JsonObject(
     "metlmon advise --undo --json. command: that was taken back, null if there was none.",
     name="AdviseUndoOutput",
     given={
-        **HEAD,
-        "warnings": [WARNING],
+        **ENSEMBLE,
         "command": str | None,
         "changes": [CHANGE],
         "answers": [ADVISE_ANSWER],

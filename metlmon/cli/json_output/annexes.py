@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from metlmon.cli.json_output.jobs import WARNING
-from metlmon.cli.json_output.objects import HEAD, JsonObject
-from metlmon.placement.types import Annex, AnnexEpoch, AnnexReport, SiteLife
+from metlmon.cli.json_output.jobs import ENSEMBLE
+from metlmon.cli.json_output.objects import JsonObject
+from metlmon.placement.types import Annex, AnnexEpoch, AnnexReport
 
 ANNEX_EPOCH: Final = JsonObject(
     AnnexEpoch,
@@ -22,16 +22,7 @@ ANNEX: Final = JsonObject(
     "transfer; next_fits: it would end in time. jobs_idle: they target it. pressure: (ready + "
     "expected before expiry) x GPU-hours per epoch / GPU-hours left. balance: of its allocation. "
     "expiries: when jobs were evicted because it expired.",
-    "name request_id site state inferred gpu nodes nodes_requested requested gpus gpus_busy "
-    "slots_busy started alive_until epochs epochs_fit next_fits jobs_idle allocation balance "
-    "answered_at first_start last_start expiries warnings command site_command",
-    seconds="seconds_left epoch_seconds",
-    exact="pressure",
-)
-SITE_LIFE: Final = JsonObject(
-    SiteLife,
-    "When jobs ran at a site, or in an annex there, by the logs; expiries: likely ends of annexes.",
-    "site annex first_start last_start last_end executions running expiries",
+    "* epochs_fit",
 )
 ANNEXES_OUTPUT: Final = JsonObject(
     AnnexReport,
@@ -41,6 +32,6 @@ ANNEXES_OUTPUT: Final = JsonObject(
     "annex_warnings: one sentence each.",
     "annexes sites asked generation command site_command annex_warnings=warnings",
     name="AnnexesOutput",
-    given={**HEAD, "warnings": [WARNING]},
+    given=ENSEMBLE,
     main=False,
 )

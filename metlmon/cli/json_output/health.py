@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from metlmon.cli.json_output.jobs import WARNING
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject, job_ids
 from metlmon.health.types import HealthEntry
 from metlmon.snapshot import types
@@ -28,7 +27,6 @@ HEALTH_OUTPUT: Final = JsonObject(
     "runs_stopped: runs that go on no further unless somebody acts; epochs_left: their epochs.",
     "dagdir as_of live warnings",
     name="HealthOutput",
-    kinds={"warnings": [WARNING]},
     computed={"schema": (int, lambda status: SCHEMA)},
     given={
         "headline": str,

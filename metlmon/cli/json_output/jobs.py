@@ -15,12 +15,8 @@ from metlmon.snapshot.row_text import state_reason
 if TYPE_CHECKING:
     from metlmon.pool.queue_checks import QueueDiscrepancy
 
-WARNING: Final = JsonObject(
-    Notice,
-    "A warning about the input. count: how many of its kind it stands for, the first being named.",
-    "kind file line text count",
-    name="Warning",
-)
+ENSEMBLE: Final = {**HEAD, "warnings": list[Notice]}
+"""The fields that every output about an ensemble begins with."""
 
 # --- nodes ------------------------------------------------------------------------------------
 
@@ -46,7 +42,7 @@ NODES_OUTPUT: Final = JsonObject(
     None,
     "metlmon nodes --json: every node once, as the DAG files name them.",
     name="NodesOutput",
-    given={**HEAD, "warnings": [WARNING], "nodes": [NODE]},
+    given={**ENSEMBLE, "nodes": [NODE]},
 )
 
 # --- jobs -------------------------------------------------------------------------------------
@@ -104,7 +100,7 @@ JOBS_OUTPUT: Final = JsonObject(
     None,
     "metlmon jobs --json; queue with --queue only.",
     name="JobsOutput",
-    given={**HEAD, "warnings": [WARNING], "jobs": [JOB]},
+    given={**ENSEMBLE, "jobs": [JOB]},
     optional={"queue": QUEUE},
 )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from metlmon.remote.paths import as_typed
 from metlmon.text.formatting import epoch_number
@@ -39,15 +39,22 @@ def unstamped(time: datetime) -> datetime:
     return time
 
 
-class JsonObject:
-    """How records of one type are written as a JSON object.
+_Converter = Callable[[Any, Stamp], Any]
 
-    ``name`` in the schema: by default that of the record's type, without ``Row``.
-    ``fields``: names, separated by blanks, as ``name=source`` where the record has another one
-    (``a.b``: attribute b of attribute a). ``seconds`` are rounded to a thousandth, ``exact`` to a
-    millionth. ``kinds``: kinds of fields that do not follow from the record. ``computed``: kinds
-    of fields, and functions of the record. ``given``: kinds of fields whose values callers pass;
-    ``optional`` ones may be missing. ``main``: whether records of this type within others are
+
+class JsonObject:
+    """How records of one type are written as a JSON object, where not whole.
+
+    Records of other types are written whole: all their fields, under their names, with numbers of
+    nine digits.
+
+    ``name`` in the schema: by default that of the record's type, without ``Row``. ``fields``:
+    names, separated by blanks, as ``name=source`` where the record has another one (``a.b``:
+    attribute b of attribute a); ``*`` first: all fields that are not named elsewhere, and the named
+    ones, as of a record that is written whole. ``seconds`` are rounded to a thousandth, ``exact``
+    to a millionth. ``kinds``: kinds of fields that do not follow from the record. ``computed``:
+    kinds of fields, and functions of the record. ``given``: kinds of fields whose values callers
+    pass; ``optional`` ones may be missing. ``main``: whether records of this type within others are
     written so.
     """
 
@@ -72,7 +79,13 @@ class JsonObject:
         self.kinds: dict[str, Kind] = {**(base.kinds if base else {})}
         self._fields: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Stamp], Any]]]
         self._fields = {**(base._fields if base else {})}
-        groups = ((fields, None), (seconds, _seconds), (exact, _millionths))
+        whole = fields.startswith("*")
+        if whole:
+            own: Sequence[str] = getattr(record, "__struct_fields__", ())
+            named = {*(computed or {}), *fields.split()}
+            fields = " ".join((*(each for each in own if each not in named), *fields[1:].split()))
+        groups: tuple[tuple[str, _Converter | None], ...]
+        groups = ((fields, _whole if whole else None), (seconds, _seconds), (exact, _millionths))
         for words, convert in groups:
             for word in words.split():
                 field, _, source = word.partition("=")
@@ -80,7 +93,7 @@ class JsonObject:
                 self.kinds[field] = (
                     kind if kind is not None else _Attribute(record, source or field, convert)
                 )
-                write = _epoch if field in _EPOCHS else convert or _writer(kind)
+                write: _Converter = _epoch if field in _EPOCHS else convert or _writer(kind)
                 self._fields[field] = attrgetter(source or field), write
         for field, (kind, function) in (computed or {}).items():
             write = _epoch if field in _EPOCHS else _writer(kind)
@@ -120,6 +133,17 @@ class JsonObject:
 
 
 _OBJECTS: Final[dict[type, JsonObject]] = {}
+_WHOLE: Final[dict[type, JsonObject]] = {}
+
+
+def _object_of(record: Any) -> JsonObject | None:
+    """How records of a type are written: as declared, else whole; None for other types."""
+    if record in _OBJECTS:
+        return _OBJECTS[record]
+    if record not in _WHOLE and isinstance(record, type) and issubclass(record, Struct):
+        description = (record.__doc__ or "").partition("\n")[0]
+        _WHOLE[record] = JsonObject(record, description, "*", main=False)
+    return _WHOLE.get(record)
 
 
 def _not_given(record: Any) -> Any:
@@ -148,8 +172,8 @@ def _value(value: Any, stamp: Stamp) -> Any:
         return value
     if kind is datetime:
         return stamp(value).isoformat()
-    if kind in _OBJECTS:
-        return _OBJECTS[kind].write(value, stamp)
+    if (written := _object_of(kind)) is not None:
+        return written.write(value, stamp)
     if isinstance(value, str | Path):
         return str(value)
     if isinstance(value, Enum):
@@ -170,6 +194,15 @@ _EPOCHS: Final = frozenset({"epoch", "parent_epoch"})
 """Fields that are the number of an epoch: from 1, as on the screens, whatever the DAG's names."""
 
 _PLAIN: Final = frozenset({str, int, float, bool, NoneType})
+
+
+def _whole(value: Any, stamp: Stamp) -> Any:
+    """A value of a record; numbers without the noise of their sums, null where they are none."""
+    if type(value) is not float:
+        return _value(value, stamp)
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else float(f"{value:.9g}")
 
 
 def _seconds(value: float | None, stamp: Stamp) -> float | None:
@@ -219,7 +252,8 @@ class _Attribute:
 
     def __init__(self, record: type | None, path: str, convert: object) -> None:
         self._record, self._path = record, path
-        self._number = Seconds if convert is _seconds else Hours if convert else None
+        hours = Hours if convert is _millionths else None
+        self._number = Seconds if convert is _seconds else hours
 
     def type(self) -> Any:
         kind: Any = self._record
@@ -250,8 +284,8 @@ def _type(kind: Kind) -> Any:
         return _type(kind[0]) | None
     if isinstance(kind, list):
         return list[_type(kind[0])]  # type: ignore[misc]
-    if kind in _OBJECTS:
-        return _OBJECTS[kind].type
+    if (written := _object_of(kind)) is not None:
+        return written.type
     origin: Any = get_origin(kind)
     arguments = get_args(kind)
     if origin is Union or origin is UnionType:

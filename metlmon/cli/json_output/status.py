@@ -16,13 +16,11 @@ from metlmon.cli.json_output.objects import (
     job_ids,
 )
 from metlmon.health.types import Health
-from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.job_events import JobId
-from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import HourUnit
-from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
+from metlmon.stats.estimates import Forecast, Rate, RunForecast
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.text.formatting import job_id
 
@@ -68,20 +66,6 @@ def _job_text(job: JobId | None) -> str | None:
 
 # --- runs -------------------------------------------------------------------------------------
 
-STOPPED: Final = JsonObject(
-    Stopped,
-    "Where a gate, or ABORT-DAG-ON with RETURN 0, ended a run, and by which rule.",
-    "rule epoch reason time",
-)
-GATE: Final = JsonObject(
-    GateStatus,
-    "What users asked of a run's gate, and what it does.",
-    "stop_asked=stop_requested pause_asked=pause_requested paused target stopped",
-    name="Gate",
-)
-FAILED: Final = JsonObject(
-    types.FailedEpoch, "Where a run failed.", "epoch node state since reason", name="Failed"
-)
 LATEST: Final = JsonObject(
     types.Latest,
     "The latest epoch of a run that was submitted.",
@@ -142,22 +126,7 @@ RUN_OUTPUT: Final = JsonObject(
 
 # --- estimates ---------------------------------------------------------------------------------
 
-INTERVAL: Final = JsonObject(
-    Interval,
-    "Seconds, an interval that holds in four of five cases, and the samples it is made from.",
-    "samples source",
-    seconds="low middle=median high",
-)
-EPOCH_RATE: Final = JsonObject(
-    Rate, "Epochs completed lately.", "epochs", name="EpochRate", seconds="seconds", exact="per_day"
-)
-EPOCH_SECONDS: Final = JsonObject(
-    EpochDurations,
-    "How long epochs of a run take, from one's end to the next one's.",
-    "epochs",
-    name="EpochSeconds",
-    seconds="median lower_quartile=lower upper_quartile=upper",
-)
+EPOCH_RATE: Final = JsonObject(Rate, "Epochs completed lately.", "* per_day", name="EpochRate")
 RUN_ESTIMATE: Final = JsonObject(
     RunForecast,
     "When a run will be done; why_not: why that is unknown.",
@@ -202,12 +171,6 @@ DAG: Final = JsonObject(
         "crashes": (int, lambda dag: dag.crashes.number if dag.crashes else 0),
     },
 )
-SIDE_NODES: Final = JsonObject(
-    types.SideCounts,
-    "Nodes of runs that train nothing; overruled: done although their job failed.",
-    "total done failed overruled",
-    name="SideNodes",
-)
 SITE: Final = JsonObject(
     types.SiteRow,
     "A site, with its GPU-hours.",
@@ -227,9 +190,6 @@ CAUSE: Final = JsonObject(
     "cause code subcode executions example end_unknown",
     exact="badput=bad",
 )
-COUNT: Final = JsonObject(
-    types.Count, "A number of transfers, and their time.", "n", seconds="seconds"
-)
 INPUT_TRANSFERS: Final = JsonObject(
     types.TransferTotals,
     "Input transfers by outcome.",
@@ -243,11 +203,6 @@ TRANSFERS: Final = JsonObject(
     "output bytes_sent bytes_received",
     name="Transfers",
     computed={"input": (INPUT_TRANSFERS, lambda totals: totals)},
-)
-LOG: Final = JsonObject(
-    types.LogRow,
-    "An event log: bytes read, its events, times of the first and the last.",
-    "file bytes events first last",
 )
 STATES: Final = JsonObject(
     None,

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from metlmon.cli.json_output.jobs import WARNING
+from metlmon.cli.json_output.jobs import ENSEMBLE
 from metlmon.cli.json_output.metrics import SINCE
-from metlmon.cli.json_output.objects import HEAD, JsonObject, finite, nonfinite
+from metlmon.cli.json_output.objects import JsonObject, finite, nonfinite
 from metlmon.cli.json_output.status import ESTIMATE, HOUR_FIELDS
 from metlmon.stats.backtest import Backtest, Prediction
-from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
+from metlmon.stats.curves import Curves, MetricCurve
 from metlmon.stats.estimates import Interval
-from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes
+from metlmon.stats.shards import Bag, Shard, ShardRate
 from metlmon.stats.sweep import (
     Axis,
     CellRun,
     Grid,
     GridCell,
     SweepProgress,
-    Variable,
     sweep_progress,
 )
 from metlmon.tables.estimates import quality
 from metlmon.text.formatting import epoch_number
-
-_HEAD: Final = {**HEAD, "warnings": [WARNING]}
 
 # --- estimate ---------------------------------------------------------------------------------
 
@@ -58,7 +55,7 @@ ESTIMATE_OUTPUT: Final = JsonObject(
     None,
     "metlmon estimate --json; backtest instead of estimate with --backtest.",
     name="EstimateOutput",
-    given=_HEAD,
+    given=ENSEMBLE,
     optional={"estimate": ESTIMATE, "backtest": BACKTEST},
 )
 
@@ -91,32 +88,16 @@ CURVE: Final = JsonObject(
         ),
     },
 )
-LEVEL: Final = JsonObject(
-    BandLevel,
-    "Values of n runs at an epoch; lost others had diverged by then.",
-    "epoch n lost=excluded min=minimum lower_quartile=lower median upper_quartile=upper "
-    "max=maximum",
-    name="Level",
-)
-BAND: Final = JsonObject(
-    MetricBand, "The runs with a label, by epoch.", "label runs band=levels", name="Band"
-)
 CURVES_OUTPUT: Final = JsonObject(
     Curves,
     "metlmon curves --json; goal: min, max or null.",
     "metric goal metrics runs=curves band=band.levels labels=bands problems",
     name="CurvesOutput",
-    given={**_HEAD, "looked_in": list[str]},
+    given={**ENSEMBLE, "looked_in": list[str]},
 )
 
 # --- grid -------------------------------------------------------------------------------------
 
-SWEPT_VARIABLE: Final = JsonObject(
-    Variable, "A variable that is swept.", "name values", name="SweptVariable"
-)
-AXIS: Final = JsonObject(
-    Axis, "Variables that go together, mostly one, and their values.", "names points"
-)
 FOLDED: Final = JsonObject(
     None,
     "Variables that are neither rows nor columns; most of their values are in one cell.",
@@ -187,7 +168,7 @@ GRID_OUTPUT: Final = JsonObject(
             lambda grid: [CELL.write(cell, **_cell(grid, cell)) for cell in grid.cells.values()],
         ),
     },
-    given=_HEAD,
+    given=ENSEMBLE,
 )
 
 
@@ -224,7 +205,7 @@ def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
 SHARD_RATE: Final = JsonObject(
     ShardRate,
     "Shards per hour, and what that was counted over.",
-    "shards seconds per_hour",
+    "* per_hour",
 )
 RATES: Final = JsonObject(
     Bag,
@@ -233,18 +214,11 @@ RATES: Final = JsonObject(
     name="Rates",
     main=False,
 )
-SHARD_SECONDS: Final = JsonObject(
-    ShardTimes,
-    "Seconds of the executions that completed shards.",
-    "shards min=minimum lower_quartile=lower median upper_quartile=upper "
-    "ninetieth=percentile_90 max=maximum",
-    name="ShardSeconds",
-)
 SHARDS_LEFT: Final = JsonObject(
     Interval,
     "Seconds until the last shard is done, an interval that on generated bags held in four of five "
     "cases (in nine of ten early, in seven of ten when nearly all is done).",
-    "low middle=median high samples",
+    "*",
     name="ShardsLeft",
     computed={"sure": (str, quality)},
     main=False,
@@ -297,5 +271,5 @@ BAG: Final = JsonObject(
     },
 )
 SHARDS_OUTPUT: Final = JsonObject(
-    None, "metlmon shards --json.", name="ShardsOutput", given={**_HEAD, "bags": [BAG]}
+    None, "metlmon shards --json.", name="ShardsOutput", given={**ENSEMBLE, "bags": [BAG]}
 )

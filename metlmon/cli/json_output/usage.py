@@ -6,45 +6,21 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 
-from metlmon.cli.json_output.jobs import WARNING
-from metlmon.cli.json_output.objects import HEAD, JsonObject, Kind, Time
+from metlmon.cli.json_output.jobs import ENSEMBLE
+from metlmon.cli.json_output.objects import JsonObject, Kind, Time
 from metlmon.cli.json_output.status import HOURS
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
 from metlmon.stats.causes import Cause, CauseReason
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
 from metlmon.stats.timeline import CountStep, ExecutionGap, Lane, Timeline, TimelineSpan
 from metlmon.stats.usage import (
-    Distribution,
     GroupUsage,
     SiteGpuUsage,
-    TargetWaits,
-    TransferStats,
     Usage,
-)
-from metlmon.stats.windows import TimeWindow
-
-_HEAD: Final = {**HEAD, "warnings": [WARNING]}
-
-WINDOW: Final = JsonObject(
-    TimeWindow, "A part of the time; null where it has no such end.", "since until", name="Window"
 )
 
 # --- sites ------------------------------------------------------------------------------------
 
-DISTRIBUTION: Final = JsonObject(
-    Distribution,
-    "A distribution of seconds.",
-    "n",
-    seconds="median low_quartile=lower_quartile high_quartile=upper_quartile least=minimum "
-    "most=maximum",
-)
-INPUT: Final = JsonObject(
-    TransferStats,
-    "Input transfers of executions; stalls took longer than the limit of their site.",
-    "ok_seconds=ok aborted unfinished in_flight stalls bytes_sent=sent bytes_received=received",
-    name="Input",
-    seconds="stalled_seconds stall_limit_seconds=limit",
-)
 _BADPUT: Final = {"badput": (float, lambda cause: round(cause.bad / HOUR, 6))}
 REASON: Final = JsonObject(
     CauseReason,
@@ -121,13 +97,6 @@ SITE_GPU: Final = JsonObject(
         ),
     },
 )
-WAITING: Final = JsonObject(
-    TargetWaits,
-    "Waits that led to no execution, by target.",
-    "target waiting removed",
-    name="Waiting",
-    seconds="waiting_longest=longest removed_longest=longest_removed",
-)
 HIDDEN_EPOCH: Final = JsonObject(
     EpochEntry,
     "A completed epoch with an execution over twice as long as the successful one.",
@@ -175,7 +144,7 @@ SITES_OUTPUT: Final = JsonObject(
     "profiles",
     name="SitesOutput",
     kinds={"sites": [SITE_GROUP], "gpus": [GPU_GROUP]},
-    given={**_HEAD, "hours": HOURS},
+    given={**ENSEMBLE, "hours": HOURS},
 )
 
 # --- timeline ---------------------------------------------------------------------------------
@@ -250,5 +219,5 @@ TIMELINE_OUTPUT: Final = JsonObject(
     name="TimelineOutput",
     seconds="seconds=length",
     computed={"concurrency": (CONCURRENCY, lambda data: data)},
-    given={**_HEAD, "runs": [LANE]},
+    given={**ENSEMBLE, "runs": [LANE]},
 )
