@@ -10,7 +10,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats.comparison import Comparison, comparison_stat
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables.comparison import comparison_lines, headline, open_entries, run_name
-from metlmon.tables.health_lines import entry_lines
+from metlmon.tables.health import entry_lines
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, line

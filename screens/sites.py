@@ -11,17 +11,22 @@ from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import COST_MIN_EPOCHS, GroupUsage, Usage, UsageFilter, site_usage
 from metlmon.tables import usage as usage_table
-from metlmon.tables.usage import HIDDEN, NAME_LIMIT, VIEWS, Row, legend, site_name
-from metlmon.tables.usage_details import (
+from metlmon.tables.usage import (
     EXECUTION_ORDERS,
+    HIDDEN,
+    NAME_LIMIT,
+    VIEWS,
     ListedExecution,
+    Row,
     details,
     execution_columns,
     execution_text,
     filter_title,
+    legend,
     listed_executions,
     longest_note,
     outcome_counts,
+    site_name,
 )
 from metlmon.text import formatting
 from metlmon.text.formatting import plain

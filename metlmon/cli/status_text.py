@@ -35,7 +35,7 @@ from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
 from metlmon.tables.layout import ColumnChoice
-from metlmon.tables.run_metrics import best_columns
+from metlmon.tables.runs import best_columns
 from metlmon.text.formatting import (
     STATES,
     at_least,

@@ -18,10 +18,9 @@ from metlmon.stats.curves import curve_symbol
 from metlmon.stats.estimates import Forecast, RunForecast
 from metlmon.tables.curves import last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
-from metlmon.tables.health_lines import SEVERITIES
+from metlmon.tables.health import SEVERITIES
 from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, table_lines
-from metlmon.tables.run_metrics import BEST_STYLE
-from metlmon.tables.runs import hours_cell
+from metlmon.tables.runs import BEST_STYLE, hours_cell
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, count, plain

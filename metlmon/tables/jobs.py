@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.snapshot.types import JobRow
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
-from metlmon.text.spans import Align, file_name, line
+from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
+from metlmon.text.spans import file_name, line
 
 
 def filter_text(row: JobRow) -> str:
@@ -19,21 +22,15 @@ def filter_text(row: JobRow) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-def job_column(align: Align = "right") -> Column[JobRow]:
-    """The job's id."""
-    return Column(
-        *("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
-        doc="cluster and process",
-        align=align,
-    )
-
-
-def gpu_and_tries() -> list[Column[JobRow]]:
-    """The GPUs of a job's last execution, and the number of its executions."""
-    return [
-        Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
-        Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=4),
-    ]
+_JOB: Final[Column[JobRow]] = Column(
+    *("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+    doc="cluster and process",
+    align="right",
+)
+_GPU_AND_TRIES: Final[Sequence[Column[JobRow]]] = (
+    Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
+    Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=4),
+)
 
 
 def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
@@ -46,7 +43,7 @@ def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
         maximum=24,
     )
     return [
-        job_column(),
+        _JOB,
         *([dag] if several else []),
         Column("run", "RUN", lambda row: plain(row.run or "", 40) or None, minimum=6, maximum=24),
         Column("epoch", "EPOCH", _epoch, Kind.COUNT),
@@ -61,7 +58,46 @@ def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
             minimum=7,
             maximum=24,
         ),
-        *gpu_and_tries(),
+        *_GPU_AND_TRIES,
+    ]
+
+
+def listed_columns(this_year: int | None = None) -> list[Column[JobRow]]:
+    """The columns of the list of jobs that a command prints."""
+
+    def node(row: JobRow) -> str:
+        if row.ambiguous:
+            dags = len(row.ambiguous)
+            return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
+        return plain(row.node or UNKNOWN, 200)
+
+    def hours(row: JobRow) -> float | None:
+        seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
+        return sum(seconds) if seconds else None
+
+    return [
+        replace(_JOB, align="left"),
+        Column("node", "NODE", node, minimum=12, identifies=node),
+        Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
+        Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=2, year=this_year),
+        Column(
+            *("site", "SITE", lambda row: row.site),
+            drop=1,
+            cell=lambda row, _: line(formatting.site(row.site, row.target, False, state=row.state)),
+        ),
+        *_GPU_AND_TRIES,
+        Column(
+            *("last", "LAST TRY"),
+            lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
+            Kind.STATE,
+        ),
+        Column("hours", "GPU-H", hours, Kind.HOURS, drop=5),
+        Column(
+            *("memory", "MEMORY", lambda row: row.memory_mb, Kind.COUNT),
+            unit="MB",
+            drop=6,
+            write=lambda megabytes: f"{formatting.number(megabytes)} MB",
+        ),
     ]
 
 

@@ -7,12 +7,11 @@ from typing import Final
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
 from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
-from metlmon.snapshot.types import JobRow, NodeRow
-from metlmon.tables.jobs import gpu_and_tries, job_column
+from metlmon.snapshot.types import NodeRow
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_style
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
+from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
     BAD,
     BOLD,
@@ -90,45 +89,6 @@ def columns() -> list[Column[TreeItem]]:
             comfortable=22,
             maximum=90,
             grow=90,
-        ),
-    ]
-
-
-def job_columns(this_year: int | None = None) -> list[Column[JobRow]]:
-    """The columns of the list of jobs that a command prints."""
-
-    def node(row: JobRow) -> str:
-        if row.ambiguous:
-            dags = len(row.ambiguous)
-            return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
-        return plain(row.node or UNKNOWN, NAME_LIMIT)
-
-    def hours(row: JobRow) -> float | None:
-        seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
-        return sum(seconds) if seconds else None
-
-    return [
-        job_column("left"),
-        Column("node", "NODE", node, minimum=12, identifies=node),
-        Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
-        Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=2, year=this_year),
-        Column(
-            *("site", "SITE", lambda row: row.site),
-            drop=1,
-            cell=lambda row, _: line(formatting.site(row.site, row.target, False, state=row.state)),
-        ),
-        *gpu_and_tries(),
-        Column(
-            *("last", "LAST TRY"),
-            lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
-            Kind.STATE,
-        ),
-        Column("hours", "GPU-H", hours, Kind.HOURS, drop=5),
-        Column(
-            *("memory", "MEMORY", lambda row: row.memory_mb, Kind.COUNT),
-            unit="MB",
-            drop=6,
-            write=lambda megabytes: f"{formatting.number(megabytes)} MB",
         ),
     ]
 

@@ -22,7 +22,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolError, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
 from metlmon.snapshot.types import QueueRow
-from metlmon.tables.health_columns import removal_clocks
+from metlmon.tables.health import removal_clocks
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (

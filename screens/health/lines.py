@@ -12,8 +12,8 @@ from metlmon.model.reasons import code_text
 from metlmon.model.states import FAILED_JOB, TERMINAL, State
 from metlmon.pool.types import PoolAction
 from metlmon.snapshot.types import Status
-from metlmon.tables import health_columns as health_table
-from metlmon.tables.health_lines import since_text
+from metlmon.tables import health as health_table
+from metlmon.tables.health import since_text
 from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import (

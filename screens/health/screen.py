@@ -15,9 +15,9 @@ from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolAction, SelectedRun
 from metlmon.snapshot.types import JobRow, RunRow
 from metlmon.stats.usage import UsageFilter
-from metlmon.tables import health_columns as health_table
+from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
-from metlmon.tables.health_lines import headline_line
+from metlmon.tables.health import headline_line
 from metlmon.tables.jobs import columns as job_columns
 from metlmon.tables.jobs import filter_text as job_text
 from metlmon.text import formatting

@@ -19,7 +19,7 @@ from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
-from metlmon.tables import health_columns as health_table
+from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
     GAP,
@@ -27,7 +27,7 @@ from metlmon.tables.layout import (
     Column,
     fit_columns,
 )
-from metlmon.tables.run_metrics import best_mark
+from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs

@@ -75,7 +75,7 @@ def test_a_dag_without_runs_that_is_done(capsys: Captured, tmp_path: Path) -> No
 
 
 def test_the_command_at_80_columns_without_a_key(capsys: Captured, tmp_path: Path) -> None:
-    from metlmon.tables.health_lines import health_lines
+    from metlmon.tables.health import health_lines
     from metlmon.text.spans import text, width
 
     health = health_of(removed_after_hold(tmp_path))
@@ -118,7 +118,7 @@ def test_the_json_is_what_the_interface_says(capsys: Captured, tmp_path: Path) -
 
 def test_the_removal_clock_is_shown(tmp_path: Path) -> None:
     from metlmon.health.types import HealthEntry, Severity
-    from metlmon.tables.health_lines import since_text
+    from metlmon.tables.health import since_text
     from tests.health.ensembles import START
 
     entry = HealthEntry(

@@ -20,7 +20,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.notify.events import find_events, make_message
-from metlmon.tables.health_columns import faulty_runs
+from metlmon.tables.health import faulty_runs
 from metlmon.text.spans import Line
 from screens.health.lines import header_lines
 from tests.support.commands import Captured, json_output, run_command, text_output

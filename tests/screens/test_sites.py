@@ -17,7 +17,7 @@ from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.usage_details import (
+from metlmon.tables.usage import (
     details,
     listed_executions,
 )

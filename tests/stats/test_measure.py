@@ -15,7 +15,7 @@ from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables import runs as runs_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.usage_details import execution_columns
+from metlmon.tables.usage import execution_columns
 from metlmon.text import formatting, spans
 from screens.overview.header import gpu_hours
 from tests.support.dagdir_builder import NODE, Dagdir

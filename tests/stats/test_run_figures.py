@@ -18,8 +18,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables.layout import fit_columns
-from metlmon.tables.run_metrics import sparkline
-from metlmon.tables.runs import specs
+from metlmon.tables.runs import sparkline, specs
 from metlmon.text.spans import text
 from tests.support.sample_snapshots import RUNS
 

@@ -30,7 +30,7 @@ from metlmon.tables.comparison import (
     open_entries,
     run_name,
 )
-from metlmon.tables.health_lines import entry_lines
+from metlmon.tables.health import entry_lines
 from metlmon.text.spans import BOLD, line
 
 EPOCHS_AT: Final = JsonObject(

@@ -47,7 +47,7 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
         )
         return
     from metlmon.cli.text_output import TextOutput
-    from metlmon.tables.health_lines import health_lines
+    from metlmon.tables.health import health_lines
     from metlmon.text.formatting import plain
     from metlmon.text.spans import BOLD, line
 

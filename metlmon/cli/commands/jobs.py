@@ -55,13 +55,13 @@ def _print_jobs(rows: Sequence[JobRow], this_year: int | None) -> None:
     """One line per job, and the reasons of those that are held."""
     from metlmon.cli.status_text import held_line
     from metlmon.cli.text_output import TextOutput
-    from metlmon.tables.nodes import job_columns
+    from metlmon.tables.jobs import listed_columns
 
     out = TextOutput()
     if not rows:
         out.print("No jobs: nothing was submitted yet, or there is no event log here.")
         return
-    out.table(job_columns(this_year), rows)
+    out.table(listed_columns(this_year), rows)
     held = [row for row in rows if row.state is State.HELD]
     if held:
         out.print()
