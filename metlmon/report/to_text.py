@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from textwrap import wrap
 from typing import Final
 
-from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.report.document import (
@@ -20,9 +20,9 @@ from metlmon.report.document import (
     sanitize,
 )
 from metlmon.snapshot.ledger import HourUnit
-from metlmon.tables.layout import MARGIN, Heading, fit_columns, table_lines, text_columns
+from metlmon.tables.layout import MARGIN, Column, fit_columns, table_lines
 from metlmon.text.formatting import clip
-from metlmon.text.spans import Align, text
+from metlmon.text.spans import text
 
 MAX_NAME_WIDTH: Final = 48
 """Maximum width of a name or reason."""
@@ -81,13 +81,7 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
         yield from _prose(table.empty_text, width)
         return
     rows = [*table.rows, *([table.total] if table.total is not None else [])]
-    columns = text_columns(_heading(column) for column in table.columns)
-    columns = [
-        replace(column, maximum=MAX_NAME_WIDTH, comfortable=MIN_NAME_WIDTH)
-        if each.kind.is_text
-        else column
-        for column, each in zip(columns, table.columns, strict=True)
-    ]
+    columns = [_column(index, column) for index, column in enumerate(table.columns)]
     cells = [_cells(report, table, row) for row in rows]
     heading, *lines = (text(each).rstrip() for each in table_lines(columns, cells, width))
     rule = "─" * min(width, max(map(cell_len, (heading, *lines))))
@@ -104,11 +98,18 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
         yield from _prose(table.comment, width)
 
 
-def _heading(column: ReportColumn) -> Heading:
+def _column(index: int, column: ReportColumn) -> Column[Sequence[str]]:
+    """The column of the texts at this index of the rows."""
     short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
     title = sanitize(column.heading)
-    align: Align = "left" if column.kind.is_text else "right"
-    return Heading(f"{short} {title}" if short else title, align, column.drop)
+    is_text = column.kind.is_text
+    return Column(
+        *(column.key, f"{short} {title}" if short else title, itemgetter(index)),
+        align="left" if is_text else "right",
+        drop=column.drop,
+        maximum=MAX_NAME_WIDTH if is_text else 200,
+        comfortable=MIN_NAME_WIDTH if is_text else None,
+    )
 
 
 def _cells(report: Report, table: ReportTable, row: ReportRow) -> list[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -29,7 +28,6 @@ from metlmon.text.spans import (
     line,
     symbol_span,
 )
-from metlmon.text.spans import text as line_text
 from metlmon.text.spans import width as line_width
 
 T = TypeVar("T")
@@ -427,39 +425,3 @@ def _join_cells(cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
         padded = crop(cell, column.width) if last else fit(cell, column.width, column.align)
         content += (line(" " * GAP) if i else ()) + padded
     return content
-
-
-Row = Sequence[str | Line]
-"""A row of cells that are texts already."""
-
-
-class Heading(Struct, frozen=True):
-    """The heading of a column of texts; ``drop`` as that of a :class:`Column`."""
-
-    title: str
-    align: Align = "left"
-    drop: int = 0
-
-
-def text_columns(headings: Iterable[Heading]) -> list[Column[Row]]:
-    """The columns of a table whose rows are texts already."""
-
-    def text(row: Row, index: int) -> str:
-        value = row[index]
-        return value if isinstance(value, str) else line_text(value)
-
-    def cell(row: Row, width: int | None, index: int) -> Line:
-        value = row[index]
-        return line(value) if isinstance(value, str) else value
-
-    return [
-        Column(
-            str(index),
-            each.title,
-            partial(text, index=index),
-            align=each.align,
-            drop=each.drop,
-            cell=partial(cell, index=index),
-        )
-        for index, each in enumerate(headings)
-    ]

@@ -224,13 +224,32 @@ def folding_texts(grid: Grid) -> list[str]:
     return texts
 
 
-# --- the runs of one point ----------------------------------------------------------------------
+# --- the points, and the runs of one ------------------------------------------------------------
 
 RUN_ORDERS = (
     ("value", None),
     ("name", lambda run: (run.entry.run_name,)),
     ("progress", lambda run: (run.entry.epochs_done / max(1, run.entry.epochs_total),)),
 )
+
+
+def point_columns(axis: Axis) -> list[Column[GridCell]]:
+    """The columns of the points of a sweep over one axis."""
+    names = labels(axis)
+
+    def epoch(cell: GridCell) -> int | None:
+        reached = cell.best.value if cell.best is not None else None
+        return None if reached is None else epoch_number(reached.epoch)
+
+    return [
+        Column("point", axis_name(axis), lambda cell: names[cell.row]),
+        Column("best", "BEST", cell_value_text, align="right"),
+        Column("rank", "RANK", lambda cell: cell.rank, Kind.COUNT, drop=1),
+        Column("run", "RUN", lambda cell: plain(cell.runs[0].entry.run_name, NAME_LIMIT)),
+        Column("epoch", "EPOCH", epoch, Kind.COUNT, drop=2),
+        Column("done", "DONE", lambda cell: f"{cell.done}/{cell.total}", align="right"),
+        Column("state", "STATE", cell_state_text),
+    ]
 
 
 def run_columns() -> list[Column[CellRun]]:

@@ -20,8 +20,8 @@ from metlmon.cli import output
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_json, print_json_list, waiting_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.spans import ALARM, GOOD, line, text, width, wrap_line
+from metlmon.tables.layout import Column
+from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle, line, text, width, wrap_line
 
 DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
 
@@ -84,11 +84,17 @@ def test_without_a_terminal_or_a_wait_nothing_is_written(
     assert stream.getvalue() == ""
 
 
-COLUMNS = text_columns((Heading("RUN"), Heading("N", "right"), Heading("SITE", drop=1)))
+Row = tuple[str, str, str, TextStyle]
+
+COLUMNS: list[Column[Row]] = [
+    Column("run", "RUN", lambda row: row[0], style=lambda row: row[3]),
+    Column("n", "N", lambda row: row[1], align="right"),
+    Column("site", "SITE", lambda row: row[2], drop=1, style=lambda row: row[3]),
+]
 ROWS: list[Row] = [
-    ["run1", "3", line(("日本", ALARM))],
-    ["a-long-name-of-a-run", "12", "Delta"],
-    [line(("another-long-name", GOOD)), "—", ""],
+    ("run1", "3", "日本", ALARM),
+    ("a-long-name-of-a-run", "12", "Delta", PLAIN),
+    ("another-long-name", "—", "", GOOD),
 ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterator
 from typing import Final
 
 from metlmon.authoring.continuation import Continuation, ExcludedRun, continuation
@@ -18,19 +17,11 @@ from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
-from metlmon.tables.layout import Heading, text_columns
-from metlmon.text.formatting import UNKNOWN, count, epoch_number, plain
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import count, epoch_number, plain
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 300
-
-COLUMNS: Final = (
-    Heading("RUN"),
-    Heading("UUID", drop=1),
-    Heading("DONE", "right"),
-    Heading("TRAINS"),
-    Heading("BEFORE"),
-)
 
 CONTINUED_RUN: Final = JsonObject(
     ContinuedRun,
@@ -103,7 +94,7 @@ def _print(result: Continuation) -> None:
         of = ", ".join(plain(file, NAME_LIMIT) for file in result.source_files)
         runs = count(len(result.runs), "run")
         print(f"{plain(result.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
-        out.table(text_columns(COLUMNS), [list(_cells(run)) for run in result.runs])
+        out.table(_columns(), result.runs)
         print()
     else:
         print("No run continues.")
@@ -114,11 +105,21 @@ def _print(result: Continuation) -> None:
         print(f"{name} is left out: {why}")
 
 
-def _cells(run: ContinuedRun) -> Iterator[str]:
-    yield plain(run.run, NAME_LIMIT)
-    yield plain(run.uuid, 16)
-    yield UNKNOWN if run.done is None else f"epoch {epoch_number(run.done)}"
-    one = run.first == run.last
-    epochs = f"epochs {epoch_number(run.first)} to {epoch_number(run.last)}"
-    yield f"epoch {epoch_number(run.first)}" if one else epochs
-    yield plain(run.reason, REASON_LIMIT)
+def _columns() -> list[Column[ContinuedRun]]:
+    """The columns of the runs that continue."""
+
+    def trains(run: ContinuedRun) -> str:
+        first, last = epoch_number(run.first), epoch_number(run.last)
+        return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+    return [
+        Column("run", "RUN", lambda run: plain(run.run, NAME_LIMIT)),
+        Column("uuid", "UUID", lambda run: plain(run.uuid, 16), drop=1),
+        Column(
+            *("done", "DONE", lambda run: None if run.done is None else epoch_number(run.done)),
+            Kind.COUNT,
+            write=lambda epoch: f"epoch {epoch}",
+        ),
+        Column("trains", "TRAINS", trains),
+        Column("before", "BEFORE", lambda run: plain(run.reason, REASON_LIMIT)),
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
@@ -25,9 +24,9 @@ from metlmon.stats.sweep import (
 )
 from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep as sweep_table
-from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.formatting import UNKNOWN, epoch_number, plain
-from metlmon.text.spans import BOLD, PLAIN, line, to_ascii
+from metlmon.tables.layout import Column
+from metlmon.text.formatting import UNKNOWN, plain
+from metlmon.text.spans import BOLD, PLAIN, TextStyle, line, to_ascii
 
 
 def grid(options: argparse.Namespace) -> int:
@@ -118,41 +117,15 @@ def print_grid(grid_data: Grid) -> None:
     out.print("; ".join(notes))
     if grid_data.columns is None:
         out.print()
-        rows = sweep_table.labels(grid_data.rows)
-        columns = [Heading(sweep_table.axis_name(grid_data.rows)), *_LISTED]
-        out.table(text_columns(columns), [_listed(cell, rows) for cell in grid_data.cells.values()])
+        out.table(sweep_table.point_columns(grid_data.rows), list(grid_data.cells.values()))
         return
     head = f"{sweep_table.axis_name(grid_data.rows)} / {sweep_table.axis_name(grid_data.columns)}"
     rows, heads = sweep_table.labels(grid_data.rows), sweep_table.labels(grid_data.columns)
     for across in _blocks(grid_data, head, rows, heads, room=out.width):
         out.print()
-        columns = [Heading(head), *(Heading(heads[item], "right") for item in across)]
-        lines = [[rows[row], *_row(grid_data, row, across)] for row in grid_data.rows.points]
-        out.table(text_columns(columns), lines)
-
-
-_LISTED: Final = (
-    Heading("BEST", "right"),
-    Heading("RANK", "right", drop=1),
-    Heading("RUN"),
-    Heading("EPOCH", "right", drop=2),
-    Heading("DONE", "right"),
-    Heading("STATE"),
-)
-
-
-def _listed(cell: GridCell, rows: Mapping[Point, str]) -> Row:
-    best = cell.best
-    reached = best.value if best is not None else None
-    return [
-        rows[cell.row],
-        sweep_table.cell_value_text(cell),
-        str(cell.rank) if cell.rank is not None else UNKNOWN,
-        plain(cell.runs[0].entry.run_name, sweep_table.NAME_LIMIT),
-        str(epoch_number(reached.epoch)) if reached is not None else UNKNOWN,
-        f"{cell.done}/{cell.total}",
-        sweep_table.cell_state_text(cell),
-    ]
+        columns: list[Column[Point]] = [Column("row", head, rows.__getitem__)]
+        columns += [_across(grid_data, heads[item], item) for item in across]
+        out.table(columns, grid_data.rows.points)
 
 
 def _blocks(
@@ -182,12 +155,18 @@ def _blocks(
     yield block
 
 
-def _row(grid_data: Grid, row: Point, across: Sequence[Point]) -> Row:
-    cells = [grid_data.cells.get((row, column)) for column in across]
-    return [
-        line((_cell_text(cell), BOLD if cell is not None and cell.rank == 1 else PLAIN))
-        for cell in cells
-    ]
+def _across(grid_data: Grid, title: str, column: Point) -> Column[Point]:
+    """The cells of one column of the grid; the best one is bold."""
+
+    def style(row: Point) -> TextStyle:
+        cell = grid_data.cells.get((row, column))
+        return BOLD if cell is not None and cell.rank == 1 else PLAIN
+
+    return Column(
+        *(str(column), title, lambda row: _cell_text(grid_data.cells.get((row, column)))),
+        align="right",
+        style=style,
+    )
 
 
 def _cell_text(cell: GridCell | None) -> str:
