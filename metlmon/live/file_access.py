@@ -407,10 +407,11 @@ def open_output(path: str | Path) -> Iterator[tuple[OpenFile, int]]:
 
 
 def output_file(dagdir: Path, name: str) -> Path:
-    """Return the resolved path of an output file inside ``dagdir``.
+    """Return the resolved path of an output file inside ``dagdir``, or beside it.
 
-    ``name``: as in the submit description, with macros expanded. Raises :class:`UnreadableFile`
-    if the file is elsewhere, missing, or not a regular file.
+    ``name``: as :meth:`SnapshotBuilder.output_file` returns it; ``../`` before it: the DAG was
+    submitted from the directory above, and its files are there. A hidden one is none of them.
+    Raises :class:`UnreadableFile` if the file is elsewhere, missing, or not a regular file.
     """
     if "\0" in name or not name.strip():
         raise UnreadableFile("its name is empty or has a NUL")
@@ -422,7 +423,10 @@ def output_file(dagdir: Path, name: str) -> Path:
     except (OSError, RuntimeError) as error:
         raise UnreadableFile(f"its name leads nowhere ({type(error).__name__})") from error
     if not path.is_relative_to(base):
-        raise UnreadableFile("it is outside this directory")
+        above = base.parent
+        is_beside = name.startswith("../") and path.is_relative_to(above)
+        if not is_beside or any(part.startswith(".") for part in path.relative_to(above).parts):
+            raise UnreadableFile("it is outside this directory")
     try:
         mode = filesystem.lstat(path).st_mode
     except FileNotFoundError as error:

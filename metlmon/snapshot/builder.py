@@ -6,12 +6,14 @@ at one moment; its methods build what screens, tables and JSON show.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import datetime
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.eventlog import Held, RemoteError
@@ -24,6 +26,7 @@ from metlmon.model.node_states import effective_parents
 from metlmon.model.run import GateStatus, Run, gate_status
 from metlmon.model.states import ALIVE, DONE, ENDED, LOST, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
+from metlmon.remote.paths import join
 from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.ledger import (
     EpochEntry,
@@ -454,7 +457,22 @@ class SnapshotBuilder:
         if record is None:
             return None
         node = record.node
-        return _expand_macros(node.output if suffix == "out" else node.error, job)
+        name = _expand_macros(node.output if suffix == "out" else node.error, job)
+        return name and self._from_dagdir(name, self.ensemble.dags[key[0]].workflow.directory)
+
+    def _from_dagdir(self, name: str, directory: Path) -> str:
+        """A name from ``directory``, from which its DAG was submitted, as one from the dagdir.
+
+        It begins with ``../`` only where that is the directory above; a file elsewhere has its
+        whole path.
+        """
+        if directory == Path(self.dagdir) and not name.startswith(("..", "/")):
+            return name
+        path = os.path.abspath(join(directory, name))
+        above = os.path.dirname(os.path.abspath(self.dagdir))
+        relative = os.path.relpath(path, os.path.abspath(self.dagdir))
+        is_above = os.path.abspath(directory) == above
+        return relative if is_above or not relative.startswith("..") else path
 
     def _placement(
         self, key: NodeKey | None, state: State, entries: JobEntries | None

@@ -66,13 +66,27 @@ def test_a_file_inside_the_directory_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret", "link", "folder/secret", "loop", "pipe", "sub", "absent", "", "a\0b", "."]
+    "name",
+    [
+        "../.secret",
+        "../../secret",
+        "link",
+        "folder/secret",
+        "loop",
+        "pipe",
+        "sub",
+        "absent",
+        "",
+        "a\0b",
+        ".",
+    ],
 )
 def test_whatever_lies_elsewhere_or_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
     dagdir = tmp_path / "dagdir"
     (dagdir / "sub").mkdir(parents=True)
     secret = tmp_path / "secret"
     secret.write_text("secret")
+    (tmp_path / ".secret").write_text("secret")
     (dagdir / "link").symlink_to(secret)
     (dagdir / "folder").symlink_to(tmp_path)
     (dagdir / "loop").symlink_to(dagdir / "loop")

@@ -12,6 +12,7 @@ from metlmon.config.settings import Settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import discover_dags
+from metlmon.live.file_access import UnreadableFile, output_file
 
 CASE = Path(__file__).parents[3] / "shared" / "cases" / "dag-file-in-a-subdirectory"
 DAG = """JOB run0-train_epoch0 {0}
@@ -183,3 +184,46 @@ def test_a_usual_name_in_the_parent_directory_proves_nothing(tmp_path: Path) -> 
     write(tmp_path, {"ens1/metl.log": EVENTS, "train.sub": "log = metl.log\nqueue\n"})
     write(tmp_path, {"metl.log": EVENTS.replace("Alpha", "Beta")})
     assert sites(tmp_path / "ens1") == {"Alpha"}
+
+
+def output_of(dagdir: Path) -> Path:
+    """The resolved output file of the only job."""
+    reader = DagdirReader(dagdir, Settings())
+    reader.check()
+    reader.read_all()
+    name = reader.snapshot_builder().output_file(7, 0)
+    assert name is not None
+    return output_file(dagdir, name)
+
+
+@pytest.mark.parametrize("output", ["out/$(Cluster).out", "dag/7.out", "{root}/out/7.out", "7.out"])
+def test_output_beside_the_directory_of_the_dag(tmp_path: Path, output: str) -> None:
+    files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
+    files |= dict.fromkeys(("out/7.out", "dag/7.out", "7.out"), "epoch 1\n")
+    files["jobs/train.sub"] = f"output = {output}\n" + files["jobs/train.sub"]
+    files["jobs/train.sub"] = files["jobs/train.sub"].replace("{root}", str(tmp_path))
+    write(tmp_path, files)
+    expected = output.replace("$(Cluster)", "7").replace("{root}/", "")
+    assert output_of(tmp_path / "dag") == tmp_path / expected
+
+
+@pytest.mark.parametrize(
+    "output", ["/etc/passwd", "../secret", "../ensemble2/x", ".ssh/key", "link", "out/../../secret"]
+)
+def test_no_output_of_others_beside_the_directory_of_the_dag(tmp_path: Path, output: str) -> None:
+    root = tmp_path / "ensemble"
+    files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
+    files |= {".ssh/key": "k", "../secret": "s", "../ensemble2/x": "x"}
+    files["jobs/train.sub"] = f"output = {output}\n" + files["jobs/train.sub"]
+    write(root, files)
+    (root / "link").symlink_to("../secret")
+    with pytest.raises(UnreadableFile, match="outside"):
+        output_of(root / "dag")
+
+
+def test_no_output_above_a_dag_submitted_where_it_lies(tmp_path: Path) -> None:
+    files = layout("e.dag", "train.sub", "train.txt") | {"train.txt": EVENTS, "../secret": "s"}
+    files["train.sub"] = "output = ../secret\n" + files["train.sub"]
+    write(tmp_path / "ensemble", files)
+    with pytest.raises(UnreadableFile, match="outside"):
+        output_of(tmp_path / "ensemble")

@@ -285,7 +285,7 @@ def test_a_link_out_of_the_directory_is_no_output(access_point: str, dagdir: Dag
     os.symlink("../secret", dagdir.path / "job.out")
     os.mkfifo(dagdir.path / "pipe.out")
     directory = Path(connect_to(f"{access_point}:{dagdir.path}"))
-    for name in ("job.out", "pipe.out", "../secret", f"{dagdir.path.parent}/secret", "none.out"):
+    for name in ("job.out", "pipe.out", "../../secret", f"{dagdir.path.parent}/secret", "none.out"):
         with pytest.raises(UnreadableFile):
             output_file(directory, name)
 
