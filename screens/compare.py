@@ -40,7 +40,7 @@ NOT_CHART: Final = 6
 """Lines of the head, the axis and the footer."""
 
 
-class CompareScreen(ChartScreen, DocumentScreen):
+class CompareScreen(DocumentScreen, ChartScreen):
     """Marked runs side by side."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("compare", "below")

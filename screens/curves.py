@@ -222,7 +222,7 @@ MANY: Final = 40
 VIEWS: Final = ("each run", "all runs as a band", "by label")
 
 
-class CurvesScreen(ChartScreen, ListScreen):
+class CurvesScreen(ListScreen, ChartScreen):
     """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "marking", "comparing", "below")
