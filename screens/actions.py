@@ -356,6 +356,8 @@ SCOPES, _ACTIONS = _parse(_TABLE)
 
 ACTIONS: Final = (*(_tab(i, names) for i, names in enumerate(TABS, 1)), *_ACTIONS)
 
+ALL_NAMES: Final = frozenset(action.name for action in ACTIONS)
+
 DIRECT: Final = frozenset({"release", "stop_now"})
 """Acts with a key of their own; all others are behind the menu."""
 

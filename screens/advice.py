@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
@@ -61,7 +61,6 @@ from screens.base.screens import (
 )
 from screens.base.stats_worker import Memo
 from screens.pool_actions.running_action import RESULT_SYMBOLS
-from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 from screens.widgets.line_widget import Document
 
 if TYPE_CHECKING:
@@ -202,7 +201,6 @@ class ApplyScreen(ConfirmationBase):
     """The question before a plan is applied, or the last application is taken back."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question", "applying")
-    OWN_ACTIONS = HIDDEN_IN_MODALS
     SHOWS_ENSEMBLE: ClassVar[bool] = False
 
     def __init__(self, shown: ShownAdvice, pool: PoolClient) -> None:
@@ -242,12 +240,16 @@ class ApplyScreen(ConfirmationBase):
         return self._acts[self._index]
 
     def show(self, update: Snapshot | None) -> None:
-        closed = not self._may_confirm or not self.can_confirm
-        hidden = {"confirm"} if closed else set()
-        hidden |= {"next_act"} if self._results is not None or not self._acts else set()
-        self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | hidden)
         room = self.app.size.width
         self.show_document(self._head(room), self._body(room))
+
+    def hidden_actions(self) -> Collection[str]:
+        hidden = set(super().hidden_actions())
+        if not self._may_confirm or not self.can_confirm:
+            hidden.add("confirm")
+        if self._results is not None or not self._acts:
+            hidden.add("next_act")
+        return hidden
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
         self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import ClassVar, Final
 
@@ -54,7 +54,6 @@ from screens.base.stats_worker import Memo, streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
 from screens.pool_actions.running_action import Selection
-from screens.widgets.footer import KeyFooter
 
 EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
 """Actions without effect in a run without evaluations."""
@@ -78,6 +77,7 @@ class RunScreen(ListScreen, ActionScreen):
         self.show_chart = True
         self.show_evaluations = False
         self._cursor_placed = False
+        self._is_evaluated = True
         self._run_view: Memo[RunView | None] = Memo()
         self._header_lines: Memo[list[Line]] = Memo()
         self._columns: Memo[tuple[list[Column[EpochRow]], dict[str, int]]] = Memo()
@@ -90,8 +90,7 @@ class RunScreen(ListScreen, ActionScreen):
         if view is None:
             self.show_nothing("run", "", self._missing_text(snapshot), "epoch")
             return
-        evaluated = any(epoch.evaluations for epoch in view.epochs)
-        self.query_one(KeyFooter).hide_actions(() if evaluated else EVALUATION_ACTIONS)
+        self._is_evaluated = any(epoch.evaluations for epoch in view.epochs)
         size, forecast = self.app.size, self.context.stats.value(make_forecast)
         health = self.context.stats.value(make_health)
         inputs = view, forecast, health, self.show_chart, size.width, size.height
@@ -130,6 +129,10 @@ class RunScreen(ListScreen, ActionScreen):
             more_title="side nodes",
             expand=self._with_evaluations,
         )
+
+    def hidden_actions(self) -> Collection[str]:
+        hidden = super().hidden_actions()
+        return hidden if self._is_evaluated else EVALUATION_ACTIONS.union(hidden)
 
     def _origins(self) -> Mapping[int, CheckpointOrigin]:
         """Where the checkpoints come from, by epoch; empty until that is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
@@ -10,7 +11,6 @@ from metlmon.tables import shards as shards_table
 from metlmon.text.spans import DIM, line
 from screens.base.list_screen import ListScreen
 from screens.base.screens import how_to
-from screens.widgets.footer import KeyFooter
 
 
 class ShardsScreen(ListScreen):
@@ -28,8 +28,6 @@ class ShardsScreen(ListScreen):
     def show(self, update: Snapshot | None) -> None:
         all_bags = self.context.stats.value(bags)
         bag = self._chosen(all_bags)
-        has_several = all_bags is not None and len(all_bags) > 1
-        self.query_one(KeyFooter).hide_actions(() if has_several else ("view",))
         if bag is None or all_bags is None:
             self._nothing(all_bags, update)
             return
@@ -66,6 +64,11 @@ class ShardsScreen(ListScreen):
         else:
             text = how_to(shards_table.no_bag_lines(), self.app.size.width)
             self.show_nothing("Shards", "there is no bag here", text, "shard")
+
+    def hidden_actions(self) -> Collection[str]:
+        all_bags = self.context.stats.value(bags)
+        one = all_bags is None or len(all_bags) < 2
+        return {*super().hidden_actions(), *(("view",) if one else ())}
 
     # --- actions ------------------------------------------------------------------------------
 

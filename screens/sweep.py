@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -51,7 +51,6 @@ from metlmon.text.spans import (
 from screens.base.list_screen import ListScreen
 from screens.base.screens import how_to, padded, rule
 from screens.curves import MetricKeys, goal_text, metric_position
-from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.matrix import GAP, Key, Matrix, MatrixLayout
 
@@ -417,7 +416,6 @@ class SweepScreen(MetricKeys):
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
         grid = self.context.stats.value(grid_stat(self.choice))
-        self.query_one(KeyFooter).hide_actions(self.refusals().keys())
         if grid is None or not grid.has_sweep:
             self._nothing(grid, update)
             return
@@ -489,6 +487,9 @@ class SweepScreen(MetricKeys):
             self.context.open_screen("run", cell.runs[0].entry.run)
         else:
             self.context.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
+
+    def hidden_actions(self) -> Collection[str]:
+        return self.refusals().keys()
 
     def refusals(self) -> Mapping[str, str]:
         grid = self._shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -25,10 +25,10 @@ from metlmon.tables.layout import (
 )
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, line
+from screens.actions import ALL_NAMES
 from screens.base.context import ListState
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen, rule
 from screens.base.stats_worker import Memo
-from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import LazyRows, Table, TableRow
 
@@ -338,17 +338,15 @@ class ListScreen(SnapshotScreen):
     # --- keys -----------------------------------------------------------------------------
 
     def footer_labels(self) -> Mapping[str, str]:
+        if isinstance(self.focused, FilterPrompt):
+            return {"open": "keep filter", "back": "clear filter"}
         if self.filter_text:
             return {"back": "clear filter"}
         return {"back": "clear marks"} if self.table.marks else super().footer_labels()
 
-    def update_footer(self) -> None:
-        """While a filter is typed, offer only the keys that end it."""
-        if not isinstance(self.focused, FilterPrompt):
-            super().update_footer()
-            return
-        for footer in self.query(KeyFooter):
-            footer.set_labels({"open": "keep filter", "back": "clear filter"}, alone=True)
+    def hidden_actions(self) -> Collection[str]:
+        """While a filter is typed, all but the keys that end it."""
+        return ALL_NAMES - {"open", "back"} if isinstance(self.focused, FilterPrompt) else ()
 
     # --- filter and order -----------------------------------------------------------------
 

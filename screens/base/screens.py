@@ -60,21 +60,23 @@ CHECK_SECONDS: Final = 0.1
 BACK_TO_NOW: Final = "now"
 """Footer label of the key that returns to the present."""
 
+HIDDEN_IN_MODALS: Final = frozenset({"palette"})
+"""Actions that leave a modal screen, which offers its own keys instead."""
+
 
 class SnapshotScreen(FaultTolerant, Screen[None]):
     """A screen that shows the current snapshot.
 
     ``SCOPES``: the scopes of its actions, from which its bindings are made; ``OLD_SCOPES``: further
     scopes, whose keys work but are not shown. ``HELP_SCOPES``: the scopes that the help lists, if
-    they differ. ``OWN_ACTIONS``: actions that its footer hides. ``SHOWS_ENSEMBLE``: it shows the
-    ensemble, present or past; prompts and help screens do not. ``HAS_HEADER``: errors of the
-    files are shown in its own header; elsewhere they are in the banner.
+    they differ. ``SHOWS_ENSEMBLE``: it shows the ensemble, present or past; prompts and help
+    screens do not. ``HAS_HEADER``: errors of the files are shown in its own header; elsewhere they
+    are in the banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     OLD_SCOPES: ClassVar[tuple[str, ...]] = ()
     HELP_SCOPES: ClassVar[tuple[str, ...]] = ()
-    OWN_ACTIONS: ClassVar[Collection[str]] = ()
     SHOWS_ENSEMBLE: ClassVar[bool] = True
     HAS_HEADER: ClassVar[bool] = False
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
@@ -148,6 +150,10 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """Footer labels, by action name, that currently differ from the registry."""
         return {"back": BACK_TO_NOW} if self.SHOWS_ENSEMBLE and self._in_past else {}
 
+    def hidden_actions(self) -> Collection[str]:
+        """Actions that the footer leaves out, because they would do nothing now."""
+        return ()
+
     @property
     def _in_past(self) -> bool:
         """Is a past moment shown, being read, or unreadable?"""
@@ -159,8 +165,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     def update_footer(self) -> None:
         """Update the footer to what the keys currently do."""
         for footer in self.query(KeyFooter):
-            footer.show_tabs(self.tab_lines > 0)
-            footer.set_labels(self.footer_labels())
+            footer.update_lines()
 
     @property
     def tab_lines(self) -> int:
@@ -234,8 +239,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def key_footer(self) -> KeyFooter:
         """The footer of this screen."""
-        scopes = (*self.SCOPES, "everywhere")
-        return KeyFooter(scopes, self.OWN_ACTIONS)
+        return KeyFooter((*self.SCOPES, "everywhere"))
 
     def show_head(self, lines: Sequence[Line]) -> None:
         """Show the lines above the table or the text."""
@@ -297,6 +301,9 @@ class ConfirmationBase(DocumentScreen):
 
     _painted_at = inf
     _shown_can_confirm = False
+
+    def hidden_actions(self) -> Collection[str]:
+        return HIDDEN_IN_MODALS
 
     def on_mount(self) -> None:
         super().on_mount()

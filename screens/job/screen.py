@@ -46,7 +46,6 @@ from screens.job import sections as job_sections
 from screens.job.job_tools import JobTools
 from screens.job.sections import NO_OUTPUT_IN_PAST, OutputTail
 from screens.pool_actions.running_action import Selection
-from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
 
 SIDE_BY_SIDE: Final = 150
@@ -64,6 +63,7 @@ class JobScreen(JobTools, ActionScreen):
     def __init__(self, cluster: int, proc: int) -> None:
         super().__init__()
         self.job = (cluster, proc)
+        self._is_only_job = False
         self._tails: tuple[OutputTail, ...] = ()
         self._reading = False
         self._files = FsExecutor(lambda: None)
@@ -78,6 +78,9 @@ class JobScreen(JobTools, ActionScreen):
         yield StaticLines(id="note")
         yield self.key_footer()
 
+    def hidden_actions(self) -> tuple[str, ...]:
+        return ("previous", "next") if self._is_only_job else ()
+
     def show(self, snapshot: Snapshot | None) -> None:
         view = self.context.feed.job_view(*self.job)
         document, output = self.query_one("#story", Document), self.query_one("#output", Document)
@@ -88,9 +91,7 @@ class JobScreen(JobTools, ActionScreen):
             self._update_note()
             return
         self.show_head(self._header(view))
-        self.query_one(KeyFooter).hide_actions(
-            ("previous", "next") if len(self._node_jobs(view)) < 2 else ()
-        )
+        self._is_only_job = len(self._node_jobs(view)) < 2
         self._read_tails(view)
         room = self.app.size.width
         side_by_side = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)

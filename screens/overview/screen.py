@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partialmethod
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -37,7 +37,6 @@ from screens.base.stats_worker import Memo, streams
 from screens.health import lines as health_lines
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
-from screens.widgets.footer import KeyFooter
 
 if TYPE_CHECKING:
     from screens.nodes import NodeList
@@ -111,8 +110,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
             return
         self._node_list = None
-        is_empty = snapshot is not None and not (snapshot.status.dags or runs)
-        self.query_one(KeyFooter).hide_actions(RUN_ACTIONS if is_empty else TREE_ACTIONS)
         figures = self.context.stats.value(run_figures)
         # Another list where the rows are sorted by a figure that has changed.
         sorted_by = figures if self.state.column else None
@@ -189,7 +186,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         if not nodes.tree.total:
             return False
         self._node_list = nodes
-        self.query_one(KeyFooter).hide_actions(("sort",))
         fill_nodes(self, nodes, self.faults_only, snapshot)
         return True
 
@@ -277,6 +273,15 @@ class OverviewScreen(ListScreen, ActionScreen):
     def footer_labels(self) -> Mapping[str, str]:
         close = "quit" if self.context.options.home is None else "home"
         return {**super().footer_labels(), "close": close}
+
+    def hidden_actions(self) -> Collection[str]:
+        snapshot = self.context.snapshot
+        hidden = TREE_ACTIONS
+        if self._node_list is not None:
+            hidden = frozenset({"sort"})
+        elif snapshot is not None and not (snapshot.status.dags or snapshot.status.runs):
+            hidden = RUN_ACTIONS
+        return hidden.union(super().hidden_actions())
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, ClassVar, Final
 
@@ -68,7 +68,6 @@ from screens.pool_actions.running_action import (
     question_text,
     undo_text,
 )
-from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 from screens.widgets.line_widget import Document
 
 DAG_DEFAULT: Final = "as the DAG says"
@@ -192,7 +191,6 @@ class ConfirmScreen(ConfirmationBase):
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
-    OWN_ACTIONS = HIDDEN_IN_MODALS
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     AUTO_FOCUS = "Document"
 
@@ -235,12 +233,12 @@ class ConfirmScreen(ConfirmationBase):
         return with_site(self._preview, entered) if isinstance(entered, str) else self._preview
 
     def show(self, update: Snapshot | None) -> None:
-        closed = self._input_missing or not self.can_confirm
-        self.query_one(KeyFooter).hide_actions(
-            HIDDEN_IN_MODALS | ({"confirm"} if closed else set())
-        )
         room = self.app.size.width
         self.show_document(self._head(room - 2), self._body(room))
+
+    def hidden_actions(self) -> Collection[str]:
+        closed = self._input_missing or not self.can_confirm
+        return {*super().hidden_actions(), *(("confirm",) if closed else ())}
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
         self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])

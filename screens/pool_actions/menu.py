@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -47,7 +47,14 @@ from metlmon.text.spans import (
     wrap,
     wrap_parts,
 )
-from screens.base.screens import DocumentScreen, SnapshotScreen, hidden_below, padded, rule
+from screens.base.screens import (
+    HIDDEN_IN_MODALS,
+    DocumentScreen,
+    SnapshotScreen,
+    hidden_below,
+    padded,
+    rule,
+)
 from screens.pool_actions.running_action import (
     IRREVERSIBLE,
     RESULT_SYMBOLS,
@@ -64,7 +71,6 @@ from screens.pool_actions.running_action import (
     undo_text,
     without_ruled_out,
 )
-from screens.widgets.footer import HIDDEN_IN_MODALS
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import Table, TableRow
 
@@ -79,7 +85,6 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     """Pool actions on the selection of the screen below; rebuilt with every snapshot."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
-    OWN_ACTIONS = HIDDEN_IN_MODALS
     SHOWS_ENSEMBLE: ClassVar[bool] = False
 
     def __init__(self, origin: ActionScreen, initial: ActionPreview | None = None) -> None:
@@ -93,6 +98,9 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         yield Table()
         yield StaticLines(id="note")
         yield self.key_footer()
+
+    def hidden_actions(self) -> Collection[str]:
+        return HIDDEN_IN_MODALS
 
     def show(self, update: Snapshot | None) -> None:
         room, table = self.app.size.width, self.query_one(Table)

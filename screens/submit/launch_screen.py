@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from time import monotonic
 from typing import ClassVar, Final
@@ -33,7 +33,6 @@ from metlmon.text.spans import (
 )
 from screens.base.screens import ConfirmationBase, heading
 from screens.submit.preview import file_list, size_text
-from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 
 
 class PoolInfo(Struct, frozen=True):
@@ -119,7 +118,6 @@ class LaunchScreen(ConfirmationBase):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
     SHOWS_ENSEMBLE: ClassVar[bool] = False
-    OWN_ACTIONS = HIDDEN_IN_MODALS
     RESULT_SECONDS: ClassVar[float] = RESULT_SECONDS
 
     def __init__(self, plan: Plan, pool_info: PoolInfo) -> None:
@@ -140,6 +138,9 @@ class LaunchScreen(ConfirmationBase):
     @property
     def _in_the_way(self) -> bool:
         return bool(self.plan.existing_files) and not self._written
+
+    def hidden_actions(self) -> Collection[str]:
+        return {*super().hidden_actions(), *self.refusals()}
 
     def refusals(self) -> Mapping[str, str]:
         """Return the unavailable actions with their reasons."""
@@ -171,8 +172,6 @@ class LaunchScreen(ConfirmationBase):
             title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
         right = schedd_line(self.pool_info, long=room >= 100)
         head = line(" ") + justify(line((title, BOLD)), right, room - 2)
-        # The footer shows only keys that work now.
-        self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | self.refusals().keys())
         text = [*self._progress_lines(room), *self._effect_lines(room)]
         self.show_document([head, ()], text)
 

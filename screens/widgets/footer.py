@@ -2,67 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from metlmon.text.spans import BOLD, DIM, KEY, Line, first_that_fits, join, line, width
 from screens.actions import actions_of
 from screens.base.registry import TABS, title_of
 from screens.widgets.line_widget import LineWidget
 
-HIDDEN_IN_MODALS: Final = frozenset({"palette"})
-"""Actions that leave a modal screen, which offers its own keys instead."""
+if TYPE_CHECKING:
+    from screens.base.screens import SnapshotScreen
 
 RELABELLED: Final = 10
 """Footer priority of a temporary label: that of the help, so that it stays on narrow screens."""
 
 
 class KeyFooter(LineWidget):
-    """The footer of a screen, from the action registry, without excluded actions."""
+    """The footer of a screen: the keys of its scopes, as the screen says what they do now."""
 
-    def __init__(self, scopes: Sequence[str], hidden: Collection[str] = ()) -> None:
+    def __init__(self, scopes: Sequence[str]) -> None:
         super().__init__(id="keys")
         self._scopes = tuple(scopes)
-        self._hidden = frozenset(hidden)
-        self._labels: Mapping[str, str] = {}
-        self._alone = False
-        self._tabs = False
 
-    def set_labels(self, labels: Mapping[str, str], alone: bool = False) -> None:
-        """Set temporary labels by action name. ``alone``: hide all other keys."""
-        if (self._labels, self._alone) != (labels, alone):
-            self._labels, self._alone = labels, alone
-            self.refresh_changed()
+    @property
+    def _owner(self) -> SnapshotScreen:
+        return cast("SnapshotScreen", self.screen)
 
-    def show_tabs(self, shown: bool) -> None:
-        """Show or hide the tab bar above the keys."""
-        if self._tabs != shown:
-            self._tabs = shown
-            self.styles.height = 1 + shown
+    def update_lines(self) -> None:
+        """Show what the keys do now, below the tab bar where there is room for it."""
+        height = 1 + self._owner.tab_lines
+        if self.styles.height is None or self.styles.height.value != height:
+            self.styles.height = height
             self.reset_painted()
-
-    def hide_actions(self, names: Collection[str]) -> None:
-        """Hide these actions, which would do nothing here, and show all others."""
-        if self._hidden != frozenset(names):
-            self._hidden = frozenset(names)
+        else:
             self.refresh_changed()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        if self._tabs and y == 0:
+        if y < self._owner.tab_lines:
             return tab_line(self.context.screen_name, self.size.width), False
         return line(" ") + key_line(list(self._shown()), self.size.width - 2), False
 
     def _shown(self) -> Iterable[tuple[int, str, str]]:
         options = self.context.options
         actions = actions_of(self._scopes, options.read_only, self.context.keys)
+        labels, hidden = self._owner.footer_labels(), self._owner.hidden_actions()
         own_back = any(action.name == "back" and action.footer for action in actions)
         for action in actions:
-            if own_back and action.name == "close":
+            if action.name in hidden or (own_back and action.name == "close"):
                 continue
-            label = self._labels.get(action.name)
+            label = labels.get(action.name)
             if label is not None:
                 yield max(action.footer, RELABELLED), action.cap, label
-            elif action.footer and action.name not in self._hidden and not self._alone:
+            elif action.footer:
                 yield action.footer, action.cap, action.label
 
 
