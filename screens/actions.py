@@ -1,7 +1,7 @@
 """Registry of actions and keys, for bindings, footer, palette, help and guide.
 
 An action's ``name`` is the method ``action_<name>`` of the screen (or, for the scopes
-``everywhere`` and ``screens``, of the application; for ``moving``, of the widget that has the
+``everywhere``, of the application; for ``moving``, of the widget that has the
 focus). One letter means one thing on every screen, and no act has a letter of navigation.
 """
 
@@ -22,16 +22,14 @@ from screens.base.registry import TABS, title_of
 class Action(msgspec.Struct, frozen=True):
     """An action of the user, with its keys and texts.
 
-    ``keys`` are key caps (``/``, ``^s``, ``enter``), ``old_keys`` those of the last release, which
-    still work where they do not collide. ``cap`` and ``label`` are for the footer, ``footer`` is
-    the priority there, 0 for not shown; lower ones are dropped first on a narrow terminal.
-    ``help`` describes it in at most :data:`HELP_CELLS` cells.
+    ``keys`` are key caps (``/``, ``^s``, ``enter``). ``cap`` and ``label`` are for the footer,
+    ``footer`` is the priority there, 0 for not shown; lower ones are dropped first on a narrow
+    terminal. ``help`` describes it in at most :data:`HELP_CELLS` cells.
     """
 
     scope: str
     name: str
     keys: tuple[str, ...]
-    old_keys: tuple[str, ...]
     footer: int
     cap: str
     label: str
@@ -41,239 +39,229 @@ class Action(msgspec.Struct, frozen=True):
 HELP_CELLS: Final = 29
 """Two columns of keys fit side by side on 80 cells."""
 
-# name | keys | old keys | footer: priority, caps and label | help
+# name | keys | footer: priority, caps and label | help
 _TABLE: Final = """
 # everywhere: Everywhere
-palette   | : ^p     |   | 7 :: find      | Find actions, runs, jobs, …
-help      | ?        |   | 10 ?: help     | Keys; again: all, and signs
-close     | q        |   | 11 q: back     | Back; from the overview: quit
-quit      | Q ^q     |   |    Q: quit     | Quit, with no question
-interrupt | ^c       |   |    ^c: quit    | Quit, with exit status 130
-earlier   | <        |   |    <: earlier  | All screens a step earlier
-later     | >        |   |    >: later    | A step later, or now
-light     | ^t       |   |    ^t: theme   | Dark or light colours
-redraw    | ^l       |   |    ^l: redraw  | Write the screen again
-report    | ^y       |   |    ^y: report  | Write the report, as HTML
-browse    | ^o       |   |    ^o: browser | Open that report
-picture   | ^x       |   |    ^x: picture | Save this screen, as SVG
-pause     | ^z       |   |    ^z: suspend | To the shell; fg returns
+palette   | : ^p     | 7 :: find      | Find actions, runs, jobs, …
+help      | ?        | 10 ?: help     | Keys; again: all, and signs
+close     | q        | 11 q: back     | Back; from the overview: quit
+quit      | Q ^q     |    Q: quit     | Quit, with no question
+interrupt | ^c       |    ^c: quit    | Quit, with exit status 130
+earlier   | <        |    <: earlier  | All screens a step earlier
+later     | >        |    >: later    | A step later, or now
+light     | ^t       |    ^t: theme   | Dark or light colours
+redraw    | ^l       |    ^l: redraw  | Write the screen again
+report    | ^y       |    ^y: report  | Write the report, as HTML
+browse    | ^o       |    ^o: browser | Open that report
+picture   | ^x       |    ^x: picture | Save this screen, as SVG
+pause     | ^z       |    ^z: suspend | To the shell; fg returns
 
 # below: Everywhere
-back      | esc      |   |    esc: back   | Clear filter, marks; or back
+back      | esc      |    esc: back   | Clear filter, marks; or back
 
 # overview: Overview
-back      | esc      |   |    esc: clear  | Clear filter, marks, past
-faults    | f        |   | 5 f: only      | Runs with an open entry
-new       | N        | n | 3 N: new       | Submit a new ensemble
+back      | esc      |    esc: clear  | Clear filter, marks, past
+faults    | f        | 5 f: only      | Runs with an open entry
+new       | N        | 3 N: new       | Submit a new ensemble
 
 # home: Home
-back      | esc      |   |    esc: clear  | Clear filter
-faults    | f        |   | 5 f: only      | Only what needs a person
-add       | +        |   | 4 +: add       | Add a directory to your list
-drop      | -        |   | 2 -: drop      | Drop one from your list
-new       | N        |   | 3 N: new       | Submit a new ensemble
+back      | esc      |    esc: clear  | Clear filter
+faults    | f        | 5 f: only      | Only what needs a person
+add       | +        | 4 +: add       | Add a directory to your list
+drop      | -        | 2 -: drop      | Drop one from your list
+new       | N        | 3 N: new       | Submit a new ensemble
 
 # moving: Moving
-up        | up k     |   |    up: up      | One row up
-down      | down j   |   |    down: down  | One row down
-page_up   | pgup ^b  |   |    pgup: page  | One page up
-page_down | pgdn ^f  |   |    pgdn: page  | One page down
-first     | home g   |   |    g: first    | To the first row
-last      | end G    |   |    G: last     | To the last row
+up        | up k     |    up: up      | One row up
+down      | down j   |    down: down  | One row down
+page_up   | pgup ^b  |    pgup: page  | One page up
+page_down | pgdn ^f  |    pgdn: page  | One page down
+first     | home g   |    g: first    | To the first row
+last      | end G    |    G: last     | To the last row
 
 # list: Lists
-open      | enter    |   | 9 enter: open  | Go down into the row
-filter    | /        |   | 7 /: filter    | Rows with a text; /! without
-sort      | s        |   | 6 s: sort      | Sort by the next order
-reverse   | S        |   |    S: reverse  | Reverse the order
-columns   | *        |   | 2 *: columns   | Choose columns, sort by one
+open      | enter    | 9 enter: open  | Go down into the row
+filter    | /        | 7 /: filter    | Rows with a text; /! without
+sort      | s        | 6 s: sort      | Sort by the next order
+reverse   | S        |    S: reverse  | Reverse the order
+columns   | *        | 2 *: columns   | Choose columns, sort by one
 
 # marking: Marking rows
-mark      | space    |   | 3 space: mark  | Mark the row, for acts and &
-mark_all  | ^a       |   |    ^a: all     | Mark all rows, or none
+mark      | space    | 3 space: mark  | Mark the row, for acts and &
+mark_all  | ^a       |    ^a: all     | Mark all rows, or none
 
 # comparing: Comparing runs
-compare   | &        |   | 1 &: compare   | Marked runs side by side
+compare   | &        | 1 &: compare   | Marked runs side by side
 
 # acting: Acting on jobs, runs and DAGs
-acts      | a        |   | 8 a: act       | All acts, and why not
+acts      | a        | 8 a: act       | All acts, and why not
 
 # acts: Acts, in the menu behind a
-hold       | H |  |    H: hold         | Hold jobs, until released
-release    | R |  |    R: release      | Release held jobs
-remove     | X |  |    X: remove       | Remove jobs, for good
-vacate     | V |  |    V: vacate       | Off the machine, idle again
-priority   | P |  |    P: priority     | Set the priority of jobs
-retarget   | O |  |    O: retarget     | Idle jobs to another site
-stop       | T |  |    T: stop         | Stop runs after this epoch
-stop_now   | K |  |    K: stop now     | Stop runs; epoch's work lost
-pause_run  | W |  |    W: pause        | Pause before the next epoch
-resume_run | C |  |    C: resume run   | Undo a pause, or a stop
-send       | E |  |    E: send         | Next epochs to another site
-exclude_site | J |  |  J: exclude site | No job to this site
-include_site | I |  |  I: include site | Jobs to this site again
-halt       | Z |  |    Z: halt/resume  | Halt the DAG, or resume it
-remove_dag | D |  |    D: remove DAG   | Remove the DAG and its jobs
-resubmit   | U |  |    U: resubmit DAG | From its newest rescue file
-answers    | A |  |    A: answers      | The schedd's last answers
+hold       | H |    H: hold         | Hold jobs, until released
+release    | R |    R: release      | Release held jobs
+remove     | X |    X: remove       | Remove jobs, for good
+vacate     | V |    V: vacate       | Off the machine, idle again
+priority   | P |    P: priority     | Set the priority of jobs
+retarget   | O |    O: retarget     | Idle jobs to another site
+stop       | T |    T: stop         | Stop runs after this epoch
+stop_now   | K |    K: stop now     | Stop runs; epoch's work lost
+pause_run  | W |    W: pause        | Pause before the next epoch
+resume_run | C |    C: resume run   | Undo a pause, or a stop
+send       | E |    E: send         | Next epochs to another site
+exclude_site | J |  J: exclude site | No job to this site
+include_site | I |  I: include site | Jobs to this site again
+halt       | Z |    Z: halt/resume  | Halt the DAG, or resume it
+remove_dag | D |    D: remove DAG   | Remove the DAG and its jobs
+resubmit   | U |    U: resubmit DAG | From its newest rescue file
+answers    | A |    A: answers      | The schedd's last answers
 
 # run: Run
-chart       | b   |  | 3 b: bars        | Bars of the execution times
-view        | v   |  | 3 v: evaluations | Evaluations as rows, or not
-evaluation  | o   |  | 4 o: its evaluation | Job of the evaluation after
+chart       | b   | 3 b: bars        | Bars of the execution times
+view        | v   | 3 v: evaluations | Evaluations as rows, or not
+evaluation  | o   | 4 o: its evaluation | Job of the evaluation after
 
 # job: Job
-section     | tab |  | 6 tab: section  | To the next section
-previous    | [   |  | 8 [: older      | Older job of this node
-next        | ]   |  | 8 ]: newer job  | Newer job of this node
-owner       | r   |  | 4 r: run        | The run of this job
-output      | enter |  | 9 enter: output | Its output files, whole
-copy        | Y   |  | 3 Y: copy       | Copy id, reason, path, …
-ask         | ^n  |  | 5 ^n: ask pool  | Why idle, or what it writes
+section     | tab | 6 tab: section  | To the next section
+previous    | [   | 8 [: older      | Older job of this node
+next        | ]   | 8 ]: newer job  | Newer job of this node
+owner       | r   | 4 r: run        | The run of this job
+output      | enter | 9 enter: output | Its output files, whole
+copy        | Y   | 3 Y: copy       | Copy id, reason, path, …
+ask         | ^n  | 5 ^n: ask pool  | Why idle, or what it writes
 
 # output: Output of a job
-view        | v   |  | 8 v: other file | .out or .err
-filter      | /   |  | 9 /: find       | Find a text in the file
-next        | .   |  | 7 . ,: matches  | The next match
-previous    | ,   |  |   ,: match      | The match before
-wrap        | \\   |  | 6 \\: wrap      | Wrap long lines, or cut them
-pager       | ^v  |  | 5 ^v: pager     | In $PAGER; its end is here
-copy        | Y   |  | 3 Y: copy       | Copy id, reason, path, …
-ask         | ^n  |  | 4 ^n: ask pool  | Why idle, or what it writes
+view        | v   | 8 v: other file | .out or .err
+filter      | /   | 9 /: find       | Find a text in the file
+next        | .   | 7 . ,: matches  | The next match
+previous    | ,   |   ,: match      | The match before
+wrap        | \\   | 6 \\: wrap      | Wrap long lines, or cut them
+pager       | ^v  | 5 ^v: pager     | In $PAGER; its end is here
+copy        | Y   | 3 Y: copy       | Copy id, reason, path, …
+ask         | ^n  | 4 ^n: ask pool  | Why idle, or what it writes
 
 # health: Health
-section     | tab |  | 5 tab: full text | To the full text, and back
-owner       | r   |  | 4 r: run         | The run, if it is one
+section     | tab | 5 tab: full text | To the full text, and back
+owner       | r   | 4 r: run         | The run, if it is one
 
 # entry: Jobs of one health entry
-owner       | r   |  | 6 r: run        | The run of the job
+owner       | r   | 6 r: run        | The run of the job
 
 # sites: Sites
-view          | v        | tab    | 8 v: view | Sites, GPUs, both, causes
-previous_view | sh+tab   |        |   sh+tab: view before | The view before
+view          | v        | 8 v: view | Sites, GPUs, both, causes
+previous_view | sh+tab   |   sh+tab: view before | The view before
 
 # annexes: Annexes
-copy        | Y   |  | 8 Y: copy      | Copy the command for another
-ask         | ^n  |  | 5 ^n: ask pool | Ask schedd and collectors
+copy        | Y   | 8 Y: copy      | Copy the command for another
+ask         | ^n  | 5 ^n: ask pool | Ask schedd and collectors
 
 # executions: Executions behind a number
-kind        | f   |  | 6 f: only       | Only goodput, badput, …
-owner       | r   |  | 5 r: run        | The run of the execution
+kind        | f   | 6 f: only       | Only goodput, badput, …
+owner       | r   | 5 r: run        | The run of the execution
 
 # timeline: Timeline
-before      | left h   |   | 6 left right: in time | Back by one cell
-after       | right l  |   |   right: later       | On by one cell
-far_before  | sh+left  |   |   sh+left: far back  | Back by a tenth
-far_after   | sh+right |   |   sh+right: far on   | On by a tenth
-change_before | ,      |   |   ,: change          | Last change of this run
-change_after  | .      |   |   .: change          | Next change of this run
-stall       | z        |   | 4 z: stall           | To the longest stall
-zoom_in     | + =      |   | 9 + -: zoom          | Closer, at the cursor
-zoom_out    | -        |   |   -: zoom out        | Further away
-whole       | 0        |   | 3 0: all             | From first event to now
-pan_left    | ( ^left  |   |   (: pan             | Half a view back
-pan_right   | ) ^right |   |   ): pan             | Half a view on
-view        | v        | b | 9 v: by site         | By outcome, or by site
-units       | u        |   |   u: GPUs/jobs       | Count GPUs, or jobs
-travel      | @        |   | 10 @: time travel    | All screens as of the cursor
+before      | left h   | 6 left right: in time | Back by one cell
+after       | right l  |   right: later       | On by one cell
+far_before  | sh+left  |   sh+left: far back  | Back by a tenth
+far_after   | sh+right |   sh+right: far on   | On by a tenth
+change_before | ,      |   ,: change          | Last change of this run
+change_after  | .      |   .: change          | Next change of this run
+stall       | z        | 4 z: stall           | To the longest stall
+zoom_in     | + =      | 9 + -: zoom          | Closer, at the cursor
+zoom_out    | -        |   -: zoom out        | Further away
+whole       | 0        | 3 0: all             | From first event to now
+pan_left    | ( ^left  |   (: pan             | Half a view back
+pan_right   | ) ^right |   ): pan             | Half a view on
+view        | v        | 9 v: by site         | By outcome, or by site
+units       | u        |   u: GPUs/jobs       | Count GPUs, or jobs
+travel      | @        | 10 @: time travel    | All screens as of the cursor
 
 # curves: Curves
-next_metric     | m |   | 8 m: metric        | The next metric
-previous_metric | M |   |   M: metric before | The metric before
-view            | v |   | 8 v: view          | Runs, a band, or by label
-log             | L | l | 7 L: log           | Logarithmic, or linear
+next_metric     | m | 8 m: metric        | The next metric
+previous_metric | M |   M: metric before | The metric before
+view            | v | 8 v: view          | Runs, a band, or by label
+log             | L | 7 L: log           | Logarithmic, or linear
 
 # compare: Runs side by side
-next_metric     | m |   | 8 m: metric        | The next metric
-previous_metric | M |   |   M: metric before | The metric before
-log             | L | l | 7 L: log           | Logarithmic, or linear
+next_metric     | m | 8 m: metric        | The next metric
+previous_metric | M |   M: metric before | The metric before
+log             | L | 7 L: log           | Logarithmic, or linear
 
 # tree: Trees of nodes
-unfold      | right |   | 9 left right: fold | Unfold the row
-fold        | left  |   |   left: fold       | Fold it, or to its parent
-unfold_all  | + =   |   | 2 + -: all         | Unfold everything
-fold_all    | -     |   |   -: fold all      | Fold everything
+unfold      | right | 9 left right: fold | Unfold the row
+fold        | left  |   left: fold       | Fold it, or to its parent
+unfold_all  | + =   | 2 + -: all         | Unfold everything
+fold_all    | -     |   -: fold all      | Fold everything
 
 # nodes: Nodes
-faults      | f   |   | 5 f: only       | Nodes with an open entry
+faults      | f   | 5 f: only       | Nodes with an open entry
 
 # grid: Grid of a sweep
-open            | enter |   | 9 enter: open      | The run or runs of a point
-next_metric     | m     |   | 8 m: metric        | The next metric
-previous_metric | M     |   |   M: metric before | The metric before
-swap            | x     |   | 8 x: swap          | Rows as columns
-view            | v     |   | 7 v: variables     | The next two variables
-fix             | f     |   | 6 f: only          | One value of a variable
+open            | enter | 9 enter: open      | The run or runs of a point
+next_metric     | m     | 8 m: metric        | The next metric
+previous_metric | M     |   M: metric before | The metric before
+swap            | x     | 8 x: swap          | Rows as columns
+view            | v     | 7 v: variables     | The next two variables
+fix             | f     | 6 f: only          | One value of a variable
 
 # sideways: In the grid
-left        | left h   |   |   left: left     | One column left
-right       | right l  |   |   right: right   | One column right
-far_left    | sh+left  |   |   sh+left: first | To the first column
-far_right   | sh+right |   |   sh+right: last | To the last column
+left        | left h   |   left: left     | One column left
+right       | right l  |   right: right   | One column right
+far_left    | sh+left  |   sh+left: first | To the first column
+far_right   | sh+right |   sh+right: last | To the last column
 
 # bag: Shards of a bag
-view        | v   | tab | 7 v: next bag   | The next bag
+view        | v   | 7 v: next bag   | The next bag
 
 # menu: The menu of acts
-choose      | enter |   | 9 enter: choose | Ask before it is done
-acts        | a     |   |   a: close      | Close the menu
+choose      | enter | 9 enter: choose | Ask before it is done
+acts        | a     |   a: close      | Close the menu
 
 # question: The question before an act
-confirm     | y     |   | 12 y: do it     | Do exactly what is listed
-back        | esc n |   | 12 esc: cancel  | Touch nothing
+confirm     | y     | 12 y: do it     | Do exactly what is listed
+back        | esc n | 12 esc: cancel  | Touch nothing
 
 # advice: Advice
-acts        | a     |   | 8 a: apply     | Send, retarget, or undo; asks
+acts        | a     | 8 a: apply     | Send, retarget, or undo; asks
 
 # applying: Before a plan is applied
-next_act    | tab   |   | 9 tab: other act | Send, retarget, or undo
+next_act    | tab   | 9 tab: other act | Send, retarget, or undo
 
 # submit: Submitting
-choose      | enter |   | 8 enter: choose | Choose, or go on
-preview     | tab   |   | 9 tab: preview  | Every file, or the form
-submit      | ^s    |   | 12 ^s: submit   | Submit; it asks first
-again       | ^r    |   | 3 ^r: ask again | Ask schedd and collector
-back        | esc   |   | 10 esc: back    | Leave; N brings it back
+choose      | enter | 8 enter: choose | Choose, or go on
+preview     | tab   | 9 tab: preview  | Every file, or the form
+submit      | ^s    | 12 ^s: submit   | Submit; it asks first
+again       | ^r    | 3 ^r: ask again | Ask schedd and collector
+back        | esc   | 10 esc: back    | Leave; N brings it back
 
 # typing: While one types
-palette     | ^p    |   | 2 ^p: palette | Find actions, runs, jobs, …
-help        | f1    |   | 7 f1: help    | Keys; again: all, and signs
-quit        | ^q    |   | 6 ^q: quit    | Quit, with no question
+palette     | ^p    | 2 ^p: palette | Find actions, runs, jobs, …
+help        | f1    | 7 f1: help    | Keys; again: all, and signs
+quit        | ^q    | 6 ^q: quit    | Quit, with no question
 
 # form: In a field
-up          | up sh+tab |   |   up: up        | To the field above
-down        | down      |   |   down: down    | To the field below
-left        | left      |   |   left: left    | A character, or option
-right       | right     |   |   right: right  | A character, or option
-start       | home ^a   |   |   home: start   | To the start
-end         | end ^e    |   |   end: end      | To the end
-erase       | bksp ^h   |   |   bksp: erase   | Erase what is before
-delete      | del ^d    |   |   del: delete   | Delete what is behind
-word        | ^w        |   |   ^w: word      | Erase a word
-clear       | ^u        |   |   ^u: clear     | Empty the field
-page_up     | pgup      |   |   pgup: page up | Scroll up
-page_down   | pgdn      |   |   pgdn: page    | Scroll down
+up          | up sh+tab |   up: up        | To the field above
+down        | down      |   down: down    | To the field below
+left        | left      |   left: left    | A character, or option
+right       | right     |   right: right  | A character, or option
+start       | home ^a   |   home: start   | To the start
+end         | end ^e    |   end: end      | To the end
+erase       | bksp ^h   |   bksp: erase   | Erase what is before
+delete      | del ^d    |   del: delete   | Delete what is behind
+word        | ^w        |   ^w: word      | Erase a word
+clear       | ^u        |   ^u: clear     | Empty the field
+page_up     | pgup      |   pgup: page up | Scroll up
+page_down   | pgdn      |   pgdn: page    | Scroll down
 
 # preview: The preview
-next        | ]     | n |   ]: next       | To the next file
+next        | ]     |   ]: next       | To the next file
 
 # launch: The question before submitting
-launch      | y     |   | 16 y: yes, submit | Write files, submit the DAG
-replace     | F     | R | 15 F: replace     | Yes, replace the files
-write       | w     |   | 14 w: write only  | Write files, submit nothing
-watch       | enter |   | 16 enter: watch   | Watch what was submitted
-back        | esc n |   | 13 esc: back      | Back to the form
+launch      | y     | 16 y: yes, submit | Write files, submit the DAG
+replace     | F     | 15 F: replace     | Yes, replace the files
+write       | w     | 14 w: write only  | Write files, submit nothing
+watch       | enter | 16 enter: watch   | Watch what was submitted
+back        | esc n | 13 esc: back      | Back to the form
 
-# screens: Keys of the last release
-health      |  | p i |  2: health  | 2 (s: by badput, by time)
-sites       |  | w |  3: sites     | 3
-timeline    |  | t |  4: timeline  | 4
-curves      |  | c |  5: curves    | 5
-nodes       |  | d |  6: nodes     | 6
-grid        |  | # |  6: grid      | 6, again 6
-bag         |  | B |  6: shards    | 6, twice again
-estimates   |  | e |  7: estimates | 7
-inputs      |  | ! |  8: sources   | 8
 """
 
 
@@ -317,7 +305,7 @@ def _parse(table: str) -> tuple[dict[str, str], tuple[Action, ...]]:
         if row.startswith("# "):
             scope, _, titles[scope] = row[2:].partition(": ")
             continue
-        name, keys, old_keys, shown, text = (cell.strip() for cell in row.split("|"))
+        name, keys, shown, text = (cell.strip() for cell in row.split("|"))
         cap, _, label = shown.rpartition(": ")
         priority, _, rest = cap.partition(" ")
         if not (priority.isdigit() and rest):
@@ -327,7 +315,6 @@ def _parse(table: str) -> tuple[dict[str, str], tuple[Action, ...]]:
                 scope=scope,
                 name=name,
                 keys=tuple(keys.split()),
-                old_keys=tuple(old_keys.split()),
                 footer=int(priority),
                 cap=rest,
                 label=label,
@@ -343,7 +330,6 @@ def _tab(number: int, names: tuple[str, ...]) -> Action:
         scope="tabs",
         name=f"tab({number})",
         keys=(key,),
-        old_keys=(),
         footer=0,
         cap=key,
         label=title_of(names[0]),
@@ -403,7 +389,7 @@ def _remapped(action: Action, keys: Mapping[str, str]) -> Action:
     caps = keys.get(f"{action.scope}.{action.name}", keys.get(action.name, "")).split()
     if not caps:
         return action
-    return msgspec.structs.replace(action, keys=tuple(caps), old_keys=(), cap=caps[0])
+    return msgspec.structs.replace(action, keys=tuple(caps), cap=caps[0])
 
 
 def keymap(keys: Mapping[str, str]) -> dict[str, str]:
@@ -421,13 +407,15 @@ def unknown_names(keys: Mapping[str, str]) -> list[str]:
     return [name for name in keys if name not in names]
 
 
-def bindings_of(*scopes: str) -> list[BindingType]:
-    """Textual's bindings of these scopes, with ids so that a keymap can change them."""
-    actions = actions_of(scopes)
-    taken = {key for action in actions for key in action.keys}
+def bindings_of(*scopes: str, direct_of: Iterable[str] = ()) -> list[BindingType]:
+    """Textual's bindings of these scopes, with ids so that a keymap can change them.
+
+    ``direct_of``: scopes of which only the actions in :data:`DIRECT` have bindings.
+    """
+    direct = [action for action in actions_of(direct_of) if action.name in DIRECT]
     return [
         Binding(
-            ",".join(map(textual_key, keys)),
+            ",".join(map(textual_key, action.keys)),
             _textual_action(action),
             action.label,
             tooltip=action.help,
@@ -435,13 +423,10 @@ def bindings_of(*scopes: str) -> list[BindingType]:
             show=False,
             id=f"{action.scope}.{action.name}",
         )
-        for action in actions
-        if (keys := (*action.keys, *(key for key in action.old_keys if key not in taken)))
+        for action in [*actions_of(scopes), *direct]
     ]
 
 
 def _textual_action(action: Action) -> str:
-    if action.scope == "screens":
-        return f"app.open_screen('{action.name}')"
     is_apps = action.scope in _APP_SCOPES or action.name == "new"
     return f"app.{action.name}" if is_apps else action.name

@@ -81,7 +81,7 @@ class MetlmonApp(FaultTolerantApp):
     CSS_PATH = Path(__file__).with_name("metlmon.tcss")
     TITLE = "metlmon"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of("everywhere", "tabs", "screens")
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of("everywhere", "tabs")
     REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
     CONFIRM_SECONDS: ClassVar[float] = CONFIRM_SECONDS
     last_key_time = pause_before_key = 0.0
@@ -429,8 +429,6 @@ class MetlmonApp(FaultTolerantApp):
                 self.pop_screen()
         else:
             self.push_screen(create_screen(name, *arguments))
-
-    action_open_screen = open_screen
 
     def refuse_on_home(self) -> bool:
         """On Home say that the other screens are those of one ensemble."""

@@ -128,17 +128,7 @@ def _keys(read_only: bool, keys: Mapping[str, str] | None, width: int) -> list[L
         if actions:
             lines += [(), line(" ", (title, BOLD)), *map(_key_row, actions)]
         lines += wrap(SCOPE_NOTES[scope], width, DIM, 2) if actions and scope in SCOPE_NOTES else []
-    old = [a for a in actions_of((*SCOPES,), read_only, keys) if a.old_keys]
-    lines += [(), line(" ", ("Old keys, for this release only", BOLD))]
-    lines += [_row(" ".join(a.old_keys), f"now {_replacement(a)}") for a in old]
-    if not read_only:
-        lines.append(_row("H X V …", "now a, then the letter"))
     return lines
-
-
-def _replacement(action: Action) -> str:
-    """``v (next bag)``, ``2, again 2``: the key that replaces an old one."""
-    return f"{' '.join(action.keys)} ({action.label})" if action.keys else action.help
 
 
 SCOPE_NOTES: Final[dict[str, str]] = {

@@ -113,7 +113,7 @@ class PaletteScreen(ResultModal[Choice | None]):
 
 def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
     refusals, context = screen.refusals(), screen.context
-    scopes = (*screen.SCOPES, *screen.OLD_SCOPES, "everywhere")
+    scopes = (*screen.SCOPES, *screen.PALETTE_SCOPES, "everywhere")
     for action in actions_of(scopes, context.options.read_only, context.keys):
         if action.name == "palette":
             continue

@@ -80,7 +80,7 @@ def write_all_of(job: tuple[str, Path, Path]) -> int:
     count = 0
     with shared_readers(lambda path: True):
         for output, make in outputs(path):
-            text = limited(make).replace(str(ROOT), "ROOT").replace(str(target), "TARGET")
+            text = limited(make).replace(str(ROOT), "ROOT").replace(f"{target}/", "TARGET/")
             (target / f"{name}.{output}").write_text(text, errors="surrogateescape")
             count += 1
     return count

@@ -32,7 +32,7 @@ ACTION_SCOPES: Final = ("marking", "acting")
 class ActionScreen(PoolActionKeys, SnapshotScreen):
     """A screen with the keys of the pool actions. Subclasses define the selection."""
 
-    OLD_SCOPES = ("acts",)
+    PALETTE_SCOPES = ("acts",)
 
     def selection(self) -> Selection:
         """The marked rows, or else the row under the cursor."""

@@ -67,15 +67,15 @@ HIDDEN_IN_MODALS: Final = frozenset({"palette"})
 class SnapshotScreen(FaultTolerant, Screen[None]):
     """A screen that shows the current snapshot.
 
-    ``SCOPES``: the scopes of its actions, from which its bindings are made; ``OLD_SCOPES``: further
-    scopes, whose keys work but are not shown. ``HELP_SCOPES``: the scopes that the help lists, if
-    they differ. ``SHOWS_ENSEMBLE``: it shows the ensemble, present or past; prompts and help
-    screens do not. ``HAS_HEADER``: errors of the files are shown in its own header; elsewhere they
-    are in the banner.
+    ``SCOPES``: the scopes of its actions, from which its bindings are made; ``PALETTE_SCOPES``:
+    further scopes, for the palette; of their keys only those of ``DIRECT`` actions work.
+    ``HELP_SCOPES``: the scopes that the help lists, if they differ. ``SHOWS_ENSEMBLE``: it shows
+    the ensemble, present or past; prompts and help screens do not. ``HAS_HEADER``: errors of the
+    files are shown in its own header; elsewhere they are in the banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
-    OLD_SCOPES: ClassVar[tuple[str, ...]] = ()
+    PALETTE_SCOPES: ClassVar[tuple[str, ...]] = ()
     HELP_SCOPES: ClassVar[tuple[str, ...]] = ()
     SHOWS_ENSEMBLE: ClassVar[bool] = True
     HAS_HEADER: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "BINDINGS" not in cls.__dict__:
-            cls.BINDINGS = bindings_of(*cls.SCOPES, *cls.OLD_SCOPES)
+            cls.BINDINGS = bindings_of(*cls.SCOPES, direct_of=cls.PALETTE_SCOPES)
         super().__init_subclass__(**kwargs)
 
     def __init__(self) -> None:

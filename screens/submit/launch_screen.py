@@ -151,7 +151,7 @@ class LaunchScreen(ConfirmationBase):
             no["replace"] = "no file is in the way"
         elif not self._replace:
             files = formatting.count(len(self.plan.existing_files), "file")
-            no["launch"] = no["write"] = f"{files} in the way: R says that they may be replaced"
+            no["launch"] = no["write"] = f"{files} in the way: F says that they may be replaced"
         if self._written:
             no["write"] = "the files are written"
         if self._busy:

@@ -109,14 +109,14 @@ def test_json_and_text_say_which_sub_dag(
 
 async def test_tab_goes_from_one_sub_dags_bag_to_the_others(show: Show, same_names: Path) -> None:
     async with show(DagdirFeed(same_names), size=MIDDLE) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         # The first that is not over.
         assert "y.dag" in seen.text
         assert "bag 2 of 2" in seen.text
-        await seen.press("tab")
+        await seen.press("v")
         assert "x.dag" in seen.text
         assert "bag 1 of 2" in seen.text
-        await seen.press("tab")
+        await seen.press("v")
         assert "bag 2 of 2" in seen.text
 
 
@@ -255,7 +255,7 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -
     *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
     async with show(DagdirFeed(skipped), size=MIDDLE) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         # The first that is not over.
         assert "bag 2 of 2" in seen.text
         assert "other*" in seen.text

@@ -27,7 +27,7 @@ async def test_the_first_line_says_how_far_it_is_and_when_it_ends(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show(feed(), size=size) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         assert "110 of 240 shards done" in seen.lines[0]
         assert "6h (4–8h) left" in seen.lines[0]
         assert "2 held" in seen.lines[0]
@@ -36,7 +36,7 @@ async def test_the_first_line_says_how_far_it_is_and_when_it_ends(
 
 async def test_what_needs_a_person_comes_first_then_what_lags(show: Show) -> None:
     async with show(feed()) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         rows = [row.key for row in seen.app.screen.query_one(Table).rows]
         assert rows[:3] == ["shard115", "shard117", "shard033"]
         assert len(rows) == 240
@@ -49,7 +49,7 @@ async def test_what_needs_a_person_comes_first_then_what_lags(show: Show) -> Non
 
 async def test_enter_opens_the_job(show: Show) -> None:
     async with show(feed()) as seen:
-        await seen.press("B", "down", "down")
+        await seen.press("6", "6", "6", "down", "down")
         assert "shard033" in seen.under_cursor
         await seen.press("enter")
         assert isinstance(seen.app.screen, JobScreen)
@@ -61,14 +61,14 @@ async def test_enter_opens_the_job(show: Show) -> None:
 
 async def test_a_filter_finds_stragglers_and_sites(show: Show) -> None:
     async with show(feed()) as seen:
-        await seen.press("B", "slash", *"straggler", "enter")
+        await seen.press("6", "6", "6", "slash", *"straggler", "enter")
         assert [row.key for row in seen.app.screen.query_one(Table).rows] == ["shard033"]
 
 
 async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None:
     (tmp_path / "x.dag").write_text("".join(f"JOB shard{n} s.sub\n" for n in range(6)))
     async with show(DagdirFeed(tmp_path)) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         assert "0 of 6 shards done" in seen.lines[0]
         await seen.press("enter")
         assert isinstance(seen.app.screen, ShardsScreen)
@@ -79,25 +79,25 @@ async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
     lines = [f"JOB {kind}{n} {kind}.sub\n" for kind in ("get", "use") for n in range(5)]
     (tmp_path / "x.dag").write_text("".join(lines))
     async with show(DagdirFeed(tmp_path)) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         assert "get*" in seen.text
         assert "bag 1 of 2" in seen.text
-        await seen.press("tab")
+        await seen.press("v")
         assert "use*" in seen.text
-        await seen.press("tab")
+        await seen.press("v")
         assert "get*" in seen.text
 
 
 async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:
     async with show(DagdirFeed(sweep())) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         assert "there is no bag here" in seen.lines[0]
         assert "No bag here" in seen.text
-        await seen.press("tab", "enter", "s")
+        await seen.press("v", "enter", "s")
         assert isinstance(seen.app.screen, ShardsScreen)
 
 
 async def test_before_anything_was_read(show: Show) -> None:
     async with show(FakeFeed(None)) as seen:
-        await seen.press("B")
+        await seen.press("6", "6", "6")
         assert "Bags appear" in seen.text

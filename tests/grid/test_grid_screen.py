@@ -21,7 +21,7 @@ MANY = tuple(str(n) for n in range(1, 41))
 
 async def opened(seen: Seen, words: str = "best 0.2133") -> None:
     """The grid, when what the trainings wrote is read."""
-    await seen.press("number_sign")
+    await seen.press("6", "6")
     await until(seen.pilot, lambda: words in seen.text)
     await seen.settle()
 
@@ -145,7 +145,7 @@ async def test_headings_stay_while_it_scrolls(show: Show) -> None:
 
 async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
     async with show(DagdirFeed(sweep(("0.1",), ("32",)))) as seen:
-        await seen.press("number_sign")
+        await seen.press("6", "6")
         assert "nothing is swept here" in seen.lines[0]
         assert "No sweep here" in seen.text
         assert "metlmon new" in seen.text
@@ -155,7 +155,7 @@ async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
 
 async def test_before_anything_was_read(show: Show) -> None:
     async with show(FakeFeed(None)) as seen:
-        await seen.press("number_sign")
+        await seen.press("6", "6")
         assert "A sweep appears" in seen.text
 
 
@@ -166,7 +166,7 @@ async def test_long_values_are_reported_apart_and_whole_below(show: Show, tmp_pa
         lines.append(f'VARS r{n}-train_epoch0 opt="{opt}" path="{where}/{file}.yaml"')
     (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
     async with show(DagdirFeed(tmp_path), size=NARROW) as seen:
-        await seen.press("number_sign")
+        await seen.press("6", "6")
         assert "…one.yaml" in seen.text
         assert "…two.yaml" in seen.text
         assert f"opt x, path {where}/one.yaml" in seen.text

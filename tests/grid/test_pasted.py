@@ -22,7 +22,7 @@ async def test_a_pasted_word_does_nothing(show: Show, screen: str) -> None:
         if of_sweep
         else DagdirFeed(bag(), bags.BEGUN + timedelta(seconds=BAG_SECONDS))
     ) as seen:
-        await seen.press("number_sign" if of_sweep else "B")
+        await seen.press("6", "6", *[] if of_sweep else ["6"])
         words = "best 0.2133" if of_sweep else "110 of 240"
         await until(seen.pilot, lambda: words in seen.text)
         await seen.settle()

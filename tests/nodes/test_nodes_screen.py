@@ -13,7 +13,7 @@ def feed(width: int = 40, log: Log | None = None) -> PainterFeed:
 
 async def test_trouble_stands_first_and_what_is_alike_is_one_row(show: Show) -> None:
     async with show(feed(), size=WIDE) as seen:
-        await seen.press("d")
+        await seen.press("6")
         rows = [line for line in seen.lines if "work_" in line]
         assert "■ held" in rows[0]
         assert "✗ failed" in rows[1]
@@ -23,7 +23,7 @@ async def test_trouble_stands_first_and_what_is_alike_is_one_row(show: Show) -> 
 
 async def test_rows_fold_and_unfold(show: Show) -> None:
     async with show(feed(), size=WIDE) as seen:
-        await seen.press("d", "down", "down", "down")
+        await seen.press("6", "down", "down", "down")
         assert "8 × work_016" in seen.under_cursor
         await seen.press("right")
         assert "work_019" in seen.text
@@ -41,7 +41,7 @@ async def test_rows_fold_and_unfold(show: Show) -> None:
 
 async def test_enter_opens_the_latest_job_or_says_why_there_is_none(show: Show) -> None:
     async with show(feed(), size=WIDE) as seen:
-        await seen.press("d", "down", "enter")
+        await seen.press("6", "down", "enter")
         assert "13.0" in seen.text
         await seen.press("escape", "G", "enter")
         assert "it has no job to open: waits for the end of all others" in seen.text
@@ -51,7 +51,7 @@ async def test_enter_opens_the_latest_job_or_says_why_there_is_none(show: Show) 
 
 async def test_filter_and_faults_show_nodes_alone(show: Show) -> None:
     async with show(feed(), size=WIDE) as seen:
-        await seen.press("d", "slash", *"idle", "enter")
+        await seen.press("6", "slash", *"idle", "enter")
         assert "6 of 44 nodes" in seen.text
         await seen.press("escape", "f")
         assert "2 of 44 nodes" in seen.text
@@ -71,14 +71,14 @@ async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview(show: S
         assert "13.0" in seen.text
         await seen.press("escape", "minus")
         assert "   work_003" not in seen.text
-        await seen.press("d")
+        await seen.press("6")
         assert " Nodes  44" in seen.text
 
 
 async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> None:
     shown = feed()
     async with show(shown, size=WIDE) as seen:
-        await seen.press("d", "down", "down")
+        await seen.press("6", "down", "down")
         assert "work_007" in seen.under_cursor
         log = fan_log().release(13).execute(13).terminate(13)
         later = feed(log=log)
@@ -106,5 +106,5 @@ async def test_nothing_read_yet_says_what_will_come(show: Show) -> None:
     shown = feed()
     shown._latest = None
     async with show(shown, size=NARROW) as seen:
-        await seen.press("d")
+        await seen.press("6")
         assert "as soon as their DAG has been read" in seen.text

@@ -220,7 +220,7 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
 
         def asked() -> bool:
             """Not before the schedd has answered for the first time."""
-            screen.press("H")
+            screen.press("a", "H")
             return "touches nothing" in screen.settle()
 
         until(asked, lambda: f"a question:\n{screen.text}")
@@ -243,7 +243,7 @@ def test_read_only_leaves_no_way_to_act(acting: Acting) -> None:
         assert "✗ hold" not in screen.text
         screen.press("escape")
         screen.wait_for_match("PROGRESS")
-        screen.press("H", "a")
+        screen.press("a", "H", "a")
         screen.settle()
         assert "PROGRESS" in screen.text, "no question, no menu"
     assert acting.job(0)["JobStatus"] == truth.RUNNING

@@ -65,7 +65,7 @@ HELD_AT_ITS_END = (
     f'on_exit_hold_reason = "\\033]0;pwned\\007\\033[31mred [bold]x[/] {REASON}"',
 )
 
-SCREENS = ("p", "i", "t", "w", "c", "!")
+SCREENS = ("2", "3", "4", "5", "8")
 """Keys from the overview to the others."""
 
 COMMANDS = (
@@ -217,7 +217,7 @@ def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted
     before = states_in_queue(faulted)
 
     def asked() -> bool:
-        screen.press("H")
+        screen.press("a", "H")
         return "touches nothing" in screen.settle() or bool(screen.press("escape"))
 
     until(asked, "the question comes", LONG)

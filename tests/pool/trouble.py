@@ -47,9 +47,13 @@ def by_keys(screen: Terminal, run: str, key: str) -> None:
     """In the overview: filter the run, the act's key, yes, and the schedd says done."""
 
     def look() -> bool:
+        screen.press("a")
+        screen.wait_for_match("Act on")
         screen.press(key)
         screen.settle()
         if "touches nothing" not in screen.text:
+            screen.press("a")
+            screen.wait_for_match("PROGRESS")
             return False
         screen.wait_for_match("y does it")
         screen.press("y")
@@ -71,7 +75,7 @@ def by_keys(screen: Terminal, run: str, key: str) -> None:
 
 
 def remove_dag_by_keys(screen: Terminal) -> None:
-    screen.press("D")
+    screen.press("a", "D")
     screen.wait_for_match("y does it")
     screen.press("y")
     screen.wait_for_match(r"1 of 1 answered")

@@ -13,9 +13,12 @@ DOWN, END, ESCAPE, ENTER, TAB = b"\x1b[B", b"\x1b[F", b"\x1b", b"\r", b"\t"
 OPENED = ("csi", "c1-raw", "textual")
 """Attacks of the runs that are opened; of all others the lists are seen."""
 
-SCREENS = tuple(bytes([key]) for key in b"ptwceid#B!?:an")
-"""Keys to what can be opened from the overview: health, timeline, sites, curves, estimates,
-nodes, grid, shards, warnings, help, palette, what can be done, a new ensemble."""
+SCREENS = (
+    *(b"2", b"3", b"33", b"4", b"5", b"6", b"66", b"666", b"7", b"77", b"8"),
+    *(b"?", b":", b"a", b"N"),
+)
+"""Keys to what can be opened from the overview: the screens of the tabs, help, palette, what can be
+done, a new ensemble."""
 
 REACHED = {
     *("dagdir", "dagfile", "label", "subfile", "outfile", "jobout", "joberr"),

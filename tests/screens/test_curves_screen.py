@@ -24,7 +24,7 @@ DRAWN = "┤"
 
 async def opened(seen: Seen, *keys: str) -> None:
     """To the curves, and until they are drawn."""
-    await seen.press(*keys, "c")
+    await seen.press(*keys, "5")
     await until(seen.pilot, lambda: DRAWN in seen.text or "+" in seen.lines[3])
 
 
@@ -80,9 +80,9 @@ async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
         assert "heterogeneous 8 runs" in seen.lines[1]
         await seen.press("v")
         assert "others" in seen.lines[1]
-        await seen.press("l")
+        await seen.press("L")
         assert "log" in seen.lines[1]
-        await seen.press("l")
+        await seen.press("L")
         assert "log" not in seen.lines[1]
         await seen.press("slash", *"control", "enter")
         assert "4 of 12 runs" in seen.text
@@ -111,7 +111,7 @@ async def test_a_logarithm_of_nothing_says_so(show: Show) -> None:
     feed.written = {RUNS[0].key: TrainingOutput(RUNS[0].key, {"val_loss": below}, {}, {})}
     async with show(feed) as seen:
         await opened(seen)
-        await seen.press("l")
+        await seen.press("L")
         assert "a logarithm needs values above 0" in seen.text
 
 
@@ -140,7 +140,7 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
     feed.written = {}
     feed.set = Settings(metrics=MetricSettings(files=("logs/{uuid}",)))
     async with show(feed, size=NARROW) as seen:
-        await seen.press("c")
+        await seen.press("5")
         await until(seen.pilot, lambda: "No training has written" in seen.text)
         assert f"logs/{RUNS[0].uuid}/version_<k>/metrics.csv" in seen.text
         assert "/nowhere/global_pretraining" in seen.text
@@ -152,7 +152,7 @@ async def test_while_reading_it_says_so(show: Show) -> None:
     picture = update()
     part = replace(picture, progress=replace(picture.progress, done=1, total=3))
     async with show(FakeFeed(part), size=NARROW) as seen:
-        await seen.press("c")
+        await seen.press("5")
         assert "reading what the trainings wrote" in seen.text
 
 
@@ -209,7 +209,7 @@ async def test_without_plotext_the_rest_is_there(
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotext", None)
     async with show(learning(), size=NARROW) as seen:
-        await seen.press("c")
+        await seen.press("5")
         await until(seen.pilot, lambda: "no chart: plotext cannot be loaded" in seen.text)
         assert "✗ diverged in epoch 5" in seen.text
 
@@ -253,7 +253,7 @@ async def test_where_no_training_has_written_it_says_so(show: Show) -> None:
     feed = learning()
     feed.written = {}
     async with show(feed, size=NARROW) as seen:
-        await seen.press("c")
+        await seen.press("5")
         await until(seen.pilot, lambda: "No training has written" in seen.text)
 
 

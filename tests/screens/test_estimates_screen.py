@@ -45,7 +45,7 @@ def report_of(**more: object) -> Forecast:
 
 async def test_the_first_line_answers() -> None:
     async with opened(session(FIXTURES / "demo", HALFWAY), MIDDLE) as seen:
-        await seen.press("e")
+        await seen.press("7")
         assert isinstance(seen.app.screen, EstimatesScreen)
         seen.app.stats.value(make_forecast)
         await seen.settle()
@@ -70,13 +70,13 @@ async def test_the_first_line_answers() -> None:
 async def test_an_ensemble_that_is_done() -> None:
     async with opened(session(FIXTURES / "rescue"), MIDDLE) as seen:
         assert "done since 21 Nov 09:44" in seen.text
-        await seen.press("e")
+        await seen.press("7")
         assert "done since 21 Nov 09:44" in seen.lines[0]
 
 
 async def test_a_run_that_failed_has_no_date() -> None:
     async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
-        await seen.press("e")
+        await seen.press("7")
         assert "stopped: run4 failed" in seen.lines[0]
         assert "stopped: failed" in seen.line("4/6")
 
@@ -84,7 +84,7 @@ async def test_a_run_that_failed_has_no_date() -> None:
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_plain_characters_only(size: tuple[int, int]) -> None:
     async with opened(session(FIXTURES / "demo", HALFWAY), size, AppOptions(ascii=True)) as seen:
-        await seen.press("e")
+        await seen.press("7")
         assert seen.text.isascii(), seen.text
 
 

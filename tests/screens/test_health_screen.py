@@ -98,7 +98,7 @@ async def test_calm_is_one_line() -> None:
     async with opened(session(FIXTURES / "rescue"), NARROW) as seen:
         assert seen.lines[0].startswith(" ✓ no job is held, failed or removed")
         assert "▲" not in seen.text
-        await seen.press("i")
+        await seen.press("2")
         assert isinstance(seen.app.screen, HealthScreen)
         assert "✓ no job is held, failed or removed" in seen.lines[0]
 
@@ -206,7 +206,7 @@ async def test_the_cursor_is_on_the_worst_until_all_is_read(show: Show) -> None:
 
 async def test_the_filter_has_no_match(show: Show) -> None:
     async with show() as seen:
-        await seen.press("p", "slash", *"zebra", "enter")
+        await seen.press("2", "slash", *"zebra", "enter")
         assert "No cause has this text." in seen.text
 
 

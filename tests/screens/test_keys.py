@@ -25,7 +25,6 @@ from screens.actions import (
     SCOPES,
     actions_of,
     keymap,
-    textual_key,
     unknown_names,
 )
 from screens.app import AppOptions, MetlmonApp
@@ -98,7 +97,7 @@ def test_no_act_has_a_letter_of_navigation() -> None:
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_no_two_actions_of_one_screen_share_a_key(cls: type[SnapshotScreen]) -> None:
     extra = {"SweepScreen": ("sideways",), "SubmitScreen": ()}.get(cls.__name__, ())
-    scopes = dict.fromkeys((*cls.SCOPES, *cls.OLD_SCOPES, *extra))
+    scopes = dict.fromkeys((*cls.SCOPES, *cls.PALETTE_SCOPES, *extra))
     if not set(scopes) & {"submit", "launch", "question"}:
         scopes |= dict.fromkeys(("everywhere", "tabs", "moving"))
     # The tree's arrows and the table's keys differ; the overview has both.
@@ -108,7 +107,7 @@ def test_no_two_actions_of_one_screen_share_a_key(cls: type[SnapshotScreen]) -> 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_action_of_a_screen_has_a_method(cls: type[SnapshotScreen]) -> None:
-    for action in actions_of((*cls.SCOPES, *cls.OLD_SCOPES)):
+    for action in actions_of((*cls.SCOPES, *cls.PALETTE_SCOPES)):
         owner = MetlmonApp if action.name in {"new", "palette", "help", "quit"} else cls
         assert callable(getattr(owner, f"action_{action.name}")), action
 
@@ -141,15 +140,10 @@ def test_the_guide_has_every_key() -> None:
         texts = (f"`{' '.join(a.keys)}` {a.help[:1].lower()}{a.help[1:]}" for a in actions)
         if actions:
             rows.append(f"| {title} | {' · '.join(texts)} |")
-    old = (
-        f"`{' '.join(a.old_keys)}`: " + (f"{' '.join(a.keys)} ({a.label})" if a.keys else a.help)
-        for a in actions_of(SCOPES)
-        if a.old_keys
-    )
-    assert "\n".join([*rows, f"| Old keys | {' · '.join(old)} |"]) in guide
+    assert "\n".join(rows) in guide
 
 
-async def test_digits_choose_screens_and_letters_still_do(show: Show) -> None:
+async def test_digits_choose_screens(show: Show) -> None:
     async with show(size=NARROW) as seen:
         for number, names in enumerate(TABS, 1):
             await seen.press(str(number))
@@ -159,10 +153,6 @@ async def test_digits_choose_screens_and_letters_still_do(show: Show) -> None:
                 await seen.press(*[str(number)] * (i + 1 < len(names)))
         await seen.press("1")
         assert len(seen.app.screen_stack) == 2
-        for action in actions_of(("screens",)):
-            for key in action.old_keys:
-                await seen.press(textual_key(key))
-                assert name_of_screen(seen.app.screen) == action.name
 
 
 async def test_the_same_screen_is_not_opened_twice(show: Show) -> None:

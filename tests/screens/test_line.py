@@ -28,10 +28,10 @@ SCREENS = {
     "overview": ("", "GPU-hours"),
     "run": ("\r", "Execution time by epoch"),
     "health": ("2", "WHAT"),
-    "timeline": ("t", "GPUs at a time"),
-    "sites": ("w", "SUCCESS"),
-    "curves": ("c", "┤"),
-    "estimates": ("e", "CYCLE TIME"),
+    "timeline": ("4", "GPUs at a time"),
+    "sites": ("3", "SUCCESS"),
+    "curves": ("5", "┤"),
+    "estimates": ("7", "CYCLE TIME"),
     "palette": (":", "Search actions"),
     "prompt": ("/run1", "1 of 6 runs"),
     "help": ("?", "Keys and signs"),
@@ -369,7 +369,7 @@ def test_a_signal_behind_thousands_of_keys_ends_it_as_ever(dagdir: Path) -> None
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         os.set_blocking(t.master, False)
-        keys = b"".join(key * 2 for key in (b"w", b"\x1b[D", b"t", b"\x1b[B", b"p")) * 400
+        keys = b"".join(key * 2 for key in (b"3", b"\x1b[D", b"4", b"\x1b[B", b"2")) * 400
         for at in range(0, len(keys), 512):
             with suppress(BlockingIOError):
                 os.write(t.master, keys[at : at + 512])

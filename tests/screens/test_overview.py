@@ -239,7 +239,7 @@ async def test_an_error_is_reported_and_the_last_picture_stays(show: Show) -> No
 async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause(show: Show) -> None:
     silent = "metl.log: no answer from the file system since 09:10:11"
     async with show() as seen:
-        for keys in (("enter",), ("enter",), ("escape", "escape", "p"), ("escape", "w"), ("t",)):
+        for keys in (("enter",), ("enter",), ("escape", "escape", "2"), ("escape", "3"), ("4",)):
             await seen.press(*keys)
             assert silent not in seen.text
             await seen.publish(replace(update(), error=silent))

@@ -40,7 +40,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> None:
     async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w")
+        await seen.press("3")
         assert isinstance(seen.app.screen, SitesScreen)
         assert "cheapest: CHTC-Spark-CE1" in seen.lines[0]
         assert "most expensive: expanse" in seen.lines[0]
@@ -83,7 +83,7 @@ def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
 
 async def test_the_essential_stays_at_80_columns(show: Show) -> None:
     async with show(PlacedFeed(), size=NARROW) as seen:
-        await seen.press("w")
+        await seen.press("3")
         heading = seen.line("SITE")
         for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "BADPUT"):
             assert title in heading
@@ -96,7 +96,7 @@ async def test_views_filter_and_order(show: Show) -> None:
         def rows() -> list[str | None]:
             return [row.key for row in seen.app.screen.query_one(Table).rows]
 
-        await seen.press("w", "slash", *"cgroup", "enter")
+        await seen.press("3", "slash", *"cgroup", "enter")
         assert rows() == ["expanse"], "a filter looks in causes, too"
         await seen.press("escape")
         assert len(rows()) == 5
@@ -115,20 +115,20 @@ async def test_views_filter_and_order(show: Show) -> None:
                 assert "▒" in slow, "marked by word and texture"
                 assert "delta" in fastest
                 assert "▒" not in fastest
-            await seen.press("tab")
+            await seen.press("v")
         await seen.press("shift+tab", "shift+tab")
         assert "[profiles" in seen.text
 
 
 async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
     async with show(PlacedFeed()) as seen:
-        await seen.press("w", "down", "down")
+        await seen.press("3", "down", "down")
         before = seen.under_cursor
-        await seen.press("tab", "down")
+        await seen.press("v", "down")
         model = seen.under_cursor
-        await seen.press("tab", "tab", "tab", "tab")
+        await seen.press("v", "v", "v", "v")
         assert seen.under_cursor == before
-        await seen.press("tab")
+        await seen.press("v")
         assert seen.under_cursor == model
         await seen.publish(seen.feed.latest)
         await seen.press("shift+tab")
@@ -140,7 +140,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
 
 async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> None:
     async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w", "down")
+        await seen.press("3", "down")
         site = seen.under_cursor
         assert "delta" in site
         await seen.press("enter")
@@ -160,7 +160,7 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> No
 
 async def test_only_what_was_lost(show: Show) -> None:
     async with show(PlacedFeed(), size=MIDDLE) as seen:
-        await seen.press("w", "down", "enter")
+        await seen.press("3", "down", "enter")
 
         def rows() -> int:
             return len(seen.app.screen.query_one(Table).rows)
@@ -185,7 +185,7 @@ async def test_only_what_was_lost(show: Show) -> None:
 
 async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
     async with show(PlacedFeed(), size=WIDE) as seen:
-        await seen.press("w", "tab", "tab", "tab", "down")
+        await seen.press("3", "v", "v", "v", "down")
         assert "\x1b" not in seen.text
         assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
         await seen.press("end", "enter")
@@ -202,17 +202,17 @@ async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
 async def test_nothing_has_run(show: Show) -> None:
     empty = of_one_job(Log()).painter("10:00:00")
     async with show(PlacedFeed(empty)) as seen:
-        await seen.press("w")
+        await seen.press("3")
         assert "nothing has run yet" in seen.lines[0]
         assert "A site appears with the first execution" in seen.text
-        await seen.press("tab", "tab", "tab")
+        await seen.press("v", "v", "v")
         assert "No badput" in seen.text
 
 
 async def test_before_anything_was_read(show: Show) -> None:
     feed = FakeFeed(None)
     async with show(feed) as seen:
-        await seen.press("w")
+        await seen.press("3")
         assert "Sites appear as the logs are read" in seen.text
 
 
@@ -220,7 +220,7 @@ async def test_a_site_appears_while_one_looks(show: Show) -> None:
     first = Log().submit(77, "run0-train_epoch0").execute(77, site="near", at="11:00:00")
     feed = PlacedFeed(of_one_job(first).painter("12:00:00"))
     async with show(feed) as seen:
-        await seen.press("w")
+        await seen.press("3")
         assert "near" in seen.under_cursor
         first.evict(77, at="13:00:00").execute(77, gpus=2, site="far", at="14:00:00")
         feed.painter = of_one_job(first).painter("18:00:00")
@@ -289,7 +289,7 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
 
 async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
     async with show(PlacedFeed(), size=NARROW) as seen:
-        await seen.press("w", *["tab"] * 4)
+        await seen.press("3", *["v"] * 4)
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
             assert title in seen.line("POOL")
         assert "4h16m" in seen.line("A100-80"), "the mean of its eight epochs"

@@ -53,11 +53,11 @@ PICTURES: dict[str, tuple[Callable[[], Eager], tuple[int, int], Way]] = {
     "overview-ascii": (lambda: overview(ascii=True, no_color=True), MIDDLE, pressed(())),
     "overview-light": (overview, MIDDLE, pressed(("ctrl+t",))),
     "job": (overview, NARROW, pressed(("down", "enter", "enter"))),
-    "question-answered": (acting, NARROW, pressed((*MARKED, "X", "y"))),
-    "nodes": (nodes, NARROW, pressed(("d", "down"))),
-    "sites": (lambda: Eager(PlacedFeed()), NARROW, pressed(("w",))),
-    "curves": (lambda: Eager(learning()), WIDE, pressed_until(("c", "v", "down"), "┤")),
-    "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed(("t", "z"))),
+    "question-answered": (acting, NARROW, pressed((*MARKED, "a", "X", "y"))),
+    "nodes": (nodes, NARROW, pressed(("6", "down"))),
+    "sites": (lambda: Eager(PlacedFeed()), NARROW, pressed(("3",))),
+    "curves": (lambda: Eager(learning()), WIDE, pressed_until(("5", "v", "down"), "┤")),
+    "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed(("4", "z"))),
 }
 
 

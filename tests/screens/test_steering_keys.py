@@ -22,7 +22,6 @@ from metlmon.pool.types import (
     SiteInfo,
 )
 from metlmon.snapshot.types import RunRow
-from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import DAG_DEFAULT, ConfirmScreen
 from screens.pool_actions.menu import MenuScreen, ResultsScreen
 from screens.pool_actions.running_action import action_of
@@ -73,14 +72,14 @@ TO_RUN8 = ("down",) * 8
 
 async def test_a_stop_asks_first_and_names_its_file() -> None:
     async with steer() as seen:
-        await seen.press(*TO_RUN8, "T")
+        await seen.press(*TO_RUN8, "a", "T")
         assert isinstance(seen.app.screen, ConfirmScreen)
         assert "Stop run8 after the epoch that is under way?" in seen.text
         assert "To undo: resume-run" in seen.text
         assert "It writes 1 file in gate/global_pretraining" in seen.text
         assert Path(file(RUN8, "stop")).name in seen.text
         await seen.press("n")
-        assert isinstance(seen.app.screen, OverviewScreen)
+        assert isinstance(seen.app.screen, MenuScreen)
         assert asked(seen) == []
         await seen.press("T", "y")
         await seen.until(lambda: "1 done" in seen.text)
@@ -110,9 +109,9 @@ async def test_stopping_now_lists_the_job_that_it_removes() -> None:
 async def test_a_pause_is_taken_back_by_another_key() -> None:
     paused = GateStatus(pause_requested=THEN, paused=THEN)
     async with steer({"run1": paused}) as seen:
-        await seen.press(*TO_RUN8, "W", "y")
+        await seen.press(*TO_RUN8, "a", "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
-        await seen.press("escape", "up", *["up"] * 6, "C")
+        await seen.press("escape", "up", *["up"] * 6, "a", "C")
         assert "Resume run1?" in seen.text
         assert "It deletes 1 file" in seen.text
         await seen.press("y")
@@ -125,7 +124,7 @@ async def test_a_pause_is_taken_back_by_another_key() -> None:
 
 async def test_marked_runs_are_stopped_together_and_the_rest_is_reported() -> None:
     async with steer({"run3": None}) as seen:
-        await seen.press("down", "space", "space", "space", "T")
+        await seen.press("down", "space", "space", "space", "a", "T")
         assert "Stop 2 runs after" in seen.text
         assert "1 run left out" in seen.text
         assert "run3" in seen.text
@@ -141,7 +140,7 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked() -> 
     async with steer() as seen:
         await seen.press(*TO_RUN8, "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        await seen.press("home", "space", "W", "y")
+        await seen.press("home", "space", "a", "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
         assert asked(seen) == [(PoolAction.PAUSE, ["run8"], None)]
 
@@ -158,7 +157,7 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked() -> 
 )
 async def test_what_cannot_be_asked_says_why(gate: GateStatus | None, key: str, why: str) -> None:
     async with steer({"run8": gate}) as seen:
-        await seen.press(*TO_RUN8, key)
+        await seen.press(*TO_RUN8, "a", key)
         assert isinstance(seen.app.screen, MenuScreen)
         assert why in " ".join(seen.text.split())
         await seen.press("enter", "y", key)
@@ -177,7 +176,7 @@ async def test_files_are_written_without_a_schedd() -> None:
     pool = FakePool()
     pool.queue_snapshot = QueueSnapshot(is_pending=True)
     async with steer(pool=pool) as seen:
-        await seen.press(*TO_RUN8, "W", "y")
+        await seen.press(*TO_RUN8, "a", "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
         await seen.press("escape", "K")
         assert isinstance(seen.app.screen, MenuScreen)
@@ -194,14 +193,14 @@ async def test_where_nothing_can_be_done_nothing_is_asked(options: dict[str, obj
             seen.app.pool_actions = None
         await seen.press(*TO_RUN8)
         for key in "TKWCEO":
-            await seen.press(key, "y", "escape")
+            await seen.press("a", key, "y", "escape")
             assert "run8" in seen.under_cursor
         assert seen.pool.orders == []
 
 
 async def test_when_the_dag_has_ended_no_gate_looks() -> None:
     async with steer(dag=DagState.DONE) as seen:
-        await seen.press(*TO_RUN8, "T")
+        await seen.press(*TO_RUN8, "a", "T")
         assert "the DAG does not run: it is done" in seen.text
 
 
@@ -214,7 +213,7 @@ def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> FakePool:
 
 async def test_a_site_is_taken_from_those_that_are_known() -> None:
     async with steer(pool=knowing()) as seen:
-        await seen.press(*TO_RUN8, "E")
+        await seen.press(*TO_RUN8, "a", "E")
         await seen.until(lambda: "Delta-GPU" in seen.text)
         assert DAG_DEFAULT in seen.text
         assert "4 slots, NVIDIA A40" in seen.text
@@ -229,7 +228,7 @@ async def test_a_site_is_taken_from_those_that_are_known() -> None:
 
 async def test_a_run_goes_back_to_where_the_dag_says() -> None:
     async with steer({"run8": GateStatus(target="nowhere")}, pool=knowing()) as seen:
-        await seen.press(*TO_RUN8, "E", "down")
+        await seen.press(*TO_RUN8, "a", "E", "down")
         assert "It writes 1 file" in seen.text
         await seen.press("enter")
         assert "It deletes 1 file in gate/global_pretraining" in seen.text
@@ -242,7 +241,7 @@ async def test_a_run_goes_back_to_where_the_dag_says() -> None:
 
 async def test_up_and_down_go_round() -> None:
     async with steer(pool=knowing()) as seen:
-        await seen.press(*TO_RUN3, "O")
+        await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "Delta-GPU" in seen.text)
         await seen.press(*"-gpu", "up")
         assert "▌Delta-GPU" in seen.text
@@ -258,7 +257,7 @@ async def test_up_and_down_go_round() -> None:
 
 async def test_a_site_that_nobody_knows_can_be_typed() -> None:
     async with steer(pool=knowing(())) as seen:
-        await seen.press(*TO_RUN3, "O", *"SDSC PRP", "enter")
+        await seen.press(*TO_RUN3, "a", "O", *"SDSC PRP", "enter")
         assert "Retarget 1 job of run3 to SDSC PRP?" in seen.text
         await seen.press("y")
         await seen.until(lambda: bool(seen.pool.orders))
@@ -267,7 +266,7 @@ async def test_a_site_that_nobody_knows_can_be_typed() -> None:
 
 async def test_what_is_no_site_is_not_asked_about() -> None:
     async with steer(pool=knowing(())) as seen:
-        await seen.press(*TO_RUN3, "O")
+        await seen.press(*TO_RUN3, "a", "O")
         for typed in ((), ("quotation_mark",), ("$", "left_parenthesis"), ("a", "backslash")):
             await seen.press(*typed, "enter")
             assert "a site's name, without quotes, $ and backslash, is needed here" in seen.text
@@ -280,7 +279,7 @@ async def test_what_is_no_site_is_not_asked_about() -> None:
 async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_names_stays() -> None:
     pool = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
     async with steer(pool=pool) as seen:
-        await seen.press(*TO_RUN3, "O")
+        await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "the collector does not answer" in seen.text)
         assert "named in the DAG" in seen.text
 
@@ -288,7 +287,7 @@ async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_nam
 async def test_what_a_collector_says_is_only_text() -> None:
     pool = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
     async with steer(pool=pool) as seen:
-        await seen.press(*TO_RUN3, "O")
+        await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "1 slot" in seen.text)
         assert "\x1b" not in seen.text
         await seen.press(*"[b]", "down", "enter")
@@ -298,6 +297,6 @@ async def test_what_a_collector_says_is_only_text() -> None:
 
 async def test_leaving_the_choice_asks_nothing() -> None:
     async with steer(pool=knowing()) as seen:
-        await seen.press(*TO_RUN8, "E", *"del", "escape")
-        assert isinstance(seen.app.screen, OverviewScreen)
+        await seen.press(*TO_RUN8, "a", "E", *"del", "escape")
+        assert isinstance(seen.app.screen, MenuScreen)
         assert seen.pool.orders == []

@@ -402,7 +402,7 @@ async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Pa
         assert "JOB run0" not in seen.text
         await seen.press("tab")
         assert "+ new  ens.dag" in seen.text
-        await seen.press("n", "n")
+        await seen.press("right_square_bracket", "right_square_bracket")
         assert "JOB run0-train_epoch0 ens.sub" in seen.text
         await seen.press("escape")
         assert "Retries" in seen.text
@@ -450,7 +450,7 @@ async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) ->
         for result in (str(home / "ens"), "ens.dag", "12 jobs", "4 files", "ap1.example.org",
                      "someone@example.org", "htcondor2", "23.9.6"):  # fmt: skip
             assert result.replace(" ", "") in seen.text.replace("\n", "").replace(" ", "")
-        await seen.press("enter", "R", "space")
+        await seen.press("enter", "F", "space")
         assert there(home) == []
         await seen.press("escape")
         assert isinstance(seen.app.screen, SubmitScreen)
@@ -469,10 +469,10 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
         assert "yes, submit" not in seen.lines[-1], "it would not be done"
         assert "F replace" in seen.lines[-1]
         await seen.press("y", "w")
-        assert "R says that they may be replaced" in seen.text
+        assert "F says that they may be replaced" in seen.text
         assert there(home / "ens") == ["ens.sub"]
         assert (home / "ens" / "ens.sub").read_text() == "mine"
-        await seen.press("R")
+        await seen.press("F")
         assert "1 file in the way will be replaced" in seen.text
         assert "y yes, submit" in seen.lines[-1]
         assert (home / "ens" / "ens.sub").read_text() == "mine"
@@ -558,7 +558,7 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         assert "idle" in seen.line("run1 ")
         assert "0/3" in seen.line("run0 ")
         assert seen.app.feed is opened[0]
-        await seen.press("n")
+        await seen.press("N")
         assert "gb1.tsv" in row(seen, "data"), "the form is there for the next one"
         assert "ens.dag is there already" in row(seen, "Directory")
         opened[0].stop()
@@ -641,7 +641,7 @@ async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
         assert "[N] brings the form" in seen.text
         assert "N new" in seen.lines[-1]
         assert "enter open" not in seen.lines[-1], "there is nothing to open"
-        await seen.press("n")
+        await seen.press("N")
         assert "other.tsv" in row(seen, "data")
 
 
@@ -667,7 +667,13 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
     (home / "ens" / f"{PAYLOAD[:12]}.dag".replace("/", "")).touch()
     for draft, end in ((wrong, SubmitScreen), (request_at(home), LaunchScreen)):
         async with pane(draft, pool=pool, size=WIDE) as seen:
-            for keys in ([], ["tab", "n", "n", "n"], ["escape"], ["ctrl+s"], ["R", "y"]):
+            for keys in (
+                [],
+                ["tab", *["right_square_bracket"] * 3],
+                ["escape"],
+                ["ctrl+s"],
+                ["F", "y"],
+            ):
                 await seen.press(*keys)
                 for character in "".join(seen.lines):
                     assert character.isprintable(), repr(character)

@@ -36,7 +36,7 @@ def timeline(seen: object) -> TimelineScreen:
 
 async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]) -> None:
     async with opened(session(shared("examples/metl-aws")), WIDE) as seen:
-        await seen.press("t")
+        await seen.press("4")
         assert "idle 2d16h, 7 Nov 16:02 → 10 Nov 08:14" in seen.lines[0]
         assert "longest of 12" in seen.lines[0]
         assert "GPUs at a time 10 max, 4.44 mean" in seen.lines[1]
@@ -49,7 +49,7 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen(
     monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 51)
     threads = counted(monkeypatch, TimelineScreen, "_stack")
     async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t")
+        await seen.press("4")
         for run in range(6):
             row = seen.line(f" run{run} ")
             assert len(row.rstrip()) <= 80
@@ -79,7 +79,7 @@ async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.Monk
     for at_once in (5000, 0):
         monkeypatch.setattr("screens.timeline.screen.AT_ONCE", at_once)
         async with opened(session(TRAINER), NARROW) as seen:
-            for keys in (("t",), ("b",), ("plus",), ("z",)):
+            for keys in (("4",), ("v",), ("plus",), ("z",)):
                 await seen.press(*keys)
                 shown.append(seen.text)
     assert shown[:4] == shown[4:]
@@ -108,7 +108,7 @@ async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.M
     lanes = counted(monkeypatch, screens.timeline.screen, "lane_cells")
     rows = counted(monkeypatch, TimelineScreen, "_cells")
     async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
-        await seen.press("t")
+        await seen.press("4")
         assert chart.total() == 1
         assert len(lanes) < 21, "the others are not in view"
         assert set(lanes.values()) == {1}
@@ -122,7 +122,7 @@ async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.M
 # --- in other words -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["t", "w"])
+@pytest.mark.parametrize("key", ["4", "3"])
 async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
     """In sixteen colours and without any, the row under the cursor is shown in reverse: a full
     cell would be blank, and a blank one full."""
@@ -139,18 +139,18 @@ async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
 
 async def test_sites_have_their_letters_and_a_legend() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("t", "b")
+        await seen.press("4", "v")
         assert "D█ Delta-GPU" in seen.text
         assert "C▚ CHTC-Spark-CE1" in seen.text
         assert "D█" in seen.line(" run0 ")
-        await seen.press("b")
+        await seen.press("v")
         assert "██ goodput" in seen.text
 
 
 async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     async with opened(session(dagdir.path), NARROW) as seen:
-        await seen.press("t", "left", "plus", "z", "at", "enter", "full_stop", "u")
+        await seen.press("4", "left", "plus", "z", "at", "enter", "full_stop", "u")
         assert "No job has an event yet." in seen.text
         assert "lane" in seen.text
 
@@ -159,7 +159,7 @@ async def test_one_event_is_a_timeline(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
     async with opened(session(dagdir.path), NARROW) as seen:
-        await seen.press("t")
+        await seen.press("4")
         assert "nothing has run yet" in seen.lines[0]
         assert "idle" in seen.text
         await seen.press("left", "right", "plus", "minus", "comma")
@@ -168,7 +168,7 @@ async def test_one_event_is_a_timeline(tmp_path: Path) -> None:
 
 async def test_more_runs_than_lines_scroll() -> None:
     async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
-        await seen.press("t")
+        await seen.press("4")
         assert "more" in seen.lines[-5]
         await seen.press("end")
         assert "hetero15" in seen.under_cursor
@@ -179,7 +179,7 @@ async def test_more_runs_than_lines_scroll() -> None:
 
 async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("t", "z")
+        await seen.press("4", "z")
         made, screen = timeline(seen).present_timeline, timeline(seen)
         assert made is not None
         worst = max(made.gaps, key=lambda stall: stall.seconds)
@@ -198,7 +198,7 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
 
 async def test_left_and_right_are_round_steps() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t", "left")
+        await seen.press("4", "left")
         screen = timeline(seen)
         made = screen.present_timeline
         assert made is not None
@@ -217,7 +217,7 @@ async def test_left_and_right_are_round_steps() -> None:
 
 async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("t", "comma", "comma")
+        await seen.press("4", "comma", "comma")
         screen = timeline(seen)
         made = screen.present_timeline
         assert made is not None
@@ -238,7 +238,7 @@ async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
 
 async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
     async with opened(session(FIXTURES / "first-round"), WIDE) as seen:
-        await seen.press("t", "z")
+        await seen.press("4", "z")
         screen = timeline(seen)
 
         def window() -> tuple[float, float, int]:
@@ -267,7 +267,7 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
 
 async def test_zooming_in_ends_and_moving_out_of_view_takes_the_view_along() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t", "left", *["plus"] * 9)
+        await seen.press("4", "left", *["plus"] * 9)
         assert "nothing to see" in seen.lines[-5]
         assert timeline(seen).zoom is not None
         await seen.press("0", "plus", "plus", *["shift+left"] * 12)
@@ -278,7 +278,7 @@ async def test_zooming_in_ends_and_moving_out_of_view_takes_the_view_along() -> 
 
 async def test_gpus_or_jobs_are_counted() -> None:
     async with opened(session(FIXTURES / "rescue"), NARROW) as seen:
-        await seen.press("t")
+        await seen.press("4")
         assert [line for line in seen.lines if line.strip().startswith("5 GPUs ")]
         await seen.press("u")
         assert [line for line in seen.lines if line.strip().startswith("4 jobs ")]

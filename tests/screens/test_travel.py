@@ -104,7 +104,7 @@ async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -
 async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         now = seen.app.snapshot
-        await seen.press("t", "left", "left", "at")
+        await seen.press("4", "left", "left", "at")
         travel = seen.app.time_travel
         await until(seen, lambda: travel.past_view is not None)
         assert travel.past_view is not None
@@ -113,7 +113,7 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         assert "before the end) — esc returns to now" in seen.lines[0]
         await seen.press("left")
         await until(seen, lambda: travel.past_view is not None and travel.past_view.moment < first)
-        await seen.press("p")
+        await seen.press("2")
         assert isinstance(seen.app.screen, HealthScreen)
         assert "as it was" in seen.lines[0]
         await seen.press("escape")
@@ -168,13 +168,13 @@ async def test_nothing_can_be_acted_on_in_the_past() -> None:
         assert why is not None
         assert "21 Nov 2026 14:21:50" in why
         assert "only the present can be acted on" in why
-        await seen.press("H")
+        await seen.press("a", "H")
         assert isinstance(seen.app.screen, MenuScreen)
         assert "only the present can be acted on" in seen.text
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert seen.app.time_travel.active, "the menu was left, not the past"
-        await seen.press("n")
+        await seen.press("N")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "only the present" in seen.text
 
@@ -217,7 +217,7 @@ def test_the_steps_are_round_and_end_with_the_story() -> None:
 async def test_the_map_goes_on_to_now() -> None:
     """What came after the moment stays on the timeline, so that one can go forward."""
     async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("t")
+        await seen.press("4")
         first_label = seen.line("RUN")[:20]
         await travelled(seen, MIDDLE)
         assert seen.line("RUN")[:20] == first_label

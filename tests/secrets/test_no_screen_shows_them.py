@@ -23,8 +23,8 @@ WAYS = {
     "job": ("enter", "enter", "pagedown", "end"),
     "the epoch after": ("enter", "up", "enter", "end"),
     "health": ("2", "tab", "end", "enter", "enter", "end"),
-    "warnings": ("exclamation_mark", "end"),
-    "lists": ("w", "end", "escape", "c", "v", "escape", "d", "plus", "end", "escape", "B"),
+    "warnings": ("8", "end"),
+    "lists": ("3", "end", "escape", "5", "v", "escape", "6", "plus", "end", "escape", *"666"),
     "compare": ("ctrl+a", "ampersand", "end"),
 }
 """Screens with texts of logs and files; all others are gone through with hostile texts."""

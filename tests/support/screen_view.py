@@ -22,7 +22,7 @@ WIDE, NARROW, MIDDLE = (200, 50), (80, 24), (120, 34)
 
 VISITS = (
     *((str(number),) * len(tab) for number, tab in enumerate(TABS, 1)),
-    *(("enter", "enter"), ("t",), ("question_mark",), ("colon",), ("a",), ("slash", "r")),
+    *(("enter", "enter"), ("question_mark",), ("colon",), ("a",), ("slash", "r")),
 )
 """Keys from the overview to the screens of each tab, then run, job, help, palette, acts, filter."""
 
