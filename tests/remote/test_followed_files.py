@@ -18,6 +18,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import UnreadableFile, output_file, read_tail
 from metlmon.live.job_files import TrainingFiles
 from metlmon.live.output_pager import Search, page_above, page_around, page_at_end
+from metlmon.model.states import State
 from metlmon.remote.machine import MACHINES, Machine, connect_to
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
@@ -288,6 +289,21 @@ def test_a_link_out_of_the_directory_is_no_output(access_point: str, dagdir: Dag
     for name in ("job.out", "pipe.out", "../../secret", f"{dagdir.path.parent}/secret", "none.out"):
         with pytest.raises(UnreadableFile):
             output_file(directory, name)
+
+
+def test_a_dag_that_was_submitted_one_directory_above(access_point: str, tmp_path: Path) -> None:
+    files = Dagdir(tmp_path / "ensemble", "")
+    files.write("submit/e.dag", f"JOB {NODE} jobs/train.sub\n")
+    files.write("submit/e.dag.dagman.out", "")
+    files.write("jobs/train.sub", "log = logs/t.log\noutput = out/$(Cluster).out\nqueue\n")
+    files.write("logs/t.log", Log().submit(77, NODE).execute(77, 5).data)
+    files.write("out/77.out", b"epoch 1\n")
+    both = Both(access_point, files.path / "submit")
+    assert [job.state for job in both.compare()["jobs"]] == [State.RUNNING]
+    for reader in both.readers:
+        name = reader.snapshot_builder().output_file(77, 0)
+        assert name is not None
+        assert list(read_tail(output_file(Path(reader.path_given), name))) == ["epoch 1"]
 
 
 # --- what crosses the line ----------------------------------------------------------------------
