@@ -198,74 +198,82 @@ class Totals:
         self.sites: defaultdict[str | None, SiteTotals] = defaultdict(SiteTotals)
         self.gpus: defaultdict[str | None, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.causes: defaultdict[LossCause, LossTotals] = defaultdict(LossTotals)
-        self.queued = [
-            key for key, entries in jobs if entries.job.ended is None and entries.job.queued
-        ]
-        self.gaps = [key for key, entries in jobs if entries.job.gaps]
-        self.transfers = _transfer_totals([entries for _, entries in jobs])
-        # The time of what runs at the access point is not charged to a site.
-        charged: list[ExecutionEntry] = []
-        for _, entries in jobs:
+        self.queued: list[JobKey] = []
+        self.gaps: list[JobKey] = []
+        self._with_gpus = self._with_cpus = self._sent = self._received = 0
+        self._transfers: defaultdict[str, list[int]] = defaultdict(list)
+        self._groups: dict[tuple[str | None, ...], SiteTotals] = {}
+        # One pass, in which every record is read once: most of the time goes into fetching them.
+        for key, entries in jobs:
+            job = entries.job
+            self._sent += job.bytes_sent or 0
+            self._received += job.bytes_received or 0
+            if job.ended is None and job.queued:
+                self.queued.append(key)
+            if job.gaps:
+                self.gaps.append(key)
+            for transfer in entries.transfers:
+                self._add_transfer(transfer)
             for entry in entries.executions:
-                if entry.cause is not None:
-                    self.causes[loss_cause(entry)].add(entry)
-                if not entry.at_access_point:
-                    charged.append(entry)
-        self._with_gpus = sum([1 for entry in charged if entry.gpus])
-        self._with_cpus = sum([1 for entry in charged if entry.cpus is not None])
-        self._add_all(charged)
-
-    def _add_all(self, executions: Sequence[ExecutionEntry]) -> None:
-        # An execution is added once, to the totals of those with its run, site and GPU model.
-        groups: dict[tuple[str | None, ...], ExecutionTotals] = {}
-        for entry in executions:
-            name = entry.run, entry.site, entry.gpu, entry.target
-            totals = groups.get(name)
-            if totals is None:
-                totals = groups[name] = ExecutionTotals()
-            totals.add(entry)
-        for (run, site, gpu, target), totals in groups.items():
-            self.total.merge(totals)
-            self.sites[site].merge(totals)
-            self.gpus[gpu].merge(totals)
+                self._add_execution(entry)
+        for (run, site, gpu, _), group in self._groups.items():
+            self.total.merge(group)
+            self.gpus[gpu].merge(group)
+            self.sites[site].merge(group)
+            self.sites[site].targets |= group.targets
+            self.sites[site].seconds += group.seconds
             if run is not None:
-                self.runs[run].merge(totals)
-            if target:
-                self.sites[site].targets.add(target)
-        for entry in executions:
-            if entry.outcome is _GOOD:
-                self.sites[entry.site].seconds.append(entry.seconds)
+                self.runs[run].merge(group)
+
+    def _add_execution(self, entry: ExecutionEntry) -> None:
+        """Add an execution, to those with its run, site, GPU model and target."""
+        if entry.cause is not None:
+            self.causes[loss_cause(entry)].add(entry)
+        if entry.at_access_point:
+            # Its time is not charged to a site.
+            return
+        name = entry.run, entry.site, entry.gpu, entry.target
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = SiteTotals()
+            if entry.target:
+                group.targets.add(entry.target)
+        group.add(entry)
+        if entry.outcome is _GOOD:
+            group.seconds.append(entry.seconds)
+        self._with_gpus += bool(entry.gpus)
+        self._with_cpus += entry.cpus is not None
+
+    def _add_transfer(self, transfer: TransferEntry) -> None:
+        kind = transfer.outcome
+        if transfer.direction == "output":
+            if kind != "ok" or transfer.start is None:
+                return
+            kind = "output"
+        seconds = transfer.seconds if transfer.end is not None else None
+        self._transfers[kind].append(0 if seconds is None else round(seconds * SECOND))
+
+    @property
+    def transfers(self) -> TransferTotals:
+        """All transfers, and all bytes."""
+
+        def count(kind: str) -> Count:
+            micros = self._transfers.get(kind, ())
+            return Count(len(micros), sum(micros) / SECOND)
+
+        return TransferTotals(
+            input_ok=count("ok"),
+            input_aborted=count("aborted"),
+            input_unfinished=count("unfinished"),
+            output=count("output"),
+            bytes_sent=self._sent,
+            bytes_received=self._received,
+        )
 
     @property
     def hour_unit(self) -> HourUnit:
         """The unit of the hours."""
         return hour_unit_of(self.total.executions, self._with_gpus, self._with_cpus)
-
-
-def _transfer_totals(jobs: Sequence[JobEntries]) -> TransferTotals:
-    """All transfers, and all bytes."""
-    inputs = [each for job in jobs for each in job.transfers if each.direction == "input"]
-    outputs = [
-        each
-        for job in jobs
-        for each in job.transfers
-        if each.direction == "output" and each.outcome == "ok" and each.start is not None
-    ]
-    return TransferTotals(
-        input_ok=_count([each for each in inputs if each.outcome == "ok"]),
-        input_aborted=_count([each for each in inputs if each.outcome == "aborted"]),
-        input_unfinished=_count([each for each in inputs if each.outcome == "unfinished"]),
-        output=_count(outputs),
-        bytes_sent=sum([job.job.bytes_sent or 0 for job in jobs]),
-        bytes_received=sum([job.job.bytes_received or 0 for job in jobs]),
-    )
-
-
-def _count(transfers: Sequence[TransferEntry]) -> Count:
-    """The number of these transfers, and the seconds of those that have ended."""
-    ended = [each.seconds for each in transfers if each.end is not None]
-    micros = sum([round(seconds * SECOND) for seconds in ended if seconds is not None])
-    return Count(len(transfers), micros / SECOND)
 
 
 def loss_cause(entry: ExecutionEntry) -> LossCause:
