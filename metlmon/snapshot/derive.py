@@ -369,8 +369,7 @@ class Derivation:
             self._open.discard(key)
         elif not job.noop:
             histories = {key: (job, job.history())}
-            previous = self._own_entries.get
-            for _, entries in self._factory.build(histories, NO_OWNER, None, key, previous):
+            for _, entries in self._factory.build(histories, NO_OWNER, None, key):
                 self._put(key, entries)
 
     def _update_node(self, memo: NodeMemo) -> None:
@@ -391,7 +390,6 @@ class Derivation:
             owner=memo.owner,
             success=success if memo.is_final else None,
             user=key,
-            previous=self._own_entries.get,
             is_service=memo.category.service,
         )
         memo.has_executions = False

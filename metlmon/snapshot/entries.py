@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -47,12 +47,6 @@ _SHARED_STATES: Final = 8
 Histories: TypeAlias = Mapping[JobKey, tuple[Job, JobHistory]]
 """The jobs of one node with their histories."""
 
-
-T = TypeVar("T")
-
-NOTHING: Final[tuple[tuple[()], tuple[()], tuple[()]]] = ((), (), ())
-"""Holds, executions and transfers of a job without entries so far."""
-
 NO_OWNER: Final = JobOwner()
 """Owner of a job that belongs to no node, or to an unknown one."""
 
@@ -82,23 +76,17 @@ class EntryFactory:
         owner: JobOwner,
         success: tuple[JobKey, int] | None,
         user: NodeKey | JobKey,
-        previous: Callable[[JobKey], JobEntries | None] = lambda _: None,
         is_service: bool = False,
     ) -> Iterator[tuple[JobKey, JobEntries]]:
         """The entries of the jobs of a node, or of a job of no node (``user``).
 
-        ``success``: the job and index of the execution that completed the node. ``previous``:
-        the entries of a job so far; those that did not change are used again. ``is_service``: the
-        job of a SERVICE node is over when its DAG is.
+        ``success``: the job and index of the execution that completed the node. ``is_service``:
+        the job of a SERVICE node is over when its DAG is.
         """
         attempts, of_owner = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
             final = success[1] if success is not None and success[0] == key else None
-            before = previous(key)
-            holds, executions, transfers = (
-                (before.job.holds, before.executions, before.transfers) if before else NOTHING
-            )
             places = [self._names.site_and_gpu(each.machine) for each in history.executions]
             fields = of_owner
             if owner.at_access_point or self._is_at_access_point(history, user):
@@ -108,17 +96,10 @@ class EntryFactory:
                 history = replace(history, executions=_ended_well(history.executions))
                 attempts = {**attempts, **_attempts({key: (job, history)})}
             starts = StartTimes(history.executions, places)
-            job_entry = self._job(job, history, fields, starts, holds)
-            executed = self._executions(job_entry, history, fields, attempts, places, final)
-            transferred = self._transfers(job_entry, history, starts, user)
-            yield (
-                key,
-                JobEntries(
-                    job_entry,
-                    reuse_equal(executions, executed),
-                    reuse_equal(transfers, transferred),
-                ),
-            )
+            job_entry = self._job(job, history, fields, starts)
+            executions = self._executions(job_entry, history, fields, attempts, places, final)
+            transfers = self._transfers(job_entry, history, starts, user)
+            yield key, JobEntries(job_entry, tuple(executions), tuple(transfers))
 
     def _is_at_access_point(self, history: JobHistory, user: NodeKey | JobKey) -> bool:
         """Whether the schedd ran the job itself.
@@ -330,7 +311,6 @@ class EntryFactory:
         history: JobHistory,
         owner: Mapping[str, Any],
         starts: StartTimes,
-        holds: tuple[HoldEntry, ...],
     ) -> JobEntry:
         usage = _memory(history.usage)
         request = usage.request if usage is not None else None
@@ -347,7 +327,7 @@ class EntryFactory:
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             states=StateChanges(self._share(states), times),
-            holds=reuse_equal(holds, self._holds(history, starts)) if history.holds else (),
+            holds=tuple(self._holds(history, starts)) if history.holds else (),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
             bytes_at=_bytes_at(job, history),
@@ -387,22 +367,6 @@ class EntryFactory:
                 gpu=gpu,
                 reason=reason,
             )
-
-
-def reuse_equal(previous: Sequence[T], entries: Iterable[T]) -> tuple[T, ...]:
-    """``entries``; equal ones at the same index are the objects of ``previous``.
-
-    A job may have thousands of holds or executions, of which a change adds one.
-    """
-    if not previous:
-        return tuple(entries)
-    candidates = chain(previous, repeat(None))
-    return tuple(
-        [
-            entry if known is None or known != entry else known
-            for known, entry in zip(candidates, entries, strict=False)
-        ]
-    )
 
 
 def _ended_well(executions: Sequence[Execution]) -> list[Execution]:
