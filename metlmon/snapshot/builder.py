@@ -912,11 +912,25 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
     return NodeFailure("post", failure_text("post", post.value), post.value)
 
 
-def _epochs(derivation: Derivation, run: Run) -> Iterator[EpochEntry]:
-    names, counted = derivation.run_names(run), derivation.run_states[run.key].epochs
-    for number in sorted(run.epochs):
-        for key in run.epochs[number]:
-            yield _epoch(derivation, run, key, names, counts=counted[number] == key)
+def _epochs(derivation: Derivation, run: Run) -> tuple[EpochEntry, ...]:
+    """The epochs of a run, which are made again when one of its nodes has changed."""
+    names, run_state = derivation.run_names(run), derivation.run_states[run.key]
+    keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
+    source = (
+        names,
+        run_state,
+        derivation.ensemble.placements,
+        [derivation.states[key] for key in keys],
+        [derivation.submission_result(key) for key in keys],
+        [derivation.node_entries(key) for key in keys],
+        [len(derivation.dags[dag].node_reports.get(name, ())) for dag, name in keys],
+    )
+    known = derivation.epochs.get(run.key)
+    if known is None or known[0] != source:
+        counted = set(run_state.epochs.values())
+        epochs = tuple([_epoch(derivation, run, key, names, key in counted) for key in keys])
+        known = derivation.epochs[run.key] = source, epochs
+    return known[1]
 
 
 def _epoch(

@@ -39,7 +39,7 @@ from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.snapshot.entries import NO_OWNER, EntryFactory
 from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
-from metlmon.snapshot.ledger import ExecutionEntry, JobOwner
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobOwner
 from metlmon.snapshot.totals import JobEntries, Totals
 
 JOBS_PER_STEP: Final = 8
@@ -195,6 +195,8 @@ class Derivation:
         self.sums = NodeSums()
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
+        self.epochs: dict[str, tuple[object, tuple[EpochEntry, ...]]] = {}
+        """By run its epochs, and what they were made from."""
         self.epoch_states: Counter[State] = Counter()
         """States of the nodes that count for an epoch."""
         self.ambiguous: set[JobKey] = set()
