@@ -25,8 +25,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.list_screen import ListScreen
-from screens.base.screens import age_text, how_to, padded
+from screens.base.screens import ListScreen, age_text, how_to, padded
 from screens.job.job_tools import copy_in_tmux
 
 MOST_LINES: Final = 6

@@ -28,8 +28,7 @@ from metlmon.text.spans import (
     line,
     width,
 )
-from screens.base.list_screen import ListScreen, compare_marked
-from screens.base.screens import SnapshotScreen
+from screens.base.screens import ListScreen, SnapshotScreen, compare_marked
 from screens.widgets import plot
 from screens.widgets.plot import Area, Scale, Trace, scale_of
 

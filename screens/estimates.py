@@ -25,8 +25,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.list_screen import ListScreen
-from screens.base.screens import padded
+from screens.base.screens import ListScreen, padded
 
 SOURCE_LINES: Final = 2
 """Lines below the table; fixed, so that its height does not depend on the cursor."""

@@ -34,8 +34,7 @@ from metlmon.text.spans import (
     justify,
     line,
 )
-from screens.base.list_screen import ListScreen
-from screens.base.screens import Prompt, ask_in_thread, how_to, padded
+from screens.base.screens import ListScreen, Prompt, ask_in_thread, how_to, padded
 from screens.base.stats_worker import Memo
 
 NARROW: Final = 130

@@ -20,7 +20,7 @@ from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, NOTE, Line, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.list_screen import ListScreen
+from screens.base.screens import ListScreen
 from screens.base.stats_worker import Memo
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection

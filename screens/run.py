@@ -48,8 +48,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.list_screen import ListScreen, SecondLines
-from screens.base.screens import ROOMY_LINES, queue_lines_below
+from screens.base.screens import ROOMY_LINES, ListScreen, SecondLines, queue_lines_below
 from screens.base.stats_worker import Memo, streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours

@@ -9,8 +9,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import DIM, line
-from screens.base.list_screen import ListScreen
-from screens.base.screens import how_to
+from screens.base.screens import ListScreen, how_to
 
 
 class ShardsScreen(ListScreen):

@@ -46,8 +46,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.action_screen import ActionScreen
-from screens.base.list_screen import ListScreen
-from screens.base.screens import padded
+from screens.base.screens import ListScreen, padded
 from screens.pool_actions.running_action import Selection
 
 

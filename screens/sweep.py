@@ -48,8 +48,7 @@ from metlmon.text.spans import (
     text_width,
     width,
 )
-from screens.base.list_screen import ListScreen
-from screens.base.screens import how_to, padded, rule
+from screens.base.screens import ListScreen, how_to, padded, rule
 from screens.curves import MetricKeys, goal_text, metric_position
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.matrix import GAP, Key, Matrix, MatrixLayout

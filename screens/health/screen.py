@@ -24,8 +24,7 @@ from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BOLD, DIM, Line, join, line, width, wrap
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
-from screens.base.list_screen import ListScreen
-from screens.base.screens import heading
+from screens.base.screens import ListScreen, heading
 from screens.base.stats_worker import Memo
 from screens.health import lines as health_lines
 from screens.pool_actions.running_action import Selection

@@ -33,8 +33,7 @@ from metlmon.live.output_pager import OutputPage, Search
 from metlmon.text import formatting
 from metlmon.text.formatting import plain, size
 from metlmon.text.spans import BOLD, DIM, NOTE, Line, crop, file_name, line
-from screens.base.list_screen import FilterPrompt
-from screens.base.screens import SnapshotScreen, rule
+from screens.base.screens import FilterPrompt, SnapshotScreen, rule
 from screens.job.job_tools import JobTools
 from screens.job.sections import NO_OUTPUT_IN_PAST
 from screens.widgets.line_widget import Document, StaticLines

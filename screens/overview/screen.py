@@ -31,8 +31,13 @@ from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
-from screens.base.list_screen import ListScreen, SecondLines, compare_marked
-from screens.base.screens import ROOMY_LINES, queue_lines_below
+from screens.base.screens import (
+    ROOMY_LINES,
+    ListScreen,
+    SecondLines,
+    compare_marked,
+    queue_lines_below,
+)
 from screens.base.stats_worker import Memo, streams
 from screens.health import lines as health_lines
 from screens.overview import header as overview_header

@@ -35,7 +35,7 @@ from metlmon.tables.timeline_text import (
 )
 from metlmon.text.formatting import STATES, Symbol, plain
 from metlmon.text.spans import DIM, Line, crop, fit, line, style_of, width
-from screens.base.list_screen import ListScreen
+from screens.base.screens import ListScreen
 from screens.base.stats_worker import Memo
 from screens.timeline import lines as timeline_lines
 from screens.widgets.line_widget import StaticLines
