@@ -5,8 +5,8 @@
 
 Outputs are those of commands with and without ``--json``, also of a moment in the middle, tables
 of ``export``, and the text of screens at 80×24 and 200×50. JSON is compared field by field: fields
-may be added, and sentences (texts with a blank in them) may get better words. Texts are compared
-line by line.
+may be added, numbers rounded otherwise, and sentences (texts with a blank in them) put better.
+Texts are compared line by line.
 
 A line of ``--renames`` is ``OLD NEW``: a field's name, or a path such as ``.runs[].good``, with
 ``COMMAND:`` before it where only outputs of that command mean it. ``-`` for NEW: gone on purpose;
@@ -275,10 +275,18 @@ def json_differences(
         general = re.sub(r"\[\d+\]", "[]", path)
         if path not in after:
             yield general, f"{path}: gone, was {value!r}"
-        elif after[path] != value and not (is_sentence(value) and is_sentence(after[path])):
+        elif not are_equal(value, after[path]):
             yield general, f"{path}: {value!r} -> {after[path]!r}"
     if exit_of(old) != exit_of(new):
         yield "exit", f"exit status {exit_of(old)} -> {exit_of(new)}"
+
+
+def are_equal(old: object, new: object) -> bool:
+    """Whether two values are equal, sentences, or one number that was rounded in two ways."""
+    if isinstance(old, float | int) and isinstance(new, float | int):
+        roundings = (new, round(new, 3), round(new, 4), round(new, 6))
+        return old in roundings or float(f"{old:.12g}") == new
+    return old == new or (is_sentence(old) and is_sentence(new))
 
 
 def text_differences(old: str, new: str) -> Iterator[tuple[str, str]]:

@@ -82,10 +82,11 @@ def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
     output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
     records = json.loads(Path("x/jobs.json").read_text())
     assert [list(record) for record in records] == [[c.name for c in TABLES["jobs"].columns]] * 24
-    shared = ("cluster", "proc", "dag", "node", "uuid", "epoch", "state", "submitted", "target")
+    shared = ("cluster", "proc", "dag", "node", "uuid", "state", "submitted", "target")
     shared += ("bytes_sent", "bytes_received", "memory_mb", "request_memory_mb")
     for job, record in zip(output, records, strict=True):
         assert {name: job[name] for name in shared} == {name: record[name] for name in shared}
+    assert job["epoch"] == record["epoch"] + 1, "tables have the number of the name"
     assert records[0]["label"] is None
 
 

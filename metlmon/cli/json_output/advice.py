@@ -57,9 +57,8 @@ PLAN: Final = JsonObject(
     "The plan. hours: until the last run is done; inferred: from logs alone. epochs_unplaced: "
     "those that annexes and balances leave no room for. estimate_hours: without a plan, "
     "by the estimates. remarks: what to check.",
-    "runs inferred remarks",
+    "runs inferred remarks hours gpu_hours epochs_unplaced estimate_hours",
     name="Plan",
-    exact="hours gpu_hours epochs_unplaced estimate_hours",
     computed={
         "excluded": (
             [EXCLUDED_POOL],

@@ -11,8 +11,7 @@ from metlmon.placement.types import Annex, AnnexEpoch, AnnexReport
 ANNEX_EPOCH: Final = JsonObject(
     AnnexEpoch,
     "An epoch that runs in the annex; fits: it ends before the annex expires.",
-    "key=run run=run_name epoch gpus fits",
-    seconds="seconds_left",
+    "key=run run=run_name epoch gpus fits seconds_left",
     computed={"job": (str, lambda epoch: f"{epoch.job[0]}.{epoch.job[1]}")},
 )
 ANNEX: Final = JsonObject(

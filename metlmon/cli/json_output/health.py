@@ -16,9 +16,8 @@ HEALTH_ENTRY: Final = JsonObject(
     "the jobs, removal_at: when it will. gpu_hours: badput. heading: what several entries have in "
     "common.",
     "key kind severity open dag runs nodes epochs_blocked since until code subcode code_name "
-    "policy removal_at reason advice act site heading text",
+    "policy removal_at reason advice act site heading text gpu_hours",
     name="HealthEntry",
-    exact="gpu_hours",
     computed={"jobs": (list[str], job_ids)},
 )
 HEALTH_OUTPUT: Final = JsonObject(

@@ -26,10 +26,9 @@ NODE: Final = JsonObject(
     "job came to, whatever a POST script made of it. "
     "run: the key of its run. after: the node that it stands after in the tree; below: the splice, "
     "or the SUBDAG node, that holds it (both in metlmon nodes only).",
-    "node kind run state inferred since job_state job_return overruled attempts "
-    "retries retries_left target site gpu gpus parents children waiting_parents=unfinished_parents "
-    "waits_for reason behind=failed_ancestor submissions submit hold_reason hold_code",
-    seconds="seconds",
+    "node kind run state inferred since job_state job_return overruled attempts retries "
+    "retries_left target site gpu gpus parents children waiting_parents=unfinished_parents "
+    "waits_for reason behind=failed_ancestor submissions submit hold_reason hold_code seconds",
     computed={
         "dag": (str | None, lambda node: node.dag or None),
         "in_dag": (str | None, lambda node: node.dag_key or None),
@@ -52,17 +51,14 @@ EXECUTION: Final = JsonObject(
     "An execution of a job; uncertain: its end was not logged. checkpoint: of one that did not end "
     "well, when its last checkpoint was stored; lost_seconds: those after it, or all.",
     "start end outcome code subcode reason return_value signal site host gpu gpus uncertain "
-    "checkpoint",
+    "checkpoint seconds suspended lost_seconds=lost gpu_hours",
     name="Execution",
-    seconds="seconds suspended lost_seconds=lost",
-    exact="gpu_hours",
 )
 TRANSFER: Final = JsonObject(
     TransferEntry,
     "A transfer of a job's files.",
-    "direction start end outcome host queue_seconds",
+    "direction start end outcome host queue_seconds seconds",
     name="Transfer",
-    seconds="seconds",
 )
 JOB: Final = JsonObject(
     types.JobRow,

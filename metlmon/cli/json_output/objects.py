@@ -30,8 +30,6 @@ Kind = Any
 """A type; a JsonObject; a list of one of these; a tuple of one of these and None, for null."""
 
 Time = Annotated[str, Meta(description="ISO 8601, in local time of the logs")]
-Seconds = Annotated[float, Meta(description="seconds, to a thousandth")]
-Hours = Annotated[float, Meta(description="to a millionth")]
 
 
 def unstamped(time: datetime) -> datetime:
@@ -39,23 +37,18 @@ def unstamped(time: datetime) -> datetime:
     return time
 
 
-_Converter = Callable[[Any, Stamp], Any]
-
-
 class JsonObject:
     """How records of one type are written as a JSON object, where not whole.
 
-    Records of other types are written whole: all their fields, under their names, with numbers of
-    nine digits.
+    Records of other types are written whole: all their fields, under their names. Numbers have
+    twelve digits, but those of metrics, which are computed.
 
     ``name`` in the schema: by default that of the record's type, without ``Row``. ``fields``:
     names, separated by blanks, as ``name=source`` where the record has another one (``a.b``:
-    attribute b of attribute a); ``*`` first: all fields that are not named elsewhere, and the named
-    ones, as of a record that is written whole. ``seconds`` are rounded to a thousandth, ``exact``
-    to a millionth. ``kinds``: kinds of fields that do not follow from the record. ``computed``:
-    kinds of fields, and functions of the record. ``given``: kinds of fields whose values callers
-    pass; ``optional`` ones may be missing. ``main``: whether records of this type within others are
-    written so.
+    attribute b of attribute a); ``*`` first: all fields that are not named elsewhere, too.
+    ``kinds``: kinds of fields that do not follow from the record. ``computed``: kinds of fields,
+    and functions of the record. ``given``: kinds of fields whose values callers pass; ``optional``
+    ones may be missing. ``main``: whether records of this type within others are written so.
     """
 
     def __init__(
@@ -65,8 +58,6 @@ class JsonObject:
         fields: str = "",
         *,
         name: str = "",
-        seconds: str = "",
-        exact: str = "",
         kinds: Mapping[str, Kind] | None = None,
         computed: Mapping[str, tuple[Kind, Callable[[Any], Any]]] | None = None,
         given: Mapping[str, Kind] | None = None,
@@ -79,22 +70,16 @@ class JsonObject:
         self.kinds: dict[str, Kind] = {**(base.kinds if base else {})}
         self._fields: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Stamp], Any]]]
         self._fields = {**(base._fields if base else {})}
-        whole = fields.startswith("*")
-        if whole:
+        if fields.startswith("*"):
             own: Sequence[str] = getattr(record, "__struct_fields__", ())
             named = {*(computed or {}), *fields.split()}
             fields = " ".join((*(each for each in own if each not in named), *fields[1:].split()))
-        groups: tuple[tuple[str, _Converter | None], ...]
-        groups = ((fields, _whole if whole else None), (seconds, _seconds), (exact, _millionths))
-        for words, convert in groups:
-            for word in words.split():
-                field, _, source = word.partition("=")
-                kind = (kinds or {}).get(field)
-                self.kinds[field] = (
-                    kind if kind is not None else _Attribute(record, source or field, convert)
-                )
-                write: _Converter = _epoch if field in _EPOCHS else convert or _writer(kind)
-                self._fields[field] = attrgetter(source or field), write
+        for word in fields.split():
+            field, _, source = word.partition("=")
+            kind = (kinds or {}).get(field)
+            self.kinds[field] = kind if kind is not None else _Attribute(record, source or field)
+            write = _number if kind is None else _writer(kind)
+            self._fields[field] = attrgetter(source or field), _epoch if field in _EPOCHS else write
         for field, (kind, function) in (computed or {}).items():
             write = _epoch if field in _EPOCHS else _writer(kind)
             self.kinds[field], self._fields[field] = kind, (function, write)
@@ -196,25 +181,17 @@ _EPOCHS: Final = frozenset({"epoch", "parent_epoch"})
 _PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 
 
-def _whole(value: Any, stamp: Stamp) -> Any:
-    """A value of a record; numbers without the noise of their sums, null where they are none."""
+MAX_WHOLE: Final = 1e15
+"""Below it a whole number is written without a fraction."""
+
+
+def _number(value: Any, stamp: Stamp) -> Any:
+    """A field's value; numbers have twelve digits, without the noise of their sums."""
     if type(value) is not float:
         return _value(value, stamp)
     if not math.isfinite(value):
         return None
-    return int(value) if value == int(value) else float(f"{value:.9g}")
-
-
-def _seconds(value: float | None, stamp: Stamp) -> float | None:
-    """Seconds to a thousandth; whole where the times were whole."""
-    if value is None:
-        return None
-    rounded = round(value, 3)
-    return int(rounded) if rounded == int(rounded) else rounded
-
-
-def _millionths(value: float | None, stamp: Stamp) -> float | None:
-    return None if value is None else round(value, 6)
+    return int(value) if value.is_integer() and abs(value) < MAX_WHOLE else float(f"{value:.12g}")
 
 
 def utc_time(seconds_since_1970: float | None) -> str | None:
@@ -250,19 +227,15 @@ def job_ids(record: Any) -> list[str]:
 class _Attribute:
     """The kind of a record's attribute."""
 
-    def __init__(self, record: type | None, path: str, convert: object) -> None:
+    def __init__(self, record: type | None, path: str) -> None:
         self._record, self._path = record, path
-        hours = Hours if convert is _millionths else None
-        self._number = Seconds if convert is _seconds else hours
 
     def type(self) -> Any:
         kind: Any = self._record
         for name in self._path.split("."):
             record = next(each for each in (*get_args(kind), kind) if each is not NoneType)
             kind = _hint(record, name)
-        if self._number is None:
-            return _type(kind)
-        return self._number | None if NoneType in get_args(kind) else self._number
+        return _type(kind)
 
 
 def _hint(record: type, name: str) -> Any:

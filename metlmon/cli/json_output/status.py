@@ -41,9 +41,8 @@ def _gpu_hours(source: str, hours: types.GpuHours) -> float:
 HOURS: Final = JsonObject(
     types.GpuHours,
     "Hours in the measure of the ensemble: GPU; CPU or wall where nothing had a GPU.",
-    "measure",
+    "measure goodput=good badput=bad running=in_flight total",
     name="Hours",
-    exact="goodput=good badput=bad running=in_flight total",
     main=False,
 )
 GPU_HOURS: Final = JsonObject(
@@ -70,8 +69,7 @@ LATEST: Final = JsonObject(
     types.Latest,
     "The latest epoch of a run that was submitted.",
     "epoch epoch_var node cluster proc target site gpu gpus state since attempt hold_reason "
-    "hold_code off_target overruled",
-    seconds="seconds",
+    "hold_code off_target overruled seconds",
 )
 RUN: Final = JsonObject(
     types.RunRow,
@@ -105,8 +103,8 @@ EPOCH: Final = JsonObject(
     "An epoch, or another node of a run. job_state, job_return: what its job came to, whatever a "
     "POST script made of it.",
     "node epoch epoch_var state inferred since target site gpu gpus submitted attempts "
-    "gpu_hours trained_on hold_reason hold_code job_state job_return overruled",
-    seconds="seconds queue_wait transfer execution",
+    "gpu_hours trained_on hold_reason hold_code job_state job_return overruled seconds "
+    "queue_wait transfer execution",
     computed={
         "dag": (str | None, lambda epoch: epoch.dag or None),
         "in_dag": (str | None, lambda epoch: epoch.in_dag or None),
@@ -174,8 +172,7 @@ DAG: Final = JsonObject(
 SITE: Final = JsonObject(
     types.SiteRow,
     "A site, with its GPU-hours.",
-    "site target executions completed_epochs",
-    seconds="seconds_median",
+    "site target executions completed_epochs seconds_median",
     computed=_SPLIT,
 )
 GPU: Final = JsonObject(
@@ -187,8 +184,7 @@ GPU: Final = JsonObject(
 CAUSE: Final = JsonObject(
     types.CauseRow,
     "Lost GPU-hours by reason; end_unknown: the log lost the end of these executions.",
-    "cause code subcode executions example end_unknown",
-    exact="badput=bad",
+    "cause code subcode executions example end_unknown badput=bad",
 )
 INPUT_TRANSFERS: Final = JsonObject(
     types.TransferTotals,

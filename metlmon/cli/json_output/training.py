@@ -28,11 +28,10 @@ from metlmon.text.formatting import epoch_number
 TRIAL: Final = JsonObject(
     Prediction,
     "An estimate made in the past beside what came; run null: of the whole ensemble.",
-    "share at=moment key=run run=run_name inside=covered",
+    "share at=moment key=run run=run_name inside=covered low predicted high truth=actual "
+    "paused=downtime naive=naive_prediction error naive_error",
     name="Trial",
-    seconds="low predicted high truth=actual paused=downtime naive=naive_prediction",
-    exact="error naive_error",
-    computed={"error_seconds": (float, lambda trial: round(trial.predicted - trial.actual, 3))},
+    computed={"error_seconds": (float, lambda trial: trial.predicted - trial.actual)},
 )
 BACKTEST_SUMMARY: Final = JsonObject(
     None,

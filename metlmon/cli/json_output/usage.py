@@ -56,10 +56,9 @@ GROUP: Final = JsonObject(
     "What ran at a place. success_rate: the share of ended executions that ended well or stored "
     "a checkpoint. "
     "hidden_epochs: completed ones with an execution over twice as long as the successful one.",
-    f"{_TOTALS} targets ran_at=sites epoch_seconds=epoch hidden_epochs=hidden wait_seconds=wait "
-    "input evictions holds causes",
+    f"{_TOTALS} {_HOURS} targets ran_at=sites epoch_seconds=epoch hidden_epochs=hidden "
+    "wait_seconds=wait input evictions holds causes",
     name="Group",
-    exact=_HOURS,
     computed={
         "machines": (
             [MACHINES],
@@ -83,9 +82,9 @@ SITE_GPU: Final = JsonObject(
     SiteGpuUsage,
     "A GPU model, so many of them, at a site. times: its median epoch against that of the fastest "
     "site.",
-    f"{_TOTALS} gpu gpus site epoch_seconds=epoch hidden_epochs=hidden fastest=fastest_site",
+    f"{_TOTALS} {_HOURS} gpu gpus site epoch_seconds=epoch hidden_epochs=hidden "
+    "fastest=fastest_site",
     name="SiteGpu",
-    exact=_HOURS,
     computed={
         "times": (
             float | None,
@@ -100,16 +99,15 @@ SITE_GPU: Final = JsonObject(
 HIDDEN_EPOCH: Final = JsonObject(
     EpochEntry,
     "A completed epoch with an execution over twice as long as the successful one.",
-    "run=run_name uuid dag in_dag node epoch site gpu longest_site longest_gpu",
+    "run=run_name uuid dag in_dag node epoch site gpu longest_site longest_gpu seconds "
+    "longest_seconds",
     name="HiddenEpoch",
-    seconds="seconds longest_seconds",
 )
 PROFILE_FIGURE: Final = JsonObject(
     ProfileFigure,
     "An expected value with its 80 % interval. samples: observations there; censored: those that "
     "give a lower bound alone; borrowed: whose values have a part in it.",
-    "samples censored",
-    exact="value low high",
+    "samples censored value low high",
     computed={"borrowed": (str | None, lambda figure: figure.borrowed or None)},
 )
 
@@ -123,8 +121,7 @@ PROFILE: Final = JsonObject(
     "What to expect of an epoch at a pool. lost_hours: of an execution that does not complete; "
     "slots: the most at a time, of advise those of the plan; excluded: why no epoch should go "
     "there, until one tries at probe_at (null while one does).",
-    "executions=starts epochs running slots probe_at",
-    exact="lost_hours gpus",
+    "executions=starts epochs running slots probe_at lost_hours gpus",
     computed={
         "site": (str | None, lambda profile: profile.pool.site or None),
         "gpu": (str | None, lambda profile: profile.pool.gpu or None),
@@ -156,9 +153,8 @@ _JOB: Final = {
 SPAN: Final = JsonObject(
     TimelineSpan,
     "A time in which a job was in one state; the last one of a queued job has no end.",
-    "epoch node state start end",
+    "epoch node state start end seconds",
     name="Span",
-    seconds="seconds",
     computed={
         **_JOB,
         "site": (str | None, lambda span: span.execution and span.execution.site),
@@ -167,9 +163,8 @@ SPAN: Final = JsonObject(
 TIMELINE_EXECUTION: Final = JsonObject(
     ExecutionEntry,
     "An execution on the timeline.",
-    "epoch node attempt start end outcome site gpu gpus",
+    "epoch node attempt start end outcome site gpu gpus seconds",
     name="TimelineExecution",
-    seconds="seconds",
     computed=_JOB,
     main=False,
 )
@@ -186,9 +181,8 @@ LANE: Final = JsonObject(
 STALL: Final = JsonObject(
     ExecutionGap,
     "A time in which nothing ran; end null: it lasts.",
-    "start",
+    "start seconds",
     name="Stall",
-    seconds="seconds",
     computed={"end": (Time | None, lambda gap: None if gap.ongoing else gap.end)},
 )
 STEP: Final = JsonObject(
@@ -197,9 +191,8 @@ STEP: Final = JsonObject(
 CONCURRENCY: Final = JsonObject(
     Timeline,
     "How many jobs and GPUs ran at a time; the last step lasts to last.",
-    "max_jobs max_gpus steps",
+    "max_jobs max_gpus steps job_seconds gpu_seconds",
     name="Concurrency",
-    seconds="job_seconds gpu_seconds",
     computed={
         "mean_jobs": (float | None, lambda data: _mean(data, data.job_seconds)),
         "mean_gpus": (float | None, lambda data: _mean(data, data.gpu_seconds)),
@@ -215,9 +208,8 @@ def _mean(data: Timeline, seconds: float) -> float | None:
 TIMELINE_OUTPUT: Final = JsonObject(
     Timeline,
     "metlmon timeline --json.",
-    "first last stalls=gaps",
+    "first last stalls=gaps seconds=length",
     name="TimelineOutput",
-    seconds="seconds=length",
     computed={"concurrency": (CONCURRENCY, lambda data: data)},
     given={**ENSEMBLE, "runs": [LANE]},
 )
