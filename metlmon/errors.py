@@ -69,7 +69,7 @@ TRACEBACK: Final = "METLMON_TRACEBACK"
 REPORT: Final = "please report this"
 
 
-def describe_error(action: str, error: BaseException, max_length: int = MAX_LENGTH) -> str:
+def describe_error(action: str, error: BaseException) -> str:
     """``action`` ("drawing failed"), then the error, and where it was raised."""
     try:
         message = str(error)
@@ -80,7 +80,7 @@ def describe_error(action: str, error: BaseException, max_length: int = MAX_LENG
         text = f"{action}: there is no memory left"
     elif message:
         text += f": {message}"
-    text = _safe_text(text, max_length - len(REPORT) - 40)
+    text = _safe_text(text, MAX_LENGTH - len(REPORT) - 40)
     location = _location(error)
     return f"{text} ({location}); {REPORT}" if location else f"{text}; {REPORT}"
 

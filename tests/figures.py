@@ -1,7 +1,7 @@
 """Sizes and shapes of the code: python -m tests.figures
 
-Lines of the product and of the tests, large modules and folders, import cycles (lazy and type-only
-imports included), class names with several meanings, functions with a parameter ``ascii``.
+Lines of the product and of the tests, short modules and large folders, import cycles (lazy and
+type-only imports included), class names of several classes, functions with a parameter ``ascii``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PRODUCT: Final = ("metlmon", "screens")
-LARGE_MODULE: Final = 600
+SHORT_MODULE: Final = 60
 LARGE_FOLDER: Final = 20
 
 
@@ -91,10 +91,10 @@ def main() -> None:
     print(f"product: {product:,} lines in {len(files)} files")
     print(f"tests: {sum(lines.values()) - product:,} lines in {len(lines) - len(files)} files")
 
-    large = sorted((n, str(f.relative_to(ROOT))) for f, n in lines.items() if n > LARGE_MODULE)
-    large = [(n, name) for n, name in large if not name.startswith("tests/")]
-    print(f"modules above {LARGE_MODULE} lines: {len(large)}")
-    for number, name in reversed(large):
+    short = sorted((lines[f], str(f.relative_to(ROOT))) for f in files if f.stem != "__init__")
+    short = [(n, name) for n, name in short if n < SHORT_MODULE]
+    print(f"modules below {SHORT_MODULE} lines: {len(short)}")
+    for number, name in short:
         print(f"  {number:5} {name}")
 
     folders = Counter(file.parent for file in files)

@@ -227,7 +227,7 @@ class DagmanMessageKind(Enum):
     PRE_STARTED, PRE_OK, PRE_FAILED, PRE_SKIPPED; POST_STARTED, POST_OK, POST_FAILED;
     JOB_OK, JOB_FAILED: one job (cluster, proc) of the node ended, a retry or a POST script may
     follow; NODE_FAILED: final, unless another message on that node follows (text = DAGMan's
-    reason); NODE_OK: has no message of its own, POST_OK and PRE_SKIPPED imply it; RETRYING:
+    reason; a node that succeeded has no message: POST_OK and PRE_SKIPPED imply it); RETRYING:
     value = number of the retry; HALTED, RESUMED; REMOVED: DAGMan received a removal signal;
     ABORTED: ABORT-DAG-ON (text = "job", "PRE script" or "POST script" whose exit code it was);
     TOTALS: the status table (numbers in ``totals``: total, done, pre, queued, post, ready,
@@ -267,7 +267,6 @@ class DagmanMessageKind(Enum):
     POST_FAILED = "post-failed"
     JOB_OK = "job-ok"
     JOB_FAILED = "job-failed"
-    NODE_OK = "node-ok"
     NODE_FAILED = "node-failed"
     RETRYING = "retrying"
     HALTED = "halted"

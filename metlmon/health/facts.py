@@ -16,7 +16,6 @@ from metlmon.model.states import (
     ENDED,
     FAILED_JOB,
     DagState,
-    Outcome,
     State,
 )
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry, NodeFault, RunEntry
@@ -251,8 +250,3 @@ class BlockedEpochs:
     def _pop(self, run: str | None, key: NodeKey) -> int:
         epochs = self._left.get(run or "")
         return int(epochs is not None and epochs.pop(key, None) is not None)
-
-
-def ended_badly(execution: ExecutionEntry) -> bool:
-    """Whether an execution is over and was lost."""
-    return execution.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT)

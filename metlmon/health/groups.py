@@ -36,10 +36,6 @@ class Group:
         self.since: datetime | None = None
         self.until: datetime | None = None
 
-    @property
-    def number_of_nodes(self) -> int:
-        return len(self._nodes)
-
     def _severity(self) -> Severity:
         if self.severity is not None:
             return self.severity

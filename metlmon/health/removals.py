@@ -20,7 +20,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import find_policy, held_limit
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import HoldEntry, JobEntry, NodeFault
-from metlmon.text.formatting import age, duration
+from metlmon.text.formatting import duration
 
 _DAY: Final = 86400
 
@@ -246,8 +246,3 @@ def _without_release(advice: str) -> str:
         if found:
             return head + tail
     return advice
-
-
-def clock_words(seconds: float) -> str:
-    """``removed in 1d`` for the time until a policy removes a job."""
-    return f"removed in {age(seconds)}" if seconds > 0 else "to be removed now"

@@ -50,10 +50,8 @@ class AnnexShape(Struct, frozen=True, kw_only=True):
     collector: str = ""
 
 
-def shape_of(
-    request: AnnexRequest, site: str = "", gpus: int | None = None, configured: str = ""
-) -> AnnexShape:
-    """The shape of an earlier request; ``gpus`` per node are only in its nodes' ads.
+def shape_of(request: AnnexRequest, site: str = "", configured: str = "") -> AnnexShape:
+    """The shape of an earlier request; GPUs per node are only in its nodes' ads.
 
     ``configured``: the collector that need not be named [ANNEX_COLLECTOR].
     """
@@ -63,7 +61,6 @@ def shape_of(
         queue=request.queue,
         nodes=request.nodes,
         lifetime=request.lifetime,
-        gpus=gpus,
         cpus=request.cpus,
         memory=request.memory,
         allocation=request.allocation,

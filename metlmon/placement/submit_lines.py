@@ -24,6 +24,9 @@ from metlmon.text.site_lists import SEPARATOR, joined
 PINNED: Final = "instead of the condition on the site in its requirements"
 ADDED: Final = "below its requirements"
 
+MOST_NAMED: Final = 8
+"""Runs that are named where a line belongs."""
+
 
 class SubmitLine(Struct, frozen=True, kw_only=True):
     """A line for a submit file that gates do not place: for all ``runs`` that use it.
@@ -89,9 +92,9 @@ def _are_pinned(runs: Iterable[RunRow]) -> bool:
     return not targets <= ANY_SITE_TARGETS
 
 
-def submit_line_text(row: SubmitLine, most: int = 8) -> tuple[str, str]:
-    """Where a line belongs, naming ``most`` runs, and the line."""
-    runs = plain(", ".join(row.runs[:most]), 200)
-    more = f" and {len(row.runs) - most} more" if len(row.runs) > most else ""
+def submit_line_text(row: SubmitLine) -> tuple[str, str]:
+    """Where a line belongs, naming some of its runs, and the line."""
+    runs = plain(", ".join(row.runs[:MOST_NAMED]), 200)
+    more = f" and {len(row.runs) - MOST_NAMED} more" if len(row.runs) > MOST_NAMED else ""
     place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}{more}):"
     return place, plain(row.line, 400)

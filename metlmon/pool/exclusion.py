@@ -63,7 +63,7 @@ def with_clause(requirements: str, sites: Iterable[str]) -> str:
 def matches_site_list(requirements: str) -> bool:
     """Whether the requirements, of a job or in a submit file, accept any site listed in MetlSite.
 
-    Those of submit files that an earlier metlmon wrote compare MetlSite with one site.
+    Requirements that a user changed may compare MetlSite with one site.
     """
     return _SITE_LIST.search(requirements) is not None
 

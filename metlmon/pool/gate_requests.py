@@ -49,9 +49,7 @@ FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 
 STOP_TAKEN: Final = "the gate has met it: metlmon continue resumes from the checkpoint"
 
-ONE_SITE: Final = (
-    "its submit file takes one site: an earlier metlmon wrote it, or its requirements were changed"
-)
+ONE_SITE: Final = "its submit file takes one site: its requirements were changed"
 
 NO_SITE: Final = "a site's name is one line without quotes, $ and backslash"
 

@@ -81,10 +81,9 @@ class Backtest(Struct, frozen=True):
     def ensemble_predictions(self) -> list[Prediction]:
         return [trial for trial in self.predictions if trial.run is None]
 
-    def run_predictions(self, share: float | None = None) -> list[Prediction]:
-        """The trials of single runs (at one share of the epochs)."""
-        trials = [trial for trial in self.predictions if trial.run is not None]
-        return [t for t in trials if share is None or t.share == share]
+    def run_predictions(self) -> list[Prediction]:
+        """The trials of single runs."""
+        return [trial for trial in self.predictions if trial.run is not None]
 
 
 def median_error(trials: Iterable[Prediction]) -> float | None:

@@ -141,16 +141,6 @@ def dag_sign(state: DagState, nodes_failed: int) -> Symbol:
     return DONE_WITH_FAILURES if state is DagState.DONE and nodes_failed else DAG_STATES[state]
 
 
-def problem_sign(kind: str) -> Symbol:
-    """The symbol of a problem, by its ``kind`` (value of an outcome, or ``stalled``)."""
-    if kind == "stalled":
-        return STALLED
-    try:
-        return OUTCOMES[Outcome(kind)]
-    except ValueError:
-        return Symbol("!", plain(kind, 20), Colour.ORANGE)
-
-
 def duration(seconds: float | None) -> str:
     """``26s``, ``3m14s``, ``4h03m``, ``1d06h``, ``140d``; a dash for None.
 
@@ -425,7 +415,6 @@ def site(
     where: str | None,
     target: str | None,
     off_target: bool,
-    limit: int = 40,
     state: State | None = None,
 ) -> str:
     """The site of a run, and its target if that differs.
@@ -436,13 +425,13 @@ def site(
     """
     if where is None:
         return UNKNOWN
-    text = plain(where, limit)
+    text = plain(where, 40)
     if state in UNPLACED:
         last_site = f"was at {text}"
-        return last_site if target is None else f"{wants(target, limit)} ({last_site})"
+        return last_site if target is None else f"{wants(target)} ({last_site})"
     if not off_target or target is None:
         return text
-    return f"{text} ≠ {plain(target, limit)}"
+    return f"{text} ≠ {plain(target, 40)}"
 
 
 def progress_bar(done: int, total: int, width: int) -> str:

@@ -65,7 +65,6 @@ from metlmon.tables.layout import (
     render_cells,
     table_columns,
 )
-from metlmon.text.formatting import count
 from metlmon.text.spans import KEY
 from screens.actions import ALL_NAMES
 from screens.base.context import ListState
@@ -1058,11 +1057,3 @@ def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
         screen.show_message("[space] marks runs; mark two or more, and [&] compares them")
         return
     screen.context.open_screen("compare", keys, metric)
-
-
-def runs_cell(names: Sequence[str], room: int | None) -> Line:
-    """The names of runs, or their number if there is no room; ``room`` None: no limit."""
-    text = " ".join(plain(name, 24) for name in names[:12])
-    if room is not None and len(text) > room and len(names) > 1:
-        text = count(len(names), "run")
-    return line((text, DIM))

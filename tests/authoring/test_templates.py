@@ -168,7 +168,7 @@ def test_a_complaint_says_what_to_give(tmp_path: Path) -> None:
     result = {each.field: each.text for each in validate(request).problems if each.fatal}
     assert result == {
         "values.fail_rate": "fail_rate is '7'; give a number from 0 to 1",
-        "values.backend": "backend is 'jax'; give one of python, numpy, torch, auto",
+        "values.backend": "backend is 'jax'; give one of python, torch, auto",
     }
 
 

@@ -435,6 +435,9 @@ def _variable_problem(name: str, value: str) -> str | None:
     return None
 
 
+MOST_LISTED: Final = 6
+"""Names that an error message lists."""
+
 MOST_COMPARED: Final = 2000
 """Most names to compare for a suggestion in an error message."""
 
@@ -445,7 +448,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     return next(iter(get_close_matches(name[:200], candidates, n=1)), None)
 
 
-def listed(names: Sequence[str], limit: int = 6) -> str:
+def listed(names: Sequence[str]) -> str:
     """The first names as text, and the number of the others."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(shown, names[:limit])) + more
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(map(shown, names[:MOST_LISTED])) + more
