@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.health import HEALTH_ENTRY
 from metlmon.cli.json_output.objects import HEAD, JsonObject, Stamp
-from metlmon.cli.json_output.status import RUN, RUN_ESTIMATE, runs_json
+from metlmon.cli.json_output.status import HEALTH_ENTRY, RUN, RUN_ESTIMATE, runs_json
 from metlmon.cli.output import print_output
 from metlmon.cli.reading import input_with_trainings, one_run, open_reader
 from metlmon.cli.text_output import TextOutput

@@ -31,7 +31,7 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
     result = read_health(reader)
     builder = reader.snapshot_builder()
     if as_json:
-        from metlmon.cli.json_output.health import HEALTH_OUTPUT
+        from metlmon.cli.json_output.status import HEALTH_OUTPUT
 
         print_output(
             HEALTH_OUTPUT,

@@ -1,4 +1,4 @@
-"""The JSON of ``status`` and ``run``, and the estimate in them."""
+"""The JSON of ``status``, ``run`` and ``health``, and the estimate and the metrics in them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.json_output.health import HEALTH_ENTRY
 from metlmon.cli.json_output.jobs import QUEUE
-from metlmon.cli.json_output.metrics import RUN_FIGURES, run_figures_json
 from metlmon.cli.json_output.objects import (
     SCHEMA,
     JsonObject,
     Stamp,
+    finite,
     job_ids,
+    nonfinite,
 )
-from metlmon.health.types import Health
+from metlmon.health.types import Health, HealthEntry
+from metlmon.jobfiles.records import Point
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import HourUnit
+from metlmon.stats.curves import MetricCurve
 from metlmon.stats.estimates import Forecast, Rate, RunForecast
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
-from metlmon.text.formatting import job_id
+from metlmon.text.formatting import epoch_number, job_id
 
 if TYPE_CHECKING:
     from metlmon.live.feed import StatsInput
+    from metlmon.stats.run_figures import RunFigures
 
 # --- hours ------------------------------------------------------------------------------------
 
@@ -61,6 +64,52 @@ _SPLIT: Final = {
 
 def _job_text(job: JobId | None) -> str | None:
     return None if job is None else job_id(*job)
+
+
+# --- metrics ------------------------------------------------------------------------------------
+
+POINT: Final = JsonObject(
+    Point,
+    "A value of a metric at an epoch; where it is no number it is null, and odd says which "
+    "(nan, inf, -inf). version: the k of the version_<k> that it comes from, null for other files.",
+    "epoch version file",
+    computed={
+        "value": (float | None, lambda point: finite(point.value)),
+        "odd": (str | None, lambda point: nonfinite(point.value)),
+    },
+)
+SINCE: Final = (
+    int | None,
+    lambda curve: None if curve.since is None else epoch_number(curve.since),
+)
+"""The epoch since which a curve has its course."""
+
+RUN_METRIC: Final = JsonObject(
+    MetricCurve,
+    "The primary metric of a run, as in metlmon curves --json; is_best: of several runs.",
+    "goal last best trend course",
+    name="RunMetric",
+    computed={"since": SINCE},
+    given={"metric": str, "is_best": bool},
+    main=False,
+)
+RUN_FIGURES: Final = {
+    "metric": (RUN_METRIC, None),
+    "swept": dict[str, str | None],
+    "wall_seconds": float | None,
+}
+"""The fields of a run that statistics add, and their kinds."""
+
+
+def run_figures_json(row: types.RunRow, figures: RunFigures, stamp: Stamp) -> dict[str, Any]:
+    """The values of these fields."""
+    curve, wall = figures.by_run.get(row.key), figures.wall_seconds.get(row.key)
+    given = {"metric": figures.curves.metric, "is_best": row.key == figures.best}
+    return {
+        "metric": None if curve is None else RUN_METRIC.write(curve, stamp, **given),
+        "swept": {name: figures.swept_value(row.key, name) for name in figures.swept_names},
+        "wall_seconds": None if wall is None else round(wall, 3),
+    }
 
 
 # --- runs -------------------------------------------------------------------------------------
@@ -152,6 +201,38 @@ ESTIMATE: Final = JsonObject(
             lambda forecast: [{"run": run, "why": why} for run, why in forecast.excluded],
         ),
     },
+)
+
+# --- health -------------------------------------------------------------------------------------
+
+HEALTH_ENTRY: Final = JsonObject(
+    HealthEntry,
+    "One trouble, the worst first. open: it is so at as-of. runs: keys of runs; nodes: their "
+    "number. epochs_blocked: epochs that will not be trained unless somebody acts. reason: as "
+    "logged. act: the action that metlmon act offers. policy: the expression that held or removed "
+    "the jobs, removal_at: when it will. gpu_hours: badput. heading: what several entries have in "
+    "common.",
+    "key kind severity open dag runs nodes epochs_blocked since until code subcode code_name "
+    "policy removal_at reason advice act site heading text gpu_hours",
+    name="HealthEntry",
+    computed={"jobs": (list[str], job_ids)},
+)
+HEALTH_OUTPUT: Final = JsonObject(
+    types.Status,
+    "metlmon health --json: what is wrong, the worst first. headline: the first line of it. "
+    "runs_stopped: runs that go on no further unless somebody acts; epochs_left: their epochs.",
+    "dagdir as_of live warnings",
+    name="HealthOutput",
+    computed={"schema": (int, lambda status: SCHEMA)},
+    given={
+        "headline": str,
+        "runs_total": int,
+        "runs_stopped": int,
+        "epochs_left": int,
+        "jobs_queued": int,
+        "health": [HEALTH_ENTRY],
+    },
+    main=False,
 )
 
 # --- status -----------------------------------------------------------------------------------

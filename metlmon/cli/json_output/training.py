@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from metlmon.cli.json_output.jobs import ENSEMBLE
-from metlmon.cli.json_output.metrics import SINCE
 from metlmon.cli.json_output.objects import JsonObject, finite, nonfinite
-from metlmon.cli.json_output.status import ESTIMATE, HOUR_FIELDS
+from metlmon.cli.json_output.status import ESTIMATE, HOUR_FIELDS, SINCE
 from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.curves import Curves, MetricCurve
 from metlmon.stats.estimates import Interval
