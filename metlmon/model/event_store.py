@@ -17,14 +17,20 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_args
 from msgspec.structs import astuple, replace
 
 from metlmon.eventlog import (
+    Aborted,
+    ConnectionEvent,
     Detail,
     Event,
+    Evicted,
     Execute,
     FileTransfer,
-    Generic,
     Held,
+    ImageSize,
     Released,
+    RemoteError,
+    ShadowException,
     Submit,
+    Terminated,
     Transfer,
     UsageRow,
 )
@@ -42,7 +48,7 @@ MAX_CACHED_DETAILS: Final = 5000
 """Cached details of machines, transfers and holds: more than a pool has at a time."""
 
 BODY_LIMIT: Final = 500
-"""Characters stored of the body of an event without typed detail: enough to be understood, and
+"""Characters stored of a body that the typed detail does not cover: enough to be understood, and
 few enough for months of events to fit in memory."""
 
 TEXT_LIMIT: Final = 8000
@@ -216,7 +222,7 @@ def redacted_event(event: Event, strings: StringTable) -> Event:
 
 
 def _stored_body(body: str, detail: Detail | None, limit: int) -> str:
-    if detail is not None and not isinstance(detail, Generic):
+    if detail.__class__ in _COVERING_TYPES:
         return ""
     # A secret truncated at the end is far beyond the stored part.
     return redact_secrets(body[: 8 * limit])[:limit]
@@ -413,6 +419,14 @@ _TEXT_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
 _REPEATED_TYPES: Final = frozenset({Execute, FileTransfer, Held, Released})
 _REPEATED_KINDS: Final = frozenset(map(_KINDS.__getitem__, _REPEATED_TYPES))
 """Details that repeat: there are few machines, kinds of transfers and reasons of holds."""
+
+_COVERING_TYPES: Final = frozenset(
+    {
+        *(Submit, Execute, Evicted, Terminated, ImageSize, ShadowException, Aborted, Held),
+        *(Released, RemoteError, ConnectionEvent, FileTransfer),
+    }
+)
+"""Details with all that is shown of a body. Of any other type, the body is stored, too."""
 
 _PREFIXES: Final = {
     _KINDS[Submit]: "Job submitted from host: ",

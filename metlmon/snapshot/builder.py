@@ -812,15 +812,12 @@ def _current_hold(state: State, entries: JobEntries | None) -> HoldEntry | None:
 
 
 def _event_text(text: str, detail: object, body: str) -> str:
-    """An event's header text, followed by the reason in its body."""
+    """An event's header text, followed by its body, or by the reason that covers it."""
     reason: str | None
-    match detail:
-        case None:
-            reason = body.strip()
-        case RemoteError():
-            reason = detail.message
-        case _:
-            reason = getattr(detail, "reason", None)
+    if isinstance(detail, RemoteError):
+        reason = detail.message
+    else:
+        reason = body.strip() or getattr(detail, "reason", None)
     return f"{text} {reason}".strip() if reason else text
 
 

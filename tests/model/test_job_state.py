@@ -487,6 +487,34 @@ def test_no_value_of_an_environment_is_kept() -> None:
     assert "JobStatus = 2" in kept
 
 
+@pytest.mark.parametrize(
+    ("number", "text", "body", "shown"),
+    [
+        (36, "Cluster removed", "\tMaterialized 2 jobs from 3 items.\n", "2 jobs from 3 items"),
+        (35, "Cluster submitted from host: <10.0.0.1:9>", "    a note\n", "a note"),
+        (8, "a line", "\tand another\n", "and another"),
+        (60, "Something new.", "\twith a reason\n", "with a reason"),
+        (35, "Cluster submitted from host: x", "    password = hunter2hunter2\n", "password = "),
+    ],
+)
+def test_an_event_has_its_body_where_nothing_else_shows_it(
+    number: int, text: str, body: str, shown: str
+) -> None:
+    view = of_one_job(running().raw(number, 77, text, body)).painter().job_view(77, 0)
+    assert view is not None
+    (line,) = [event.text for event in view.events if event.number == number]
+    assert line.startswith(text)
+    assert line.count(shown) == 1
+    assert "hunter2" not in line
+
+
+def test_an_event_with_a_reason_shows_it_once() -> None:
+    view = of_one_job(running().hold(77, reason="no more")).painter().job_view(77, 0)
+    assert view is not None
+    (line,) = [event.text for event in view.events if event.number == 12]
+    assert line.count("no more") == 1
+
+
 # --- read event by event ------------------------------------------------------------------
 
 STEPS: tuple[Callable[[Log, str], Log], ...] = (
