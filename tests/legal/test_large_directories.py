@@ -160,6 +160,8 @@ def test_of_many_logs_those_of_queued_jobs_are_checked_each_time(
         log = Log().submit(cluster).execute(cluster)
         dagdir.write(f"{cluster}.log", (log if cluster == 19 else log.terminate(cluster)).data)
     reader = dagdir.reader(live=True)
+    # Which jobs are queued is known from the last snapshot.
+    assert states(again(reader)) == {State.COMPLETED: 9, State.RUNNING: 1}
     dagdir.append("19.log", Log().terminate(19, 0, at="11:00:00").data)
     assert states(again(reader)) == {State.COMPLETED: 10}, "the log of a running job"
     dagdir.write("30.log", Log().submit(30, at="11:00:00").data)
