@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from functools import partial, partialmethod
+from functools import partial
 from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
@@ -20,7 +20,7 @@ from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, NOTE, Line, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.screens import ListScreen
+from screens.base.screens import ListScreen, TreeScreen
 from screens.base.stats_worker import Memo
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
@@ -123,6 +123,71 @@ class NodeList:
             SCOPE.join((dag.key, name)) for dag in self.tree.dags.values() for name in dag.nodes
         }
 
+    # --- on a screen -----------------------------------------------------------------------
+
+    def fill(
+        self,
+        screen: ListScreen,
+        faults: bool,
+        update: Snapshot | None,
+        order: int = 0,
+        head: list[Line] | None = None,
+    ) -> None:
+        """Show the nodes in a screen's table, and the cursor detail below it.
+
+        ``head`` None: the screen renders its own header.
+        """
+        feed, room = screen.context.feed, screen.app.size.width
+        if update is not None:
+            self.update(feed, update)
+        health = screen.context.stats.value(make_health) if faults else None
+        faulty = faulty_nodes(health) if faults else None
+        rows = self.rows(screen.filter_text, faulty, order, screen.sort_reversed)
+        if head is not None:
+            screen.show_head(head)
+        heads, table_rows = self.render(
+            feed, rows, screen.chosen_columns(columns(), sortable=False), room
+        )
+        table = screen.table
+        if table.marks:
+            table.keep_marks(self.node_keys())
+        reading = update is None or (not update.is_complete and not self.tree.total)
+        table.show(heads, table_rows, empty(bool(screen.filter_text), faults, reading))
+        selected = self.row_with_key(table.cursor)
+        filtered = bool(screen.filter_text) or faults
+        note = screen.note_line(
+            len(rows) if filtered else self.tree.total,
+            self.tree.total,
+            [line(("faults only", NOTE))] if faults else [],
+            noun="node",
+        )
+        screen.show_note([note, *cursor_detail(selected, self.detail(feed, selected), room)])
+
+    def fold_at_cursor(self, screen: ListScreen, is_open: bool) -> None:
+        """Fold or unfold the current row, or move to its parent."""
+        parent = self.fold(screen.table.cursor, is_open)
+        screen.refresh_view()
+        if parent is not None:
+            screen.table.select(parent)
+
+    def open_node(self, screen: ListScreen, key: str) -> str | None:
+        """Open the latest job of a node, or fold or unfold a group.
+
+        Returns the reason if neither is possible.
+        """
+        row = self.row_with_key(key)
+        node = self.detail(screen.context.feed, row)
+        if row is not None and row.node is None:
+            self.fold(key, not row.open)
+            screen.refresh_view()
+            return None
+        if node is None:
+            return "this node is in no DAG of this directory any more"
+        if not node.jobs:
+            return no_job_text(node)
+        screen.context.open_screen("job", *node.jobs[-1])
+        return None
+
     # --- folding --------------------------------------------------------------------------
 
     def fold(self, key: str | None, is_open: bool) -> str | None:
@@ -171,76 +236,7 @@ def _text(dag: DagNodes, name: str, state: State) -> str:
     return "\n".join(parts).lower()
 
 
-# --- list screens -------------------------------------------------------------------------------
-
-
-def fill_nodes(
-    screen: ListScreen,
-    nodes: NodeList,
-    faults: bool,
-    update: Snapshot | None,
-    order: int = 0,
-    head: list[Line] | None = None,
-) -> None:
-    """Show the nodes in a screen's table, and the cursor detail below it.
-
-    ``head`` None: the screen renders its own header.
-    """
-    feed, room = screen.context.feed, screen.app.size.width
-    if update is not None:
-        nodes.update(feed, update)
-    health = screen.context.stats.value(make_health) if faults else None
-    faulty = faulty_nodes(health) if faults else None
-    rows = nodes.rows(screen.filter_text, faulty, order, screen.sort_reversed)
-    if head is not None:
-        screen.show_head(head)
-    heads, table_rows = nodes.render(
-        feed, rows, screen.chosen_columns(columns(), sortable=False), room
-    )
-    table = screen.table
-    if table.marks:
-        table.keep_marks(nodes.node_keys())
-    reading = update is None or (not update.is_complete and not nodes.tree.total)
-    table.show(heads, table_rows, empty(bool(screen.filter_text), faults, reading))
-    selected = nodes.row_with_key(table.cursor)
-    filtered = bool(screen.filter_text) or faults
-    note = screen.note_line(
-        len(rows) if filtered else nodes.tree.total,
-        nodes.tree.total,
-        [line(("faults only", NOTE))] if faults else [],
-        noun="node",
-    )
-    screen.show_note([note, *cursor_detail(selected, nodes.detail(feed, selected), room)])
-
-
-def fold_at_cursor(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
-    """Fold or unfold the current row, or move to its parent."""
-    parent = nodes.fold(screen.table.cursor, is_open)
-    screen.refresh_view()
-    if parent is not None:
-        screen.table.select(parent)
-
-
-def open_node(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
-    """Open the latest job of a node, or fold or unfold a group.
-
-    Returns the reason if neither is possible.
-    """
-    row = nodes.row_with_key(key)
-    node = nodes.detail(screen.context.feed, row)
-    if row is not None and row.node is None:
-        nodes.fold(key, not row.open)
-        screen.refresh_view()
-        return None
-    if node is None:
-        return "this node is in no DAG of this directory any more"
-    if not node.jobs:
-        return no_job_text(node)
-    screen.context.open_screen("job", *node.jobs[-1])
-    return None
-
-
-class NodesScreen(ListScreen, ActionScreen):
+class NodesScreen(TreeScreen, ActionScreen):
     """All nodes of all DAGs, including nodes that belong to no run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTION_SCOPES, "below")
@@ -248,13 +244,11 @@ class NodesScreen(ListScreen, ActionScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.faults_only = False
-        self._node_list = NodeList()
+        self._node_list: NodeList = NodeList()
 
     def show(self, update: Snapshot | None) -> None:
-        fill_nodes(
+        self._node_list.fill(
             self,
-            self._node_list,
             self.faults_only,
             update,
             order=self.sort_index,
@@ -270,26 +264,8 @@ class NodesScreen(ListScreen, ActionScreen):
         counts = overview_header.state_counts(update.status.node_states, room - width(title) - 2)
         return [line(" ") + title + counts, ()]
 
-    # --- keys -----------------------------------------------------------------------------
-
-    def action_faults(self) -> None:
-        self.faults_only = not self.faults_only
-        self._refresh_if_mounted()
-
-    def _fold(self, is_open: bool) -> None:
-        fold_at_cursor(self, self._node_list, is_open)
-
-    def _fold_all(self, is_open: bool) -> None:
-        self._node_list.fold_all(is_open)
-        self._refresh_if_mounted()
-
-    action_unfold = partialmethod(_fold, True)
-    action_fold = partialmethod(_fold, False)
-    action_unfold_all = partialmethod(_fold_all, True)
-    action_fold_all = partialmethod(_fold_all, False)
-
     def open_row(self, key: str) -> None:
-        reason = open_node(self, self._node_list, key)
+        reason = self._node_list.open_node(self, key)
         if reason:
             self.show_message(reason)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial, partialmethod
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
+import msgspec
+from msgspec import Struct
 from rich.cells import cell_len
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
@@ -23,12 +29,21 @@ from metlmon.pool.types import PoolError, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
 from metlmon.snapshot.types import QueueRow
 from metlmon.tables.health import removal_clocks
+from metlmon.tables.layout import (
+    Column,
+    ColumnChoice,
+    TableColumn,
+    fit_columns,
+    render_cells,
+    table_columns,
+)
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,
+    KEY,
     MOVING,
     NOTE,
     Line,
@@ -40,36 +55,17 @@ from metlmon.text.spans import (
     wrap,
     wrap_parts,
 )
-from screens.actions import READ_ONLY_REFUSED, bindings_of
+from screens.actions import ALL_NAMES, READ_ONLY_REFUSED, bindings_of
+from screens.base.context import ListState
+from screens.base.stats_worker import Memo
 from screens.terminal.private import FaultTolerant, release_caches
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
+from screens.widgets.table import LazyRows, Table, TableRow
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
-import asyncio
-from collections.abc import Iterable
-from functools import partial
-from typing import Generic
-
-import msgspec
-from msgspec import Struct
-from textual import events, on
-from textual.containers import Vertical
-
-from metlmon.tables.layout import (
-    Column,
-    ColumnChoice,
-    TableColumn,
-    fit_columns,
-    render_cells,
-    table_columns,
-)
-from metlmon.text.spans import KEY
-from screens.actions import ALL_NAMES
-from screens.base.context import ListState
-from screens.base.stats_worker import Memo
-from screens.widgets.table import LazyRows, Table, TableRow
+    from screens.nodes import NodeList
 
 T = TypeVar("T")
 
@@ -1031,6 +1027,34 @@ class ListScreen(SnapshotScreen):
     def action_back(self) -> None:
         if not self.clear_filter_or_marks():
             super().action_back()
+
+
+class TreeScreen(ListScreen):
+    """A list that may show the tree of nodes, and of its rows only those with an open entry."""
+
+    _node_list: NodeList | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults_only = False
+
+    def action_faults(self) -> None:
+        self.faults_only = not self.faults_only
+        self._refresh_if_mounted()
+
+    def _fold(self, is_open: bool) -> None:
+        if self._node_list is not None:
+            self._node_list.fold_at_cursor(self, is_open)
+
+    def _fold_all(self, is_open: bool) -> None:
+        if self._node_list is not None:
+            self._node_list.fold_all(is_open)
+            self._refresh_if_mounted()
+
+    action_unfold = partialmethod(_fold, True)
+    action_fold = partialmethod(_fold, False)
+    action_unfold_all = partialmethod(_fold_all, True)
+    action_fold_all = partialmethod(_fold_all, False)
 
 
 def _with_headings(rows: Iterable[T], heading: Callable[[T], str | None]) -> list[T | _Heading]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partialmethod
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
@@ -33,8 +32,8 @@ from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
 from screens.base.screens import (
     ROOMY_LINES,
-    ListScreen,
     SecondLines,
+    TreeScreen,
     compare_marked,
     queue_lines_below,
 )
@@ -42,9 +41,6 @@ from screens.base.stats_worker import Memo, streams
 from screens.health import lines as health_lines
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
-
-if TYPE_CHECKING:
-    from screens.nodes import NodeList
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
 RUN_ACTIONS: Final = TREE_ACTIONS | {
@@ -79,7 +75,7 @@ class FittedColumns(Struct, frozen=True):
     indent: int
 
 
-class OverviewScreen(ListScreen, ActionScreen):
+class OverviewScreen(TreeScreen, ActionScreen):
     """All runs, one row each."""
 
     HAS_HEADER: ClassVar[bool] = True
@@ -90,7 +86,6 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.faults_only = False
         self._selected_runs: Memo[list[RunRow]] = Memo()
         self._faults: Memo[list[RunRow]] = Memo()
         self._columns: Memo[FittedColumns] = Memo()
@@ -98,8 +93,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._health_lines: Memo[list[Line]] = Memo()
         self._clocks: dict[JobId, str] = {}
         self._forecasts: Memo[Sequence[Line]] = Memo()
-        self._node_list: NodeList | None = None
-        """The node tree, shown if there are nodes but no runs."""
 
     @property
     def _health(self) -> Health | None:
@@ -184,14 +177,14 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
         """Show the nodes if there are no runs; False if there are no nodes either."""
-        from screens.nodes import NodeList, fill_nodes
+        from screens.nodes import NodeList
 
         nodes = self._node_list or NodeList()
         nodes.update(self.context.feed, snapshot)
         if not nodes.tree.total:
             return False
         self._node_list = nodes
-        fill_nodes(self, nodes, self.faults_only, snapshot)
+        nodes.fill(self, self.faults_only, snapshot)
         return True
 
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
@@ -288,10 +281,6 @@ class OverviewScreen(ListScreen, ActionScreen):
             hidden = RUN_ACTIONS
         return hidden.union(super().hidden_actions())
 
-    def action_faults(self) -> None:
-        self.faults_only = not self.faults_only
-        self._refresh_if_mounted()
-
     def action_compare(self) -> None:
         if self._node_list is None:
             compare_marked(self)
@@ -302,9 +291,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         if self._node_list is None:
             self.context.open_screen("run", key)
             return
-        from screens.nodes import open_node
-
-        refusal = open_node(self, self._node_list, key)
+        refusal = self._node_list.open_node(self, key)
         if refusal:
             self.show_message(refusal)
 
@@ -315,22 +302,6 @@ class OverviewScreen(ListScreen, ActionScreen):
             self.show_message(
                 "[6] shows the nodes on a screen of their own, where they can be sorted"
             )
-
-    def _fold(self, is_open: bool) -> None:
-        if self._node_list is not None:
-            from screens.nodes import fold_at_cursor
-
-            fold_at_cursor(self, self._node_list, is_open)
-
-    def _fold_all(self, is_open: bool) -> None:
-        if self._node_list is not None:
-            self._node_list.fold_all(is_open)
-            self._refresh_if_mounted()
-
-    action_unfold = partialmethod(_fold, True)
-    action_fold = partialmethod(_fold, False)
-    action_unfold_all = partialmethod(_fold_all, True)
-    action_fold_all = partialmethod(_fold_all, False)
 
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
