@@ -290,10 +290,28 @@ def are_equal(old: object, new: object) -> bool:
 
 
 def text_differences(old: str, new: str) -> Iterator[tuple[str, str]]:
-    if old != new:
-        lines = list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0))[2:]
-        changed = [line for line in lines if not line.startswith("@@")]
-        yield "text", f"{len(changed)} lines:\n    " + "\n    ".join(changed[:6])
+    """Where two texts differ: the screen (the line that begins with ``==``), and some lines."""
+    before, after = sections(old), sections(new)
+    for name, lines in before.items():
+        if name not in after:
+            yield f"[{name}]", f" [{name}] gone"
+        elif lines != after[name]:
+            found = list(unified_diff(lines, after[name], lineterm="", n=0))[2:]
+            changed = [line for line in found if not line.startswith("@@")]
+            shown = "\n    ".join(changed[:6])
+            yield f"[{name}]", f" [{name}] {len(changed)} lines:\n    {shown}"
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """The lines of a text by the titles (``== TITLE``) above them."""
+    result: dict[str, list[str]] = {}
+    lines = result.setdefault("", [])
+    for line in text.splitlines():
+        if line.startswith("== "):
+            lines = result.setdefault(line[3:], [])
+        else:
+            lines.append(line)
+    return result
 
 
 def is_sentence(value: object) -> bool:
@@ -318,7 +336,8 @@ def compare(old: Path, new: Path, renames: Sequence[Rename]) -> int:
     found: dict[tuple[str, str], list[str]] = {}
     for name in files:
         plain = name.endswith(".txt")
-        command = re.sub(r"\d+$|-then$", "", name.removesuffix(".txt").rpartition(".")[2])
+        output = name.removesuffix(".txt").rpartition(".")[2]
+        command = re.sub(r"(?<=run)\d+$|-then$", "", output)
         kind = f"{command}.txt" if plain else command
         if not (new / name).exists():
             found.setdefault((kind, "missing"), []).append(name)
