@@ -22,7 +22,6 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_warnings
 from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
-from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.remote import filesystem
 from metlmon.remote.paths import as_typed, is_remote
@@ -62,7 +61,6 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
             lambda: _as_of(path, logs, settings, options.live),
         ),
         live=options.live,
-        cache=user_cache(),
     )
 
 
@@ -111,7 +109,7 @@ def _as_of(
     path: Path, logs: Sequence[Path], settings: Settings, live: bool | None
 ) -> datetime | None:
     """As-of without ``--as-of``: the time from which ``--as-of 7d`` counts back."""
-    reader = _read_all(DagdirReader(path, settings, logs=logs, live=live, cache=user_cache()))
+    reader = _read_all(DagdirReader(path, settings, logs=logs, live=live))
     return reader.snapshot_builder().ledger().as_of
 
 
@@ -130,7 +128,7 @@ def open_reader(options: argparse.Namespace) -> DagdirReader:
 
 def read_whole(dagdir: Path) -> DagdirReader:
     """As :func:`open_reader`, of a directory that is not the command's own."""
-    return _read_all(DagdirReader(dagdir, load_settings(dagdir), cache=user_cache()))
+    return _read_all(DagdirReader(dagdir, load_settings(dagdir)))
 
 
 def _read_all(reader: DagdirReader) -> DagdirReader:

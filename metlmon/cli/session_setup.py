@@ -21,7 +21,6 @@ from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.health.types import ExitWhen
-from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
@@ -73,7 +72,7 @@ def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:
     """Feed and pool client of a dagdir or DAG file chosen on a screen. Raises InputError."""
     try:
         settings = load_settings(path.parent if filesystem.isfile(path) else path)
-        reader = DagdirReader(path, settings, cache=user_cache())
+        reader = DagdirReader(path, settings)
         reader.open()
     except Disconnected as error:
         raise InputError(str(error)) from None

@@ -2,8 +2,8 @@
 
 One ensemble is read at a time. Of a finished one only its summary stays, with the sizes and times
 of its files: it is read again when these change. The readers of live ones are kept, up to
-``FOLLOWED_BYTES`` of logs together; the others are read again, from the cache of events, at a rate
-that costs little. Not thread-safe; made for the process of :mod:`metlmon.home.worker`.
+``FOLLOWED_BYTES`` of logs together; the others are read again, at a rate that costs little.
+Not thread-safe; made for the process of :mod:`metlmon.home.worker`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.health.last_seen import PURPOSE
 from metlmon.home.finder import NOTHING_HERE, FoundDagdir, find_dagdirs
 from metlmon.home.summary import HomeSummary, Phase, make_figures
-from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import (
     FsExecutor,
@@ -132,7 +131,7 @@ class _Entry:
 class HomeReader:
     """The ensembles of Home.
 
-    ``notify`` gets the changes, at most one update per turn. ``cache``: of the events of logs.
+    ``notify`` gets the changes, at most one update per turn.
     ``stored``: summaries of an earlier session. ``clock`` returns seconds, as
     :func:`time.monotonic`.
     """
@@ -140,13 +139,11 @@ class HomeReader:
     def __init__(
         self,
         notify: Callable[[HomeUpdate], None],
-        cache: Cache | None = None,
         stored: Iterable[StoredSummary] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._notify = notify
         self._clock = clock
-        self._cache = cache
         self._stored = {each.summary.path: each for each in stored}
         self._paths: tuple[str, ...] | None = None
         self._quiet: str | None = None
@@ -348,7 +345,7 @@ class HomeReader:
                 call_with_timeout(filesystem.look, path)
             is_file = call_with_timeout(filesystem.isfile, path)
             settings = load_settings(path.parent if is_file else path)
-            reader = DagdirReader(path, settings, cache=self._cache)
+            reader = DagdirReader(path, settings)
             reader.open()
             before = signature(_read_files(reader))
         yield
@@ -359,9 +356,6 @@ class HomeReader:
                 fraction = progress.fraction
                 self._show(entry, Phase.READING, fraction=fraction, size=progress.total)
             yield
-        for write in reader.cache_writes():
-            write.write()
-        yield
         self._show_figures(entry, reader)
         entry.signature = before
         if entry.is_live and reader.progress().total <= FOLLOWED_BYTES:

@@ -18,9 +18,9 @@ from typing import IO, Final
 import msgspec
 from msgspec import Struct
 
+from metlmon.home.cache import Cache, CacheMiss, user_cache
 from metlmon.home.queue import QueueDagdirs
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
-from metlmon.live.cache import Cache, CacheMiss, user_cache
 from metlmon.remote.paths import HOSTS
 
 NICE: Final = 5
@@ -93,7 +93,7 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
     """Read the ensembles of the newest request until ``requests`` ends."""
     updates = _Updates(responses)
     entries = user_cache()
-    reader = HomeReader(updates.add, entries, load_stored(entries))
+    reader = HomeReader(updates.add, load_stored(entries))
     queue: QueueDagdirs | None = None
     request, buffer = HomeRequest(), b""
     stored, stored_at = None, time.monotonic()

@@ -22,11 +22,9 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import Problem
 from metlmon.errors import InputError
 from metlmon.eventlog import LogWarning
-from metlmon.live.cache import Cache, CacheWrite
 from metlmon.live.dagman_files import DagmanFiles, shared_jobstate_logs
 from metlmon.live.discovery import (
     Discovery,
-    LogFile,
     Sniffed,
     check_logs,
     dag_file_paths,
@@ -98,8 +96,7 @@ class DagdirReader:
     ``now`` returns seconds since 1970 (default: of the dagdir's machine), ``local_now`` the access
     point's local time if the caller knows it (a replay). ``as_of`` excludes later events; ``live``
     overrides whether the ensemble is running according to its files. ``in_queue`` is set from
-    outside if a reachable schedd has the jobs. ``cache`` stores the events of large logs for the
-    next reader (not with ``as_of``).
+    outside if a reachable schedd has the jobs.
     """
 
     def __init__(
@@ -112,7 +109,6 @@ class DagdirReader:
         live: bool | None = None,
         now: Callable[[], float] | None = None,
         local_now: Callable[[], datetime] | None = None,
-        cache: Cache | None = None,
     ) -> None:
         self.path_given = str(dagdir)
         self.logs = tuple(logs) or ((dagdir,) if _is_log_file(dagdir) else ())
@@ -144,10 +140,6 @@ class DagdirReader:
         self._next_dagman_files = 0
         self._grew = False
         self._caught_up = False
-        usable = cache is not None and as_of is None and not cache.lies_in(self.dagdir)
-        self._cache = cache if usable else None
-        self._uncached: set[str] = set()
-        """Logs whose cached events were malformed: they are read without the cache."""
         self._file_errors = FileErrors(self._now)
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
@@ -175,16 +167,6 @@ class DagdirReader:
         self.derivation = Derivation(self.ensemble)
         self._logs, self._dagman_files = {}, []
         self._gates = GateFiles(self._now)
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes of logs whose events come from the cache, and are not applied yet."""
-        return sum(reader.cached_bytes for reader in self._logs.values())
-
-    def cache_writes(self) -> list[CacheWrite]:
-        """Return the cache entries due to be written, for any thread to write."""
-        writes = [reader.cache_write() for reader in self._logs.values()]
-        return [write for write in writes if write is not None]
 
     def check(self) -> bool:
         """Check the dagdir, reading small files only; return whether it may have changed.
@@ -331,17 +313,13 @@ class DagdirReader:
         for log in discovery.logs:
             reader = self._logs.get(log.name)
             if reader is None:
-                reader = self._new_reader(log)
+                reader = LogReader(log)
                 self._logs[log.name] = reader
                 self.ensemble.log_stats.setdefault(log.name, LogStats(log.name, log.role))
             else:
                 reader.log = log
         self._log_folders = {reader.log.path.parent for reader in self._logs.values()}
         self._sort_logs([log.name for log in discovery.logs])
-
-    def _new_reader(self, log: LogFile) -> LogReader:
-        cache = None if log.name in self._uncached else self._cache
-        return LogReader(log, cache, self.ensemble.settings.zone)
 
     def _sort_logs(self, names: list[str]) -> None:
         """Sort the logs in the order in which a new reader would discover them."""
@@ -387,11 +365,8 @@ class DagdirReader:
             for files in self._dagman_files:
                 more |= files.find_unlogged_jobs(self.ensemble)
         replaced = any(reader.content_replaced for reader in readers)
-        # An entry of the cache fails once, a log may be replaced again and again.
-        is_due = any(reader.cache_failed for reader in readers) or (
-            time.monotonic() - self._restarted_at >= ANEW_SECONDS
-        )
-        if replaced and is_due:
+        # A log may be replaced again and again.
+        if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
             self._restart()
             return ReadStep(changed=True, more=True)
         if not more:
@@ -424,7 +399,6 @@ class DagdirReader:
         """
         at = clock_time(self._now())
         replaced = [name for name, reader in self._logs.items() if reader.content_replaced]
-        self._uncached.update(name for name in replaced if self._logs[name].cache_failed)
         for name in replaced:
             text = f"at {at} what had been read of it was not in it any more: all was read anew"
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
@@ -454,8 +428,6 @@ class DagdirReader:
                 if progress is not None:
                     progress(self.progress())
             self.update()
-        for cache_write in self.cache_writes():
-            cache_write.write()
 
     def progress(self) -> Progress:
         """Return the progress of reading, over all files."""

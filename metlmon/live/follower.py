@@ -77,17 +77,6 @@ class Follower:
         """Whether the file has ever been readable."""
         return self._first_bytes is not None
 
-    def resume(self, offset: int, inode: int, start: bytes) -> None:
-        """Continue at the position of another follower of the same file (:meth:`follows`)."""
-        self.offset, self._first_bytes = offset, start
-        self._signature = (inode,)
-
-    def follows(self, inode: int, start: bytes) -> bool:
-        """Whether the file with this inode and first bytes is the one followed."""
-        if self._signature is None or self._first_bytes is None:
-            return False
-        return inode == self._signature[0] and start.startswith(self._first_bytes[: len(start)])
-
     def check(self) -> FileCheck:
         """Check the file's state with ``stat``; reads it only if that has changed."""
         try:

@@ -1,10 +1,10 @@
-"""Reads one event log into batches of events, from the cache where it has them."""
+"""Reads one event log into batches of events."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from metlmon.eventlog import (
     parse_fast,
 )
 from metlmon.eventlog.text_parser import nul_bytes_warning
-from metlmon.live.cache import Cache, CacheMiss, CacheWrite, LogCache
 from metlmon.live.discovery import LogFile
 from metlmon.live.file_access import FsTimeout
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
@@ -69,14 +68,9 @@ class LogRotation:
 
 
 class LogReader:
-    """Reader of one event log: its follower, position and role.
+    """Reader of one event log: its follower, position and role."""
 
-    ``cache``: where a large log's events may be cached; ``zone``: the time zone set.
-    """
-
-    def __init__(
-        self, log: LogFile, cache: Cache | None = None, zone: tzinfo | None = None
-    ) -> None:
+    def __init__(self, log: LogFile) -> None:
         self.log = log
         self.follower = Follower(log.path)
         self.position = Position()
@@ -85,61 +79,29 @@ class LogReader:
         self.at_end = False
         self.content_replaced = False
         """The content read before has been replaced: everything must be read again."""
-        self.cache_failed = False
-        """The cached events are malformed: everything must be read again, without them."""
         self._last_time: datetime | None = None
         self._has_hole = False
         self._year: int | None = None
-        self._cache, self._zone = cache, zone
-        self._log_cache: LogCache | None = None
 
     def check(self) -> FileCheck:
         """Check the state of the file."""
         check = self.follower.check()
-        if self._cache is not None and check.size:
-            if check.size >= self._cache.min_log_bytes and self._resume_cached(self._cache):
-                check = self.follower.check()
-            self._cache = None
         self.read_error, self.missing = check.problem, check.missing
         if check.restarted:
             self._last_time = self.position.last or self._last_time
             self.position, self._year = Position(), None
-            if self._log_cache is not None:
-                self._log_cache.clear()
         if check.restarted or check.grew or self._has_hole:
             self.at_end = False
         return check
 
-    def _resume_cached(self, cache: Cache) -> bool:
-        """Continue at the position up to which the events are in the cache, if any."""
-        self._log_cache = LogCache(cache, self.log.path, self._zone)
-        loaded = self._log_cache.load()
-        if loaded is None:
-            return False
-        entry, first_bytes = loaded
-        self.position, self._year = entry.position, entry.year
-        self.follower.resume(entry.position.offset, entry.mark.inode, first_bytes)
-        return True
-
-    def cache_write(self) -> CacheWrite | None:
-        """Return the write of the events read since the last one; None if it is not due."""
-        if self._log_cache is None or self.content_replaced:
-            return None
-        return self._log_cache.take_write(self.follower, self.position, self._year)
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes whose events come from the cache, and have not been returned yet."""
-        return self._log_cache.unapplied_bytes if self._log_cache is not None else 0
-
     @property
     def unread_bytes(self) -> int:
         """Bytes whose events have not been returned yet."""
-        return self.cached_bytes + (0 if self.at_end else self.follower.unread_bytes)
+        return 0 if self.at_end else self.follower.unread_bytes
 
     def awaits_year(self) -> bool:
         """Whether nothing of it was read yet, and its dates have no years."""
-        if self._year is not None or self.position.offset or self.cached_bytes:
+        if self._year is not None or self.position.offset:
             return False
         try:
             return YEARLESS_HEADER.match(self.follower.read(0, 200).lstrip()) is not None
@@ -156,12 +118,6 @@ class LogReader:
         if self.content_replaced:
             self.at_end = True
             return self._empty_batch(), ()
-        if self._log_cache is not None and self._log_cache.unapplied_bytes:
-            try:
-                return self._log_cache.next_batch(self.log)
-            except CacheMiss:
-                self.cache_failed = self.content_replaced = self.at_end = True
-                return self._empty_batch(), ()
         size = CHUNK
         while True:
             try:
@@ -186,7 +142,7 @@ class LogReader:
         if self._starts_earlier(result, clock):
             self.content_replaced = self.at_end = True
             return self._empty_batch(), ()
-        start, self.position = self.position.offset, result.after
+        self.position = result.after
         self.follower.consume(result.after.offset)
         batch = Batch(
             file=self.log.name,
@@ -197,8 +153,6 @@ class LogReader:
             first=result.first,
             last=result.after.last,
         )
-        if self._log_cache is not None:
-            self._log_cache.record(batch, result.warnings, start, result.after.offset)
         return batch, result.warnings
 
     def _read_hole(self, data: bytes, year: int | None) -> tuple[Batch, tuple[LogWarning, ...]]:
@@ -217,8 +171,6 @@ class LogReader:
             self._empty_batch(), events=result.events, first=result.first, last=result.after.last
         )
         warnings = (*result.warnings, nul_bytes_warning(count, self.position.line))
-        if self._log_cache is not None:
-            self._log_cache.record(batch, warnings, start, self.follower.offset)
         return batch, warnings
 
     def _empty_batch(self) -> Batch:

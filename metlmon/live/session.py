@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError, describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.cache import CacheWrite
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.file_access import FsExecutor, FsTimeout, calls_through
@@ -71,22 +70,15 @@ FAILURE_PAUSE_SECONDS: Final = 5.0
 """Pause after an unexpected exception: its cause may pass, and repeated failures must not take
 a core."""
 
-KEEP_SECONDS: Final = 300.0
-"""Minimum interval of writing the cache; it is also written when the session ends."""
-
 CLOCK_SECONDS: Final = POLL_SECONDS
 """Interval of snapshots for the clock alone: every check, as otherwise every second one."""
 
 
 STOP_SECONDS: Final = 5.0
-"""How long :meth:`Session.stop` waits for the last cache write: 1–2 s for a large model."""
+"""How long :meth:`Session.stop` waits for the threads."""
 
 REST_SECONDS: Final = 5.0
 """The same while unattended: still visibly alive at a glance."""
-
-
-NOT_KEPT: Final = "what was read could not be kept for the next time"
-"""Notice shown if the cache cannot be written."""
 
 
 class PriorityLock:
@@ -154,8 +146,6 @@ class Session:
         self._dag_description: tuple[Runs, Nodes] | None = None
         self._snapshot_seconds = self._tick_seconds = 0.0
         self._notice_added = False
-        self._cached_at = -KEEP_SECONDS
-        self._cache_thread: threading.Thread | None = None
         self._files = FsExecutor(self._wake.set)
         self._training_files = TrainingFiles(reader.dagdir, self.settings)
         self._training_outputs: Mapping[str, TrainingOutput] = {}
@@ -216,8 +206,6 @@ class Session:
             self._directory_watcher.stop()
         deadline = time.monotonic() + STOP_SECONDS
         self._join(self._thread, deadline)
-        # Read the attribute only now: the reader thread may have started a last cache write.
-        self._join(self._cache_thread, deadline)
         self._join(self._watch_thread, deadline)
 
     def _join(self, thread: threading.Thread | None, deadline: float) -> None:
@@ -338,11 +326,6 @@ class Session:
                 except Exception as error:  # Continue: a monitor must survive the night.
                     self._publish_failure(notify, error)
                     self._stop.wait(FAILURE_PAUSE_SECONDS)
-        # Changes since a cache write in progress are written after it.
-        self._join(self._cache_thread, time.monotonic() + STOP_SECONDS)
-        # There is no user interface any more to report to.
-        with suppress(Exception):
-            self._write_cache()
 
     def _publish_failure(self, notify: Callable[[Snapshot], None], error: Exception) -> None:
         """Publish the last snapshot again, with an unexpected exception as its error."""
@@ -394,44 +377,11 @@ class Session:
                     changes.append(published_at)
                 dirty = first = False
             if not step.more:
-                if not dirty and time.monotonic() - self._cached_at >= KEEP_SECONDS:
-                    self._write_cache()
                 if dirty:
                     # No snapshot is due earlier, so a wake-up would only cost time.
                     self._stop.wait(max(0.0, min(remaining, POLL_SECONDS)))
                 else:
                     self._wake.wait(POLL_SECONDS)
-
-    def _write_cache(self) -> None:
-        """Start writing the cache if enough has been read."""
-        # It only reads the model, so the UI may use it at the same time.
-        if self._files.has_hung_call or (
-            self._cache_thread is not None and self._cache_thread.is_alive()
-        ):
-            return
-        self._cached_at, before = time.monotonic(), self._cached_at
-        try:
-            with self._lock.exclusive:
-                entries = self._reader.cache_writes()
-        except Exception as error:
-            self._add_notice(NOT_KEPT, error)
-            return
-        if not entries:
-            self._cached_at = before
-            return
-        # In a thread, since the cache may be on a hung file server.
-        self._cache_thread = threading.Thread(
-            target=self._write_entries, args=(entries,), name="metlmon-cache", daemon=True
-        )
-        self._cache_thread.start()
-
-    def _write_entries(self, entries: list[CacheWrite]) -> None:
-        try:
-            for entry in entries:
-                entry.write()
-            self._reader.extra_notices.pop(NOT_KEPT, None)
-        except Exception as error:
-            self._add_notice(NOT_KEPT, error)
 
     def _publish(self, notify: Callable[[Snapshot], None]) -> None:
         started = time.thread_time()

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
-from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.remote.paths import as_typed
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -70,7 +69,7 @@ def load(
     if tz is not None:
         settings = replace(settings, zone=time_zone(tz))
     moment = parse_time_argument("as_of=", as_of, settings.zone)
-    reader = DagdirReader(path, settings, as_of=moment, live=live, cache=user_cache())
+    reader = DagdirReader(path, settings, as_of=moment, live=live)
     reader.open()
     reader.read_all()
     return Frames(reader.snapshot_builder())

@@ -11,8 +11,7 @@ runs       the first row of a run does.
 complete   the screen is as it stays: nothing is written after that while nothing happens.
 
 "CPU" is the process's own work until then (all its threads): what else the machine does moves the
-others. "again" is the second time with the same cache directory, else it is an empty one. Printed
-are medians and, of "complete", the worst. No test asserts them.
+others. Printed are medians and, of "complete", the worst. No test asserts them.
 """
 
 from __future__ import annotations
@@ -100,13 +99,10 @@ def main() -> None:
     print(f"{'milliseconds':34}" + "".join(f"{name:>10}" for name in (*NAMES, "worst", "CPU")))
     for directory in directories:
         first: list[Shown] = []
-        again: list[Shown] = []
         for _ in range(given.times):
             with tempfile.TemporaryDirectory() as cache:
                 first.append(shown(directory, (columns, lines), Path(cache)))
-                again.append(shown(directory, (columns, lines), Path(cache)))
         print(line(directory.name, first), flush=True)
-        print(line(f"{directory.name}, again", again), flush=True)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ ENOUGH_SECONDS: Final = 10.0
 median counts."""
 
 PARTS: Final = ("opening", "reading", "first picture")
-"""Of the way to the whole state: the DAG files and what was kept; the logs; the sums."""
+"""Of the way to the whole state: the DAG files; the logs; the sums."""
 
 ENDINGS: Final = ("metl.log", "nodes.log", "dagman.log")
 
@@ -157,30 +157,6 @@ def state(directory: Path) -> dict[str, Any]:
     return _whole(directory)
 
 
-def keep(directory: Path) -> dict[str, Any]:
-    """The same, and all of it kept for the next reader."""
-    return _kept_in(directory, first=True)
-
-
-def restart(directory: Path) -> dict[str, Any]:
-    """The same by a reader for whom another has kept it."""
-    return _kept_in(directory, first=False)
-
-
-def _kept_in(directory: Path, first: bool) -> dict[str, Any]:
-    try:
-        from metlmon.config.loader import cache_directory
-        from metlmon.live.cache import Cache
-    except ImportError:
-        return {"missing": "nothing is kept"}
-    place = cache_directory()
-    if place is None or place.exists() is first:
-        return {"missing": "the cache directory is not as it should be: rows keep, then restart"}
-    found = _whole(directory, cache=Cache(place))
-    found["kept"] = sum(path.stat().st_size for path in place.iterdir())
-    return found
-
-
 def _whole(directory: Path, **more: Any) -> dict[str, Any]:
     import metlmon.live.dagdir_reader  # noqa: F401 - importing is not what is measured
 
@@ -273,7 +249,7 @@ def _change(reader: Any, now: datetime) -> Any:
     return None
 
 
-MEASUREMENTS: Final = (plain, count, htcondor, parse, skim, state, keep, restart, pictures)
+MEASUREMENTS: Final = (plain, count, htcondor, parse, skim, state, pictures)
 WHAT: Final = {each.__name__: each for each in MEASUREMENTS}
 
 

@@ -50,9 +50,6 @@ LOOK_SECONDS: Final = 0.9
 TICK: Final = 0.002
 """Seconds between two looks here."""
 
-CACHE_SECONDS: Final = 5.0
-"""Between two writes of the cache: the time that as many looks take as in an open dashboard."""
-
 SPEED: Final = 300.0
 SPEED_LARGE: Final = 12.0
 """How many times as fast as an open dashboard this one looks, measured: of 16,000 nodes, too."""
@@ -155,7 +152,6 @@ def hasten(speed: float) -> None:
     """
     for name in ("POLL_SECONDS", "CLOCK_SECONDS", "REST_SECONDS", "PICTURE_SECONDS"):
         setattr(sessions, name, TICK)
-    sessions.KEEP_SECONDS = CACHE_SECONDS  # type: ignore[misc]
     sessions.SHARE_IDLE = sessions.SHARE_MOVING = 0.0  # type: ignore[misc]
     stats_worker.CLOCK_SECONDS /= speed  # type: ignore[misc]
     stats_worker.SHARE_IDLE /= speed  # type: ignore[misc]

@@ -42,10 +42,8 @@ ROWS: Final = {
     "parse": "eventlog.parse",
     "skim": "eventlog.parse_fast",
     "state": "bytes to full state",
-    "keep": "the same, and kept",
-    "restart": "reopened",
 }
-OPENING: Final = ("state", "keep", "restart")
+OPENING: Final = ("state",)
 PICTURES: Final = "pictures"
 FAILED: Final = "failed"
 REFERENCE: Final = "htcondor"
@@ -79,9 +77,7 @@ def turns(directory: Path, rows: Sequence[str], times: int) -> dict[str, list[Fo
         with tempfile.TemporaryDirectory() as made:
             for row in rows:
                 print(f"{directory.name}: {row}, {turn + 1} of {times}", file=sys.stderr)
-                # What is reopened is what was kept before: only these two share a cache.
-                cache = Path(made) / ("keep" if row == "restart" else row)
-                one = measured(row, directory, cache, check=turn == 0 and row in OPENING)
+                one = measured(row, directory, Path(made) / row, check=turn == 0 and row in OPENING)
                 if "failed" in one:
                     found[FAILED].append(one)
                 if "missing" in one:
@@ -199,8 +195,6 @@ def report(
     for row in OPENING:
         if many := found.get(row):
             print(f"\n{parts_line(row, many)}", flush=True)
-    if many := found.get("keep"):
-        print(f"\nKept: {median(one['kept'] for one in many) / 1e6:.1f} MB.", flush=True)
     checked = [one for row in OPENING for one in found.get(row, [])]
     wrong = [line for one in checked for line in one["differences"]]
     if checked and not wrong:

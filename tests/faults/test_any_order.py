@@ -1,5 +1,5 @@
 """Faults in any order, of any file, while a recording is written: when all files are whole again,
-the result is that of a fresh reader, also for one that begins with the cache.
+the result is that of a fresh reader.
 
 A case is its seed: what happens is the same each time, so that a failure can be looked at.
 """
@@ -10,7 +10,6 @@ import errno
 import os
 import random
 import re
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +23,6 @@ from metlmon.errors import InputError
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
 from metlmon.live import log_reader
-from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import ReplayPiece, replay_pieces
 from tests.support.recordings import FIXTURES, again, opened, report_of
@@ -235,17 +233,15 @@ HARMS: list[Callable[[Disk, Path, bytes], None]] = [
 
 
 class Sessions:
-    """One that looks, and sometimes another beside it; both keep what they learnt."""
+    """One that looks, and sometimes another beside it."""
 
-    def __init__(self, disk: Disk, cache: Path) -> None:
-        self.disk, self.cache, self.clock = disk, cache, 0.0
+    def __init__(self, disk: Disk) -> None:
+        self.disk, self.clock = disk, 0.0
         self.reader: DagdirReader | None = None
         self.history: list[str] = []
 
     def new(self) -> DagdirReader:
-        return DagdirReader(
-            self.disk.dagdir, live=False, now=self.now, cache=Cache(self.cache, min_log_bytes=1)
-        )
+        return DagdirReader(self.disk.dagdir, live=False, now=self.now)
 
     def now(self) -> float:
         return time.time() + self.clock
@@ -264,23 +260,12 @@ class Sessions:
         again(self.reader)
 
     def disturb(self) -> str:
-        deed = self.disk.chance.choice(
-            [self.clock_step, self.spoil, self.lose, self.beside, self.begin_anew, self.rename]
-        )
+        deed = self.disk.chance.choice([self.clock_step, self.beside, self.begin_anew, self.rename])
         deed()
         return deed.__name__
 
     def clock_step(self) -> None:
         self.clock = self.disk.chance.choice([-7200.0, 0.0, 3600.0, 86400.0 * 40])
-
-    def spoil(self) -> None:
-        for entry in self.cache.glob("*.kept"):
-            content = bytearray(entry.read_bytes())
-            content[self.disk.chance.randrange(len(content))] ^= 0xFF
-            entry.write_bytes(content[: self.disk.chance.choice([len(content), 100])])
-
-    def lose(self) -> None:
-        shutil.rmtree(self.cache, ignore_errors=True)
 
     def beside(self) -> None:
         if self.reader is not None and self.disk.dagdir.exists():
@@ -315,7 +300,7 @@ def test_whole_again(
 ) -> None:
     chance = random.Random(f"{recording} {seed}")
     disk = Disk(tmp_path / "dagdir", chance)
-    sessions = Sessions(disk, tmp_path / "cache")
+    sessions = Sessions(disk)
     refuse(monkeypatch, disk)
     pieces = pieces_of(recording)
     cuts = sorted(chance.randrange(len(pieces)) for _ in range(LOOKS))

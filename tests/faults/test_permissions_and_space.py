@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live import cache as cache_module
-from metlmon.live.cache import Cache
+from metlmon.home import cache as cache_module
+from metlmon.home.cache import Cache
 from tests.support.recordings import FIXTURES, again, copied, opened, report_of
 
 NOBODY = 65534
@@ -113,4 +113,4 @@ def test_a_cache_on_a_full_disk_is_none(small_disk: Path, monkeypatch: pytest.Mo
     assert cache.write("entry", b"small")
     assert not cache.write("entry", os.urandom(200_000))
     assert cache.read("entry") == b"small"
-    assert [path.name for path in (small_disk / "cache").iterdir()] == ["entry.events"]
+    assert [path.name for path in (small_disk / "cache").iterdir()] == ["entry.stored"]

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.live import session as session_module
-from metlmon.live.cache import Cache, CacheWrite
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.replay import Replay
@@ -24,11 +23,11 @@ HOSTILE = "odd \x1b[2J\u202e" + "x" * 5000
 
 
 class Watched(WatchedSession):
-    """A session over a recording that is kept in a cache."""
+    """A session over a recording."""
 
-    def __init__(self, dagdir: Path, cache: Path) -> None:
+    def __init__(self, dagdir: Path) -> None:
         self.dagdir = dagdir
-        super().__init__(DagdirReader(dagdir, live=False, cache=Cache(cache, min_log_bytes=1)))
+        super().__init__(DagdirReader(dagdir, live=False))
 
     def hears_of(self, cluster: int) -> None:
         """It still reads what is appended."""
@@ -44,8 +43,7 @@ class Watched(WatchedSession):
 def _watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(session_module, "FAILURE_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(session_module, "KEEP_SECONDS", 0.2)
-    watched = Watched(copied("rescue", tmp_path / "dagdir"), tmp_path / "cache")
+    watched = Watched(copied("rescue", tmp_path / "dagdir"))
     yield watched
     watched.session.stop()
 
@@ -103,21 +101,6 @@ def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> N
     (result,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
     assert result.startswith("watching for changes failed; files are checked every second: ")
     watched.hears_of(9999)
-
-
-@pytest.mark.parametrize("where", [(DagdirReader, "cache_writes"), (CacheWrite, "write")])
-def test_nothing_can_be_kept(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
-) -> None:
-    monkeypatch.setattr(*where, fails)
-    watched.begin()
-    update = watched.until(lambda update: bool(of_mishaps(update)))
-    (result,) = of_mishaps(update)
-    assert result.startswith("what was read could not be kept for the next time: ZeroDivisionError")
-    assert update.error is None
-    watched.hears_of(9999)
-    monkeypatch.undo()
-    watched.hears_of(9998)
 
 
 def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

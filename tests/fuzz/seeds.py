@@ -8,11 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import msgpack
-
-from metlmon.eventlog import Position
-from metlmon.live.cache import CachedLog, FileMark, LogFragment, parser_version
-from tests.fuzz.targets import BETWEEN, CACHED_LOG, DAGDIR_FILES
+from tests.fuzz.targets import BETWEEN, DAGDIR_FILES
 from tests.support.wandb_files import history_record, log_file, run_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,19 +207,6 @@ pattern = 'rho=(?P<value>\\\\S+)'
 """
 
 
-def _cache() -> Iterator[bytes]:
-    entry = CachedLog(
-        version=parser_version(),
-        path=CACHED_LOG,
-        zone="",
-        mark=FileMark(offset=100, inode=1, size=100, mtime_ns=1, digest=b"16 bytes"),
-        position=Position(100, 9),
-        year=None,
-        fragments=[LogFragment(100, b"events")],
-    )
-    yield msgpack.encode(entry)
-
-
 def _dagdirs() -> Iterator[bytes]:
     made = {
         "run.dag": DAG_FILE,
@@ -281,7 +264,6 @@ _SEEDS = {
     "small": _small,
     "printed": _printed,
     "toml": lambda: iter([TOML.replace(b"\\\\", b"\\")]),
-    "cache": _cache,
     "dagdir": _dagdirs,
 }
 

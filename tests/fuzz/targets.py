@@ -15,10 +15,9 @@ import os
 import pickle
 import random
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -57,7 +56,6 @@ from metlmon.jobfiles.training_files import (
     read_metrics_txt,
 )
 from metlmon.jobfiles.wandb_run import BLOCK_BYTES, read_wandb_run
-from metlmon.live.cache import Cache, CacheMiss, entry_name, load_entry, parser_version
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -418,19 +416,6 @@ def toml(data: bytes) -> None:
     json.dumps([[e.key, e.json_value(), e.origin, e.line] for e in found.entries], allow_nan=False)
 
 
-CACHED_LOG: Final = b"/ap/home/ensemble/metl.log"
-
-
-def cached_log(data: bytes) -> None:
-    """An entry of the cache with any content: it is refused, or of this log and version."""
-    with scratch() as folder:
-        cache = Cache(folder / "cache")
-        check(cache.write(entry_name(CACHED_LOG), data), "an entry is not written")
-        with suppress(CacheMiss):
-            entry = load_entry(cache, CACHED_LOG)
-            check(entry.path == CACHED_LOG and entry.version == parser_version(), "another entry")
-
-
 # --- a whole dagdir ---------------------------------------------------------------------------
 
 DAGDIR_FILES: Final = (
@@ -442,11 +427,10 @@ DAGDIR_FILES: Final = (
 
 
 def dagdir(data: bytes) -> None:
-    """Read as ``metlmon status`` reads it, and by a second reader from what the first kept."""
+    """Read as ``metlmon status`` reads it, by two readers, and with its logs cut."""
     with scratch() as folder:
-        home, cache_folder = folder / "ensemble", folder / "cache"
+        home = folder / "ensemble"
         home.mkdir()
-        cache_folder.mkdir(mode=0o700)
         for name, content in zip(DAGDIR_FILES, data.split(BETWEEN), strict=False):
             if content:
                 (home / name).write_bytes(content)
@@ -458,7 +442,6 @@ def dagdir(data: bytes) -> None:
             half = cut.read_bytes()
             cut.write_bytes(half[: len(half) // 2])
         _reported_of(home, settings)
-        shutil.rmtree(cache_folder)
 
 
 def _reported_of(home: Path, settings: Settings) -> str:
@@ -531,6 +514,5 @@ TARGETS: Final = {
     "small": Target(small_files, 1 << 13),
     "printed": Target(printed, 1 << 14),
     "toml": Target(toml, 1 << 13),
-    "cache": Target(cached_log, 1 << 13),
     "dagdir": Target(dagdir, 1 << 15, share=0.1),
 }

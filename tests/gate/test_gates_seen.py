@@ -17,7 +17,6 @@ from metlmon.cli.main import main
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live import gate_files
-from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.file_access import FsTimeout
@@ -276,29 +275,6 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
     assert reader.ensemble.placements == {}
     monkeypatch.setattr(gate_files.GateDirectory, "check", None)
     reader.check()
-
-
-def test_the_cache_knows_by_which_targets_it_was_added_up(
-    dagdir: Dagdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = Cache(tmp_path / "cache", min_log_bytes=1)
-
-    def targets() -> tuple[str, ...]:
-        reader = DagdirReader(dagdir.path, cache=cache)
-        reader.open()
-        recalled.append(reader.cached_bytes > 0)
-        reader.read_all()
-        return reader.snapshot_builder().status().sites[0].target
-
-    recalled: list[bool] = []
-    place(dagdir, "run0-train_epoch1", "expanse")
-    assert targets() == ("any", "expanse")
-    assert targets() == ("any", "expanse")
-    place(dagdir, "run0-train_epoch1", "anvil")
-    assert targets() == ("anvil", "any")
-    (dagdir.path / "placement/e/run0-train_epoch1.inc").unlink()
-    assert targets() == ("any",)
-    assert recalled == [False, True, True, True]
 
 
 # --- words ----------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from metlmon.health.last_seen import save_last_seen, summarize
 from metlmon.home import finder, reading
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
-from metlmon.live.cache import Cache
 from metlmon.snapshot.row_text import counted_states
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -276,8 +275,7 @@ def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> Non
 def test_nothing_is_written_into_a_dagdir(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "demo", tmp_path / "ens")
     before = sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "ens").rglob("*"))
-    cache = Cache(tmp_path / "cache", min_log_bytes=0)
-    reader = HomeReader(lambda update: None, cache)
+    reader = HomeReader(lambda update: None)
     reader.set_paths([str(tmp_path / "ens")])
     while reader.turn() == 0:
         pass

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from tests.support.dagdir_builder import Dagdir
@@ -127,17 +126,6 @@ def test_the_first_life_lost_its_beginning(tmp_path: Path) -> None:
     dagdir.write("metl.log", second_life(log).data)
     reader = dagdir.reader()
     assert booked(reader) == [(None, "completed", 2.0), (SECOND, "failed", 1.0)]
-
-
-def test_it_is_the_same_from_the_cache(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
-    dagdir.write("metl.log", second_life(first_life(Log())).data)
-    for _ in range(2):
-        again = DagdirReader(dagdir.path, live=False, cache=Cache(tmp_path / "cache", 1))
-        again.open()
-        again.read_all()
-        assert booked(again) == BOTH
-        assert list(again.ensemble.reused_ids) == [(5, 0)]
 
 
 def test_one_submission_in_many_copies_is_one_job(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.redact import HIDDEN
 from tests.generated import sweeps
@@ -210,57 +209,6 @@ def test_a_tracking_server_gets_none(planted: Planted) -> None:
     assert b"3f1c2d4e" in sent
     assert b"metlmon.gpu_hours_bad" in sent
     assert planted.left_in(shown.encode() + sent) == []
-
-
-# --- the cache --------------------------------------------------------------------------------
-
-
-def kept_of(planted: Planted, cache: Cache) -> bytes:
-    """What a reader keeps of the dagdir, as it is in the files."""
-    reader = DagdirReader(planted.path, cache=cache)
-    reader.open()
-    reader.read_all()
-    for each in reader.cache_writes():
-        assert each.write()
-    return written_below(cache.directory)
-
-
-def test_the_cache_holds_none(planted: Planted, tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", min_log_bytes=1)
-    held = kept_of(planted, cache)
-    assert b"cannot run train.sh" in held
-    assert planted.left_in(held) == []
-
-
-def test_nor_while_a_log_is_read_from_there(planted: Planted, tmp_path: Path) -> None:
-    """What is appended to a log that was half read, and what a reader takes over."""
-    cache = Cache(tmp_path / "cache", min_log_bytes=1)
-    kept_of(planted, cache)
-    with (planted.path / "metl.log").open("a") as log:
-        log.write(
-            f"\n...\n008 (77.000.000) 2026-11-21 09:30:00 token={planted.key('later')} x\n...\n"
-        )
-    reader = DagdirReader(planted.path, cache=cache)
-    reader.open()
-    reader.read_all()
-    job = reader.snapshot_builder().job_view(77, 0)
-    assert job is not None
-    assert f"token={HIDDEN} x" in [event.text for event in job.events]
-    held = kept_of(planted, cache)
-    assert planted.left_in(held) == []
-
-
-def test_a_log_that_begins_with_one(tmp_path: Path) -> None:
-    """The first bytes of a log tell one life of it from another: not by standing in the cache."""
-    planted = Planted(tmp_path / "ensemble")
-    planted.write("run.dag", "JOB A a.sub\n")
-    planted.write("a.sub", "log = a.log\nqueue\n")
-    planted.write("a.log", "008 (77.000.000) 2026-11-21 09:00:00 token={first-bytes} x\n...\n")
-    planted.write("run.dag.dagman.out", "--token={first-line}\n")
-    cache = Cache(tmp_path / "cache", min_log_bytes=1)
-    held = kept_of(planted, cache)
-    assert b"token=(hidden) x" in held
-    assert planted.left_in(held) == []
 
 
 # --- faults -----------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def _print_files(configuration: Configuration) -> None:
     )
     cache = cache_directory()
     if cache is not None:
-        _print_line(f"{cache}  what was read of large logs, for the next time; it can be removed")
+        _print_line(f"{cache}  the lines of Home, for the next time; it can be removed")
 
 
 def _print_validation(configuration: Configuration) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.loader import cache_directory
-from metlmon.live import cache as cache_module
-from metlmon.live.cache import Cache, CacheMiss
+from metlmon.home import cache as cache_module
+from metlmon.home.cache import Cache, CacheMiss
 
 CONTENT = bytes(range(200))
 
@@ -26,7 +26,7 @@ def _cache(tmp_path: Path) -> Cache:
 def _file(cache: Cache) -> Path:
     """The file of one entry, called ``x``."""
     assert cache.write("x", CONTENT)
-    return cache.directory / "x.events"
+    return cache.directory / "x.stored"
 
 
 def mode(path: Path) -> int:
@@ -45,15 +45,12 @@ def names(cache: Cache) -> set[str]:
     return {path.name for path in cache.directory.iterdir()}
 
 
-def test_an_entry_comes_back_until_it_is_replaced_or_removed(cache: Cache) -> None:
+def test_an_entry_comes_back_until_it_is_replaced(cache: Cache) -> None:
     assert is_miss(cache)
     assert cache.write("x", CONTENT)
     assert cache.read("x") == CONTENT
     assert cache.write("x", b"newer")
     assert cache.read("x") == b"newer"
-    cache.remove("x")
-    cache.remove("x")
-    assert is_miss(cache)
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277, 0o777])
@@ -66,7 +63,7 @@ def test_files_are_for_their_owner_alone_whatever_the_mask(tmp_path: Path, mask:
         os.umask(before)
     for directory in ("a", "a/b", "a/b/metlmon"):
         assert mode(tmp_path / directory) == 0o700
-    assert mode(tmp_path / "a/b/metlmon/x.events") == 0o600
+    assert mode(tmp_path / "a/b/metlmon/x.stored") == 0o600
     assert cache.read("x") == CONTENT
 
 
@@ -102,7 +99,7 @@ def test_a_directory_in_its_place_is_a_miss(cache: Cache, file: Path) -> None:
     file.mkdir()
     assert is_miss(cache)
     assert not cache.write("x", CONTENT)
-    assert names(cache) == {"x.events"}
+    assert names(cache) == {"x.stored"}
 
 
 def test_a_link_is_not_followed(cache: Cache, file: Path, tmp_path: Path) -> None:
@@ -129,7 +126,6 @@ def test_an_unusable_path_is_no_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for parent in ("one", "x" * 300, "file"):
         cache = Cache(tmp_path / parent / "metlmon")
-        assert not cache.lies_in(tmp_path / "ensemble")
         assert not cache.write("x", CONTENT)
         assert is_miss(cache)
 
@@ -163,38 +159,20 @@ def test_an_entry_that_is_too_large_leaves_the_old_one(
     monkeypatch.setattr(cache_module, "MAX_ENTRY_BYTES", 1000)
     assert not cache.write("x", bytes(1000))
     assert cache.read("x") == CONTENT
-    assert names(cache) == {"x.events"}
+    assert names(cache) == {"x.stored"}
     monkeypatch.setattr(cache_module, "MAX_ENTRY_BYTES", file.stat().st_size - 1)
     assert is_miss(cache)
 
 
-def test_what_was_used_longest_ago_goes_first(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for when, name in enumerate("abcd", start=1):
-        cache.write(name, bytes(1000))
-        os.utime(cache.directory / f"{name}.events", (when, when))
-    cache.read("a")
-    monkeypatch.setattr(cache_module, "MAX_CACHE_BYTES", 3500)
-    cache.write("e", bytes(1000))
-    assert names(cache) == {"a.events", "d.events", "e.events"}
-    monkeypatch.setattr(cache_module, "MAX_ENTRIES", 1)
-    cache.write("f", bytes(1000))
-    assert names(cache) == {"f.events"}
-
-
-def test_only_what_the_cache_made_is_removed(
-    cache: Cache, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_drafts_that_were_left_are_removed(cache: Cache, file: Path) -> None:
     (cache.directory / "notes.txt").write_text("mine")
     young, old = cache.directory / ".x.1.ab.new", cache.directory / ".x.2.cd.new"
     for path in (young, old):
         path.write_bytes(b"half")
     yesterday = time.time() - 86400
     os.utime(old, (yesterday, yesterday))
-    monkeypatch.setattr(cache_module, "MAX_ENTRIES", 1)
     cache.write("y", CONTENT)
-    assert names(cache) == {"notes.txt", young.name, "y.events"}
+    assert names(cache) == {"notes.txt", young.name, "x.stored", "y.stored"}
 
 
 def test_the_cache_is_where_the_user_has_caches(
