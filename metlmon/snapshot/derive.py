@@ -191,7 +191,7 @@ class Derivation:
         self.has_dags = self.dags.keys() != {NO_DAG}
         self.entries: dict[JobKey, JobEntries] = {}
         """By job; without those of another directory's DAG."""
-        self.totals = Totals(())
+        self.totals = Totals()
         self.sums = NodeSums()
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
@@ -221,6 +221,7 @@ class Derivation:
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
+        self._run_totals: dict[str | None, tuple[list[tuple[JobKey, JobEntries]], Totals]] = {}
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
@@ -449,7 +450,7 @@ class Derivation:
         self._update_stale()
         self._note_strays()
         self.entries = self._with_expiries(as_of)
-        self.totals = Totals(sorted(self.entries.items(), key=itemgetter(0)))
+        self.totals = self._add_up()
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
@@ -624,6 +625,22 @@ class Derivation:
                 self._expired[key] = known
                 shown[key] = known[2]
         return shown
+
+    def _add_up(self) -> Totals:
+        """The totals of all jobs; those of a run are kept as long as its entries are the same."""
+        by_run: dict[str | None, list[tuple[JobKey, JobEntries]]] = {}
+        for item in sorted(self.entries.items(), key=itemgetter(0)):
+            by_run.setdefault(item[1].job.run, []).append(item)
+        totals, before, self._run_totals = Totals(), self._run_totals, {}
+        for run, jobs in by_run.items():
+            known = before.get(run)
+            if known is None or known[0] != jobs:
+                known = jobs, Totals(jobs)
+            self._run_totals[run] = known
+            totals.merge(known[1])
+        totals.queued.sort()
+        totals.gaps.sort()
+        return totals
 
     def _is_overruled(self, record: NodeRecord, state: NodeState) -> bool:
         """Whether the job of a completed node with a POST script failed."""

@@ -162,6 +162,12 @@ class SiteTotals(ExecutionTotals):
         self.targets: set[str] = set()
         self.seconds: list[float] = []
 
+    def merge(self, other: ExecutionTotals) -> None:
+        super().merge(other)
+        if isinstance(other, SiteTotals):
+            self.targets |= other.targets
+            self.seconds += other.seconds
+
     @property
     def median_seconds(self) -> float | None:
         """The median of its good executions' seconds; None without any."""
@@ -171,28 +177,39 @@ class SiteTotals(ExecutionTotals):
 
 
 class LossTotals:
-    """Losses by one cause: executions, GPU-microseconds, and the last logged reason."""
+    """Losses by one cause: executions, GPU-microseconds, and the reason that the last job logged.
 
-    __slots__ = ("example", "executions", "micros")
+    ``last``: that job.
+    """
+
+    __slots__ = ("example", "executions", "last", "micros")
 
     def __init__(self) -> None:
         self.executions = self.micros = 0
+        self.last: JobKey = (-1, 0, 0)
         self.example: str | None = None
 
-    def add(self, entry: ExecutionEntry) -> None:
-        """Add a bad execution."""
+    def add(self, key: JobKey, entry: ExecutionEntry) -> None:
+        """Add a bad execution; those of the last job come last."""
         self.executions += 1
         self.micros += round(entry.lost_gpu_seconds * SECOND)
-        self.example = entry.reason
+        self.last, self.example = key, entry.reason
+
+    def merge(self, other: LossTotals) -> None:
+        """Add the losses of other jobs."""
+        self.executions += other.executions
+        self.micros += other.micros
+        if other.last > self.last:
+            self.last, self.example = other.last, other.example
 
 
 class Totals:
-    """The totals of all jobs, from their entries in order.
+    """The totals of jobs, from their entries in order.
 
     ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
     """
 
-    def __init__(self, jobs: Sequence[tuple[JobKey, JobEntries]]) -> None:
+    def __init__(self, jobs: Sequence[tuple[JobKey, JobEntries]] = ()) -> None:
         self.total = ExecutionTotals()
         self.runs: defaultdict[str, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.sites: defaultdict[str | None, SiteTotals] = defaultdict(SiteTotals)
@@ -202,7 +219,7 @@ class Totals:
         self.gaps: list[JobKey] = []
         self._with_gpus = self._with_cpus = self._sent = self._received = 0
         self._transfers: defaultdict[str, list[int]] = defaultdict(list)
-        self._groups: dict[tuple[str | None, ...], SiteTotals] = {}
+        groups: dict[tuple[str | None, ...], SiteTotals] = {}
         # One pass, in which every record is read once: most of the time goes into fetching them.
         for key, entries in jobs:
             job = entries.job
@@ -215,27 +232,47 @@ class Totals:
             for transfer in entries.transfers:
                 self._add_transfer(transfer)
             for entry in entries.executions:
-                self._add_execution(entry)
-        for (run, site, gpu, _), group in self._groups.items():
+                self._add_execution(key, entry, groups)
+        for (run, site, gpu, _), group in groups.items():
             self.total.merge(group)
-            self.gpus[gpu].merge(group)
             self.sites[site].merge(group)
-            self.sites[site].targets |= group.targets
-            self.sites[site].seconds += group.seconds
+            self.gpus[gpu].merge(group)
             if run is not None:
                 self.runs[run].merge(group)
 
-    def _add_execution(self, entry: ExecutionEntry) -> None:
-        """Add an execution, to those with its run, site, GPU model and target."""
+    def merge(self, other: Totals) -> None:
+        """Add the totals of other jobs."""
+        self.total.merge(other.total)
+        for run, of_run in other.runs.items():
+            self.runs[run].merge(of_run)
+        for site, of_site in other.sites.items():
+            self.sites[site].merge(of_site)
+        for gpu, of_gpu in other.gpus.items():
+            self.gpus[gpu].merge(of_gpu)
+        for cause, losses in other.causes.items():
+            self.causes[cause].merge(losses)
+        for kind, micros in other._transfers.items():
+            self._transfers[kind] += micros
+        self.queued += other.queued
+        self.gaps += other.gaps
+        self._sent += other._sent
+        self._received += other._received
+        self._with_gpus += other._with_gpus
+        self._with_cpus += other._with_cpus
+
+    def _add_execution(
+        self, key: JobKey, entry: ExecutionEntry, groups: dict[tuple[str | None, ...], SiteTotals]
+    ) -> None:
+        """Add an execution, to the group of those with its run, site, GPU model and target."""
         if entry.cause is not None:
-            self.causes[loss_cause(entry)].add(entry)
+            self.causes[loss_cause(entry)].add(key, entry)
         if entry.at_access_point:
             # Its time is not charged to a site.
             return
         name = entry.run, entry.site, entry.gpu, entry.target
-        group = self._groups.get(name)
+        group = groups.get(name)
         if group is None:
-            group = self._groups[name] = SiteTotals()
+            group = groups[name] = SiteTotals()
             if entry.target:
                 group.targets.add(entry.target)
         group.add(entry)
