@@ -256,7 +256,7 @@ class CurvesScreen(ListScreen, ChartScreen):
             more.append(line((plain(curves.problems[0], 60) + rest, NOTE)))
         initial, self._initial_key = self._initial_key, None
         filtered = self.fill(
-            curves_table.specs(with_values),
+            curves_table.columns(with_values),
             with_values,
             lambda curve: curve.run,
             curves_table.filter_text,

@@ -95,23 +95,23 @@ class NodeList:
         return self._details[row.node]
 
     def render(
-        self, feed: Feed, rows: list[TreeRow], specs: Sequence[Column[TreeItem]], room: int
+        self, feed: Feed, rows: list[TreeRow], columns_shown: Sequence[Column[TreeItem]], room: int
     ) -> tuple[list[TableColumn], LazyRows]:
         """Return columns and rows for a table; only visible rows are fetched."""
         sample = rows[:: 1 + len(rows) // SAMPLE]
-        widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
+        widths = fit_columns(columns_shown, [(row, self.detail(feed, row)) for row in sample], room)
 
         def table_row(index: int) -> TableRow:
             row = rows[index]
             return TableRow(
-                row.key, lambda: render_cells(specs, widths, (row, self.detail(feed, row)))
+                row.key, lambda: render_cells(columns_shown, widths, (row, self.detail(feed, row)))
             )
 
         def table_rows() -> LazyRows:
             return LazyRows([row.key for row in rows], [1] * len(rows), table_row)
 
         shown = self._table_rows(table_rows, rows, self._snapshot, *widths, *widths.values())
-        return table_columns(specs, widths), shown
+        return table_columns(columns_shown, widths), shown
 
     def row_with_key(self, key: str | None) -> TreeRow | None:
         """Return the row with this key."""

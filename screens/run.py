@@ -157,7 +157,7 @@ class RunScreen(ListScreen, ActionScreen):
 
         def fit() -> tuple[list[Column[EpochRow]], dict[str, int]]:
             result = (results or {}).get(self.key)
-            columns = epochs_table.specs(
+            columns = epochs_table.columns(
                 view, progress or {}, marks, result, this_year=self.this_year, origins=origins
             )
             rows = [*view.epochs, *view.side]

@@ -37,7 +37,7 @@ class ShardsScreen(ListScreen):
         self.show_head([*(line(" ") + header_line for header_line in head), ()])
         shards = sorted(bag.shards, key=shards_table.urgency) if not self.sort_index else bag.shards
         self.fill(
-            shards_table.specs(bag),
+            shards_table.columns(bag),
             shards,
             lambda shard: shard.node,
             shards_table.filter_text,

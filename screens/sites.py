@@ -180,7 +180,7 @@ class SitesScreen(ListScreen, ActionScreen):
             return padded(shown, self._lines)
 
         self.fill(
-            usage_table.specs(self.view, rows, usage.measure, item=usage.item),
+            usage_table.columns(self.view, rows, usage.measure, item=usage.item),
             rows,
             usage_table.key_of,
             usage_table.filter_text,

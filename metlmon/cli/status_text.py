@@ -88,8 +88,8 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_forecast_lines(forecast), "")
     if status.runs:
         figures = run_figures(stats)
-        columns = runs.specs(status.runs, stats.streams, figures, stats.settings.metrics)
-        chosen = ColumnChoice(stats.settings.columns_of("overview")).choose(columns)
+        known = runs.columns(status.runs, stats.streams, figures, stats.settings.metrics)
+        chosen = ColumnChoice(stats.settings.columns_of("overview")).choose(known)
         out.table([*best_columns(figures), *chosen], status.runs)
     else:
         no_runs = "no node of these DAGs is called …-train_epochN" if status.dags else "no job"
@@ -112,7 +112,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
     out.print(*_gate_lines(row), "")
-    out.table(epochs.specs(view, origins=origins), [*view.epochs, *view.side])
+    out.table(epochs.columns(view, origins=origins), [*view.epochs, *view.side])
     for epoch in view.epochs:
         origin = origin_of(epoch, origins)
         if origin is not None and (origin.made_by_another or epochs.is_broken(origin)):

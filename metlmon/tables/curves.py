@@ -140,7 +140,7 @@ def filter_text(curve: MetricCurve) -> str:
     return "\n".join(part for part in parts if part).lower()
 
 
-def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
+def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
     columns: list[Column[MetricCurve]] = [
         Column(

@@ -65,7 +65,7 @@ def filter_text(row: EpochRow) -> str:
     return "\n".join((text, *map(filter_text, row.evaluations)))
 
 
-def specs(
+def columns(
     view: RunView,
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     marks: bool = True,

@@ -214,7 +214,10 @@ class ColumnChoice(Struct, frozen=True):
 
 
 def fit_columns(
-    specs: Sequence[Column[T]], rows: Sequence[T], width: int, widest: dict[str, int] | None = None
+    columns: Sequence[Column[T]],
+    rows: Sequence[T],
+    width: int,
+    widest: dict[str, int] | None = None,
 ) -> ColumnWidths:
     """Widths in cells of the columns that fit, by name, in order.
 
@@ -224,42 +227,46 @@ def fit_columns(
     the spare room they then reserve what a row may need later.
     """
     natural_widths = {} if widest is None else widest
-    for spec in specs:
-        natural_widths[spec.name] = max(
-            _natural_width(spec, rows), natural_widths.get(spec.name, 0)
+    for column in columns:
+        natural_widths[column.name] = max(
+            _natural_width(column, rows), natural_widths.get(column.name, 0)
         )
-    fitting = list(specs)
+    fitting = list(columns)
     room = width - MARGIN - 1
     minimum_widths = {
         s.name: min(natural_widths[s.name], s.short or s.comfortable or natural_widths[s.name])
-        for s in specs
+        for s in columns
     }
     while _total_width(fitting, minimum_widths) > room:
-        droppable = [spec for spec in fitting if spec.drop]
+        droppable = [column for column in fitting if column.drop]
         if not droppable:
             break
-        fitting.remove(max(droppable, key=lambda spec: spec.drop))
-    widths = ColumnWidths({spec.name: natural_widths[spec.name] for spec in fitting})
+        fitting.remove(max(droppable, key=lambda column: column.drop))
+    widths = ColumnWidths({column.name: natural_widths[column.name] for column in fitting})
     if _total_width(fitting, widths) > room:
-        widths.update((spec.name, spec.short) for spec in fitting if spec.short)
-    _shrink(fitting, widths, room, {s.name: s.comfortable or natural_widths[s.name] for s in specs})
-    _shrink(fitting, widths, room, {s.name: s.minimum for s in specs})
+        widths.update((column.name, column.short) for column in fitting if column.short)
+    _shrink(
+        fitting, widths, room, {s.name: s.comfortable or natural_widths[s.name] for s in columns}
+    )
+    _shrink(fitting, widths, room, {s.name: s.minimum for s in columns})
     if widest is not None:
         _widen(widths, room, {s.name: _reserved_width(s, rows) for s in fitting if s.reserve})
-    _widen(widths, room, {spec.name: spec.grow for spec in fitting})
-    for spec in fitting:
-        if spec.identifies is not None:
-            widths.names[spec.name] = _short_names(spec, spec.identifies, rows, widths[spec.name])
+    _widen(widths, room, {column.name: column.grow for column in fitting})
+    for column in fitting:
+        if column.identifies is not None:
+            widths.names[column.name] = _short_names(
+                column, column.identifies, rows, widths[column.name]
+            )
     return widths
 
 
 def _short_names(
-    spec: Column[T], identifies: Callable[[T], str], rows: Sequence[T], width: int
+    column: Column[T], identifies: Callable[[T], str], rows: Sequence[T], width: int
 ) -> dict[str, str]:
     """Texts of the names that do not fit into a column, by name."""
     long: dict[str, int] = {}
     for row in rows:
-        name, cells = identifies(row), line_width(spec.draw(row, None))
+        name, cells = identifies(row), line_width(column.draw(row, None))
         if cells > width:
             room = width - (cells - cell_len(name))
             long[name] = min(room, long.get(name, room))
@@ -332,59 +339,66 @@ def _sample(rows: Sequence[T]) -> Sequence[T]:
     return rows[:: 1 + len(rows) // SAMPLE]
 
 
-def _reserved_width(spec: Column[T], rows: Sequence[T]) -> int:
-    reserved = map(spec.reserve, _sample(rows)) if spec.reserve is not None else ()
-    return min(spec.maximum, max(reserved, default=0))
+def _reserved_width(column: Column[T], rows: Sequence[T]) -> int:
+    reserved = map(column.reserve, _sample(rows)) if column.reserve is not None else ()
+    return min(column.maximum, max(reserved, default=0))
 
 
-def _natural_width(spec: Column[T], rows: Sequence[T]) -> int:
-    measure = spec.measure or (lambda row: line_width(spec.draw(row, None)))
+def _natural_width(column: Column[T], rows: Sequence[T]) -> int:
+    measure = column.measure or (lambda row: line_width(column.draw(row, None)))
     widest = max(map(measure, _sample(rows)), default=0)
-    return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
+    return max(column.minimum, cell_len(column.title), min(column.maximum, widest))
 
 
-def _total_width(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> int:
-    return sum(widths[spec.name] for spec in specs) + GAP * max(0, len(specs) - 1)
+def _total_width(columns: Sequence[Column[T]], widths: Mapping[str, int]) -> int:
+    return sum(widths[column.name] for column in columns) + GAP * max(0, len(columns) - 1)
 
 
 def _shrink(
-    specs: Sequence[Column[T]], widths: dict[str, int], room: int, minimum_widths: Mapping[str, int]
+    columns: Sequence[Column[T]],
+    widths: dict[str, int],
+    room: int,
+    minimum_widths: Mapping[str, int],
 ) -> None:
-    while _total_width(specs, widths) > room:
-        shrinkable = [spec for spec in specs if widths[spec.name] > minimum_widths[spec.name]]
+    while _total_width(columns, widths) > room:
+        shrinkable = [
+            column for column in columns if widths[column.name] > minimum_widths[column.name]
+        ]
         if not shrinkable:
             return
-        widest = max(shrinkable, key=lambda spec: widths[spec.name])
+        widest = max(shrinkable, key=lambda column: widths[column.name])
         widths[widest.name] -= 1
 
 
-def table_columns(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> list[TableColumn]:
+def table_columns(columns: Sequence[Column[T]], widths: Mapping[str, int]) -> list[TableColumn]:
     """The columns that fit, as the table widget takes them."""
     return [
-        TableColumn(spec.title, widths[spec.name], spec.alignment)
-        for spec in specs
-        if spec.name in widths
+        TableColumn(column.title, widths[column.name], column.alignment)
+        for column in columns
+        if column.name in widths
     ]
 
 
-def render_cells(specs: Sequence[Column[T]], widths: Mapping[str, int], row: T) -> tuple[Line, ...]:
+def render_cells(
+    columns: Sequence[Column[T]], widths: Mapping[str, int], row: T
+) -> tuple[Line, ...]:
     """The cells of one row for the columns that fit."""
-    return tuple(_cell(spec, widths, row) for spec in specs if spec.name in widths)
+    return tuple(_cell(column, widths, row) for column in columns if column.name in widths)
 
 
-def _cell(spec: Column[T], widths: Mapping[str, int], row: T) -> Line:
-    names = widths.names.get(spec.name) if isinstance(widths, ColumnWidths) else None
-    if names and spec.identifies is not None:
-        name = spec.identifies(row)
+def _cell(column: Column[T], widths: Mapping[str, int], row: T) -> Line:
+    names = widths.names.get(column.name) if isinstance(widths, ColumnWidths) else None
+    if names and column.identifies is not None:
+        name = column.identifies(row)
         if (shown := names.get(name)) is not None:
-            full = spec.draw(row, None)
+            full = column.draw(row, None)
             return tuple((shown if text == name else text, style) for text, style in full)
-    return spec.draw(row, widths[spec.name])
+    return column.draw(row, widths[column.name])
 
 
-def render_table(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:
+def render_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:
     """A small table on a screen as lines: the heading, then one line per row."""
-    lines = table_lines(specs, rows, width - MARGIN - 1, DIM)
+    lines = table_lines(columns, rows, width - MARGIN - 1, DIM)
     return [line(" " * (MARGIN - 1)) + content for content in lines]
 
 

@@ -139,7 +139,7 @@ def filter_text(row: RunRow) -> str:
     return "\n".join([str(part) for part in parts if part is not None]).lower()
 
 
-def specs(
+def columns(
     rows: Sequence[RunRow],
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     figures: RunFigures | None = None,
@@ -557,18 +557,18 @@ def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> li
 
 def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
     """What the columns that were dropped say of a run, as far as it fits."""
-    columns = {column.name: column for column in specs([row])}
+    by_name = {column.name: column for column in columns([row])}
     unit = f" {row.gpu_hours.measure.short}"
     badput = line(("badput ", DIM)) + hours_cell(row.gpu_hours.bad, BAD) + line((unit, DIM))
     parts = [best_text(row, figures)]
     parts += [
-        line((label, DIM)) + columns[name].draw(row)
+        line((label, DIM)) + by_name[name].draw(row)
         for name, label in (
             *(("site", ""), ("gpu", ""), ("since", "for "), ("uuid", "")),
             *(("job", "job "), ("try", "try ")),
         )
-        if name not in shown and name in columns
-        if columns[name].draw(row) != UNKNOWN_CELL
+        if name not in shown and name in by_name
+        if by_name[name].draw(row) != UNKNOWN_CELL
     ]
     parts += [badput] if "lost" not in shown else []
     result = line(" ", (plain(row.run, 24), BOLD))

@@ -283,7 +283,7 @@ def filter_text(shard: Shard) -> str:
     return "\n".join(parts).lower()
 
 
-def specs(bag: Bag) -> Sequence[Column[Shard]]:
+def columns(bag: Bag) -> Sequence[Column[Shard]]:
     """Return the columns of the list."""
     longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
     if bag.durations is not None and bag.durations.median > 0:

@@ -263,7 +263,7 @@ def tabs(view: int, rows: Sequence[int]) -> Line:
 # --- columns ----------------------------------------------------------------------------------
 
 
-def specs(
+def columns(
     view: int,
     rows: Sequence[Row],
     measure: HourUnit = HourUnit.GPU,
@@ -276,19 +276,19 @@ def specs(
     ``item``: what runs consist of, in the titles.
     """
     if view == OF_CAUSES:
-        return _cause_specs([row for row in rows if isinstance(row, Cause)], usage)
+        return _cause_columns([row for row in rows if isinstance(row, Cause)], usage)
     if view == OF_CELLS:
-        columns = _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
+        columns = _cell_columns([row for row in rows if isinstance(row, SiteGpuUsage)])
     elif view == OF_PROFILES:
         pools = [row.pool for row in rows if isinstance(row, PoolProfile)]
         columns = profile_columns(models(pool.gpu or None for pool in pools))
     else:
         places = [row for row in rows if isinstance(row, GroupUsage)]
-        columns = _place_specs(places, view, measure)
+        columns = _place_columns(places, view, measure)
     return [replace(each, title=each.title.replace("EPOCH", item.upper())) for each in columns]
 
 
-def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:
+def _place_columns(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:
     largest = max((row.totals.total for row in rows), default=0.0)
     hours = _hours_writer(row.totals.total for row in rows)
     model_names = models(row.name for row in rows) if view == OF_GPUS else {}
@@ -383,7 +383,7 @@ def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
     return mark + _number(epochs)
 
 
-def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
+def _cell_columns(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
     hours = _hours_writer(row.totals.total for row in rows)
     model_names = models(row.gpu for row in rows)
@@ -456,7 +456,7 @@ def slow_sites(row: SiteGpuUsage) -> str:
     return f"{times} slow" if row.slow else times
 
 
-def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]]:
+def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]]:
     largest = max((row.bad for row in rows), default=0.0)
 
     def what(row: Cause, max_width: int | None) -> Line:

@@ -316,7 +316,7 @@ class EntryScreen(ListScreen, ActionScreen):
         if not entry.jobs:
             runs = self._runs(entry)
             self.fill(
-                runs_table.specs(runs),
+                runs_table.columns(runs),
                 runs,
                 lambda row: row.key,
                 runs_table.filter_text,

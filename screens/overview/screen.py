@@ -152,7 +152,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
 
         def fit() -> FittedColumns:
             metrics = self.context.feed.settings.metrics
-            columns = runs_table.specs(rows, progress or {}, figures, metrics)
+            columns = runs_table.columns(rows, progress or {}, figures, metrics)
             columns = health_table.with_removal_clocks(columns, clocks)
             widths = fit_columns(self.chosen_columns(columns), rows, width, widest)
             last = "state" if "state" in widths else next(iter(widths))

@@ -35,7 +35,7 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.stats.timeline import build_timeline
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables.estimates import epochs_text, remaining_text, run_remaining_text
-from metlmon.tables.runs import cursor_detail, specs
+from metlmon.tables.runs import columns, cursor_detail
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
 from tests.support.dag_texts import weave
@@ -406,7 +406,7 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
 def test_what_was_asked_stands_beside_the_state() -> None:
     running = row_of(GateStatus(target="anvil"))
     assert has_open_request(running)
-    (state,) = [spec for spec in specs([running]) if spec.name == "state"]
+    (state,) = [spec for spec in columns([running]) if spec.name == "state"]
     assert "".join(piece for piece, _ in state.draw(running, None)) == "▶ running ◇"
     assert not has_open_request(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), (
         "its sign tells it"
@@ -492,7 +492,7 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert view is not None
     shown = {
         spec.name: [text(spec.draw(epoch, None)) for epoch in view.epochs]
-        for spec in epochs_table.specs(view)
+        for spec in epochs_table.columns(view)
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]

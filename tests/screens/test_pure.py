@@ -63,7 +63,7 @@ def test_the_bar_gives_way_to_the_words_of_the_counts() -> None:
 
 @given(st.integers(10, 250))
 def test_columns_fit_whatever_the_width(cells: int) -> None:
-    specs = runs_table.specs(RUNS)
+    specs = runs_table.columns(RUNS)
     widths = fit_columns(specs, RUNS, cells)
     assert {"run", "progress", "state"} <= set(widths)
     least = sum(spec.minimum for spec in specs if spec.name in widths)
@@ -191,7 +191,7 @@ def between() -> RunRow:
 
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
-    (state,) = (spec for spec in runs_table.specs([between()]) if spec.name == "state")
+    (state,) = (spec for spec in runs_table.columns([between()]) if spec.name == "state")
     assert spans.text(state.draw(between(), None)) == "✓ epoch done, next queued"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.draw(whole, None)) == "✓ completed"
@@ -199,7 +199,7 @@ def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
     twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
-    narrow = fit_columns(runs_table.specs(twins), twins, 80)
+    narrow = fit_columns(runs_table.columns(twins), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow
 

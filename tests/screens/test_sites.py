@@ -302,7 +302,7 @@ async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show)
 def test_a_black_hole_is_excluded_with_its_reason() -> None:
     found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
     row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
-    columns = {column.name: column for column in usage_table.specs(4, found.profiles)}
+    columns = {column.name: column for column in usage_table.columns(4, found.profiles)}
     assert spans.text(columns["hours"].draw(row)) == "excluded"
     text = "\n".join(map(spans.text, details(row, found, 200, 6)))
     assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text
@@ -322,7 +322,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
         assert "may have done the training" in spans.text(epochs_table.detail_line(row, 100))
         (time,) = (
             spec
-            for spec in epochs_table.specs(views[0])
+            for spec in epochs_table.columns(views[0])
             if spec.name == "execution"  # type: ignore[arg-type]
         )
         assert spans.text(time.draw(row, None)).startswith("⇄")

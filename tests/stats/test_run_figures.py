@@ -18,7 +18,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables.layout import fit_columns
-from metlmon.tables.runs import sparkline, specs
+from metlmon.tables.runs import columns as columns_of
+from metlmon.tables.runs import sparkline
 from metlmon.text.spans import text
 from tests.support.sample_snapshots import RUNS
 
@@ -89,7 +90,7 @@ def test_a_run_with_a_queued_job_has_no_wall_time_yet() -> None:
 def test_what_is_swept_has_a_column_each(trainer: StatsInput) -> None:
     figures = run_figures(trainer)
     assert figures.swept_names == ("nan",)
-    columns = {column.name: column for column in specs(trainer.status.runs, {}, figures)}
+    columns = {column.name: column for column in columns_of(trainer.status.runs, {}, figures)}
     values = [text(columns["vars.nan"].draw(row)) for row in trainer.status.runs]
     assert values == ["0", "0", "0", "0", "4", "0"]
 
@@ -99,7 +100,7 @@ def test_what_is_swept_has_a_column_each(trainer: StatsInput) -> None:
 
 def shown(stats: StatsInput, figures: RunFigures | None, width: int) -> list[str]:
     rows = stats.status.runs
-    columns = specs(rows, {}, figures, MetricSettings())
+    columns = columns_of(rows, {}, figures, MetricSettings())
     return list(fit_columns(columns, rows, width))
 
 
@@ -118,7 +119,7 @@ def test_columns_of_metrics_have_their_room_before_they_are_read(trainer: StatsI
     figures = run_figures(stats)
     fitted = []
     for known in (None, figures):
-        columns = specs(stats.status.runs, {}, known, MetricSettings())
+        columns = columns_of(stats.status.runs, {}, known, MetricSettings())
         # What is swept is known from the DAG files alone.
         columns = [column for column in columns if not column.name.startswith("vars.")]
         fitted.append(fit_columns(columns, stats.status.runs, 80))
@@ -131,7 +132,7 @@ def test_without_a_metric_all_columns_are_as_they_were() -> None:
     figures = run_figures(stats)
     assert not {"last", "best", "curve"} & set(shown(stats, figures, 250))
     waiting = [row for row in RUNS if not row.epochs_done]
-    assert not {"last", "best"} & {c.name for c in specs(waiting, {}, None, MetricSettings())}
+    assert not {"last", "best"} & {c.name for c in columns_of(waiting, {}, None, MetricSettings())}
 
 
 @pytest.mark.parametrize(

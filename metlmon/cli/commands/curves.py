@@ -17,8 +17,7 @@ from metlmon.errors import InputError
 from metlmon.live.feed import StatsInput
 from metlmon.stats.curves import Curves, curves_summary, metric_names
 from metlmon.stats.curves import curves as curves_in
-from metlmon.tables.curves import band_columns
-from metlmon.tables.curves import specs as columns
+from metlmon.tables.curves import band_columns, columns
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, line
 

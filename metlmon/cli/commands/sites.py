@@ -18,7 +18,7 @@ from metlmon.snapshot.types import GpuHours
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.windows import window_text
 from metlmon.tables.profiles import exclusion, pool_site
-from metlmon.tables.usage import VIEWS, hidden_columns, hours_text, specs
+from metlmon.tables.usage import VIEWS, columns, hidden_columns, hours_text
 from metlmon.text.formatting import (
     count,
     duration,
@@ -68,7 +68,7 @@ def print_sites(usage: Usage, spent: GpuHours) -> None:
         rows = view.rows(usage)
         if rows:
             out.print()
-            out.table(specs(index, rows, usage.measure, usage, usage.item), rows)
+            out.table(columns(index, rows, usage.measure, usage, usage.item), rows)
     for line in _remarks(usage):
         out.print("", line)
     if usage.hidden:
