@@ -3,6 +3,7 @@
     python tests/bench/backtest.py                 # generated ensembles and all fixtures
     python tests/bench/backtest.py DIR [DIR …]     # and these dagdirs among the recordings
     python tests/bench/backtest.py --slots         # 30 ensembles of 10 to 40 runs on 2 to 8 slots
+    python tests/bench/backtest.py --slots 100     # the same of seeds 100 to 129
 
 Ensembles of a dozen kinds are generated twice: the first ones are those that constants were
 chosen on ("tuned"), the second ones were only looked at ("held out"). For each the estimates
@@ -43,7 +44,7 @@ from tests.generated.write import write  # noqa: E402
 FIXTURES: Final = HERE.parents[1] / "fixtures"
 TUNED: Final = 1
 HELD_OUT: Final = 2
-SLOT_SEEDS: Final = range(30)
+SLOT_SEEDS: Final = 30
 
 
 def replayed(directory: Path) -> Backtest:
@@ -124,9 +125,9 @@ def all_ones(further: Sequence[str]) -> Iterator[tuple[str, str, Backtest]]:
         yield "recorded", name, tested
 
 
-def slot_limited_ones() -> Iterator[tuple[str, str, Backtest]]:
-    """As :func:`all_ones`, of ensembles whose runs take turns."""
-    for seed in SLOT_SEEDS:
+def slot_limited_ones(first: int) -> Iterator[tuple[str, str, Backtest]]:
+    """As :func:`all_ones`, of ensembles whose runs take turns, from seed ``first``."""
+    for seed in range(first, first + SLOT_SEEDS):
         kind = drawn(seed)
         name = f"{kind.runs} on {'+'.join(map(str, kind.slots))}, {kind.order[-5:]}"
         yield "slots", name, generated(slot_limited(kind, seed))
@@ -136,15 +137,17 @@ def main(arguments: Sequence[str]) -> None:
     runs = f"   {'RUNS':>6}{'NAIVE':>9}{'INSIDE':>9}"
     print(f"{'ENSEMBLE':20}{'25 %':>10}{'50 %':>10}{'75 %':>10}{'NAIVE':>9}{runs}")
     groups: dict[str, list[Backtest]] = {}
-    for group, name, tested in (
-        slot_limited_ones() if "--slots" in arguments else all_ones(arguments)
-    ):
+    if arguments[:1] == ["--slots"]:
+        tests = slot_limited_ones(int(arguments[1]) if arguments[1:] else 0)
+    else:
+        tests = all_ones(arguments)
+    for group, name, tested in tests:
         groups.setdefault(group, []).append(tested)
         one(name, tested)
     ways = "".join(f"{f'{at:.0%}':>7}{'INSIDE':>9}" for at in SHARES)
     print(f"\n{'GROUP':12}{'OF':10}{'ERROR':>7}{'NAIVE':>9}{'INSIDE':>9}   {ways}")
-    for group, tests in groups.items():
-        all_of(group, tests)
+    for group, members in groups.items():
+        all_of(group, members)
 
 
 if __name__ == "__main__":
