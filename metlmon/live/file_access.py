@@ -28,6 +28,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
+from zlib import crc32
 
 from metlmon.errors import InputError, unusable_path
 from metlmon.redact import redact_secrets
@@ -513,15 +514,38 @@ def _is_empty(directory: Path) -> bool:
 # --- drafts of files, and removal of stale ones ----------------------------------------------
 
 STALE_DRAFT_SECONDS: Final = 3600.0
-"""Age from which a draft belongs to a program that was killed."""
+"""Age from which a draft belongs to a program that was killed, whatever machine it ran on."""
 
 LONGEST_DRAFT_NAME: Final = 180
 """Characters of the file's name in the name of its draft; names may have 255."""
 
 
 def draft_name(name: str) -> str:
-    """A new draft name for the file ``name``, with a leading dot."""
-    return f".{name[:LONGEST_DRAFT_NAME]}.{os.urandom(6).hex()}"
+    """A new draft name for the file ``name``, with a leading dot: it says who writes it."""
+    writer = f"{_machine()}-{os.getpid()}"
+    return f".{name[:LONGEST_DRAFT_NAME]}.{writer}-{os.urandom(6).hex()}"
+
+
+def _machine() -> str:
+    """Identifies where a process id is valid: a boot of a machine, and a container there.
+
+    Where the kernel does not say it, it is random, so that no process is taken for ended.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        return f"{crc32(boot + os.fsencode(os.readlink('/proc/self/ns/pid'))):08x}"
+    except OSError:
+        return os.urandom(4).hex()
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # It is another user's.
+        return False
+    return False
 
 
 @contextmanager
@@ -553,21 +577,23 @@ def _mode(path: Path) -> int:
 
 
 def remove_stale_drafts(directory: Path | int, names: Iterable[str]) -> None:
-    """Delete the drafts of these files in ``directory`` that are over an hour old.
+    """Delete the drafts of these files in ``directory`` whose process has ended.
 
+    Those of a process that cannot be seen from here are deleted when they are over an hour old.
     ``directory``: a path, or an open descriptor. Errors on deletion are ignored.
     """
     prefixes = {name[:LONGEST_DRAFT_NAME] for name in names}
-    limit = time.time() - STALE_DRAFT_SECONDS
+    limit, machine = time.time() - STALE_DRAFT_SECONDS, _machine()
     dir_fd = {"dir_fd": directory} if isinstance(directory, int) else {}
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             match = _DRAFT_NAME.fullmatch(entry.name)
             if match is None or match[1] not in prefixes:
                 continue
+            ended = match[2] == machine and _has_ended(int(match[3]))
             with suppress(OSError):
-                if entry.stat(follow_symlinks=False).st_mtime < limit:
+                if ended or entry.stat(follow_symlinks=False).st_mtime < limit:
                     os.unlink(entry.name if dir_fd else entry.path, **dir_fd)
 
 
-_DRAFT_NAME: Final = re.compile(r"\.(.+)\.[0-9a-f]{12}", re.DOTALL)
+_DRAFT_NAME: Final = re.compile(r"\.(.+)\.([0-9a-f]{8})-([1-9][0-9]{0,8})-[0-9a-f]{12}", re.DOTALL)

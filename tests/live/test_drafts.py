@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from metlmon.live import file_access
 from metlmon.live.file_access import STALE_DRAFT_SECONDS, draft_name, remove_stale_drafts
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -29,6 +32,41 @@ def test_old_drafts_of_the_same_files_are_removed(tmp_path: Path) -> None:
     }
     remove_stale_drafts(tmp_path, ["ens.dag"])
     assert set(tmp_path.iterdir()) == keep
+    assert not old.exists()
+
+
+def test_a_killed_program_s_drafts_are_removed_at_once(tmp_path: Path) -> None:
+    making = "import sys, time; from metlmon.live.file_access import draft_name"
+    making += "; open(draft_name('ens.dag'), 'x').close(); print(flush=True); time.sleep(60)"
+    with subprocess.Popen(
+        [sys.executable, "-c", making],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(FIXTURES.parent)},
+        stdout=subprocess.PIPE,
+    ) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (made,) = tmp_path.iterdir()
+        remove_stale_drafts(tmp_path, ["ens.dag"])
+        assert made.exists()
+        writer.kill()
+        writer.wait()
+    remove_stale_drafts(tmp_path, ["ens.dag"])
+    assert not made.exists()
+
+
+def test_drafts_of_another_machine_stay_for_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: gone.pid)
+        patch.setattr(file_access, "_machine", lambda: "00000000")
+        made = draft(tmp_path, "ens.dag")
+        old = draft(tmp_path, "ens.dag", STALE_DRAFT_SECONDS + 60)
+    remove_stale_drafts(tmp_path, ["ens.dag"])
+    assert made.exists()
     assert not old.exists()
 
 
