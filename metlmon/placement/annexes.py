@@ -18,7 +18,7 @@ from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome, State
 from metlmon.placement.annex_command import AnnexShape, annex_command, shape_of, site_command
 from metlmon.placement.annex_epochs import AnnexEpochs
-from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
+from metlmon.placement.types import ABSENT, Annex, AnnexReport, AnnexState, SiteLife
 from metlmon.pool.annex_types import (
     AnnexAd,
     AnnexAnswer,
@@ -133,8 +133,16 @@ def _last_requested(rows: Iterable[Annex]) -> Annex | None:
 def _rank(row: Annex) -> tuple[object, ...]:
     states = list(AnnexState)
     end = row.alive_until or datetime.max
-    gone = row.state is AnnexState.GONE
-    return gone, not row.warnings, end, states.index(row.state), row.name, row.request_id, row.site
+    absent = row.state in ABSENT
+    return (
+        absent,
+        not row.warnings,
+        end,
+        states.index(row.state),
+        row.name,
+        row.request_id,
+        row.site,
+    )
 
 
 def _is_same(name: str, other: str) -> bool:
@@ -217,7 +225,7 @@ def _never_seen(jobs: Sequence[JobEntry]) -> Annex:
     return Annex(
         name=name,
         site="",
-        state=AnnexState.UNKNOWN,
+        state=AnnexState.NEVER_SEEN,
         inferred=True,
         jobs_idle=idle,
         warnings=(f"{waiting.format(plain(name, NAME_LIMIT))}, {_NEVER_SEEN}",) if idle else (),
@@ -261,7 +269,7 @@ class _AnnexBuilder:
 
     def general_warnings(self, rows: Sequence[Annex]) -> Iterator[str]:
         """What concerns no single annex: several of one name, and who did not answer."""
-        present = [row for row in rows if row.state is not AnnexState.GONE]
+        present = [row for row in rows if row.state not in ABSENT]
         for same in group_by(present, lambda row: row.name.casefold()).values():
             if len(same) > 1:
                 name = plain(same[0].name, NAME_LIMIT)
@@ -276,8 +284,8 @@ class _AnnexBuilder:
                 jobs = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'}"
                 name = plain(gone[0].name, NAME_LIMIT)
                 again = "which is gone: create it again, or send them elsewhere"
-                seen = gone[0].request_id or gone[0].first_start
-                yield f"{jobs} for {name}, {again if seen else _NEVER_SEEN}"
+                never = gone[0].state is AnnexState.NEVER_SEEN
+                yield f"{jobs} for {name}, {_NEVER_SEEN if never else again}"
         # Of an ensemble of the past nobody expects an answer.
         if self._is_live:
             yield from self._answer.errors
@@ -303,7 +311,7 @@ class _AnnexBuilder:
         row = Annex(
             name=name,
             site=site,
-            state=self._state(request, ads, started, end),
+            state=self._state(request, ads, lives, started, end),
             gpu=gpu,
             nodes=len({ad.node for ad in ads}) if ads or not self._is_silent(request) else None,
             gpus=gpus,
@@ -412,6 +420,7 @@ class _AnnexBuilder:
         self,
         request: AnnexRequest | None,
         ads: Sequence[AnnexAd],
+        lives: Sequence[SiteLife],
         started: float | None,
         end: float | None,
     ) -> AnnexState:
@@ -422,6 +431,8 @@ class _AnnexBuilder:
             return AnnexState.GONE
         if self._is_silent(request):
             return AnnexState.UNKNOWN
+        if request is None and not lives:
+            return AnnexState.NEVER_SEEN
         if request is None or started is not None:
             return AnnexState.GONE
         submitted = bool(request.pid or request.batch_job)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from metlmon.config.settings import AllocationSettings
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
-from metlmon.placement.types import Annex, AnnexState
+from metlmon.placement.types import ABSENT, Annex, AnnexState
 from metlmon.snapshot.ledger import HOUR
 from metlmon.text.formatting import count, duration, plain
 
@@ -93,5 +93,5 @@ def _annex_reasons(before: PlanState, after: PlanState) -> Iterator[str]:
             yield f"annex {plain(name)} {_NEWS[state]}"
     remaining = {(name, site) for name, site, _ in after.annexes}
     for name, site, state in before.annexes:
-        if (name, site) not in remaining and state is not AnnexState.GONE:
+        if (name, site) not in remaining and state not in ABSENT:
             yield f"annex {plain(name)} is gone"

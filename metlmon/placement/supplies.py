@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.placement.types import Annex, AnnexState, PoolSupply
+from metlmon.placement.types import ABSENT, Annex, AnnexState, PoolSupply
 from metlmon.snapshot.ledger import HOUR, Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.text.formatting import count, plain
@@ -60,7 +60,7 @@ def find_supplies(
     known = dict(profiles)
     new = [pool for pool in slots if pool not in profiles]
     for annex in annexes:
-        if annex.state is not AnnexState.GONE and not _pools_of(
+        if annex.state not in ABSENT and not _pools_of(
             annex, (*profiles, *(slots.keys() - outside_annexes))
         ):
             if annex.state in USABLE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -117,7 +118,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 class AnnexState(StrEnum):
     """States of an annex, in the order of its life.
 
-    ``EXPIRING``: the next epoch does not fit. ``UNKNOWN``: nothing answers, and no log shows it.
+    ``EXPIRING``: the next epoch does not fit. ``NEVER_SEEN``: jobs name it, and nothing else does.
+    ``UNKNOWN``: nothing answers, and no log shows whether it is up.
     """
 
     REQUESTED = "requested"
@@ -125,7 +127,12 @@ class AnnexState(StrEnum):
     UP = "up"
     EXPIRING = "expiring"
     GONE = "gone"
+    NEVER_SEEN = "never-seen"
     UNKNOWN = "unknown"
+
+
+ABSENT: Final = (AnnexState.GONE, AnnexState.NEVER_SEEN)
+"""States of annexes that have no nodes, and have requested none."""
 
 
 class AnnexEpoch(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from metlmon.placement.types import Annex, AnnexReport, AnnexState, SiteLife
+from metlmon.placement.types import ABSENT, Annex, AnnexReport, AnnexState, SiteLife
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text.formatting import (
     UNKNOWN,
@@ -30,6 +30,7 @@ STATES: Final = {
     AnnexState.UP: Symbol("●", "up", Colour.GREEN),
     AnnexState.EXPIRING: Symbol("◕", "expiring", Colour.ORANGE),
     AnnexState.GONE: Symbol("·", "gone", Colour.GREY),
+    AnnexState.NEVER_SEEN: Symbol("!", "never seen", Colour.ORANGE),
     AnnexState.UNKNOWN: Symbol("?", "unknown", Colour.GREY),
 }
 
@@ -152,7 +153,7 @@ def _number(value: int | None) -> str:
 
 
 def _left_style(row: Annex) -> TextStyle:
-    if row.state is AnnexState.GONE:
+    if row.state in ABSENT:
         return DIM
     return NOTE if row.state is AnnexState.EXPIRING else PLAIN
 

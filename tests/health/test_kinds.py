@@ -16,6 +16,7 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, Severity
 from metlmon.model.reasons import code_name
 from metlmon.placement.annexes import make_annexes
+from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
 from metlmon.snapshot.types import QueueHold, QueueState
 from tests.health.ensembles import EventLog, chains, health_of, input_of, kinds, only, write
@@ -571,7 +572,7 @@ def test_an_annex_that_was_never_seen(shared: Callable[[str], Path]) -> None:
     entry = only(make_health(stats), "unmatched")
     assert entry.text == "1 job idle for 2d: for annex delta_annex alone, which was never seen"
     (row,) = make_annexes(stats).annexes
-    assert (row.name, row.jobs_idle) == ("delta_annex", 1)
+    assert (row.name, row.state, row.jobs_idle) == ("delta_annex", AnnexState.NEVER_SEEN, 1)
     assert "never seen" in row.warnings[0]
 
 

@@ -97,6 +97,12 @@ def test_an_annex_that_ran_nothing_has_the_profile_of_its_gpu_model() -> None:
     assert nothing_known.usable == ()
 
 
+def test_no_epoch_is_planned_for_an_annex_that_was_never_seen() -> None:
+    annex = Annex(name="mistyped", site="", state=AnnexState.NEVER_SEEN, inferred=True)
+    supplies = find_supplies(by_pool([profile(DELTA, 2.0)]), NOW, [annex])
+    assert [supply.pool for supply in supplies.usable] == [DELTA]
+
+
 def test_a_pool_that_only_a_collector_knows_has_the_profile_of_its_gpu_model() -> None:
     profiles = by_pool([profile(DELTA, 2.0), profile(EXPANSE, 7.0)])
     new = ResourcePool("anvil", EXPANSE.gpu)

@@ -34,11 +34,11 @@ ANNEX_EPOCH: Final = JsonObject(
 )
 ANNEX: Final = JsonObject(
     Annex,
-    "One annex. state: requested, pending, up, expiring, gone or unknown. alive_until: its first "
-    "node leaves then. inferred: from logs alone. epoch_seconds: of the next epoch, with its input "
-    "transfer; next_fits: it would end in time. jobs_idle: they target it. pressure: (ready + "
-    "expected before expiry) x GPU-hours per epoch / GPU-hours left. balance: of its allocation. "
-    "expiries: when jobs were evicted because it expired.",
+    "One annex. state: requested, pending, up, expiring, gone, never-seen or unknown. alive_until: "
+    "its first node leaves then. inferred: from logs alone. epoch_seconds: of the next epoch, with "
+    "its input transfer; next_fits: it would end in time. jobs_idle: they target it. pressure: "
+    "(ready + expected before expiry) x GPU-hours per epoch / GPU-hours left. balance: of its "
+    "allocation. expiries: when jobs were evicted because it expired.",
     "* epochs_fit",
 )
 ANNEXES_OUTPUT: Final = JsonObject(
