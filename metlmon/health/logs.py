@@ -249,5 +249,4 @@ def with_lost_rescue(entry: HealthEntry, entries: Sequence[HealthEntry]) -> Heal
     lost = next((e for e in entries if e.kind == "rescue-missing" and e.open), None)
     if lost is None or entry.act != "resubmit" or not entry.open:
         return entry
-    advice = entry.advice[:1].lower() + entry.advice[1:]
-    return replace(entry, advice=f"Put the rescue file back first; then {advice}")
+    return replace(entry, advice=f"Put the rescue file back first. {entry.advice}")

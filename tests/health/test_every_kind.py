@@ -338,7 +338,7 @@ def test_the_policy_that_removed_one_job_tells_when_it_removes_the_next() -> Non
 def test_a_deleted_rescue_file_is_missed() -> None:
     health = health_of("rescue-missing")
     assert [e.kind for e in health.open_entries] == ["removed-by-user", "rescue-missing"]
-    assert "rescue file back first" in health.open_entries[0].advice
+    assert health.open_entries[0].advice.startswith("Put the rescue file back first. ")
 
 
 def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
