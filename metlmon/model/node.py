@@ -117,6 +117,12 @@ class NodeState(Struct, frozen=True):
     unless_exit: bool = False
 
 
+def is_unknown(state: NodeState) -> bool:
+    """Whether no file says if it is done. With a lost end it is not: its DAGMan waits."""
+    lost = state.failure is not None and state.failure.part == "lost"
+    return state.state is State.UNKNOWN and not lost
+
+
 class SubmissionResult(Struct, frozen=True):
     """Result of a node's submissions; one submission is all procs of one cluster.
 

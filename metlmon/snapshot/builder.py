@@ -21,7 +21,7 @@ from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
 from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
-from metlmon.model.node import NodeFailure, NodeState, retries_left, tries
+from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
 from metlmon.model.node_states import effective_parents
 from metlmon.model.run import GateStatus, Run, gate_status
 from metlmon.model.states import ALIVE, DONE, ENDED, LOST, DagState, State
@@ -535,10 +535,17 @@ class SnapshotBuilder:
             run=run.key if run is not None else None,
             submit=node.submit,
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
-            reason=state.failure.text if state.failure else None,
+            reason=self._reason(key),
             failed_ancestor=state.failed_ancestor,
             submissions=len(clusters) or derivation.dags[dag].submission_count(key[1]),
         )
+
+    def _reason(self, key: NodeKey) -> str | None:
+        """Why a node failed, by DAGMan alone; of a futile one, the end on purpose before it."""
+        state, abort = self._derivation.states[key], self._derivation.aborts.get(key[0])
+        if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
+            return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
+        return state.failure.text if state.failure else None
 
     def _node_job(self, key: NodeKey) -> JobEntries | None:
         """The entries of the job that determines a node's state."""
@@ -601,7 +608,11 @@ class SnapshotBuilder:
             gpu_hours=(totals or ExecutionTotals()).hours(unit),
             gate=self.gate_status(run),
             failed=self._failed_epoch(run_state.failed) if run_state.failed else None,
-            epochs_unknown=run_state.states.get(State.UNKNOWN, 0),
+            epochs_unknown=sum(
+                is_unknown(derivation.states[key]) for key in run_state.epochs.values()
+            )
+            if State.UNKNOWN in run_state.states
+            else 0,
             epochs_overruled=sum(key in overruled for key in run_state.epochs.values())
             if overruled
             else 0,

@@ -508,6 +508,8 @@ class Derivation:
             if failure is not None:
                 if failure.part == "lost":
                     sums.faulty.add(key)
+                    # DAGMan has not done it: that is known.
+                    sums.counts[key[0]].unknown -= state is State.UNKNOWN
                 else:
                     sums.failed_without_job[key] = failure
         return found

@@ -144,7 +144,7 @@ def state_reason(row: NodeRow) -> str:
     match row.state:
         case State.HELD:
             return plain(row.hold_reason or "the log gives no reason", MAX_REASON)
-        case State.UNKNOWN | State.WAITING if row.reason:
+        case State.UNKNOWN | State.WAITING | State.FUTILE if row.reason:
             return plain(row.reason, MAX_REASON)
         case State.WAITING:
             return _waiting(row)

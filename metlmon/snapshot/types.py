@@ -364,9 +364,10 @@ class NodeRow(Placement, frozen=True, kw_only=True):
     node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``: number of parents,
     ``unfinished_parents`` of which are not done; ``waits_for`` names the first of these. ``run``:
     the key of its run. ``stopped_by``: the rule by which the gate of its run skipped it.
-    ``reason``: DAGMan's reason of a failure that the job's events do not show.
-    ``failed_ancestor``: of a futile node, the failed ancestor. ``submissions``: by its jobs' logs
-    or, where none has a job of it, by DAGMan's; ``attempts`` are executions.
+    ``reason``: DAGMan's reason of a failure that the job's events do not show; of a futile node,
+    the end on purpose before it. ``failed_ancestor``: of a futile node, the failed ancestor.
+    ``submissions``: by its jobs' logs or, where none has a job of it, by DAGMan's; ``attempts`` are
+    executions.
     """
 
     dag_key: str

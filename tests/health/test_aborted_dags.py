@@ -13,6 +13,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
+from metlmon.snapshot.row_text import state_reason
 from metlmon.snapshot.types import Status
 from tests.health.ensembles import EventLog, chains
 from tests.support.dagdir_builder import Dagdir
@@ -114,6 +115,21 @@ def test_return_0_is_an_end_on_purpose(tmp_path: Path, how: str, value: int, rem
         2 if value == 0 else 1,
         0,
     ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (" RETURN 0", "the DAG was ended on purpose: a-train_epoch1 returned 42"),
+        (" RETURN 1", "cannot run: a-train_epoch1 failed"),
+    ],
+)
+def test_why_nodes_behind_an_abort_did_not_run(tmp_path: Path, ending: str, why: str) -> None:
+    builder = aborted(tmp_path, "job", 42, ending).reader().snapshot_builder()
+    for node in ("a-train_epoch2", "a-train_epoch3"):
+        row = builder.node_row(("run.dag", node))
+        assert row is not None
+        assert state_reason(row) == why
 
 
 @pytest.mark.parametrize("ending", [" RETURN 1", ""])

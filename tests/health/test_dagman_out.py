@@ -355,6 +355,10 @@ def test_an_end_that_dagman_did_not_read(shared: Shared) -> None:
     entry = only(health_of(builder), "dag-stuck")
     assert (entry.since, entry.jobs) == (datetime(2025, 4, 18, 12, 5), ((60, 0),))
     assert [note.file for note in builder.notices() if note.kind == "lost-end"] == ["train.log"]
+    (dag,), (run,) = status.dags, status.runs
+    # DAGMan has not done the node, whatever the job's own log says.
+    assert (dag.nodes_done, dag.nodes_unknown, dag.is_lower_bound) == (0, 0, False)
+    assert (run.epochs_done, run.epochs_unknown) == (0, 0)
     assert status.epoch_states[State.POST] == status.epoch_states[State.COMPLETED] == 0
 
 
