@@ -28,6 +28,7 @@ from metlmon.jobfiles.training_files import (
     read_metrics_txt,
 )
 from tests.fuzz.run import raised
+from tests.fuzz.seeds import words_of
 from tests.fuzz.targets import TARGETS
 
 NAMES = st.text(
@@ -42,7 +43,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_s
 @settings(max_examples=25)
 @given(data=st.data())
 def test_words_of_a_grammar_in_any_order(target: str, data: st.DataObject) -> None:
-    words = st.sampled_from(TARGETS[target].words) | st.binary(max_size=6)
+    words = st.sampled_from(words_of(target)) | st.binary(max_size=6)
     text = b"".join(data.draw(st.lists(words, max_size=40)))
     assert raised(TARGETS[target].look, text) is None
 
