@@ -1,7 +1,8 @@
 """Sizes and shapes of the code: python -m tests.figures
 
-Lines of the product and of the tests, short modules and large folders, import cycles (lazy and
-type-only imports included), class names of several classes, functions with a parameter ``ascii``.
+Lines of the product and of the tests, short modules and large folders, import cycles (lazy
+imports included; of the core type-only ones, too), class names of several classes, functions with
+a parameter ``ascii``.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements, however deep."""
+def statements(tree: ast.AST, *, with_types: bool = True) -> Iterator[ast.AST]:
+    """All statements, however deep; ``with_types``: also those below ``if TYPE_CHECKING``."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         for each in getattr(tree, name, ()):
-            yield each
-            yield from statements(each)
+            test = each.test if isinstance(each, ast.If) else None
+            if with_types or not (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"):
+                yield each
+                yield from statements(each, with_types=with_types)
 
 
-def imports_of(tree: ast.AST, modules: Iterable[str]) -> Iterator[str]:
+def imports_of(tree: ast.AST, modules: Iterable[str], *, with_types: bool = True) -> Iterator[str]:
     """The modules of the product that a module imports, wherever in it."""
-    for node in statements(tree):
+    for node in statements(tree, with_types=with_types):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 longer = f"{node.module}.{alias.name}"
@@ -75,12 +78,17 @@ def import_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def module_graph(trees: Mapping[Path, ast.AST]) -> dict[str, set[str]]:
-    """The product's modules that each module imports, lazily and for its types included."""
+    """The product's modules that each module imports, lazily included.
+
+    For its types, too, but for screens: they and the application name each other's classes.
+    """
     names = {module_name(file) for file in trees}
-    return {
-        module_name(file): (names & set(imports_of(tree, names))) - {module_name(file)}
-        for file, tree in trees.items()
-    }
+    graph = {}
+    for file, tree in trees.items():
+        name = module_name(file)
+        with_types = not name.startswith("screens.")
+        graph[name] = (names & set(imports_of(tree, names, with_types=with_types))) - {name}
+    return graph
 
 
 def main() -> None:
