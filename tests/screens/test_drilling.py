@@ -156,12 +156,12 @@ async def test_of_a_failed_job_the_last_words_come_early(show: Show, tmp_path: P
 
 
 async def test_output_outside_the_directory_is_not_read(show: Show, tmp_path: Path) -> None:
-    dagdir = tmp_path / "dagdir"
-    dagdir.mkdir()
+    dagdir = tmp_path / "ensembles" / "dagdir"
+    dagdir.mkdir(parents=True)
     (tmp_path / "secret").write_text("the secret\n")
     feed = FakeFeed(update(), dagdir)
     view = job_view(RUNS[1], 14700390)
-    feed.jobs[14700390, 0] = replace(view, error="../secret", output=str(tmp_path / "secret"))
+    feed.jobs[14700390, 0] = replace(view, error="../../secret", output=str(tmp_path / "secret"))
     async with show(feed, size=WIDE) as seen:
         await seen.press("down", "enter", "enter", "end")
         assert seen.text.count("not shown: it is outside this directory") == 2
