@@ -67,7 +67,7 @@ class RunScreen(ListScreen, ActionScreen):
         ("execution time", lambda row: (-(row.execution or 0.0),)),
         ("queue wait", lambda row: (-(row.queue_wait or 0.0),)),
         ("tries", lambda row: (-row.attempts,)),
-        ("badput", lambda row: (-row.gpu_hours.bad,)),
+        ("badput", lambda row: (-row.gpu_hours.badput,)),
     )
 
     def __init__(self, key: str) -> None:

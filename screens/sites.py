@@ -68,9 +68,9 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
     name = site_name(wasteful_sites[0].name, NAME_LIMIT)
     more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
     hours = usage.measure.hours
-    lost, total = sum(site.totals.bad for site in wasteful_sites), usage.total.totals
+    lost, total = sum(site.totals.badput for site in wasteful_sites), usage.total.totals
     lost_hours = formatting.hours(lost / HOUR)
-    share = formatting.share(lost, total.good + total.bad)
+    share = formatting.share(lost, total.goodput + total.badput)
     epochs = sum(site.totals.completed for site in wasteful_sites)
     noun = usage.item
     completed = f"{formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"

@@ -218,8 +218,12 @@ def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
 
     ``nodes_unlogged``: nodes whose hours are missing, since no log has an execution of theirs.
     """
-    parts, total = hours_added((hours.good, hours.bad, hours.in_flight))
-    bad_share = f" ({share(hours.bad, hours.good + hours.bad)} of ended)" if hours.bad > 0 else ""
+    parts, total = hours_added((hours.goodput, hours.badput, hours.running))
+    bad_share = (
+        f" ({share(hours.badput, hours.goodput + hours.badput)} of ended)"
+        if hours.badput > 0
+        else ""
+    )
     least = "at least " if nodes_unlogged else ""
     nodes = count(nodes_unlogged, "node")
     suffix = f"; {nodes} without an execution in the logs" if nodes_unlogged else ""

@@ -131,15 +131,15 @@ def _headline(usage: ReportUsage, digits: int) -> str:
         progress = f"{epochs} of {runs} completed in the window"
     least = "at least " if usage.ledger.nodes_unlogged else ""
     bad_share = (
-        f" ({percent(ratio(spent.bad, spent.good + spent.bad))} of what has ended)"
-        if spent.bad
+        f" ({percent(ratio(spent.badput, spent.goodput + spent.badput))} of what has ended)"
+        if spent.badput
         else ""
     )
     return (
         f"{progress}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
-        f"{hours(spent.good / HOUR, digits)} goodput, "
-        f"{hours(spent.bad / HOUR, digits)} badput{bad_share}"
-        f", {hours(spent.in_flight / HOUR, digits)} running."
+        f"{hours(spent.goodput / HOUR, digits)} goodput, "
+        f"{hours(spent.badput / HOUR, digits)} badput{bad_share}"
+        f", {hours(spent.running / HOUR, digits)} running."
     )
 
 
@@ -270,7 +270,7 @@ def _totals(usage: ReportUsage) -> Facts:
     per_epoch = None if spent.per_epoch is None else spent.per_epoch / HOUR
     epoch_median = median(usage.epoch_times) if usage.epoch_times else None
     wait_median = median(usage.waits) if usage.waits else None
-    bad_share = ratio(spent.bad, spent.good + spent.bad)
+    bad_share = ratio(spent.badput, spent.goodput + spent.badput)
     facts: list[tuple[Any, ...]] = [
         ("runs", "Runs", COUNT, len(runs)),
         *(fact for fact in finished[:1] if usage.window.unbounded),
@@ -282,9 +282,9 @@ def _totals(usage: ReportUsage) -> Facts:
         ("executions", "Executions", COUNT, spent.executions, "executions"),
         ("success_rate", "Ended well", SHARE, spent.success_rate, "success"),
         ("gpu_hours", "GPU-hours", HOURS, spent.total / HOUR, "gpu_hours", least),
-        ("goodput", "– goodput", HOURS, spent.good / HOUR, "goodput"),
-        ("badput", "– badput", HOURS, spent.bad / HOUR, "badput"),
-        ("running", "– running", HOURS, spent.in_flight / HOUR, "running"),
+        ("goodput", "– goodput", HOURS, spent.goodput / HOUR, "goodput"),
+        ("badput", "– badput", HOURS, spent.badput / HOUR, "badput"),
+        ("running", "– running", HOURS, spent.running / HOUR, "running"),
         ("badput_share", "Badput, of ended", SHARE, bad_share, "badput"),
         ("longest_hours", "Hours of longest attempts", HOURS, longest_hours, "longest"),
         ("gpu_hours_per_epoch", "GPU-hours per epoch", HOURS, per_epoch, "per_epoch"),
@@ -331,14 +331,14 @@ def _all_figures(usage: ReportUsage) -> Iterable[ReportFigure]:
             yield _epochs(usage, series)
             if several:
                 yield _per_period(series)
-        if any(map(sum, (series.good, series.bad, series.in_flight))):
+        if any(map(sum, (series.goodput, series.badput, series.running))):
             if several:
                 yield _hours(usage, series)
             yield _contributions(series) if several else _contributions_in_total(series)
     times = _times(usage)
     if times is not None:
         yield times
-    if any(cause.bad for cause in usage.causes):
+    if any(cause.badput for cause in usage.causes):
         yield _causes(usage)
 
 
@@ -374,9 +374,9 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
         return BandSeries(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
 
     bands = (
-        band("goodput", series.good, GREEN),
-        band("badput", series.bad, VERMILLION),
-        band("running", series.in_flight, SKY),
+        band("goodput", series.goodput, GREEN),
+        band("badput", series.badput, VERMILLION),
+        band("running", series.running, SKY),
     )
     first, last = _time_range(usage, series)
     edges = (first, *_edges(series)[1:-1], last)
@@ -483,7 +483,7 @@ def _causes(usage: ReportUsage) -> ReportFigure:
     def name(cause: Cause) -> str:
         return cause.key if cause.code is None else f"{cause.key} {cause.reasons[0].text}"
 
-    bars = tuple((name(cause), cause.bad / HOUR) for cause in usage.causes if cause.bad)
+    bars = tuple((name(cause), cause.badput / HOUR) for cause in usage.causes if cause.badput)
     first, highest = bars[0]
     digits = hours_digits(usage.total.totals.total / HOUR)
     return ReportFigure(

@@ -445,7 +445,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     return {
         "usage": usage,
         "spent": spent,
-        "settled": spent.good + spent.bad,
+        "settled": spent.goodput + spent.badput,
         "longest_executions": usage.total.longest,
         "inferred": sum(epoch.inferred for epoch in epochs),
         "skipped": any(run.epochs_skipped for run in usage.ledger.runs),

@@ -96,9 +96,9 @@ class UsageSeries(Struct, frozen=True):
     unit: Unit
     windows: tuple[TimeWindow, ...]
     epochs: tuple[int, ...]
-    good: tuple[float, ...]
-    bad: tuple[float, ...]
-    in_flight: tuple[float, ...]
+    goodput: tuple[float, ...]
+    badput: tuple[float, ...]
+    running: tuple[float, ...]
     sites: Mapping[str | None, tuple[float, ...]]
 
 
@@ -253,9 +253,9 @@ def _series(
         unit=unit,
         windows=windows,
         epochs=tuple(epochs),
-        good=tuple(by_kind["good"]),
-        bad=tuple(by_kind["bad"]),
-        in_flight=tuple(by_kind["in_flight"]),
+        goodput=tuple(by_kind["good"]),
+        badput=tuple(by_kind["bad"]),
+        running=tuple(by_kind["in_flight"]),
         sites={name: tuple(values) for name, values in largest},
     )
 

@@ -84,12 +84,14 @@ TOTALS_COLUMNS: Final = (
     ReportColumn(
         "executions", "Executions", "totals.executions", COUNT, footnote="executions", drop=3
     ),
-    ReportColumn("goodput", "goodput", "totals.good", HOURS, footnote="goodput", group="GPU-hours"),
-    ReportColumn("badput", "badput", "totals.bad", HOURS, footnote="badput", group="GPU-hours"),
+    ReportColumn(
+        "goodput", "goodput", "totals.goodput", HOURS, footnote="goodput", group="GPU-hours"
+    ),
+    ReportColumn("badput", "badput", "totals.badput", HOURS, footnote="badput", group="GPU-hours"),
     ReportColumn(
         "running",
         "running",
-        "totals.in_flight",
+        "totals.running",
         HOURS,
         footnote="running",
         drop=4,
@@ -417,7 +419,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         ReportColumn(
             "share",
             "Share",
-            lambda row: ratio(row.seconds, totals.bad),
+            lambda row: ratio(row.seconds, totals.badput),
             SHARE,
             footnote="lost_share",
         ),
@@ -427,7 +429,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         reasons = _reason_rows(cause)
         several = len(reasons) > 1
         text = f"{len(reasons)} different" if several else reasons[0].reason
-        rows.append(_row(columns, _loss(cause.key, text, cause.executions, cause.bad)))
+        rows.append(_row(columns, _loss(cause.key, text, cause.executions, cause.badput)))
         rest = reasons[REASONS:]
         if rest:
             reasons[REASONS:] = [
@@ -444,7 +446,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         "Badput by cause",
         columns,
         (),
-        total=_loss("Total", "", totals.bad_executions, totals.bad),
+        total=_loss("Total", "", totals.bad_executions, totals.badput),
         more=rows,
         empty_text="No execution ended badly.",
     )
@@ -458,7 +460,7 @@ def _loss(code: str, reason: str, executions: int, seconds: float) -> Row:
 def _reason_rows(cause: Cause) -> list[Row]:
     """The reasons of a cause, whatever the outcome, the most expensive first."""
     rows = [
-        _loss("", text, sum(r.executions for r in reasons), sum(r.bad for r in reasons))
+        _loss("", text, sum(r.executions for r in reasons), sum(r.badput for r in reasons))
         for text, reasons in group_by(cause.reasons, attrgetter("text")).items()
     ]
     return sorted(rows, key=lambda row: (-row.seconds, -row.executions, row.reason))

@@ -229,7 +229,7 @@ class SnapshotBuilder:
                 code=cause[1],
                 subcode=cause[2],
                 executions=losses.executions,
-                bad=losses.micros / AN_HOUR,
+                badput=losses.micros / AN_HOUR,
                 example=losses.example,
                 end_unknown=cause[3],
             )
@@ -238,7 +238,7 @@ class SnapshotBuilder:
 
         def order(row: CauseRow) -> tuple[object, ...]:
             codes = (-1 if number is None else number for number in (row.code, row.subcode))
-            return -row.bad, -row.executions, row.cause, *codes, row.end_unknown
+            return -row.badput, -row.executions, row.cause, *codes, row.end_unknown
 
         return sorted(rows, key=order)
 
@@ -982,9 +982,9 @@ def _epoch(
         longest_site=longest.site if longest else None,
         longest_gpu=longest.gpu if longest else None,
         longest_seconds=longest.trained if longest else None,
-        good=good,
-        bad=bad,
-        in_flight=in_flight,
+        goodput=good,
+        badput=bad,
+        running=in_flight,
     )
 
 
@@ -1033,9 +1033,9 @@ def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
         epochs_skipped=run_state.skipped,
         latest=row.latest,
         began=_first_submission(derivation, run),
-        good=good,
-        bad=bad,
-        in_flight=in_flight,
+        goodput=good,
+        badput=bad,
+        running=in_flight,
         ends_before=ends_before(row),
         paused=gate_symbol(row) is PAUSED,
         stopped=gate_symbol(row) is STOPPED,

@@ -364,9 +364,9 @@ class EpochEntry(Struct, frozen=True):
     longest_site: str | None
     longest_gpu: str | None
     longest_seconds: float | None
-    good: float
-    bad: float
-    in_flight: float
+    goodput: float
+    badput: float
+    running: float
 
     @property
     def key(self) -> NodeKey:
@@ -482,9 +482,9 @@ class RunEntry(Struct, frozen=True):
     epochs_skipped: int
     latest: Latest | None
     began: datetime | None
-    good: float
-    bad: float
-    in_flight: float
+    goodput: float
+    badput: float
+    running: float
     ends_before: int | None = None
     paused: bool = False
     stopped: bool = False

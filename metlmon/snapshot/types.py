@@ -31,14 +31,14 @@ class GpuHours(Struct, frozen=True):
     ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
     """
 
-    good: float = 0.0
-    bad: float = 0.0
-    in_flight: float = 0.0
+    goodput: float = 0.0
+    badput: float = 0.0
+    running: float = 0.0
     measure: HourUnit = HourUnit.GPU
 
     @property
     def total(self) -> float:
-        return self.good + self.bad + self.in_flight
+        return self.goodput + self.badput + self.running
 
 
 class DagRow(Struct, frozen=True):
@@ -158,7 +158,7 @@ class CauseRow(Struct, frozen=True):
     code: int | None
     subcode: int | None
     executions: int
-    bad: float
+    badput: float
     example: str | None
     end_unknown: bool = False
 

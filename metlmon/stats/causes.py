@@ -48,7 +48,7 @@ class CauseReason(Struct, frozen=True):
     text: str
     outcome: Outcome
     executions: int
-    bad: float
+    badput: float
 
 
 class Cause(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Cause(Struct, frozen=True):
     executions: int
     holds: int
     ended_by_hold: int
-    bad: float
+    badput: float
     outcomes: tuple[Outcome, ...]
     reasons: tuple[CauseReason, ...]
     example: str | None
@@ -121,7 +121,7 @@ def causes_of(
         _build_cause(name, by_executions.get(name, []), by_holds.get(name, []))
         for name in by_executions | by_holds
     ]
-    return tuple(sorted(causes, key=lambda c: (-c.bad, -c.occurrences, c.key)))
+    return tuple(sorted(causes, key=lambda c: (-c.badput, -c.occurrences, c.key)))
 
 
 def _build_cause(
@@ -139,7 +139,7 @@ def _build_cause(
         for text in hold_texts
         if text not in execution_texts
     ]
-    reasons.sort(key=lambda reason: (-reason.bad, -reason.executions, reason.text))
+    reasons.sort(key=lambda reason: (-reason.badput, -reason.executions, reason.text))
     first = executions[0] if executions else None
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
@@ -154,7 +154,7 @@ def _build_cause(
         executions=sum(e.counted for e in executions),
         holds=len(holds),
         ended_by_hold=sum(execution is not None for _, execution in holds),
-        bad=sum(e.lost_gpu_seconds for e in executions),
+        badput=sum(e.lost_gpu_seconds for e in executions),
         outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
         reasons=tuple(reasons),
         example=costliest.reason if costliest is not None else None,

@@ -114,11 +114,11 @@ def cost_history(stats_input: StatsInput) -> CostHistory | None:
     for epochs in counted_epochs(stats_input.ledger).values():
         # The hours of an epoch whose completion is only inferred are unknown.
         completed = [
-            e for e in epochs if e.state is State.COMPLETED and not e.inferred and e.good > 0
+            e for e in epochs if e.state is State.COMPLETED and not e.inferred and e.goodput > 0
         ]
         if completed:
-            run_hours.append([(epoch.good + epoch.bad) / HOUR for epoch in completed])
-        bad += sum(epoch.bad for epoch in completed) / HOUR
+            run_hours.append([(epoch.goodput + epoch.badput) / HOUR for epoch in completed])
+        bad += sum(epoch.badput for epoch in completed) / HOUR
         gpus += [n for epoch in completed if (n := _gpus(epoch)) is not None]
         cycles += [
             cycle.seconds for cycle in epoch_durations(stats_input.ledger, epochs) if cycle.ended

@@ -90,10 +90,10 @@ def _gpu_hours(subject: str) -> tuple[FrameColumn, ...]:
         return _number(f"gpu_hours{suffix}", "GPU h", meaning, value)
 
     return (
-        hours("_good", f"{subject} that ended well", "good"),
-        hours("_bad", f"{subject} that ended in any other way", "bad"),
-        hours("_in_flight", f"{subject} that have not ended, up to as-of", "in_flight"),
-        hours("", "the three together", "good", "bad", "in_flight"),
+        hours("_good", f"{subject} that ended well", "goodput"),
+        hours("_bad", f"{subject} that ended in any other way", "badput"),
+        hours("_in_flight", f"{subject} that have not ended, up to as-of", "running"),
+        hours("", "the three together", "goodput", "badput", "running"),
     )
 
 

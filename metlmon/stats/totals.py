@@ -27,20 +27,20 @@ class UsageTotals(Struct, frozen=True):
     good_executions: int = 0
     bad_executions: int = 0
     completed: int = 0
-    good: float = 0.0
-    bad: float = 0.0
-    in_flight: float = 0.0
+    goodput: float = 0.0
+    badput: float = 0.0
+    running: float = 0.0
     run_good: float = 0.0
     run_bad: float = 0.0
 
     @property
     def total(self) -> float:
         """All GPU-seconds."""
-        return self.good + self.bad + self.in_flight
+        return self.goodput + self.badput + self.running
 
     @property
     def gpu_hours(self) -> GpuHours:
-        return GpuHours(self.good / HOUR, self.bad / HOUR, self.in_flight / HOUR)
+        return GpuHours(self.goodput / HOUR, self.badput / HOUR, self.running / HOUR)
 
     @property
     def per_epoch(self) -> float | None:
@@ -77,9 +77,9 @@ def sum_executions(entries: Iterable[ExecutionEntry]) -> UsageTotals:
         good_executions=totals.good_executions,
         bad_executions=totals.bad_executions,
         completed=totals.completed,
-        good=good,
-        bad=bad,
-        in_flight=in_flight,
+        goodput=good,
+        badput=bad,
+        running=in_flight,
         run_good=run_good,
         run_bad=run_bad,
     )

@@ -212,16 +212,16 @@ class Usage(Struct, frozen=True):
     @property
     def wasteful_sites(self) -> tuple[GroupUsage, ...]:
         """Known sites with few epochs that lost many GPU-hours, worst first."""
-        threshold = WASTE_MIN_SHARE * (self.total.totals.good + self.total.totals.bad)
+        threshold = WASTE_MIN_SHARE * (self.total.totals.goodput + self.total.totals.badput)
         wasteful = [
             site
             for site in self.sites
             if site.name is not None
             and site.totals.completed < COST_MIN_EPOCHS
-            and site.totals.bad > 0
-            and site.totals.bad >= threshold
+            and site.totals.badput > 0
+            and site.totals.badput >= threshold
         ]
-        return tuple(sorted(wasteful, key=lambda site: -site.totals.bad))
+        return tuple(sorted(wasteful, key=lambda site: -site.totals.badput))
 
 
 def site_usage(stats_input: StatsInput) -> Usage:

@@ -341,7 +341,7 @@ def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Ite
     by_run = group_by(executions, lambda entry: entry.run)
     for run in runs:
         totals = sum_executions(by_run.get(run.run, ()))
-        yield replace(run, good=totals.good, bad=totals.bad, in_flight=totals.in_flight)
+        yield replace(run, goodput=totals.goodput, badput=totals.badput, running=totals.running)
 
 
 def distribute_seconds(

@@ -209,12 +209,12 @@ def open_entries(health: Health, runs: Sequence[ComparedRun]) -> list[HealthEntr
 def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
     unit = runs[0].row.gpu_hours.measure.short if runs else ""
     hours = [run.row.gpu_hours for run in runs]
-    yield f"goodput {unit}", [hours_cell(each.good) for each in hours]
-    yield f"badput {unit}", [hours_cell(each.bad, BAD) for each in hours]
-    shares = [formatting.share(each.bad, each.good + each.bad) for each in hours]
+    yield f"goodput {unit}", [hours_cell(each.goodput) for each in hours]
+    yield f"badput {unit}", [hours_cell(each.badput, BAD) for each in hours]
+    shares = [formatting.share(each.badput, each.goodput + each.badput) for each in hours]
     yield "badput share", [line((share, BAD if share != "0 %" else DIM)) for share in shares]
-    if any(each.in_flight for each in hours):
-        yield f"running {unit}", [hours_cell(each.in_flight) for each in hours]
+    if any(each.running for each in hours):
+        yield f"running {unit}", [hours_cell(each.running) for each in hours]
 
 
 def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:

@@ -139,13 +139,13 @@ def columns(
             style=lambda e: tries_style(e.attempts),
         ),
         Column(
-            *("good", "GOODPUT", lambda e: e.gpu_hours.good if e.jobs else "", Kind.HOURS),
+            *("good", "GOODPUT", lambda e: e.gpu_hours.goodput if e.jobs else "", Kind.HOURS),
             doc="hours of executions that succeeded, or up to their last checkpoint",
             unit=unit,
             drop=6,
         ),
         Column(
-            *("lost", "BADPUT", lambda e: e.gpu_hours.bad if e.jobs else "", Kind.HOURS),
+            *("lost", "BADPUT", lambda e: e.gpu_hours.badput if e.jobs else "", Kind.HOURS),
             doc="hours that were lost",
             unit=unit,
             drop=5,

@@ -146,7 +146,7 @@ def _end_time(row: HomeRow) -> datetime | None:
 
 
 def _lost_hours(row: HomeRow) -> tuple[Any, ...]:
-    return (0.0 if row.summary.figures is None else -row.summary.figures.hours.bad,)
+    return (0.0 if row.summary.figures is None else -row.summary.figures.hours.badput,)
 
 
 ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
@@ -326,9 +326,9 @@ def _health(row: HomeRow, cells: int | None) -> Line:
 
 def _badput(row: HomeRow) -> float | None:
     spent = None if row.summary.figures is None else row.summary.figures.hours
-    if spent is None or spent.good + spent.bad <= 0:
+    if spent is None or spent.goodput + spent.badput <= 0:
         return None
-    return spent.bad / (spent.good + spent.bad)
+    return spent.badput / (spent.goodput + spent.badput)
 
 
 def _since_seen(row: HomeRow) -> str | None:
@@ -377,8 +377,8 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
         )
     if figures is not None:
         spent = figures.hours
-        if spent.bad > 0:
-            parts.append(line((f"{hours(spent.bad)} {spent.measure.hours} badput", DIM)))
+        if spent.badput > 0:
+            parts.append(line((f"{hours(spent.badput)} {spent.measure.hours} badput", DIM)))
         if figures.since_seen is not None:
             parts.append(line((figures.since_seen, NOTE)))
     if summary.error is not None:

@@ -120,7 +120,7 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
     ("what needs a person", lambda row: (_urgency(row), -_seconds(row))),
     ("progress", lambda row: (row.epochs_done / max(1, row.epochs_total), row.epochs_done)),
     ("time in state", lambda row: (-_seconds(row),)),
-    ("badput", lambda row: (-row.gpu_hours.bad,)),
+    ("badput", lambda row: (-row.gpu_hours.badput,)),
     ("site", lambda row: (_site(row),)),
 )
 """Sort orders by name; None is the order of the runs in the DAGs."""
@@ -279,13 +279,13 @@ def every_column(
             style=lambda row: tries_style(row.shown_epoch.attempt) if row.shown_epoch else PLAIN,
         ),
         Column(
-            *("good", "GOODPUT", lambda row: row.gpu_hours.good, Kind.HOURS),
+            *("good", "GOODPUT", lambda row: row.gpu_hours.goodput, Kind.HOURS),
             doc="hours of what succeeded, or up to the last checkpoint",
             unit=unit,
             drop=19,
         ),
         Column(
-            *("lost", "BADPUT", lambda row: row.gpu_hours.bad, Kind.HOURS),
+            *("lost", "BADPUT", lambda row: row.gpu_hours.badput, Kind.HOURS),
             doc="hours that were lost, and their share of those ended",
             unit=unit,
             drop=9 if late else 18,
@@ -460,7 +460,7 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 
 def _lost(row: RunRow, cells: int | None) -> Line:
     """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
-    bad, ended = row.gpu_hours.bad, row.gpu_hours.bad + row.gpu_hours.good
+    bad, ended = row.gpu_hours.badput, row.gpu_hours.badput + row.gpu_hours.goodput
     share = formatting.share(bad, ended)
     full = hours_cell(bad, BAD) + line((share.rjust(SHARE_CELLS), DIM))
     short = line((share, BAD if bad > 0 else DIM))
@@ -559,7 +559,7 @@ def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | Non
     """What the columns that were dropped say of a run, as far as it fits."""
     by_name = {column.name: column for column in columns([row])}
     unit = f" {row.gpu_hours.measure.short}"
-    badput = line(("badput ", DIM)) + hours_cell(row.gpu_hours.bad, BAD) + line((unit, DIM))
+    badput = line(("badput ", DIM)) + hours_cell(row.gpu_hours.badput, BAD) + line((unit, DIM))
     parts = [best_text(row, figures)]
     parts += [
         line((label, DIM)) + by_name[name].draw(row)

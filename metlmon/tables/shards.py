@@ -220,7 +220,7 @@ def _figures(bag: Bag, room: int) -> list[Line]:
     if bag.remaining is not None:
         rates.append(line((f"how sure: {estimates.quality(bag.remaining)}", DIM)))
     spent = bag.totals.gpu_hours
-    parts, total = formatting.hours_added((spent.good, spent.bad, spent.in_flight))
+    parts, total = formatting.hours_added((spent.goodput, spent.badput, spent.running))
     hours = line(f"GPU-hours {total} = {parts[0]} goodput + {parts[1]} badput + {parts[2]} running")
     times = line(("no shard has ended yet: nothing to go by", DIM))
     if bag.durations is not None:

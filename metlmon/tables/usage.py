@@ -121,7 +121,7 @@ def lost_of(row: Row) -> float:
     """Return the GPU-seconds lost; of a pool, the chance of a loss."""
     if isinstance(row, PoolProfile):
         return row.loss.value
-    return row.bad if isinstance(row, Cause) else row.totals.bad
+    return row.badput if isinstance(row, Cause) else row.totals.badput
 
 
 def times_of(row: Row) -> int:
@@ -196,9 +196,9 @@ def stacked_bar(totals: UsageTotals, largest: float, width: int) -> Line:
     parts = [
         (amount, cell, style)
         for amount, cell, style in (
-            (totals.good, GOOD_CELL, GOOD),
-            (totals.bad, LOST_CELL, BAD),
-            (totals.in_flight, FLYING_CELL, MOVING),
+            (totals.goodput, GOOD_CELL, GOOD),
+            (totals.badput, LOST_CELL, BAD),
+            (totals.running, FLYING_CELL, MOVING),
         )
         if amount > 0
     ]
@@ -232,8 +232,12 @@ def legend(
 ) -> Line:
     """The legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▒ 401 badput (42 %) + …``."""
     hours = totals.gpu_hours
-    parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
-    share = f" ({formatting.share(totals.bad, totals.good + totals.bad)})" if totals.bad > 0 else ""
+    parts, total = formatting.hours_added((hours.goodput, hours.badput, hours.running))
+    share = (
+        f" ({formatting.share(totals.badput, totals.goodput + totals.badput)})"
+        if totals.badput > 0
+        else ""
+    )
     plus = line((" + " if not short else "  ", DIM))
     signs = [GOOD_CELL, LOST_CELL, FLYING_CELL]
     parts_shown = [
@@ -322,12 +326,16 @@ def _place_columns(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> 
             grow=MOST_BAR,
             graphic=True,
         ),
-        Column("good", "GOODPUT", lambda r: r.totals.good / HOUR, Kind.HOURS, drop=5, write=hours),
         Column(
-            *("lost", "BADPUT", lambda r: r.totals.bad / HOUR, Kind.HOURS), style=BAD, write=hours
+            "good", "GOODPUT", lambda r: r.totals.goodput / HOUR, Kind.HOURS, drop=5, write=hours
         ),
         Column(
-            *("flying", "RUNNING", lambda r: r.totals.in_flight / HOUR, Kind.HOURS),
+            *("lost", "BADPUT", lambda r: r.totals.badput / HOUR, Kind.HOURS),
+            style=BAD,
+            write=hours,
+        ),
+        Column(
+            *("flying", "RUNNING", lambda r: r.totals.running / HOUR, Kind.HOURS),
             drop=8,
             style=MOVING,
             write=hours,
@@ -436,9 +444,11 @@ def _cell_columns(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
         ),
         _spread(drop=3),
         Column("success", "SUCCESS", lambda r: _rate(r.totals), Kind.SHARE, drop=2),
-        Column("good", "GOODPUT", lambda r: r.totals.good / HOUR, Kind.HOURS, drop=4, write=hours),
         Column(
-            *("lost", "BADPUT", lambda r: r.totals.bad / HOUR, Kind.HOURS),
+            "good", "GOODPUT", lambda r: r.totals.goodput / HOUR, Kind.HOURS, drop=4, write=hours
+        ),
+        Column(
+            *("lost", "BADPUT", lambda r: r.totals.badput / HOUR, Kind.HOURS),
             drop=1,
             style=BAD,
             write=hours,
@@ -457,7 +467,7 @@ def slow_sites(row: SiteGpuUsage) -> str:
 
 
 def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]]:
-    largest = max((row.bad for row in rows), default=0.0)
+    largest = max((row.badput for row in rows), default=0.0)
 
     def what(row: Cause, max_width: int | None) -> Line:
         others = len(row.reasons) - 1
@@ -472,17 +482,17 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
         return signs + line((" …", DIM) if len(row.outcomes) > 2 else "")
 
     def bar(row: Cause, max_width: int | None) -> Line:
-        return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
+        return single_bar(row.badput, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
 
     columns: list[Column[Cause]] = [
         Column(
-            *("lost", "BADPUT", lambda row: row.bad / HOUR, Kind.HOURS),
+            *("lost", "BADPUT", lambda row: row.badput / HOUR, Kind.HOURS),
             style=BAD,
             write=_two_decimals,
         ),
         Column("times", "TIMES", lambda row: row.occurrences, Kind.COUNT),
         Column(
-            *("bar", "", lambda row: row.bad / HOUR, Kind.HOURS),
+            *("bar", "", lambda row: row.badput / HOUR, Kind.HOURS),
             align="left",
             drop=1,
             cell=bar,
@@ -519,7 +529,7 @@ def _places_column(name: str, title: str, groups: Sequence[GroupUsage], drop: in
 
     def places(row: Cause) -> str:
         return ", ".join(
-            f"{site_name(group.name, 28)} {hours_text(cause.bad)}"
+            f"{site_name(group.name, 28)} {hours_text(cause.badput)}"
             for group in groups
             for cause in group.causes
             if cause.key == row.key
@@ -749,7 +759,7 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
 
 def _cause_cost(cause: Cause) -> Line:
     times = f"{formatting.number(cause.occurrences)}×"
-    return line((hours_text(cause.bad), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM))
+    return line((hours_text(cause.badput), BAD if cause.badput > 0 else DIM), (f" h {times}", DIM))
 
 
 ROOMY_CAUSES: Final = 4
@@ -807,12 +817,12 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     ended = formatting.count(row.executions, "execution")
     held = formatting.count(row.holds, "hold")
     both = f", {row.ended_by_hold} of them one thing" if row.ended_by_hold else ""
-    share = formatting.share(row.bad, usage.total.totals.bad)
+    share = formatting.share(row.badput, usage.total.totals.badput)
     first = join(
         (
             line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
-            line((hours_text(row.bad), BAD), f" GPU-hours of badput, {share} of all")
-            if row.bad > 0
+            line((hours_text(row.badput), BAD), f" GPU-hours of badput, {share} of all")
+            if row.badput > 0
             else line(("no badput", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
         ),
@@ -826,7 +836,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         sign = OUTCOMES[reason.outcome]
         start = line((sign.text(), style_of(sign)), "  ")
         if len(row.reasons) > 1:
-            start += hours_cell(reason.bad / HOUR, BAD) + line(" h  ")
+            start += hours_cell(reason.badput / HOUR, BAD) + line(" h  ")
         room = total_room - width(start) - 2
         rows.append(line(" ") + start + line(crop_middle(plain(reason.text, 400), room)))
     return rows

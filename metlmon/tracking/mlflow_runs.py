@@ -286,8 +286,8 @@ class _Ensemble:
             "metlmon.runs": len(status.runs),
             "metlmon.epochs_done": sum(status.epoch_states.get(state, 0) for state in DONE),
             "metlmon.epochs_total": sum(status.epoch_states.values()),
-            f"metlmon.{unit}_hours_good": status.gpu_hours.good,
-            f"metlmon.{unit}_hours_bad": status.gpu_hours.bad,
+            f"metlmon.{unit}_hours_good": status.gpu_hours.goodput,
+            f"metlmon.{unit}_hours_bad": status.gpu_hours.badput,
             "metlmon.newest_event": self._frames.local_time_text(newest),
         }
         return TrackedRun(

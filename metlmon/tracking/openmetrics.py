@@ -283,9 +283,9 @@ def _add_states(
 
 def _add_hours(samples: MetricSamples, scope: str, hours: GpuHours, **labels: str) -> None:
     name = f"{hours.measure.lower()}_seconds"
-    samples.add(f"{scope}{name}", _seconds(hours.good), **labels, state="good")
-    samples.add(f"{scope}{name}", _seconds(hours.bad), **labels, state="bad")
-    samples.add(f"{scope}running_{name}", _seconds(hours.in_flight), **labels)
+    samples.add(f"{scope}{name}", _seconds(hours.goodput), **labels, state="good")
+    samples.add(f"{scope}{name}", _seconds(hours.badput), **labels, state="bad")
+    samples.add(f"{scope}running_{name}", _seconds(hours.running), **labels)
 
 
 def _seconds(hours: float) -> float:
@@ -299,7 +299,7 @@ def _add_losses(samples: MetricSamples, stats: StatsInput) -> None:
         cause = cause_label(row)
         samples.add("lost_executions", row.executions, cause=cause)
         if status.gpu_hours.measure is HourUnit.GPU:
-            samples.add("lost_gpu_seconds", _seconds(row.bad), cause=cause)
+            samples.add("lost_gpu_seconds", _seconds(row.badput), cause=cause)
     transfers = status.transfers
     inputs = {
         "ok": transfers.input_ok,

@@ -173,8 +173,8 @@ class _Study:
             "epochs_done": entry.epochs_done,
             "epochs_total": entry.epochs_total,
             "sites": _sites(self._executions.get(entry.run, ())),
-            f"goodput_{unit}": round(hours.good, 6),
-            f"badput_{unit}": round(hours.bad, 6),
+            f"goodput_{unit}": round(hours.goodput, 6),
+            f"badput_{unit}": round(hours.badput, 6),
         }
 
     def _text(self, time: datetime) -> str:

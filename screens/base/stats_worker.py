@@ -291,7 +291,7 @@ def _fingerprint(status: Status) -> tuple[object, ...]:
         status.logs,
         status.warnings,
         status.node_states,
-        (hours.good, hours.bad),
+        (hours.goodput, hours.badput),
     )
 
 

@@ -452,15 +452,15 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
     shown only if it is not 0. ``least``: lower bounds, since the logs are incomplete.
     """
     dot = line(("  ·  ", DIM))
-    lost = formatting.share(hours.bad, hours.good + hours.bad)
-    (good, bad, in_flight), _ = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
-    share = line((f" ({lost})", DIM)) if hours.bad > 0 else ()
+    lost = formatting.share(hours.badput, hours.goodput + hours.badput)
+    (good, bad, in_flight), _ = formatting.hours_added((hours.goodput, hours.badput, hours.running))
+    share = line((f" ({lost})", DIM)) if hours.badput > 0 else ()
     parts = [
         line((good, GOOD), " goodput"),
-        line((bad, BAD if hours.bad > 0 else DIM), " badput") + share,
+        line((bad, BAD if hours.badput > 0 else DIM), " badput") + share,
     ]
-    if flying or hours.in_flight > 0:
-        parts.append(line((in_flight, MOVING if hours.in_flight > 0 else DIM), " running"))
+    if flying or hours.running > 0:
+        parts.append(line((in_flight, MOVING if hours.running > 0 else DIM), " running"))
     start = line((f"{hours.measure.hours}  ", DIM), ("at least " if least else "", NOTE))
     return start + join(parts, dot)
 

@@ -28,16 +28,16 @@ def of_status(status: Status) -> dict[str, Any]:
         "nodes": {state.value: n for state, n in status.node_states.items() if n},
         "executions": sum(site.executions for site in status.sites),
         "gpu_seconds": {
-            "good": round(hours.good * HOUR),
-            "bad": round(hours.bad * HOUR),
-            "in-flight": round(hours.in_flight * HOUR),
+            "good": round(hours.goodput * HOUR),
+            "bad": round(hours.badput * HOUR),
+            "in-flight": round(hours.running * HOUR),
         },
         "sites": {
             site.site: {
                 "executions": site.executions,
-                "good": round(site.gpu_hours.good * HOUR),
-                "bad": round(site.gpu_hours.bad * HOUR),
-                "in-flight": round(site.gpu_hours.in_flight * HOUR),
+                "good": round(site.gpu_hours.goodput * HOUR),
+                "bad": round(site.gpu_hours.badput * HOUR),
+                "in-flight": round(site.gpu_hours.running * HOUR),
             }
             for site in status.sites
         },

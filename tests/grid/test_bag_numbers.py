@@ -149,9 +149,9 @@ def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
 
 def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
     flying = sum((AS_OF - job.open).total_seconds() for job in jobs if job.open is not None)
-    assert bag.totals.gpu_hours.good == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
-    assert bag.totals.gpu_hours.bad == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
-    assert bag.totals.gpu_hours.in_flight == pytest.approx(flying / 3600)
+    assert bag.totals.gpu_hours.goodput == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
+    assert bag.totals.gpu_hours.badput == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
+    assert bag.totals.gpu_hours.running == pytest.approx(flying / 3600)
     assert bag.totals.bad_executions == sum(len(job.bad) for job in jobs)
     assert bag.totals.executions == bag.totals.bad_executions + sum(
         len(j.good) + (j.open is not None) for j in jobs

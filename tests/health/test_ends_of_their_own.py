@@ -178,10 +178,10 @@ def test_a_service_node_ends_with_its_dag(
     hours = status.gpu_hours
     if universe or aliases:
         assert ledger.measure is HourUnit.GPU
-        assert (hours.good, hours.bad) == (2.0, 0.0)
+        assert (hours.goodput, hours.badput) == (2.0, 0.0)
         assert {row.site for row in status.sites} == {"Anvil"}
     assert {row.node: row.state for row in status.special_nodes} == {"watcher": State.COMPLETED}
-    assert hours.bad == 0.0
+    assert hours.badput == 0.0
 
 
 def test_logs_without_attributes_are_those_of_slots(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_logs_without_attributes_are_those_of_slots(tmp_path: Path) -> None:
     log.end(100)
     hours = write(tmp_path, chains({"run0": 1}), log).reader().snapshot_builder().status().gpu_hours
     assert hours.measure is HourUnit.WALL
-    assert hours.good == 2.0
+    assert hours.goodput == 2.0
 
 
 def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
     dagdir = write(tmp_path, dag, log)
     entry = only(health_of(dagdir), "node-failed")
     assert entry.gpu_hours == 0.0
-    assert dagdir.reader().snapshot_builder().status().gpu_hours.bad == 0.0
+    assert dagdir.reader().snapshot_builder().status().gpu_hours.badput == 0.0
 
 
 def test_a_real_service_node(shared: Callable[[str], Path]) -> None:
@@ -216,5 +216,5 @@ def test_a_real_service_node(shared: Callable[[str], Path]) -> None:
     reader.read_all()
     hours = reader.snapshot_builder().status().gpu_hours
     assert hours.measure is HourUnit.CPU
-    assert (round(hours.good, 1), hours.bad) == (17.3, 0.0)
+    assert (round(hours.goodput, 1), hours.badput) == (17.3, 0.0)
     assert not health_of(Dagdir(path, "")).entries

@@ -140,9 +140,9 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize("name", ["first-round", "demo", "scripts", "holds", "trainer", "gated"])
 def test_each_lost_hour_is_in_one_entry(name: str) -> None:
     made = recorded(FIXTURES / name)
-    assert made.status.gpu_hours.bad
+    assert made.status.gpu_hours.badput
     counted = sum(entry.gpu_hours for entry in entries(made))
-    assert counted == pytest.approx(made.status.gpu_hours.bad)
+    assert counted == pytest.approx(made.status.gpu_hours.badput)
 
 
 def test_keys_are_of_one_entry_each(shared: Callable[[str], Path]) -> None:

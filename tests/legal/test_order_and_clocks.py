@@ -46,7 +46,7 @@ def _once(tmp_path: Path) -> object:
     dagdir.write("metl.log", a_life().data)
     reader = dagdir.reader()
     hours = reader.snapshot_builder().status().gpu_hours
-    assert (hours.good, hours.bad) == (2.0, 1.5)
+    assert (hours.goodput, hours.badput) == (2.0, 1.5)
     return report_of(reader)
 
 
@@ -171,7 +171,7 @@ def test_events_of_the_superseded_after_the_new(dagdir: Dagdir) -> None:
     assert states == {7: State.REMOVED, 9: State.RUNNING}
     hours = reader.snapshot_builder().status().gpu_hours
     # By hand: 10:10 to 11:10 lost, 11:09:30 to 12:09:30 in flight.
-    assert (hours.good, hours.bad, hours.in_flight) == (0.0, 1.0, 1.0)
+    assert (hours.goodput, hours.badput, hours.running) == (0.0, 1.0, 1.0)
     (run,) = reader.snapshot_builder().status().runs
     assert run.state is State.RUNNING
 
@@ -188,7 +188,7 @@ def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:
     reader = dagdir.reader()
     assert {job.state for job in reader.snapshot_builder().job_rows()} == {State.COMPLETED}
     hours = reader.snapshot_builder().status().gpu_hours
-    assert (hours.good, hours.bad) == (1.0, 0.0)
+    assert (hours.goodput, hours.badput) == (1.0, 0.0)
     for job in reader.snapshot_builder().job_rows():
         assert job.seconds is None or job.seconds >= 0
         assert all((each.seconds or 0) >= 0 for each in job.executions)
@@ -213,7 +213,7 @@ def test_dagmans_clock_beside_the_schedds(dagdir: Dagdir, minutes: int) -> None:
     assert rows[7].node == NODE
     assert reader.snapshot_builder().status().epoch_states[State.COMPLETED] == 1
     hours = reader.snapshot_builder().status().gpu_hours
-    assert (hours.good, hours.bad) == (2.0, 1.5)
+    assert (hours.goodput, hours.badput) == (2.0, 1.5)
 
 
 def test_a_newest_event_that_is_ahead_of_now(dagdir: Dagdir) -> None:
@@ -225,4 +225,4 @@ def test_a_newest_event_that_is_ahead_of_now(dagdir: Dagdir) -> None:
     status = reader.snapshot_builder().status()
     assert status.live
     assert status.as_of == datetime(2026, 5, 4, 12, 1)
-    assert status.gpu_hours.in_flight == 0.0
+    assert status.gpu_hours.running == 0.0

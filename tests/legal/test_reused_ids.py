@@ -60,7 +60,7 @@ def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
 def gpu_hours(reader: DagdirReader) -> tuple[float, float]:
     """Good and bad."""
     hours = reader.snapshot_builder().status().gpu_hours
-    return hours.good, hours.bad
+    return hours.goodput, hours.badput
 
 
 BOTH = [(FIRST, "completed", 2.0), (SECOND, "failed", 1.0)]

@@ -348,7 +348,7 @@ def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
     after = dagdir.reader().snapshot_builder()
     status = after.status()
     assert numbers(status) == numbers(before.status())
-    assert [(r.run, r.dag, r.epochs_done, r.gpu_hours.good) for r in status.runs[1:]] == [
+    assert [(r.run, r.dag, r.epochs_done, r.gpu_hours.goodput) for r in status.runs[1:]] == [
         ("5", "", 1, 1.0)
     ]
     (job,) = [job for job in after.job_rows() if job.cluster == 5]

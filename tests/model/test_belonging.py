@@ -57,7 +57,7 @@ def test_without_evidence_it_is_ambiguous_and_reported() -> None:
 def test_its_cost_is_counted_all_the_same() -> None:
     log = plain_log().execute(77, gpus=1, at="11:00:00").terminate(77, at="12:00:00")
     status = read_ensemble(BOTH, log).painter().status()
-    assert status.gpu_hours.good == 1.0
+    assert status.gpu_hours.goodput == 1.0
     assert [run.gpu_hours.total for run in status.runs] == [0.0, 0.0]
 
 
@@ -151,7 +151,7 @@ def test_a_job_of_no_dag_is_listed() -> None:
     result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
     jobs = {j.cluster: j for j in result.painter().job_rows()}
     assert [(j.dag, j.node, j.run, j.ambiguous) for j in jobs.values()] == [(None,) * 3 + ((),)] * 2
-    assert result.painter().status().gpu_hours.good == 1.0
+    assert result.painter().status().gpu_hours.goodput == 1.0
     assert not list(result.painter().notices())
 
 

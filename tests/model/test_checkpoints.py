@@ -45,7 +45,7 @@ def uploaded(log: Log, at: str, until: str = "") -> Log:
 def hours(log: Log) -> tuple[float, float]:
     """GPU-hours: goodput, badput."""
     found = of_one_job(log).painter().status().gpu_hours
-    return round(found.good, 3), round(found.bad, 3)
+    return round(found.goodput, 3), round(found.badput, 3)
 
 
 # --- what is stored ---------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_success_is_goodput_with_its_uploads() -> None:
 def test_a_running_one_is_running_whatever_it_stored() -> None:
     log = uploaded(running(), "11:00:00").image(77, 100, at="13:00:00")
     found = of_one_job(log).painter().status().gpu_hours
-    assert (found.good, found.bad, found.in_flight) == (0.0, 0.0, 6.0)
+    assert (found.goodput, found.badput, found.running) == (0.0, 0.0, 6.0)
 
 
 def test_a_later_end_of_the_job_takes_nothing_back() -> None:
@@ -196,8 +196,8 @@ def test_rescheduled_after_each_checkpoint(shared: Callable[[str], Path]) -> Non
     builder = opened(shared("cases/checkpoint-counted-as-loss"))
     usage = usage_in_window(builder.ledger())
     totals = {site.name: site.totals for site in usage.sites}
-    assert (totals["Alpha"].good, totals["Beta"].good) == (24 * HOUR, 12 * HOUR)
-    assert usage.total.totals.bad == 0
+    assert (totals["Alpha"].goodput, totals["Beta"].goodput) == (24 * HOUR, 12 * HOUR)
+    assert usage.total.totals.badput == 0
     assert {name: each.success_rate for name, each in totals.items()} == {"Alpha": 1, "Beta": 1}
     assert not usage.causes
     assert not usage.wasteful_sites
@@ -219,7 +219,7 @@ def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
     builder = opened(shared("cases/failed-checkpoint-upload-is-called-ok"))
     (job,) = builder.job_rows()
     assert [(t.outcome, t.seconds) for t in job.transfers] == [("failed", 1050), ("failed", 1051)]
-    assert builder.status().gpu_hours.good == 0
+    assert builder.status().gpu_hours.goodput == 0
     (held,) = make_health(stats_input(builder)).open_entries
     assert "transfer_checkpoint_files" in (held.advice or "")
     assert "checkpoint_destination" in (held.advice or "")
@@ -246,15 +246,15 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
     ledger = painter.ledger()
     (epoch,) = ledger.epochs
     assert (epoch.seconds, epoch.longest_seconds, epoch.hidden) == (3 * HOUR, 3 * HOUR, False)
-    assert (epoch.good, epoch.bad) == (5 * HOUR, 2 * HOUR)
+    assert (epoch.goodput, epoch.badput) == (5 * HOUR, 2 * HOUR)
     usage = usage_in_window(ledger)
     sites = {site.name: site for site in usage.sites}
     assert sites["Beta"].epoch.median == 3 * HOUR
-    assert (sites["Alpha"].totals.good, sites["Alpha"].totals.bad) == (4 * HOUR, 2 * HOUR)
+    assert (sites["Alpha"].totals.goodput, sites["Alpha"].totals.badput) == (4 * HOUR, 2 * HOUR)
     assert sites["Alpha"].totals.success_rate == 1.0
     assert sites["Alpha"].evictions == 1
     (cause,) = usage.causes
-    assert (cause.executions, cause.bad) == (1, 2 * HOUR)
+    assert (cause.executions, cause.badput) == (1, 2 * HOUR)
     pools = {profile.pool.site: profile for profile in usage.profiles}
     assert pools["Beta"].hours is not None
     assert pools["Beta"].hours.value == pytest.approx(3.0)
@@ -268,10 +268,10 @@ def test_windows_share_what_was_stored(edge: str) -> None:
     ledger = of_one_job(resumed()).painter().ledger()
     windows = TimeWindow(until=moment(edge)), TimeWindow(since=moment(edge))
     totals = [usage_in_window(ledger, window).total.totals for window in windows]
-    assert sum(each.good for each in totals) == 5 * HOUR
-    assert sum(each.bad for each in totals) == 2 * HOUR
+    assert sum(each.goodput for each in totals) == 5 * HOUR
+    assert sum(each.badput for each in totals) == 2 * HOUR
     stored = min(moment(edge), moment("12:00:00")) - moment("10:00:00")
-    assert totals[0].good == 2 * stored / timedelta(seconds=1)
+    assert totals[0].goodput == 2 * stored / timedelta(seconds=1)
 
 
 def test_the_timeline_shows_what_was_lost_after_the_checkpoint() -> None:

@@ -107,7 +107,9 @@ def test_by_run(ledger: Ledger) -> None:
         for run, entries in by(ledger, "run_name").items()
     } == TRUTH["by_run"]
     for run in ledger.runs:
-        assert (run.good, run.bad) == tuple(split(by(ledger, "run_name")[run.run_name]).values())
+        assert (run.goodput, run.badput) == tuple(
+            split(by(ledger, "run_name")[run.run_name]).values()
+        )
 
 
 def spelled(entry: ExecutionEntry) -> str:

@@ -203,7 +203,7 @@ def test_a_hold_without_an_eviction_ends_the_execution() -> None:
     result = of_one_job(log)
     assert result.executions(77) == ["held"]
     assert result.last_execution(77).gpu_hours == 40 * 2
-    assert result.painter().status().gpu_hours.bad == 80
+    assert result.painter().status().gpu_hours.badput == 80
 
 
 def test_what_comes_after_the_end_does_not_move_it() -> None:
@@ -251,12 +251,12 @@ def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
         ("NVIDIA A40", 1, 5.0),
     ]
     hours = result.painter().status().gpu_hours
-    assert (hours.good, hours.bad, hours.in_flight) == (5.0, 6.0, 0.0)
+    assert (hours.goodput, hours.badput, hours.running) == (5.0, 6.0, 0.0)
 
 
 def test_more_gpus_than_were_asked_for_are_counted_as_allocated() -> None:
     result = of_one_job(submitted().execute(77, gpus=4, at="10:00:00").terminate(77, at="11:00:00"))
-    assert result.painter().status().gpu_hours.good == 4.0
+    assert result.painter().status().gpu_hours.goodput == 4.0
 
 
 def test_an_execute_with_resources_and_no_gpu_costs_nothing() -> None:
@@ -276,7 +276,7 @@ def test_an_execute_that_lists_nothing_leaves_gpus_unknown() -> None:
 def test_in_flight_runs_up_to_as_of_and_is_never_good() -> None:
     result = of_one_job(submitted().execute(77, gpus=2, at="10:00:00"))
     hours = result.painter("16:30:00").status().gpu_hours
-    assert (hours.good, hours.bad, hours.in_flight) == (0.0, 0.0, 13.0)
+    assert (hours.goodput, hours.badput, hours.running) == (0.0, 0.0, 13.0)
 
 
 def test_a_suspended_job_keeps_its_gpus() -> None:
@@ -364,9 +364,9 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
         return begun.terminate(77, 85, at="12:00:00")
 
     hours = of_one_job(log(), settings=CHECKPOINTS).painter().status().gpu_hours
-    assert (hours.good, hours.bad) == (2.0, 0.0)
+    assert (hours.goodput, hours.badput) == (2.0, 0.0)
     hours = of_one_job(log()).painter().status().gpu_hours
-    assert (hours.good, hours.bad) == (0.0, 2.0)
+    assert (hours.goodput, hours.badput) == (0.0, 2.0)
 
 
 def test_another_code_is_no_checkpoint() -> None:

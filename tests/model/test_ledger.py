@@ -107,7 +107,7 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
     for epoch in ledger.epochs:
         mine = of_node[(epoch.dag, epoch.node)]
         assert epoch.attempts == max((entry.attempt for entry in mine), default=0)
-        sums = {"good": epoch.good, "bad": epoch.bad, "in_flight": epoch.in_flight}
+        sums = {"good": epoch.goodput, "bad": epoch.badput, "in_flight": epoch.running}
         assert hours(mine) == pytest.approx(
             {kind: seconds / 3600 for kind, seconds in sums.items()}, abs=SECOND
         )

@@ -166,7 +166,7 @@ def test_a_node_submitted_before_its_parent_was_again_is_superseded() -> None:
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.epochs_done) == (0, 90, 0)
     # What it cost stays what it cost.
-    assert run.gpu_hours.good > 0
+    assert run.gpu_hours.goodput > 0
 
 
 def test_a_join_node_is_done_with_its_parents() -> None:

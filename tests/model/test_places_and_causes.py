@@ -94,7 +94,7 @@ def test_targets_are_listed_with_the_site_that_served_them() -> None:
         1,
         1,
     )
-    assert (only.gpu_hours.good, only.seconds_median) == (6.0, 3 * 3600)
+    assert (only.gpu_hours.goodput, only.seconds_median) == (6.0, 3 * 3600)
 
 
 def test_the_median_is_of_good_executions_alone() -> None:
@@ -218,7 +218,7 @@ def test_causes_group_bad_hours() -> None:
     log.submit(3).execute(3, gpus=1, at="10:00:00").terminate(3, 7, at="13:00:00")
     log.submit(4).execute(4, gpus=1, at="10:00:00").terminate(4, 0, at="13:00:00")
     rows = of_one_job(log).painter().status().causes
-    assert [(r.cause, r.code, r.executions, r.bad) for r in rows] == [
+    assert [(r.cause, r.code, r.executions, r.badput) for r in rows] == [
         ("Error from <slot>: too large", 34, 2, 4.0),
         ("exited with return value 7", None, 1, 3.0),
     ]

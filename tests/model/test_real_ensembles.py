@@ -57,7 +57,7 @@ def test_aws_runs(aws: Status) -> None:
 def test_aws_gpu_hours(aws: Status) -> None:
     hours = aws.gpu_hours
     assert round(hours.total, 2) == 1011.31
-    assert (round(hours.good, 2), round(hours.bad, 2), round(hours.in_flight, 2)) == (
+    assert (round(hours.goodput, 2), round(hours.badput, 2), round(hours.running, 2)) == (
         564.77,
         401.01,
         45.53,
@@ -66,7 +66,7 @@ def test_aws_gpu_hours(aws: Status) -> None:
     assert [gpu.gpu for gpu in aws.gpus] == ["NVIDIA L40S"]
     assert aws.sites[0].gpu_hours == aws.gpus[0].gpu_hours == hours
     assert sum(run.gpu_hours.total for run in aws.runs) == pytest.approx(hours.total)
-    assert sum(cause.bad for cause in aws.causes) == pytest.approx(hours.bad)
+    assert sum(cause.badput for cause in aws.causes) == pytest.approx(hours.badput)
 
 
 def test_aws_moment(aws: Status) -> None:
@@ -204,7 +204,7 @@ def test_costs_equal_the_official_readers(
     counts = [sum(not entry.dagman for entry in each) for each in (ledger.jobs, ledger.executions)]
     assert counts == [jobs, executions]
     hours = painter.status().gpu_hours
-    assert (round(hours.good * 3600), round(hours.bad * 3600)) == (good, bad)
+    assert (round(hours.goodput * 3600), round(hours.badput * 3600)) == (good, bad)
 
 
 def test_the_pool_ensemble_is_done(shared: Callable[[str], Path]) -> None:
@@ -215,7 +215,7 @@ def test_the_pool_ensemble_is_done(shared: Callable[[str], Path]) -> None:
     }
     (dag,) = status.dags
     assert (dag.state, dag.dagmans, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 30, 0)
-    assert status.gpu_hours.in_flight == 0
+    assert status.gpu_hours.running == 0
 
 
 def test_sites_of_the_pool_ensemble_are_what_its_log_says(shared: Callable[[str], Path]) -> None:

@@ -244,7 +244,9 @@ def test_totals_of_runs_and_of_the_whole_agree() -> None:
     log.terminate(1, 0, at="11:00:00").submit(2, "run1-train_epoch0")
     log.execute(2, gpus=1, at="11:00:00").evict(2, at="14:00:00").execute(2, gpus=4, at="15:00:00")
     status = read_ensemble(dag, log).painter("16:00:00").status()
-    assert [(r.gpu_hours.good, r.gpu_hours.bad, r.gpu_hours.in_flight) for r in status.runs] == [
+    assert [
+        (r.gpu_hours.goodput, r.gpu_hours.badput, r.gpu_hours.running) for r in status.runs
+    ] == [
         (2.0, 0.0, 0.0),
         (0.0, 3.0, 4.0),
     ]

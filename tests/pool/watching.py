@@ -53,7 +53,7 @@ class Watched:
         before = self._hours
         # The unit changes once, from job-hours, when the first execution names its GPUs.
         if before.measure is hours.measure and (
-            hours.good < before.good - ROUNDING or hours.bad < before.bad - ROUNDING
+            hours.goodput < before.goodput - ROUNDING or hours.badput < before.badput - ROUNDING
         ):
             self.wrong.append(f"{status.as_of}: hours that ended became fewer: {hours}")
         total = sum(dag.nodes_total for dag in status.dags) + self.inner

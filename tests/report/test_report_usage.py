@@ -51,7 +51,7 @@ def at(text: str) -> datetime:
 
 def test_the_hours_of_five_runs_by_cause() -> None:
     usage = usage_of("metl-aws")
-    hours = {cause.key: round(cause.bad / HOUR, 2) for cause in usage.causes}
+    hours = {cause.key: round(cause.badput / HOUR, 2) for cause in usage.causes}
     assert hours == {
         "1023/0": 222.69,
         "return value 1": 78.80,
@@ -61,7 +61,7 @@ def test_the_hours_of_five_runs_by_cause() -> None:
         "12/122": 11.68,
     }
     spent = usage.total.totals
-    assert [round(s / HOUR, 2) for s in (spent.good, spent.bad, spent.in_flight)] == [
+    assert [round(s / HOUR, 2) for s in (spent.goodput, spent.badput, spent.running)] == [
         *(564.77, 401.01),
         45.53,
     ]
@@ -101,8 +101,8 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
         group.name: {
             "executions": group.totals.executions,
             "completed": group.totals.completed,
-            "good": group.totals.good,
-            "bad": group.totals.bad,
+            "good": group.totals.goodput,
+            "bad": group.totals.badput,
         }
         for group in of(usage_of("first-round"))
         if group.totals.executions
@@ -117,7 +117,7 @@ def test_the_first_round_by_month() -> None:
     usage = usage_of("first-round")
     assert usage.period is Unit.MONTH
     result = {
-        f"{window.since:%Y-%m}": {"good": group.totals.good, "bad": group.totals.bad}
+        f"{window.since:%Y-%m}": {"good": group.totals.goodput, "bad": group.totals.badput}
         for window, group in usage.periods
     }
     assert result == wanted
@@ -127,12 +127,12 @@ def test_the_rest_of_the_first_round() -> None:
     wanted = truth()
     usage = usage_of("first-round")
     spent = usage.total.totals
-    assert {"good": spent.good, "bad": spent.bad} == wanted["gpu_seconds"]
+    assert {"good": spent.goodput, "bad": spent.badput} == wanted["gpu_seconds"]
     assert usage.total.longest.gpu_seconds == wanted["longest_gpu_seconds"]
     assert usage.hidden == len(wanted["hidden"])
     moved = usage.total.input
     assert {"sent": moved.sent, "received": moved.received} == wanted["bytes"]
-    assert sorted(cause.bad for cause in usage.causes) == sorted(
+    assert sorted(cause.badput for cause in usage.causes) == sorted(
         each["gpu_seconds"] for each in wanted["by_cause"].values()
     )
     transfers = {
@@ -164,9 +164,9 @@ def numbers(groups: Iterable[GroupUsage]) -> dict[str, float]:
             "good executions": totals.good_executions,
             "bad executions": totals.bad_executions,
             "completed": totals.completed,
-            "good": totals.good,
-            "bad": totals.bad,
-            "in flight": totals.in_flight,
+            "good": totals.goodput,
+            "bad": totals.badput,
+            "in flight": totals.running,
             "by longest": group.longest.epochs,
             "longest": group.longest.seconds,
             "longest in GPU-seconds": group.longest.gpu_seconds,
@@ -199,17 +199,17 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
         if not usage.undated:
             assert numbers(group for _, group in usage.periods) == whole
         spent = usage.total.totals
-        assert sum(cause.bad for cause in usage.causes) == spent.bad
+        assert sum(cause.badput for cause in usage.causes) == spent.badput
         assert sum(cause.executions for cause in usage.causes) == spent.bad_executions
         for cause in usage.causes:
-            assert sum(reason.bad for reason in cause.reasons) == cause.bad
+            assert sum(reason.badput for reason in cause.reasons) == cause.badput
         assert sum(t.completed for t in usage.by_site_and_gpu.values()) == spent.completed
         assert spent.completed + usage.unlocated - usage.repeated == usage.epochs
         if usage.series is not None:
             series = usage.series
             assert sum(series.epochs) == usage.epochs - usage.undated
-            kinds = (series.good, series.bad, series.in_flight)
-            assert [sum(each) for each in kinds] == [spent.good, spent.bad, spent.in_flight]
+            kinds = (series.goodput, series.badput, series.running)
+            assert [sum(each) for each in kinds] == [spent.goodput, spent.badput, spent.running]
             assert sum(map(sum, series.sites.values())) == spent.total
 
 
@@ -225,7 +225,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
         assert site.gpu_hours.total == close(spent.total / HOUR)
     assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed
     for gpu in status.gpus:
-        assert gpu.gpu_hours.good <= gpus[gpu_model(gpu.gpu)].totals.good / HOUR + 1e-9
+        assert gpu.gpu_hours.goodput <= gpus[gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
     for cause in usage.causes:
@@ -234,7 +234,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
     for row in status.causes:
         own = reasons[row.code, row.subcode, row.cause]
         assert row.executions == sum(reason.executions for reason in own)
-        assert row.bad == close(sum(reason.bad for reason in own) / HOUR)
+        assert row.badput == close(sum(reason.badput for reason in own) / HOUR)
     assert len(reasons) == len(status.causes)
     moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
     for outcome, count in (
@@ -351,7 +351,7 @@ def test_stamps_that_are_centuries_apart() -> None:
     log.execute(78, at="2025-11-01 11:00:00").terminate(78, at="2025-11-01 12:00:00")
     usage = usage_of_log(log)
     assert (usage.series, usage.periods) == (None, ())
-    assert usage.total.totals.good == HOUR
+    assert usage.total.totals.goodput == HOUR
 
 
 def test_a_window_that_ends_where_a_day_begins() -> None:
@@ -364,7 +364,7 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
         (at("2025-11-01T18:00"), at("2025-11-02")),
         (at("2025-11-02"), at("2025-11-03")),
     ]
-    assert usage.series.good == (6 * HOUR, 24 * HOUR)
+    assert usage.series.goodput == (6 * HOUR, 24 * HOUR)
 
 
 # --- names and spreads ------------------------------------------------------------------------

@@ -280,7 +280,7 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
     for at, view in enumerate(usage_table.VIEWS[:3]):
         for row in view.rows(found):
             behind = listed_executions(found, usage_table.filter_of(row, at))
-            total = row.bad if isinstance(row, Cause) else row.totals.total
+            total = row.badput if isinstance(row, Cause) else row.totals.total
             assert sum(d.entry.gpu_seconds or 0 for d in behind) == total
 
 

@@ -61,7 +61,12 @@ def test_hours_of_an_ensemble_without_gpus(
     found = report_of(log_of(*cpus))
     status = found.status()
     for hours in (status.gpu_hours, status.runs[0].gpu_hours, status.sites[0].gpu_hours):
-        assert (hours.measure, hours.good, hours.bad, hours.in_flight) == (measure, good, bad, 0)
+        assert (hours.measure, hours.goodput, hours.badput, hours.running) == (
+            measure,
+            good,
+            bad,
+            0,
+        )
     (below,) = runs_table.cursor_detail(status.runs[0], {"run"}, 80)
     assert f"badput {formatting.hours(bad)} {measure.short}" in spans.text(below)
     view = found.run_view(status.runs[0].key)
@@ -92,7 +97,7 @@ def test_in_flight_by_cpus() -> None:
     log = log_of(4, 8)
     log.events.pop()
     hours = of_one_job(log).painter(as_of="03:30:00").status().gpu_hours
-    assert (hours.measure, hours.bad, hours.in_flight) == (HourUnit.CPU, 4, 4)
+    assert (hours.measure, hours.badput, hours.running) == (HourUnit.CPU, 4, 4)
 
 
 def test_gpus_that_come_later_are_reported_alone() -> None:
@@ -102,7 +107,7 @@ def test_gpus_that_come_later_are_reported_alone() -> None:
     log.submit(78, NODE, at="05:00:00").execute(78, gpus=2, at="06:00:00")
     log.terminate(78, at="07:00:00")
     hours = report_of(log).status().gpu_hours
-    assert (hours.measure, hours.good, hours.bad) == (HourUnit.GPU, 2, 0)
+    assert (hours.measure, hours.goodput, hours.badput) == (HourUnit.GPU, 2, 0)
 
 
 def test_json_keeps_gpu_hours_and_says_the_others_beside_them(

@@ -47,7 +47,7 @@ def ledger_of(log: Log, settings: Settings | None = None) -> Ledger:
 
 def seconds(ledger: Ledger) -> dict[str, float]:
     total = sum_executions(ledger.executions)
-    return {"good": total.good, "bad": total.bad, "in flight": total.in_flight}
+    return {"good": total.goodput, "bad": total.badput, "in flight": total.running}
 
 
 # --- one execution ----------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_an_execution_over_the_border_of_a_month() -> None:
     assert october.executions[0].bytes_sent is None
     assert november.executions[0].bytes_sent == 5
     assert [job.bytes_received for job in (*october.jobs, *november.jobs)] == [None, 6]
-    assert [run.good for run in (*october.runs, *november.runs)] == [4 * 3600, 20 * 3600]
+    assert [run.goodput for run in (*october.runs, *november.runs)] == [4 * 3600, 20 * 3600]
     # Its own times stay what they are.
     assert november.executions[0].start == at("2025-10-31T22:00")
 
@@ -164,9 +164,9 @@ def sums(ledger: Ledger) -> dict[str, float]:
         "good executions": spent.good_executions,
         "bad executions": spent.bad_executions,
         "completed": spent.completed,
-        "good": spent.good,
-        "bad": spent.bad,
-        "in flight": spent.in_flight,
+        "good": spent.goodput,
+        "bad": spent.badput,
+        "in flight": spent.running,
         "seconds": total(e.seconds for e in ledger.executions),
         "suspended": total(e.suspended for e in ledger.executions),
         "wait": total(e.wait for e in ledger.executions),
@@ -180,8 +180,8 @@ def sums(ledger: Ledger) -> dict[str, float]:
         "transfer seconds": total(t.seconds for t in ledger.transfers),
         "epochs": sum(e.state is State.COMPLETED for e in ledger.epochs),
         "longest": total(e.longest_seconds for e in ledger.epochs if e.state is State.COMPLETED),
-        "runs' good": sum(r.good for r in ledger.runs),
-        "runs' bad": sum(r.bad for r in ledger.runs),
+        "runs' good": sum(r.goodput for r in ledger.runs),
+        "runs' bad": sum(r.badput for r in ledger.runs),
     }
     for e in ledger.executions:
         key = f"{e.site} / {e.gpu} / {e.cause}"

@@ -361,9 +361,9 @@ def status(
             left -= 1
         states[State.WAITING] += left
     hours = GpuHours(
-        sum(row.gpu_hours.good for row in runs),
-        sum(row.gpu_hours.bad for row in runs),
-        sum(row.gpu_hours.in_flight for row in runs),
+        sum(row.gpu_hours.goodput for row in runs),
+        sum(row.gpu_hours.badput for row in runs),
+        sum(row.gpu_hours.running for row in runs),
     )
     files = sorted({row.dag for row in runs})
     dags = tuple(
@@ -516,9 +516,9 @@ def ledger(of: Snapshot | None) -> Ledger:
             row.epochs_skipped,
             row.latest,
             None,
-            row.gpu_hours.good * 3600,
-            row.gpu_hours.bad * 3600,
-            row.gpu_hours.in_flight * 3600,
+            row.gpu_hours.goodput * 3600,
+            row.gpu_hours.badput * 3600,
+            row.gpu_hours.running * 3600,
         )
         for row in (status.runs if status else ())
     )

@@ -78,12 +78,12 @@ def print_sites(usage: Usage, spent: GpuHours) -> None:
 
 def _remarks(usage: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
-    ended = usage.total.totals.good + usage.total.totals.bad
+    ended = usage.total.totals.goodput + usage.total.totals.badput
     for place in usage.wasteful_sites:
-        name, lost = plain(place.name or "", NAME_LIMIT), hours_text(place.totals.bad)
+        name, lost = plain(place.name or "", NAME_LIMIT), hours_text(place.totals.badput)
         done = place.totals.completed
         epochs = count(done, usage.item) if done else f"no {usage.item}"
-        of_all = share(place.totals.bad, ended)
+        of_all = share(place.totals.badput, ended)
         hours_ = usage.measure.hours
         yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
     for profile in usage.profiles:

@@ -33,32 +33,28 @@ if TYPE_CHECKING:
 # --- hours ------------------------------------------------------------------------------------
 
 
-HOUR_FIELDS: Final = {"goodput": "good", "badput": "bad", "running": "in_flight"}
-"""The fields of sums of hours, and those of the records."""
+HOUR_FIELDS: Final = ("goodput", "badput", "running")
+"""The parts of a sum of hours."""
 
 
-def _gpu_hours(source: str, hours: types.GpuHours) -> float:
-    return round(getattr(hours, source), 6) if hours.measure is HourUnit.GPU else 0.0
+def _gpu_hours(name: str, hours: types.GpuHours) -> float:
+    return round(getattr(hours, name), 6) if hours.measure is HourUnit.GPU else 0.0
 
 
 HOURS: Final = JsonObject(
     types.GpuHours,
     "Hours in the measure of the ensemble: GPU; CPU or wall where nothing had a GPU.",
-    "measure goodput=good badput=bad running=in_flight total",
+    "measure goodput badput running total",
     name="Hours",
     main=False,
 )
 GPU_HOURS: Final = JsonObject(
     types.GpuHours,
     "GPU-hours that ended well or are in a stored checkpoint, otherwise, and of what runs.",
-    computed={
-        name: (float, partial(_gpu_hours, source))
-        for name, source in (*HOUR_FIELDS.items(), ("total", "total"))
-    },
+    computed={name: (float, partial(_gpu_hours, name)) for name in (*HOUR_FIELDS, "total")},
 )
 _SPLIT: Final = {
-    name: (float, lambda row, source=source: _gpu_hours(source, row.gpu_hours))
-    for name, source in HOUR_FIELDS.items()
+    name: (float, lambda row, name=name: _gpu_hours(name, row.gpu_hours)) for name in HOUR_FIELDS
 }
 
 
@@ -265,7 +261,7 @@ GPU: Final = JsonObject(
 CAUSE: Final = JsonObject(
     types.CauseRow,
     "Lost GPU-hours by reason; end_unknown: the log lost the end of these executions.",
-    "cause code subcode executions example end_unknown badput=bad",
+    "cause code subcode executions example end_unknown badput",
 )
 INPUT_TRANSFERS: Final = JsonObject(
     types.TransferTotals,

@@ -262,8 +262,7 @@ BAG: Final = JsonObject(
         "gpu_hours": (
             BAG_HOURS,
             lambda bag: {
-                name: getattr(bag.totals.gpu_hours, source)
-                for name, source in (*HOUR_FIELDS.items(), ("total", "total"))
+                name: getattr(bag.totals.gpu_hours, name) for name in (*HOUR_FIELDS, "total")
             },
         ),
     },

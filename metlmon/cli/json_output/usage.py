@@ -21,7 +21,7 @@ from metlmon.stats.usage import (
 
 # --- sites ------------------------------------------------------------------------------------
 
-_BADPUT: Final = {"badput": (float, lambda cause: round(cause.bad / HOUR, 6))}
+_BADPUT: Final = {"badput": (float, lambda cause: round(cause.badput / HOUR, 6))}
 REASON: Final = JsonObject(
     CauseReason,
     "A reason within a cause, as its executions ended.",
@@ -48,8 +48,8 @@ _TOTALS: Final = (
     "bad_executions=totals.bad_executions completed_epochs=totals.completed"
 )
 _HOURS: Final = (
-    "success_rate=totals.success_rate goodput=totals.gpu_hours.good badput=totals.gpu_hours.bad "
-    "running=totals.gpu_hours.in_flight"
+    "success_rate=totals.success_rate goodput=totals.gpu_hours.goodput "
+    "badput=totals.gpu_hours.badput running=totals.gpu_hours.running"
 )
 GROUP: Final = JsonObject(
     GroupUsage,
