@@ -380,6 +380,8 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     for status in (live, later):
         status["runs"] = without_figures(status)
     assert live == {name: later[name] for name in live}, "who watched, and who comes"
+    kinds = {entry["kind"] for entry in later["health"]}
+    assert "log-damage" not in kinds, "DAGMan repeats in its own log what it reads after a restart"
     assert faulted.watched.pictures > RUNS
     assert faulted.watched.wrong == []
     # A finished ensemble has no column of the epoch that a run is at.
