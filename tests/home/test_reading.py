@@ -29,7 +29,7 @@ class Watch:
     def __init__(self, *paths: Path, stored: tuple[StoredSummary, ...] = ()) -> None:
         self.now = 100.0
         self.updates: list[HomeUpdate] = []
-        self.reader = HomeReader(self.updates.append, None, stored, lambda: self.now)
+        self.reader = HomeReader(self.updates.append, stored, lambda: self.now)
         self.reader.set_paths(map(str, paths))
         self.lines: dict[str, HomeSummary] = {}
 

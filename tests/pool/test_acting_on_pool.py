@@ -220,7 +220,9 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
 
         def asked() -> bool:
             """Not before the schedd has answered for the first time."""
-            screen.press("a", "H")
+            screen.press("a")
+            screen.settle()
+            screen.press("H")
             return "touches nothing" in screen.settle()
 
         until(asked, lambda: f"a question:\n{screen.text}")

@@ -217,7 +217,9 @@ def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted
     before = states_in_queue(faulted)
 
     def asked() -> bool:
-        screen.press("a", "H")
+        screen.press("a")
+        screen.settle()
+        screen.press("H")
         return "touches nothing" in screen.settle() or bool(screen.press("escape"))
 
     until(asked, "the question comes", LONG)

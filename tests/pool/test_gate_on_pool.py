@@ -117,7 +117,9 @@ def stop_by_key(screen: Terminal, run: str) -> str:
     """T, y, when an epoch of the run is done; what stands on the screen once it was stopped."""
     screen.wait_for_match(rf"{run} .*[1-9]/{EPOCHS} ", seconds=SLOT_SECONDS)
     select(screen, run)
-    screen.press("a", "T")
+    screen.press("a")
+    screen.wait_for_match("Act on")
+    screen.press("T")
     screen.wait_for_match("y does it")
     screen.press("y")
     screen.wait_for_match(r"✓ 1 done")

@@ -75,7 +75,9 @@ def by_keys(screen: Terminal, run: str, key: str) -> None:
 
 
 def remove_dag_by_keys(screen: Terminal) -> None:
-    screen.press("a", "D")
+    screen.press("a")
+    screen.wait_for_match("Act on")
+    screen.press("D")
     screen.wait_for_match("y does it")
     screen.press("y")
     screen.wait_for_match(r"1 of 1 answered")
