@@ -51,7 +51,7 @@ class Snapshot(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Have all files been read once?"""
+        """Whether all files have been read once."""
         return self.progress.fraction >= 1
 
 

@@ -563,7 +563,7 @@ class Ensemble:
             yield from dag.spans()
 
     def has_job(self, cluster: int) -> bool:
-        """Is a job of this cluster known, by its events?"""
+        """Whether events have shown a job of this cluster."""
         return bool(self._attributor.jobs_of_cluster(cluster))
 
     def apply_reported_events(self, dag_key: str, messages: Iterable[DagmanMessage]) -> None:

@@ -106,7 +106,7 @@ class NodeMemo(Struct):
     has_executions: bool = False
 
     def is_outdated(self, completed: bool) -> bool:
-        """Are the entries those of other jobs, or of another final state?"""
+        """Whether the entries are those of other jobs, or of another final state."""
         if len(self.jobs) != len(self.record.jobs):
             return True
         return self.success is not None and self.is_final is not (

@@ -65,7 +65,7 @@ class LastLook:
 
     @property
     def has_ended(self) -> bool:
-        """Does nobody look any more, and is what they saw not yet remembered?"""
+        """Whether nobody looks any more, and what they saw is not yet remembered."""
         return self._newest is not None and self._clock() - self._input_at > ATTENDED_SECONDS
 
     def save(self) -> None:

@@ -124,7 +124,7 @@ class FaultTolerantApp(DiffRenderingApp):
 
     @property
     def is_exiting(self) -> bool:
-        """Has ``exit`` been called?"""
+        """Whether ``exit`` has been called."""
         return self._exit
 
     def terminal_lost(self) -> None:

@@ -721,7 +721,7 @@ class ListScreen(SnapshotScreen):
 
     @property
     def sort_reversed(self) -> bool:
-        """Are the rows in reverse order?"""
+        """Whether the rows are in reverse order."""
         return self.state.reversed
 
     # --- parts ----------------------------------------------------------------------------

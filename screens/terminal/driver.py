@@ -148,7 +148,7 @@ class FlowControl(Driver):
 
     @property
     def has_pending_output(self) -> bool:
-        """Has some output not yet arrived at the terminal?"""
+        """Whether some output has not yet arrived at the terminal."""
         reply_pending = self._terminal_replies and self._requested_at is not None
         return reply_pending and monotonic() - (self._requested_at or 0.0) < REPLY_SECONDS
 
@@ -201,7 +201,7 @@ class FlowControlledDriver(FlowControl, LinuxDriver):
 
     @property
     def has_pending_output(self) -> bool:
-        """Has some output not yet arrived at the terminal?"""
+        """Whether some output has not yet arrived at the terminal."""
         return self._writes_done < self._writes_queued or super().has_pending_output
 
     def write(self, data: str) -> None:
