@@ -80,7 +80,7 @@ class AnnexesScreen(ListScreen):
 
     @property
     def _may_ask(self) -> bool:
-        """Is it the present that is shown?"""
+        """Whether the present is shown."""
         return self.context.queue is not None
 
     @property

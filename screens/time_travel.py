@@ -73,7 +73,7 @@ class TimeTravel:
 
     @property
     def active(self) -> bool:
-        """Is a past moment shown or being read?"""
+        """Whether a past moment is shown or being read."""
         return self.past_view is not None or self.requested_moment is not None
 
     @property

@@ -152,7 +152,7 @@ def can_show(stream: TextIO) -> bool:
 
 
 def is_terminal() -> bool:
-    """Can a terminal show the dashboard? (It is drawn on standard error.) Or a browser?"""
+    """Whether a terminal (standard error, where it is drawn) or a browser can show it."""
     if os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER:
         return True
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")

@@ -107,7 +107,7 @@ class Label(Struct, frozen=True):
     runs: tuple[str, ...]
 
     def matches(self, run: str, uuid: str | None) -> bool:
-        """Does the cohort contain the run with this name and uuid?"""
+        """Whether the cohort contains the run with this name and uuid."""
         return any(
             fnmatchcase(run, pattern)
             or (uuid is not None and (fnmatchcase(uuid, pattern) or uuid.startswith(pattern)))
@@ -201,7 +201,7 @@ class NotifySettings(Struct, frozen=True):
 
     @property
     def configured(self) -> bool:
-        """Is there a way to send something?"""
+        """Whether there is a way to send something."""
         return bool(self.terminal or self.command or self.webhook)
 
 

@@ -117,7 +117,7 @@ def _changes(arguments: Mapping[int, Mapping[str, str]]) -> Iterator[_Change]:
 
 
 def _counts_up(texts: Sequence[tuple[int, str]]) -> bool:
-    """Are the values integers that grow by at most one per version?"""
+    """Whether the values are integers that grow by at most one per version."""
     try:
         values = [(version, int(text)) for version, text in texts]
     except ValueError:

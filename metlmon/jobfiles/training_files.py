@@ -246,7 +246,7 @@ def read_args_txt(text: str) -> dict[str, str]:
 
 
 def _is_mixed(value: str) -> bool:
-    """Has the value a long word of capitals, small letters and digits?"""
+    """Whether the value has a long word of capitals, small letters and digits."""
     return any(
         any(map(str.isdigit, word)) and not word.isupper() and not word.islower()
         for word in _LONG_WORD.findall(value[:VALUE_CHARACTERS])

@@ -118,7 +118,7 @@ class OutputPage(Struct, frozen=True):
 
     @property
     def reaches_end(self) -> bool:
-        """Is the last row that of the file?"""
+        """Whether the last row is that of the file."""
         return not self.rows or self.rows[-1].end >= self.size
 
 

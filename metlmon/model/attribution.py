@@ -163,7 +163,7 @@ def _refutes(dag: Dag, job: Job) -> bool:
 
 
 def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
-    """Had the node no job yet, by a node status file of the run of the submission?"""
+    """Whether the node had no job yet, by a node status file of the submission's run."""
     status = dag.status
     if status is None or status.local is None or status.local - submitted < WRITE_DELAY:
         return False
@@ -197,7 +197,7 @@ def _names_other_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
 
 
 def _was_between_runs(dag: Dag, submitted: datetime) -> bool:
-    """Was the job submitted between two DAGMan runs of this DAG?"""
+    """Whether the job was submitted between two DAGMan runs of this DAG."""
     starts = [run.start for run in _accepted_runs(dag) if run.start is not None]
     ends = [
         run.ended_by for run in _accepted_runs(dag) if run.start is None or run.start <= submitted
@@ -221,7 +221,7 @@ def _predates_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
 
 
 def _is_outside(log: str) -> bool:
-    """Is a log, named relative to the dagdir, outside it?"""
+    """Whether a log, named relative to the dagdir, is outside it."""
     path = PurePath(log)
     return path.is_absolute() or path.parts[:1] == ("..",)
 

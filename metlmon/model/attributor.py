@@ -93,7 +93,7 @@ class ReusedJobIds(dict[JobId, list[datetime]]):
 
 
 def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
-    """Is this 000 of another job than the known ones with the same id?"""
+    """Whether this 000 is of another job than the known ones with the same id."""
     detail, time = event.detail, event.time
     known_time = job.first_submitted
     if known_time is not None and abs(time - known_time) <= ONE_SECOND:
@@ -115,7 +115,7 @@ def submit_time_difference(job: Job, event: Event) -> timedelta | None:
 
 
 def _may_be_same(time: datetime, known: datetime) -> bool:
-    """May two 000 of one node with these times be of one submission?"""
+    """Whether two 000 of one node with these times may be of one submission."""
     difference = abs(time - known)
     if difference > ONE_DAY:
         # Years of a log without them are guessed from the file's modification time.

@@ -55,7 +55,7 @@ class Clock:
         self.zone = zone
         # A zone with one offset for all times returns it for None.
         self.zone_varies = zone is not None and zone.utcoffset(None) is None
-        """Does the zone that was set have several offsets?"""
+        """Whether the zone that was set has several offsets."""
         self._seen: list[tuple[datetime, int]] = []
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
@@ -64,12 +64,12 @@ class Clock:
 
     @property
     def utc_only(self) -> bool:
-        """Have all timestamps been in UTC so far?"""
+        """Whether all timestamps have been in UTC so far."""
         return self._saw_utc and not self._saw_local
 
     @property
     def has_offset(self) -> bool:
-        """Can local time be converted to UTC?"""
+        """Whether local time can be converted to UTC."""
         return self.zone is not None or bool(self._seen)
 
     def observe(self, local: datetime, epoch: float) -> bool:
@@ -206,7 +206,7 @@ class Clock:
         return max(0.0, (end - start).total_seconds())
 
     def is_ambiguous(self, stamp: datetime) -> bool:
-        """Is the timestamp in a repeated hour?"""
+        """Whether the timestamp is in a repeated hour."""
         if not self.zone_varies or stamp.tzinfo is not None:
             return False
         if (
@@ -218,7 +218,7 @@ class Clock:
         return first != stamp.replace(tzinfo=self.zone, fold=1).utcoffset()
 
     def is_steady(self, first: datetime, last: datetime) -> bool:
-        """Is the zone that was set without clock changes between these timestamps?"""
+        """Whether the zone that was set has no clock change between these timestamps."""
         if not self.zone_varies:
             return True
         first, last = self.naive(first), self.naive(last)

@@ -116,7 +116,7 @@ class Dag(DagReports):
 
     @property
     def is_top(self) -> bool:
-        """Is this a top-level DAG?"""
+        """Whether this is a top-level DAG."""
         return self.top == self.key
 
     @property
@@ -213,7 +213,7 @@ class Dag(DagReports):
         return max(times, default=None)
 
     def jobstate_covers(self, moment: datetime) -> bool:
-        """Did the jobstate log start by then, and does it contain submissions?"""
+        """Whether the jobstate log started by then, and contains submissions."""
         epoch = self.clock.to_epoch(moment)
         start = self.jobstate_started[0][0] if self.jobstate_started else None
         return bool(self.submit_epochs) and start is not None and (epoch or 0.0) >= start
@@ -467,7 +467,7 @@ class Dag(DagReports):
         return aborted and max(self.rescue_files_at_cut(), default=0) > (previous or 0)
 
     def wrote_metrics(self, run: DagmanRun | None, clock: Clock) -> bool:
-        """Did this run write the metrics file? Without a run: does the file exist?"""
+        """Whether this run wrote the metrics file; without a run, whether the file exists."""
         metrics = self.metrics
         return metrics is not None and self._matches_run(
             run, metrics_cluster(metrics), metrics.end, clock
@@ -535,7 +535,7 @@ class Dag(DagReports):
         return None
 
     def has_run(self) -> bool:
-        """Does any file show that a DAGMan of this DAG ever ran (up to the cut)?"""
+        """Whether any file shows that a DAGMan of this DAG ever ran (up to the cut)."""
         if self.dagman_runs() or self._jobstate_starts():
             return True
         metrics, status = self.metrics_file, self.status_file
@@ -560,7 +560,7 @@ class Dag(DagReports):
         )
 
     def is_dagman(self, cluster: int) -> bool:
-        """Is this the cluster of a DAGMan job of this DAG?"""
+        """Whether this is the cluster of a DAGMan job of this DAG."""
         return any(run.cluster == cluster for run in self.dagman_runs())
 
 

@@ -83,7 +83,7 @@ class Process(Struct):
 
     @property
     def restarts(self) -> bool:
-        """Will the schedd start another process after its exit?"""
+        """Whether the schedd will start another process after its exit."""
         return self.ended and is_restart_status(self.status)
 
 
@@ -189,17 +189,17 @@ class DagmanRun(Struct):
 
     @property
     def was_started(self) -> bool:
-        """Was any of its processes started?"""
+        """Whether any of its processes was started."""
         return bool(self.processes) or (self.job is not None and self.job.last_execute is not None)
 
     @property
     def removed(self) -> bool:
-        """Was its newest process requested to remove its jobs and end?"""
+        """Whether its newest process was requested to remove its jobs and end."""
         return bool(self.processes) and self.processes[-1].removed
 
     @property
     def ended(self) -> bool:
-        """Has it left the queue, by its log or its output?"""
+        """Whether it has left the queue, by its log or its output."""
         return self._job_ended or self._last_exited
 
     @property
@@ -248,7 +248,7 @@ class DagmanRun(Struct):
         )
 
     def _restarted_after(self, process: Process) -> bool:
-        """Was another process, without any output so far, started after ``process``?"""
+        """Whether another process, without any output so far, was started after ``process``."""
         executing = self.job.last_execute if self.job is not None else None
         return executing is not None and process.end is not None and executing > process.end
 
@@ -351,7 +351,7 @@ def _ended_at_once(run: DagmanRun) -> bool:
 
 
 def _outlasts(run: DagmanRun, other: DagmanRun) -> bool:
-    """Was it in the queue when the other one ended, by its log where that has the end?"""
+    """Whether it was in the queue when the other one ended, by its log if that has the end."""
     run_end, other_end = run.ended_by, other.end
     return run_end is None or (other_end is not None and run_end > other_end)
 

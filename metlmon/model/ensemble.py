@@ -657,14 +657,14 @@ class Ensemble:
     # --- gates --------------------------------------------------------------------------
 
     def set_gates(self, dag_key: str, runs: Mapping[str, RunGate]) -> bool:
-        """Set the contents of the gate directory of a DAG, by run uuid; were they others?"""
+        """Set the contents of a DAG's gate directory, by run uuid; returns whether they changed."""
         changed = self.gates.get(dag_key, {}) != runs
         if changed:
             self.gates[dag_key] = runs
         return changed
 
     def set_placements(self, sites: Mapping[NodeKey, str]) -> bool:
-        """Set the sites of nodes that override their VARS; did any site change?"""
+        """Set the sites of nodes that override their VARS; returns whether any changed."""
         if sites == self.placements:
             return False
         self.placements = sites

@@ -290,7 +290,7 @@ def identity_unredacted(event: Event) -> Identity:
 
 
 def is_damaged(event: Event | PlainData) -> bool:
-    """Was the event truncated in the log?"""
+    """Whether the event was truncated in the log."""
     if isinstance(event, Event):
         return event.damaged
     plain = event

@@ -172,7 +172,7 @@ class Job:
 
     @property
     def noop(self) -> bool:
-        """Are these the events of a NOOP node?"""
+        """Whether these are the events of a NOOP node."""
         return self.proc == NOOP_PROC
 
     def note_memory(self, last: datetime, memory_mb: int | None, updates: int = 1) -> None:

@@ -211,7 +211,7 @@ SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
 
 
 def removed_at_dag_end(job: Job) -> bool:
-    """Was the job removed because its DAG ended?"""
+    """Whether the job was removed because its DAG ended."""
     executions = job.history().executions
     reason = executions[-1].reason if executions else None
     return job.removed_with_dag or (
@@ -253,7 +253,7 @@ class NodeStateResolver:
     def _predates_run(
         self, result: SubmissionResult | None, report: NodeReport | None, skip: NodeReport | None
     ) -> bool:
-        """Is all evidence on the node older than the newest DAGMan run?"""
+        """Whether all evidence on the node is older than the newest DAGMan run."""
         if self._fresh_start is None:
             return False
         reported = report.time if report is not None else None
@@ -597,7 +597,7 @@ class NodeStateResolver:
         return retries_left(self._dag, record, result) > 0
 
     def _gave_up(self, result: SubmissionResult | None, report: NodeReport | None) -> bool:
-        """Did DAGMan report that it gave up after the last submission?"""
+        """Whether DAGMan reported that it gave up after the last submission."""
         if report is None or report.kind not in FINAL_FAILURE_REPORTS:
             return False
         submitted = result.submitted if result is not None else None

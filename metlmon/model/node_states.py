@@ -362,7 +362,7 @@ class NodeStateTable:
         return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
 
     def _blocks_descendants(self, state: NodeState | None) -> bool:
-        """Does a node in this state prevent its descendants from running?"""
+        """Whether a node in this state prevents its descendants from running."""
         return state is not None and (state.state is State.FUTILE or self._failed_for_good(state))
 
     def _visit_in_order(

@@ -113,7 +113,7 @@ def parse_run_part(
 
 
 def is_epoch(name: str, settings: Settings) -> bool:
-    """Does a node of this name train an epoch?"""
+    """Whether a node of this name trains an epoch."""
     return len(name) <= MAX_NAME_LENGTH and settings.train_node.match(name) is not None
 
 
@@ -409,7 +409,7 @@ def _abort_of(
 def _can_continue(
     nodes: Iterable[NodeKey], states: Mapping[NodeKey, NodeState], alive: Container[str]
 ) -> bool:
-    """Can any of these nodes still run?"""
+    """Whether any of these nodes can still run."""
     for key in nodes:
         state = states[key].state
         if state in CAN_RUN or (state in CAN_RUN_IF_ALIVE and key[0] in alive):

@@ -144,7 +144,7 @@ def normalize_name(name: str) -> str:
 
 
 def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool:
-    """Does the site's name contain that of another of the normalized ``targets``?"""
+    """Whether the site's name contains that of another of the normalized ``targets``."""
     actual = normalize_name(site or "")
     others = targets - ANY_SITE_TARGETS - POOL_TARGETS - set(_wanted(target))
     return any(name in actual for name in others)

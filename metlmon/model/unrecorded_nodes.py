@@ -97,7 +97,7 @@ class UnrecordedNodes:
 
     @property
     def has_lost_records(self) -> bool:
-        """Were nodes submitted although their ancestors have no record?"""
+        """Whether nodes were submitted although their ancestors have no record."""
         return bool(self._lost_records)
 
     def add_all(self, states: Mapping[str, NodeState]) -> None:
@@ -165,18 +165,18 @@ class UnrecordedNodes:
         return NodeState(State.COMPLETED, inferred=True)
 
     def _done_at_end(self, node: Node, state: NodeState) -> bool:
-        """Is a node done because DAGMan ended with all nodes done?"""
+        """Whether a node is done because DAGMan ended with all nodes done."""
         ended = self.evidence.ended
         if state.state in DONE or node.kind not in ORDERED_KINDS:
             return False
         return state.submitted is None or ended is None or state.submitted <= ended
 
     def _may_predate_run(self, name: str, state: NodeState) -> bool:
-        """May the node have been done when the newest DAGMan run started?"""
+        """Whether the node may have been done when the newest DAGMan run started."""
         return name in self._names or (state.state in DONE and not self._is_of_current_run(state))
 
     def _is_of_current_run(self, state: NodeState) -> bool:
-        """Was the node submitted by the newest DAGMan run?"""
+        """Whether the node was submitted by the newest DAGMan run."""
         started = self.evidence.started
         return state.submitted is not None and (started is None or state.submitted >= started)
 
@@ -292,7 +292,7 @@ def reported_totals(dag: Dag) -> list[tuple[str, int]]:
 
 
 def matches_node_count(dag: Dag, total: int) -> bool:
-    """Is this the DAG file's number of nodes, with or without SERVICE nodes?"""
+    """Whether this is the DAG file's number of nodes, with or without SERVICE nodes."""
     return dag.node_count <= total <= len(dag.workflow.nodes)
 
 

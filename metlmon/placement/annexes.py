@@ -442,7 +442,7 @@ class _AnnexBuilder:
         return end is not None and end + GONE_SECONDS < self._now
 
     def _is_silent(self, request: AnnexRequest | None) -> bool:
-        """Did the collector that would have its ads not answer?"""
+        """Whether the collector that would have its ads did not answer."""
         if request is not None and request.collector in self._collector_times:
             return request.collector in self._silent
         return bool(self._silent) or not self._collector_times

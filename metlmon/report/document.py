@@ -57,7 +57,7 @@ class ValueKind(StrEnum):
 
     @property
     def is_text(self) -> bool:
-        """Is it aligned left?"""
+        """Whether it is aligned left."""
         return self in (ValueKind.TEXT, ValueKind.PERIOD, ValueKind.CODE)
 
 

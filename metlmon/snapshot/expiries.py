@@ -133,7 +133,7 @@ def _end(entry: ExecutionEntry) -> datetime:
 
 
 def _is_at(entry: ExecutionEntry, ends: Iterable[datetime]) -> bool:
-    """Did it end when its annex did?"""
+    """Whether it ended when its annex did."""
     return any(-TOGETHER <= _end(entry) - end <= LATE for end in ends)
 
 

@@ -325,7 +325,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
 
     @property
     def queued(self) -> bool:
-        """Is it in the queue by its log?"""
+        """Whether it is in the queue by its log."""
         return bool(self.states) and self.state in ACTIVE
 
 

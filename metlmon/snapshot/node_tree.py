@@ -242,7 +242,7 @@ class NodeTree:
         return f"{next(iter(counts)).value}{'!' if passed else ''}"
 
     def is_join(self, dag: str, item: str) -> bool:
-        """Is an item a join node, which has no row?"""
+        """Whether an item is a join node, which has no row."""
         node = self.dags[dag].nodes.get(item)
         return node is not None and node.kind is NodeKind.JOIN
 

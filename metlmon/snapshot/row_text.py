@@ -357,7 +357,7 @@ MAX_LISTED_RUNS = 8
 
 
 def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
-    """Does ``only`` match this uuid or any of these names?"""
+    """Whether ``only`` matches this uuid or any of these names."""
     for pattern in filter(None, (pattern.strip() for pattern in only.split(","))):
         values = [name for name in (uuid, *names) if name]
         if any(name == pattern or fnmatch.fnmatchcase(name, pattern) for name in values):
@@ -368,7 +368,7 @@ def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
 
 
 def matches_run(run: RunRow, only: str) -> bool:
-    """Does ``only`` match this run?"""
+    """Whether ``only`` matches this run."""
     return matches_name(only, run.uuid, run.run, run.key)
 
 

@@ -63,7 +63,7 @@ class Prediction(Struct, frozen=True):
 
     @property
     def covered(self) -> bool:
-        """Was the actual time in the interval?"""
+        """Whether the actual time was in the interval."""
         return self.low <= self.actual <= self.high
 
 

@@ -90,7 +90,7 @@ def _family_choices(node: DescribedNode) -> Iterable[tuple[Family, int]]:
 
 
 def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, DescribedNode]) -> bool:
-    """Does no member depend on another, directly or indirectly?"""
+    """Whether no member depends on another, directly or indirectly."""
     own_keys = {node.key for node in members}
     seen: set[NodeKey] = set()
     pending = [(node.key[0], child) for node in members for child in node.node.children]

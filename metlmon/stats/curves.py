@@ -110,7 +110,7 @@ class MetricCurve(Struct, frozen=True):
 
     @property
     def diverged(self) -> bool:
-        """Did the curve diverge or become NaN?"""
+        """Whether the curve diverged or became NaN."""
         return self.course in (Course.DIVERGED, Course.NAN)
 
 

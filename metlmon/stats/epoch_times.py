@@ -533,7 +533,7 @@ def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[DowntimeInterval, JobEntry]]:
 
 
 def _has_dagman_start(dagman_starts: Sequence[datetime], start: datetime, end: datetime) -> bool:
-    """Does a DAGMan run start after ``start`` and not after ``end``?"""
+    """Whether a DAGMan run starts after ``start`` and not after ``end``."""
     index = bisect_right(dagman_starts, start)
     return index < len(dagman_starts) and dagman_starts[index] <= end
 

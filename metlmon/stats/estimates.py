@@ -363,7 +363,7 @@ class _Estimator:
         return "no job queued"
 
     def _is_recent(self, run: RunEntry) -> bool:
-        """Was the run active within the last :data:`RECENT_CYCLES` cycles?"""
+        """Whether the run was active within the last :data:`RECENT_CYCLES` cycles."""
         latest, now = run.latest, self.ledger.as_of
         if latest is None or latest.since is None or now is None or self.median_cycle is None:
             return False

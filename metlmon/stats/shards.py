@@ -102,7 +102,7 @@ class Shard(Struct, frozen=True):
 
     @property
     def is_straggler(self) -> bool:
-        """Is it in progress for too long?"""
+        """Whether it has been in progress for too long."""
         return self.times_median is not None
 
 
@@ -167,7 +167,7 @@ class Bag(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Are all shards completed or skipped?"""
+        """Whether all shards are completed or skipped."""
         return self.count_in(*DONE) == self.total
 
     @property

@@ -159,7 +159,7 @@ def _identifies_run(
     run_values: Mapping[str, Mapping[str, str]],
     runs: Mapping[str, Sequence[DescribedNode]],
 ) -> bool:
-    """Does the variable only identify the run, by its name or uuid?"""
+    """Whether the variable only identifies the run, by its name or uuid."""
 
     def identifies(value: str | None, node: DescribedNode) -> bool:
         has_uuid = value is not None and node.uuid is not None and node.uuid in value
@@ -257,7 +257,7 @@ class CellRun(Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """Is no epoch left?"""
+        """Whether no epoch is left."""
         return self.entry.epochs_done + self.entry.epochs_skipped >= self.entry.epochs_total
 
 
@@ -293,12 +293,12 @@ class GridCell(Struct, frozen=True):
 
     @property
     def stopped(self) -> bool:
-        """Did a gate end one of the runs?"""
+        """Whether a gate ended one of the runs."""
         return any(run.stopped is not None for run in self.runs)
 
     @property
     def paused(self) -> bool:
-        """Does one of the runs wait at its gate?"""
+        """Whether one of the runs waits at its gate."""
         return any(run.paused for run in self.runs)
 
     @property
@@ -345,7 +345,7 @@ class Grid(Struct, frozen=True):
 
     @property
     def has_sweep(self) -> bool:
-        """Are there any swept variables?"""
+        """Whether there are any swept variables."""
         return self.rows is not None
 
     @property

@@ -270,7 +270,7 @@ def stall_limit(seconds: Distribution) -> float:
 
 
 def is_evicted(outcome: Outcome) -> bool:
-    """Did the execution end without its job being done, held or removed?"""
+    """Whether the execution ended without its job being done, held or removed."""
     return outcome in (Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED)
 
 
@@ -326,7 +326,7 @@ class UsageGroups:
         return self._durations[id(entry)]
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
-        """Was another execution than this successful one at least twice as long?"""
+        """Whether another execution was at least twice as long as this successful one."""
         epoch = self.epoch_of.get(final.job)
         return epoch is not None and epoch.hidden
 
@@ -578,7 +578,7 @@ class UsageFilter(Struct, frozen=True):
     cause: str | None = None
 
     def matches(self, entry: ExecutionEntry) -> bool:
-        """Does the filter match this execution?"""
+        """Whether the filter matches this execution."""
         return (
             (self.site is None or entry.site == self.site[0])
             and (self.gpu is None or entry.gpu == self.gpu[0])

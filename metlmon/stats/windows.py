@@ -58,7 +58,7 @@ class TimeWindow(Struct, frozen=True):
 
     @property
     def unbounded(self) -> bool:
-        """Is the window unbounded on both sides?"""
+        """Whether the window is unbounded on both sides."""
         return self.since is None and self.until is None
 
 

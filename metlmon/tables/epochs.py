@@ -219,7 +219,7 @@ def _epoch(row: EpochRow, run: str) -> str | int:
 
 
 def is_epoch(row: EpochRow) -> bool:
-    """Is this a training node, by its name?"""
+    """Whether this is a training node, by its name."""
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
@@ -322,7 +322,7 @@ def detail_line(
 
 
 def is_broken(origin: CheckpointOrigin) -> bool:
-    """Is the chain broken at this checkpoint, not merely unrecorded?"""
+    """Whether the chain is broken at this checkpoint, not merely unrecorded."""
     return origin.broken not in (None, Break.MISSING)
 
 

@@ -197,7 +197,7 @@ class ColumnChoice(Struct, frozen=True):
     shown: Collection[str] = ()
 
     def includes(self, name: str, title: str) -> bool:
-        """Is the column with this name and heading shown?"""
+        """Whether the column with this name and heading is shown."""
         if name in self.hidden or name in self.shown:
             return name in self.shown
         return not self.names or self._place(name, title) < len(self.names)

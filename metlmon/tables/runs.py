@@ -297,7 +297,7 @@ def every_column(
 
 
 def has_ended(row: RunRow) -> bool:
-    """Is none of its epochs running, or still to run?"""
+    """Whether none of its epochs is running, or still to run."""
     return row.state in _ENDED and not is_between_epochs(row)
 
 
@@ -359,7 +359,7 @@ def epoch_percent(state: State, streamed: Streamed | None) -> Line:
 
 
 def is_between_epochs(row: RunRow) -> bool:
-    """Is its latest epoch over, and the next not submitted yet?"""
+    """Whether its latest epoch is over, and the next not submitted yet."""
     done = row.epochs_done + row.epochs_skipped
     return formatting.between_epochs(row.state, done, row.epochs_total)
 

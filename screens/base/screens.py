@@ -175,7 +175,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     @property
     def _in_past(self) -> bool:
-        """Is a past moment shown, being read, or unreadable?"""
+        """Whether a past moment is shown, being read, or unreadable."""
         travel = self.context.time_travel
         return any(
             each is not None for each in (travel.past_view, travel.requested_moment, travel.error)
@@ -340,13 +340,13 @@ class ConfirmationBase(DocumentScreen):
 
     @property
     def can_confirm(self) -> bool:
-        """Would a key confirm now?"""
+        """Whether a key would confirm now."""
         last_event = max(self._painted_at, self.context.last_key_time)
         return monotonic() - last_event >= self.context.CONFIRM_SECONDS
 
     @property
     def key_confirms(self) -> bool:
-        """May the key that is being handled confirm?"""
+        """Whether the key that is being handled may confirm."""
         monitor = self.context
         seconds_shown = monitor.last_key_time - self._painted_at
         return min(seconds_shown, monitor.pause_before_key) >= monitor.CONFIRM_SECONDS

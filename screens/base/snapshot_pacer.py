@@ -91,7 +91,7 @@ def _is_change(shown: Snapshot | None, newest: Snapshot | None) -> bool:
 
 
 def differs_in_time_only(previous: Snapshot, current: Snapshot) -> bool:
-    """Do these snapshots differ in elapsed times only?"""
+    """Whether these snapshots differ in elapsed times only."""
 
     def compared_fields(snapshot: Snapshot) -> tuple[object, ...]:
         status = snapshot.status

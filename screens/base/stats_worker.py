@@ -66,7 +66,7 @@ class _BuiltInput(Struct):
     cost: float = 0.0
 
     def is_valid(self, snapshot: Snapshot) -> bool:
-        """Is it of this snapshot, or has only the clock advanced since then, and little?"""
+        """Whether it is of this snapshot, or only the clock has advanced since then, and little."""
         if self.snapshot is snapshot:
             return True
         if time.monotonic() - self.built_at > max(CLOCK_SECONDS, SHARE_IDLE * self.cost):

@@ -63,7 +63,7 @@ BELOW_HEADER: Final = 6
 
 
 def _has_nodes_only(snapshot: Snapshot) -> bool:
-    """Do the DAG files have nodes, but no runs?"""
+    """Whether the DAG files have nodes, but no runs."""
     return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
 
 

@@ -509,7 +509,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
     @property
     def too_small(self) -> bool:
-        """Is the terminal smaller than any screen needs?"""
+        """Whether the terminal is smaller than any screen needs."""
         return self.size.width < MINIMUM_SIZE[0] or self.size.height < MINIMUM_SIZE[1]
 
     def _show_required_size(self) -> None:

@@ -128,7 +128,7 @@ class InputDecoder:
         yield from self._parse(last)
 
     def _is_unmarked_paste(self, piece: str) -> bool:
-        """Does it belong to a paste that the terminal did not mark as one?"""
+        """Whether it belongs to a paste that the terminal did not mark as one."""
         if len(piece) > TYPED_LIMIT:
             self._unmarked_paste_at = self._input_at
         elif piece.startswith("\x1b"):

@@ -448,7 +448,7 @@ def _share_styles(runs: list[StyledRun]) -> list[StyledRun]:
 
 
 def _is_single_width(cells: Sequence[Cell]) -> bool:
-    """Does each of these take one cell on any terminal?"""
+    """Whether each of these takes one cell on any terminal."""
     return all(character.isascii() for character, _ in cells)
 
 

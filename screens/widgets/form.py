@@ -61,7 +61,7 @@ class FormEntry(Struct, frozen=True):
 
     @property
     def has_option(self) -> bool:
-        """Is the text one of the options?"""
+        """Whether the text is one of the options."""
         return self.text in self.options
 
 

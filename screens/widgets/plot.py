@@ -85,7 +85,7 @@ def load_library() -> str | None:
 
 
 def is_loaded() -> bool:
-    """Is plotext loaded?"""
+    """Whether plotext is loaded."""
     return all(hasattr(sys.modules.get("plotext"), name) for name in ("figure", "pixel"))
 
 
