@@ -139,7 +139,7 @@ def _is_named(job: Job, dag: Dag, dags: Mapping[str, Dag]) -> bool:
 
 
 def _refutes(dag: Dag, job: Job) -> bool:
-    """Do the files of this DAG's DAGMan show that it did not submit the job?
+    """Whether the files of this DAG's DAGMan show that it did not submit the job.
 
     The absence of the job in a file counts only if the file covers the time around it.
     """
@@ -175,7 +175,7 @@ def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
 
 
 def _names_other_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
-    """Does the job name another DAG's DAGMan, while this DAG's was in the queue?
+    """Whether the job names another DAG's DAGMan, while this DAG's was in the queue.
 
     A DAG has only one DAGMan at a time.
     """
@@ -210,7 +210,7 @@ def _was_between_runs(dag: Dag, submitted: datetime) -> bool:
 
 
 def _predates_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
-    """Is the job in outside logs only, and older than this DAG's first DAGMan?
+    """Whether the job is in outside logs only, and older than this DAG's first DAGMan.
 
     In the DAG's own directory it may be of a DAGMan run whose ``.dagman.out`` was removed.
     """

@@ -483,7 +483,7 @@ class JobAttributor:
         return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
 
     def _is_of_no_dag(self, job: Job, attribution: Attribution) -> bool:
-        """Is this a job of no DAG, or are there only logs here?
+        """Whether this is a job of no DAG, or there are only logs here.
 
         In a directory with DAGs, a job with the name of a node is of a DAG whose file is not here.
         """
@@ -497,7 +497,7 @@ class JobAttributor:
             self._groups.emptied.add(record.key[1])
 
     def _overlaps(self, job: Job, dag: Dag) -> bool:
-        """Was a proven job of this DAG in the queue together with ``job``?
+        """Whether a proven job of this DAG was in the queue together with ``job``.
 
         Only jobs of the same node and its parents count: DAGMan has one job of a node at a time,
         and none before those of the node's parents have left the queue.

@@ -154,7 +154,7 @@ class Clock:
             return None
 
     def is_after(self, epoch: float, stamp: datetime) -> bool | None:
-        """Is a moment later than a naive timestamp?
+        """Whether a moment is later than a naive timestamp.
 
         None if no offset is known and the result depends on it.
         """

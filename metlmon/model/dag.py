@@ -141,7 +141,7 @@ class Dag(DagReports):
         yield from rescue_observations(rescues, self.out_times.written, self.logs.intervals)
 
     def out_is_complete_at(self, moment: datetime) -> bool:
-        """Does ``.dagman.out`` have every submission of this DAG around ``moment``?
+        """Whether ``.dagman.out`` has every submission of this DAG around ``moment``.
 
         DAGMan always appends to it, so it is complete from its first process to its last line.
         """
@@ -448,7 +448,7 @@ class Dag(DagReports):
         return ended
 
     def _aborted_with_rescue(self, run: DagmanRun, metrics: DagMetrics | None) -> bool:
-        """Was this run aborted, and did it write a rescue file?
+        """Whether this run was aborted, and wrote a rescue file.
 
         DAGMan writes none after ``ABORT-DAG-ON … RETURN 0``, but does so where a FINAL node
         makes its exit status 0.
@@ -476,7 +476,7 @@ class Dag(DagReports):
     def _matches_run(
         self, run: DagmanRun | None, cluster: int | None, end: float | None, clock: Clock
     ) -> bool:
-        """Is this end of a DAGMan, at ``end`` (seconds since 1970), that of ``run``?
+        """Whether this end of a DAGMan, at ``end`` (seconds since 1970), is that of ``run``.
 
         Without a run: that of the newest DAGMan in the jobstate log.
         """

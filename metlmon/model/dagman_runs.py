@@ -339,7 +339,7 @@ def _mark_refused(runs: Sequence[DagmanRun]) -> None:
 
 
 def _ended_at_once(run: DagmanRun) -> bool:
-    """Did it fail as quickly as a DAGMan that another one prevents from running?
+    """Whether it failed as quickly as a DAGMan that another one prevents from running.
 
     Not every one finds the lock file: if the other process is invisible (another machine, a
     container), it recovers, and ends because the jobs in its log are not its own.

@@ -436,7 +436,7 @@ class NodeStateResolver:
         )
 
     def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
-        """Has DAGMan submitted the node again, before the job logs show it?
+        """Whether DAGMan has submitted the node again, before the job logs show it.
 
         DAGMan reports the time of the submission, not of reading its event.
         """
@@ -491,7 +491,7 @@ class NodeStateResolver:
     def _awaits_post_script(
         self, record: NodeRecord, report: NodeReport | None, state: State
     ) -> bool:
-        """Has the job ended, and will DAGMan run the POST script next?
+        """Whether the job has ended, and DAGMan will run the POST script next.
 
         The node is neither done nor failed then, whatever the job returned. Requires reports
         of DAGMan on this node.

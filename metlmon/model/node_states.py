@@ -152,7 +152,7 @@ class DagStates:
         return max(table.aborts, key=lambda name: (table.states[name].since or datetime.min, name))
 
     def was_active_after(self, dag_key: str, moment: datetime | None) -> bool:
-        """Was a node submitted, or the node status file written, after this moment?
+        """Whether a node was submitted, or the node status file written, after this moment.
 
         Then a DAGMan that ended at that moment is not the newest one. Uses the node states
         resolved last.
@@ -352,7 +352,7 @@ class NodeStateTable:
         return {name for name, old_state in old_states.items() if states[name] != old_state}
 
     def _failed_for_good(self, state: NodeState) -> bool:
-        """Has a node failed for good in the current DAGMan run?
+        """Whether a node has failed for good in the current DAGMan run.
 
         A new run retries the nodes that failed in an earlier one.
         """
@@ -433,7 +433,7 @@ def _was_reached(child: NodeState) -> tuple[bool, datetime | None]:
 
 
 def has_failed(state: NodeState, aborted: bool = False) -> bool:
-    """Has the node failed, as DAGMan counts?
+    """Whether the node has failed, as DAGMan counts.
 
     A node whose job a user removed has failed, one whose job was removed with its DAG has
     not, unless ``aborted``: ABORT-DAG-ON ended the DAG and its FINAL node runs, so that

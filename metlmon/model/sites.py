@@ -151,7 +151,7 @@ def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool
 
 
 def misses_target(target: str, site: str | None, targets: Set[str]) -> bool:
-    """Does the target of a job exclude the site where it ran?
+    """Whether the target of a job excludes the site where it ran.
 
     A target may list several sites. A pool-wide one only excludes the sites of the DAG's other
     ``targets`` (normalized).

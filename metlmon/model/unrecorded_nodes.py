@@ -261,7 +261,7 @@ def missing_rescue(dag: Dag) -> str | None:
 
 
 def ended_with_all_done(dag: Dag, state: DagState) -> bool:
-    """Did DAGMan end with all nodes of this DAG file done?
+    """Whether DAGMan ended with all nodes of this DAG file done.
 
     Its exit status alone does not show that: it can be that of a FINAL node, or be set by
     ABORT-DAG-ON.
@@ -319,7 +319,7 @@ def end_in_utc(dag: Dag) -> datetime | None:
 
 
 def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool:
-    """Did the DAGMan of the nodes.log submit all ready nodes, and have time to?
+    """Whether the DAGMan of the nodes.log submitted all ready nodes, and had time to.
 
     Unknown, and False, without its command line.
     """

@@ -297,7 +297,7 @@ def _interrupted_progress(
 
 
 def _is_checkpoint(entry: ExecutionEntry, after: ExecutionEntry | None = None) -> bool:
-    """Did it store a checkpoint, which ``after`` went on from?
+    """Whether it stored a checkpoint, which ``after`` went on from.
 
     It did by an upload, for the executions of the same job, or by its return value.
     """

@@ -629,7 +629,7 @@ METRIC_CELLS: Final = 6
 
 
 def has_metrics(figures: RunFigures | None, rows: Sequence[RunRow]) -> bool:
-    """Do the runs have values of the metric?
+    """Whether the runs have values of the metric.
 
     Before the files of the trainings are read, those with a completed epoch may have some.
     """

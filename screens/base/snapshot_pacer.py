@@ -41,7 +41,7 @@ class SnapshotPacer:
         self._changes_shown_at = deque([self._shown_at] * BURST, maxlen=BURST)
 
     def receive(self, snapshot: Snapshot) -> bool:
-        """Store a snapshot, in any thread; should it be announced to the application?
+        """Store a snapshot, in any thread; returns whether to announce it to the application.
 
         At most one announcement is under way; its handler shows the newest snapshot.
         """

@@ -386,7 +386,7 @@ def _size_variable(variable: str, default: int) -> int:
 
 
 def can_be_resumed() -> bool:
-    """Is there a shell that can resume this process after a stop?
+    """Whether there is a shell that can resume this process after a stop.
 
     A session leader (a terminal window's own command) would be stopped for ever. POSIX: an
     orphaned process group.
@@ -551,7 +551,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
 
 def erases_with_background() -> bool:
-    """Does the terminal fill erased cells with the background (terminfo's ``bce``)?
+    """Whether the terminal fills erased cells with the background (terminfo's ``bce``).
 
     False for a terminal that terminfo does not know.
     """
