@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from typing import Final
 
 COLLECT: Final = (1_000, 10, 10)
@@ -25,9 +26,8 @@ def share_one_arena() -> None:
     releases leaves gaps in both: 4 MB in a day of a growing log. Threads of Python hold one lock
     anyway.
     """
-    # Imported by the dashboard only: commands do without it.
-    import ctypes
+    # A dashboard works without it, too: where there is no ctypes, or another C library.
+    with suppress(ImportError, OSError, AttributeError):
+        import ctypes  # Commands do without it.
 
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_ARENA_MAX, 1)
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
