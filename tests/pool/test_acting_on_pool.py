@@ -218,16 +218,10 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
         screen.wait_for_match("run0 .*running")
         screen.wait_for_match("a act")
 
-        def asked() -> bool:
-            """Not before the schedd has answered for the first time."""
-            screen.press("a")
-            screen.settle()
-            screen.press("H")
-            return "touches nothing" in screen.settle()
-
-        until(asked, lambda: f"a question:\n{screen.text}")
+        # Not before the schedd has answered for the first time.
+        until(lambda: trouble.asked(screen, "H"), lambda: f"a question:\n{screen.text}")
         while "PROGRESS" not in screen.text:
-            # Asked too early, the key has opened the menu of acts, which lies between.
+            # The menu lies between the question and the overview.
             screen.press("escape")
             screen.settle()
         find_in_palette(screen, "hold")

@@ -215,15 +215,7 @@ def test_a_killed_dagman_comes_back_and_nothing_is_counted_twice(faulted: Faulte
 def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted: Faulted) -> None:
     pool, screen = faulted.pool, faulted.screen
     before = states_in_queue(faulted)
-
-    def asked() -> bool:
-        screen.press("a")
-        screen.settle()
-        screen.press("H")
-        return "touches nothing" in screen.settle() or bool(screen.press("escape"))
-
-    until(asked, "the question comes", LONG)
-    screen.wait_for_match("y does it")
+    until(lambda: trouble.asked(screen, "H"), "the question comes", LONG)
     with faults.without(pool, "schedd"):
         screen.press("y")
         screen.wait_for_match("schedd does not answer|no schedd on this host", seconds=LONG)

@@ -43,19 +43,30 @@ def by_command(pool: Pool, directory: Path, what: str, *targets: str) -> None:
     until(look, f"{what} {' '.join(targets)}")
 
 
+def asked(screen: Terminal, key: str) -> bool:
+    """Press an act's key in the overview; True with its question on the screen.
+
+    False in the overview again, where the act is not possible yet. A busy program may show the
+    question late: it then ignores the key that would have closed the menu.
+    """
+    screen.press("a")
+    screen.wait_for_match("Act on")
+    screen.press(key)
+    if "touches nothing" not in screen.settle():
+        screen.press("a")
+        screen.wait_for_match("PROGRESS|touches nothing")
+    if "touches nothing" not in screen.text:
+        return False
+    screen.wait_for_match("y does it")
+    return True
+
+
 def by_keys(screen: Terminal, run: str, key: str) -> None:
     """In the overview: filter the run, the act's key, yes, and the schedd says done."""
 
     def look() -> bool:
-        screen.press("a")
-        screen.wait_for_match("Act on")
-        screen.press(key)
-        screen.settle()
-        if "touches nothing" not in screen.text:
-            screen.press("a")
-            screen.wait_for_match("PROGRESS")
+        if not asked(screen, key):
             return False
-        screen.wait_for_match("y does it")
         screen.press("y")
         screen.wait_for_match(r"(\d+) of \1 answered")
         done = bool(re.search(r"✓ \d+ done", screen.text)) and "✗" not in screen.text
