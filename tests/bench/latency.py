@@ -1,6 +1,7 @@
 """How long after it happened does it stand on the screen?
 
-    python tests/bench/latency.py            # all of it; the pool's part needs root, or an HTCondor
+    python tests/bench/latency.py            # local, polling and pool
+    python tests/bench/latency.py pool       # a real pool; needs root, or an HTCondor
     python tests/bench/latency.py local      # events written by this process, no HTCondor
     python tests/bench/latency.py polling    # the same where no wake-up comes, as on NFS
     python tests/bench/latency.py tmux       # local, in tmux, of 24 runs: alone, beside others
@@ -16,6 +17,8 @@ cell          from the moment at which an event's bytes are in the log to the on
               pool the events are real (hold, release, execute of a running job); locally this
               process appends them to a recorded form of log, at random phases of metlmon's
               own clock: the emulator's reading of the screen is in it, 1–2 ms.
+
+``TIMES`` in the environment is the number of measurements of each kind.
 
 Printed are the number of measurements, the median, the 90th and the 99th percentile and the
 worst, in seconds, and the median's and the worst's ratio to the interval in which metlmon looks
@@ -199,12 +202,16 @@ def settle(screen: Terminal, pause: tuple[float, float] = (0.3, 1.5)) -> None:
 
 
 def cells_on_pool(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
-    """Cells of a job that is held and released while it runs."""
-    dag = gated_dag.write(pool, "cells", runs=2)
+    """Cells of a job that is held and released while it runs; the screen lies in tmux."""
+    dag = gated_dag.write(pool, "cells", runs=24)
     of_dag = f"DAGManJobId == {dag.submit()}"
-    job = str(pool.running(2, of_dag)[0]["ClusterId"])
+    node = 'DAGNodeName == "run0-train_epoch0"'
+    job = str(pool.running(1, f"{of_dag} && {node}")[0]["ClusterId"])
     found: dict[str, list[float]] = {"held": [], "running": []}
-    with growth(dag.directory / "metl.log") as log, watching(pool, dag.directory) as screen:
+    with (
+        growth(dag.directory / "metl.log") as log,
+        watching(pool, dag.directory, tmux=True) as screen,
+    ):
         shown(screen, r"run0 .*running")
         for _ in range(times):
             for word, command, event in (
@@ -259,8 +266,11 @@ def ours_gone(pool: Pool) -> bool:
 
 
 @contextmanager
-def watching(pool: Pool, directory: Path) -> Iterator[Terminal]:
-    with pool.terminal(["metlmon", "watch", "."], directory, SIZE) as screen:
+def watching(pool: Pool, directory: Path, tmux: bool = False) -> Iterator[Terminal]:
+    argv = ["metlmon", "watch", "."]
+    if tmux:
+        argv = ["tmux", "-L", f"latency-{os.getpid()}", "new-session", *argv]
+    with pool.terminal(argv, directory, SIZE) as screen:
         yield screen
 
 
@@ -284,24 +294,27 @@ def table(rows: dict[str, list[float]]) -> str:
 
 
 def main(what: str) -> None:
+    if what not in ("all", "local", "polling", "pool", "tmux"):
+        raise SystemExit(__doc__)
     rows = {}
+    given = os.environ.get("TIMES")
     if what == "tmux":
-        times = int(os.environ.get("TIMES", TMUX_TIMES))
+        times = int(given or TMUX_TIMES)
         rows["cell, tmux, 24 runs, alone"] = local(times, runs=24, tmux=True)
         rows["cell, tmux, 24 runs, 3 events a second"] = local(
             times, runs=24, tmux=True, others=(0.1, 0.57)
         )
         print(table(rows))
         return
-    if what != "polling":
-        rows["cell, own writer"] = local()
-    if what != "local":
-        rows["cell, own writer, no wake-up"] = local(wakeup=False)
-    if what == "all":
+    if what in ("all", "local"):
+        rows["cell, own writer"] = local(int(given or LOCAL_TIMES))
+    if what in ("all", "polling"):
+        rows["cell, own writer, no wake-up"] = local(int(given or LOCAL_TIMES), wakeup=False)
+    if what in ("all", "pool"):
         with pool_in_use({}) as pool:
-            cells = cells_on_pool(pool)
-            rows |= {f"cell, pool: {word}": values for word, values in cells.items()}
-            rows |= first_rows(pool)
+            cells = cells_on_pool(pool, int(given or TIMES))
+            rows |= {f"cell, pool, tmux, 24 runs: {word}": each for word, each in cells.items()}
+            rows |= first_rows(pool, int(given or TIMES))
             until(lambda: ours_gone(pool), "all DAGs end")
     print(table(rows))
 
