@@ -122,7 +122,9 @@ def _target_pools(
         sites = {normalize_name(site) for site in site_list(target or "")}
         named = {pool for pool in pools if normalize_name(pool.site) in sites}
         is_anywhere = not sites or sites & ANY_SITE_TARGETS
-        own[target] = frozenset() if is_anywhere else frozenset(ran_at[target] | named)
+        # One execution that strayed says nothing of the others: where they ran counts only for
+        # targets that name their sites otherwise than the logs do.
+        own[target] = frozenset() if is_anywhere else frozenset(named or ran_at[target])
     found: defaultdict[str, list[frozenset[ResourcePool]]] = defaultdict(list)
     for run, epochs in counted_epochs(ledger).items():
         found[run] = [own[epoch.target] for epoch in epochs if epoch.state not in DONE]

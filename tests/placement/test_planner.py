@@ -292,9 +292,10 @@ def test_a_plan_of_half_the_hours_ends_at_half_of_the_estimate() -> None:
     assert plan.hours == pytest.approx(4.5)
 
 
-def test_advice_and_estimate_agree(shared: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("clock", [(14, 30), (14, 57), (15, 3)])
+def test_advice_and_estimate_agree(shared: Callable[[str], Path], clock: tuple[int, int]) -> None:
     directory = shared("cases/forecast-of-runs-in-turn/dagdir")
-    stats = recorded(directory, datetime(2026, 11, 28, 14, 30))
+    stats = recorded(directory, datetime(2026, 11, 28, *clock))
     values = plan_input(stats)
     estimate = make_forecast(stats).remaining
     assert estimate is not None
