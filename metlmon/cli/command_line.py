@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.output import is_terminal, print_refusal
 from metlmon.cli.shared_options import LOG_COMMANDS
 from metlmon.errors import InputError
 
@@ -68,7 +69,8 @@ def connect(options: argparse.Namespace) -> None:
     """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError.
 
     Of several directories those on machines that cannot be used are named on standard error, and
-    left out; ``options.unusable`` is then their number.
+    left out; ``options.unusable`` is then their number. Home has a line for those of them that are
+    absolute, and goes on trying to connect.
     """
     if options.command == "serve":
         # It starts metlmon watch with the same words.
@@ -85,31 +87,48 @@ def connect(options: argparse.Namespace) -> None:
                 "it there, in a shell of ssh"
             )
         if name == "dirs" and len(words) > 1:
-            options.dirs = usable_paths(words)
+            at_home = options.command == "watch" and is_terminal()
+            options.dirs = usable_paths(words, _path_later if at_home else None)
             options.unusable = len(words) - len(options.dirs)
             continue
         words = [path_of(word) for word in words]
         setattr(options, name, words if isinstance(given, list) else words[0])
 
 
-def usable_paths(words: Sequence[str]) -> list[str]:
+def usable_paths(
+    words: Sequence[str], later: Callable[[str], str | None] | None = None
+) -> list[str]:
     """The paths of those words that can be used; the errors of the others are printed.
 
-    Raises an InputError if none can be used.
+    ``later`` gives the path of one that cannot be used yet, or None. Raises an InputError if none
+    can be used now.
     """
-    paths, errors = [], []
+    paths, refused = [], []
     for word in words:
         try:
             paths.append(path_of(word))
         except InputError as error:
-            errors.append(error)
+            refused.append((word, error))
     if not paths:
-        raise errors.pop()
-    from metlmon.cli.output import print_refusal
-
-    for refused in errors:
-        print_refusal(str(refused))
+        raise refused[-1][1]
+    for word, error in refused:
+        path = later(word) if later is not None else None
+        if path is not None:
+            paths.append(path)
+        else:
+            print_refusal(str(error))
     return paths
+
+
+def _path_later(word: str) -> str | None:
+    """The path of a word like ``HOST:/DIR``, of a machine that is connected in the background."""
+    from metlmon.remote.machine import connect_later
+    from metlmon.remote.paths import UnusableMachine
+
+    try:
+        return connect_later(word) if ":/" in word else None
+    except UnusableMachine:
+        return None
 
 
 def unknown_command(word: str) -> str:

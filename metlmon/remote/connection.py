@@ -99,7 +99,8 @@ def _lost(host: str, since: float | None, reason: str = "", cause: str = "") -> 
     if _would_ask(reason):
         then = "ssh would have to ask: restart metlmon, or share a connection (ControlMaster)"
     if since is None:
-        return Disconnected(f"{host}: no connection yet; {then}", time.time())
+        why = f" ({reason.removeprefix(f'{host}: ')})" if reason else ""
+        return Disconnected(f"{host}: no connection yet{why}; {then}", time.time())
     at = time.strftime("%H:%M:%S", time.localtime(since))
     because = f" ({cause})" if cause else ""
     return Disconnected(f"{host}: connection lost since {at}{because}; {then}", since)

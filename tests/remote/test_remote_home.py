@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli.command_line import connect
 from metlmon.cli.main import main
 from metlmon.config.user_state import state_directory
 from metlmon.home.feed import HomeFeed
@@ -81,6 +83,24 @@ def test_directories_of_several_machines_are_read_over_one_connection_each(
     assert {each.figures.live for each in lines.values() if each.figures is not None} == {False}
     for host in (access_point, other):
         assert MACHINES[host].channel.connections == 1
+
+
+def test_a_machine_that_cannot_be_reached_has_a_line_on_home(
+    access_point: str, experiments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metlmon.cli.command_line.is_terminal", lambda: True)
+    words = [f"{access_point}:{experiments}/2026/first", "nosuchhost.invalid:/x"]
+    options = argparse.Namespace(command="watch", dirs=[*words, "nosuchhost.invalid:x"])
+
+    connect(options)
+
+    # Without a connection nobody knows where a relative directory is.
+    assert [as_typed(path) for path in options.dirs] == words
+    with Home(*options.dirs) as home:
+        lines = home.until((words[0], Phase.READ), (words[1], Phase.UNREADABLE))
+    error = lines[words[1]].error
+    assert error is not None
+    assert "no connection yet" in error
 
 
 def test_lines_stay_while_a_connection_is_lost(
