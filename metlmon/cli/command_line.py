@@ -111,12 +111,12 @@ def usable_paths(
             refused.append((word, error))
     if not paths:
         raise refused[-1][1]
-    for word, error in refused:
+    for word, reason in refused:
         path = later(word) if later is not None else None
         if path is not None:
             paths.append(path)
         else:
-            print_refusal(str(error))
+            print_refusal(str(reason))
     return paths
 
 
