@@ -104,7 +104,9 @@ def _column(index: int, column: ReportColumn) -> Column[Sequence[str]]:
     title = sanitize(column.heading)
     is_text = column.kind.is_text
     return Column(
-        *(column.key, f"{short} {title}" if short else title, itemgetter(index)),
+        column.key,
+        f"{short} {title}" if short else title,
+        itemgetter(index),
         align="left" if is_text else "right",
         drop=column.drop,
         maximum=MAX_NAME_WIDTH if is_text else 200,

@@ -63,14 +63,18 @@ def plan_columns() -> list[Column[Any]]:
         Column("run", "RUN", lambda row: plain(row.name, NAME_LIMIT), minimum=6, maximum=30),
         Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
         Column(
-            *("where", "NEXT EPOCHS GO TO", lambda row: row.where or "nowhere"),
+            "where",
+            "NEXT EPOCHS GO TO",
+            lambda row: row.where or "nowhere",
             style=lambda row: PLAIN if row.where else ALARM,
             minimum=12,
             comfortable=24,
             maximum=60,
         ),
         Column(
-            *("reason", "REASON", lambda row: row.reason),
+            "reason",
+            "REASON",
+            lambda row: row.reason,
             drop=1,
             style=DIM,
             minimum=10,
@@ -95,7 +99,8 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
     return [
         Column("question", "WHAT IF", lambda row: plain(row.question, 60), minimum=12),
         Column(
-            *("change", "THE LAST RUN ENDS"),
+            "change",
+            "THE LAST RUN ENDS",
             lambda row: None if row.hours is None else (row.hours - plan.hours) * HOUR,
             Kind.DURATION,
             align="left",
@@ -103,7 +108,9 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
             minimum=9,
         ),
         Column(
-            *("end", "IN", lambda row: None if row.hours is None else row.hours * HOUR),
+            "end",
+            "IN",
+            lambda row: None if row.hours is None else row.hours * HOUR,
             Kind.DURATION,
         ),
         Column("gpu_hours", "GPU-H", lambda row: row.gpu_hours, Kind.HOURS, drop=1),

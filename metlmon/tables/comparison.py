@@ -77,7 +77,9 @@ def comparison_lines(
     ]
     columns += [
         Column(
-            *(str(index), "", partial(_text, index=index)),
+            str(index),
+            "",
+            partial(_text, index=index),
             align="right",
             drop=0 if index < FEWEST else index,
             cell=partial(_cell, index=index),

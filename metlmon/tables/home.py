@@ -193,7 +193,9 @@ def columns(
 
     shown = [
         Column(
-            *("name", "ENSEMBLE", _name),
+            "name",
+            "ENSEMBLE",
+            _name,
             doc="the end of its path that distinguishes it from the others",
             style=BOLD,
             minimum=8,
@@ -202,7 +204,10 @@ def columns(
             identifies=_name,
         ),
         Column(
-            *("progress", "PROGRESS", lambda row: _progress_share(row.summary.figures), Kind.SHARE),
+            "progress",
+            "PROGRESS",
+            lambda row: _progress_share(row.summary.figures),
+            Kind.SHARE,
             doc="epochs done, of all",
             align="left",
             cell=lambda row, cells: _progress(row, cells, counts),
@@ -211,7 +216,8 @@ def columns(
             grow=0 if narrow else counts + 12,
         ),
         Column(
-            *("state", "STATE"),
+            "state",
+            "STATE",
             lambda row: _symbol(row.summary.figures) if row.summary.figures else "",
             Kind.STATE,
             doc="what its DAGs do",
@@ -220,7 +226,8 @@ def columns(
             maximum=13 if narrow else 30,
         ),
         Column(
-            *("health", "HEALTH"),
+            "health",
+            "HEALTH",
             lambda row: row.summary.figures.trouble if row.summary.figures else None,
             doc="the worst entry of its health, and the number of others",
             cell=health_or_eta,
@@ -229,13 +236,19 @@ def columns(
             maximum=110,
         ),
         Column(
-            *("badput", "BADPUT", _badput, Kind.SHARE),
+            "badput",
+            "BADPUT",
+            _badput,
+            Kind.SHARE,
             doc="share of the hours that were lost, of those that have ended",
             drop=1,
             style=lambda row: BAD if _badput(row) else DIM,
         ),
         Column(
-            *("eta", "ETA", _end_time, Kind.TIME),
+            "eta",
+            "ETA",
+            _end_time,
+            Kind.TIME,
             doc="when it will be done",
             align="left",
             drop=2,
@@ -244,7 +257,9 @@ def columns(
             comfortable=7,
         ),
         Column(
-            *("seen", "SINCE YOU LOOKED", _since_seen),
+            "seen",
+            "SINCE YOU LOOKED",
+            _since_seen,
             doc="what is new since you looked at it",
             drop=3,
             style=NOTE,

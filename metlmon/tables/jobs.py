@@ -23,7 +23,9 @@ def filter_text(row: JobRow) -> str:
 
 
 _JOB: Final[Column[JobRow]] = Column(
-    *("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+    "job",
+    "JOB",
+    lambda row: formatting.job_id(row.cluster, row.proc),
     doc="cluster and process",
     align="right",
 )
@@ -37,7 +39,9 @@ def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
     """The columns of jobs, with a DAG column if there are several DAGs."""
     several = len({job.dag for job in jobs}) > 1
     dag: Column[JobRow] = Column(
-        *("dag", "DAG", lambda row: row.dag),
+        "dag",
+        "DAG",
+        lambda row: row.dag,
         drop=1,
         cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
         maximum=24,
@@ -50,7 +54,9 @@ def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
         Column("state", "NOW", lambda row: STATES[row.state], Kind.STATE),
         Column("since", "FOR", lambda row: row.seconds, Kind.DURATION, minimum=9),
         Column(
-            *("site", "SITE", lambda row: row.site),
+            "site",
+            "SITE",
+            lambda row: row.site,
             drop=2,
             cell=lambda row, width: site_and_target(
                 row.site, row.target, False, width, state=row.state
@@ -81,19 +87,25 @@ def listed_columns(this_year: int | None = None) -> list[Column[JobRow]]:
         Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
         Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=2, year=this_year),
         Column(
-            *("site", "SITE", lambda row: row.site),
+            "site",
+            "SITE",
+            lambda row: row.site,
             drop=1,
             cell=lambda row, _: line(formatting.site(row.site, row.target, False, state=row.state)),
         ),
         *_GPU_AND_TRIES,
         Column(
-            *("last", "LAST TRY"),
+            "last",
+            "LAST TRY",
             lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
             Kind.STATE,
         ),
         Column("hours", "GPU-H", hours, Kind.HOURS, drop=5),
         Column(
-            *("memory", "MEMORY", lambda row: row.memory_mb, Kind.COUNT),
+            "memory",
+            "MEMORY",
+            lambda row: row.memory_mb,
+            Kind.COUNT,
             unit="MB",
             drop=6,
             write=lambda megabytes: f"{formatting.number(megabytes)} MB",

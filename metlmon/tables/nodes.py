@@ -43,7 +43,9 @@ def columns() -> list[Column[TreeItem]]:
     """The columns of the node tree."""
     return [
         Column(
-            *("node", "NODE", lambda item: item[0].title),
+            "node",
+            "NODE",
+            lambda item: item[0].title,
             doc="a node, or those that are alike",
             cell=_node,
             minimum=18,
@@ -52,18 +54,20 @@ def columns() -> list[Column[TreeItem]]:
             identifies=lambda item: plain(item[0].title, NAME_LIMIT),
         ),
         Column(
-            *("state", "STATE", lambda item: STATES[item[1].state] if item[1] else ""),
+            "state",
+            "STATE",
+            lambda item: STATES[item[1].state] if item[1] else "",
             Kind.STATE,
             doc="state of the node, or the first state of several",
             cell=_state,
             minimum=11,
             comfortable=16,
         ),
+        Column("for", "FOR", _seconds, Kind.DURATION, doc="time in this state", drop=2, minimum=7),
         Column(
-            *("for", "FOR", _seconds, Kind.DURATION), doc="time in this state", drop=2, minimum=7
-        ),
-        Column(
-            *("site", "SITE", lambda item: item[1].site if item[1] else ""),
+            "site",
+            "SITE",
+            lambda item: item[1].site if item[1] else "",
             doc="where its last execution ran; ≠: the node asked for another site",
             drop=5,
             cell=_site,
@@ -72,17 +76,20 @@ def columns() -> list[Column[TreeItem]]:
             maximum=28,
         ),
         Column(
-            *("try", "TRIES", lambda item: (item[1] and item[1].tries) or "", Kind.COUNT),
+            "try",
+            "TRIES",
+            lambda item: (item[1] and item[1].tries) or "",
+            Kind.COUNT,
             doc="executions",
             drop=4,
             style=lambda item: tries_style(item[1].tries) if item[1] else PLAIN,
         ),
+        Column("left", "LEFT", _retries_left, Kind.COUNT, doc="retries left", drop=6, cell=_left),
+        Column("job", "JOB", _job, doc="its latest job", align="right", drop=3, style=DIM),
         Column(
-            *("left", "LEFT", _retries_left, Kind.COUNT), doc="retries left", drop=6, cell=_left
-        ),
-        Column(*("job", "JOB", _job), doc="its latest job", align="right", drop=3, style=DIM),
-        Column(
-            *("why", "WHY", lambda item: state_reason(item[1]) if item[1] else ""),
+            "why",
+            "WHY",
+            lambda item: state_reason(item[1]) if item[1] else "",
             doc="why it is in this state",
             cell=_why,
             minimum=12,

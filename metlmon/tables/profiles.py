@@ -26,14 +26,18 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
 
     return [
         Column(
-            *("site", "POOL", pool_site),
+            "site",
+            "POOL",
+            pool_site,
             style=lambda row: BAD if row.excluded else PLAIN if row.pool.site else DIM,
             minimum=8,
             comfortable=14,
             maximum=40,
         ),
         Column(
-            *("gpu", "GPU", gpu),
+            "gpu",
+            "GPU",
+            gpu,
             style=lambda row: PLAIN if row.pool.gpu else DIM,
             minimum=5,
             comfortable=8,
@@ -42,7 +46,8 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
         Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
         _figure_column("hours", "MEAN EPOCH", lambda row: row.hours, excludes=True),
         Column(
-            *("interval", "80 % INTERVAL"),
+            "interval",
+            "80 % INTERVAL",
             lambda row: "" if row.excluded else _interval(row.hours),
             align="right",
             style=DIM,
@@ -50,7 +55,10 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
         _figure_column("wait", "MEAN WAIT", lambda row: row.wait),
         _figure_column("input", "MEAN INPUT", lambda row: row.transfer, drop=2),
         Column(
-            *("loss", "LOSS", lambda row: row.loss.value, Kind.SHARE),
+            "loss",
+            "LOSS",
+            lambda row: row.loss.value,
+            Kind.SHARE,
             cell=lambda row, _: line(
                 (_mark(row.loss) + share(row.loss.value, 1), DIM if row.loss.borrowed else PLAIN)
             ),

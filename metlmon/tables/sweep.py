@@ -261,13 +261,19 @@ def run_columns() -> list[Column[CellRun]]:
     return [
         Column("run", "RUN", lambda run: plain(run.entry.run_name, 40), minimum=6),
         Column(
-            *("best", "BEST", lambda run: run.value and run.value.value, Kind.NUMBER),
+            "best",
+            "BEST",
+            lambda run: run.value and run.value.value,
+            Kind.NUMBER,
             style=lambda run: BAD if run.curve.diverged else PLAIN,
             minimum=6,
         ),
         Column("epoch", "IN EPOCH", epoch, Kind.COUNT, drop=1, style=DIM),
         Column(
-            *("done", "DONE", lambda run: run.entry.epochs_done, Kind.COUNT),
+            "done",
+            "DONE",
+            lambda run: run.entry.epochs_done,
+            Kind.COUNT,
             cell=lambda run, _: line(f"{run.entry.epochs_done}/{run.entry.epochs_total}"),
         ),
         Column("course", "TREND", lambda run: curve_symbol(run.curve), Kind.STATE),

@@ -422,14 +422,13 @@ def _state_columns(epoch_drop: int = 0, state_drop: int = 0) -> list[Column[Any]
     """Epoch and state of a job or a run."""
     return [
         Column(
-            *("epoch", "EPOCH"),
+            "epoch",
+            "EPOCH",
             lambda target: "" if target.epoch is None else formatting.epoch_number(target.epoch),
             Kind.COUNT,
             drop=epoch_drop,
         ),
-        Column(
-            *("state", "STATE", lambda target: STATES[target.state], Kind.STATE), drop=state_drop
-        ),
+        Column("state", "STATE", lambda target: STATES[target.state], Kind.STATE, drop=state_drop),
     ]
 
 
@@ -452,16 +451,18 @@ def _job_columns(
     columns: list[Column[Target]] = [
         Column("job", "JOB", lambda target: _text(target.id), align="right"),
         Column(
-            *("run", "RUN", lambda target: _text(target.run)), minimum=6, comfortable=10, maximum=24
+            "run", "RUN", lambda target: _text(target.run), minimum=6, comfortable=10, maximum=24
         ),
         *_state_columns(),
         Column(
-            *("node", "NODE", lambda target: _text(target.node)), drop=2, maximum=40, comfortable=16
+            "node", "NODE", lambda target: _text(target.node), drop=2, maximum=40, comfortable=16
         ),
     ]
     if len({target.dag for target in targets}) > 1:
         dag: Column[Target] = Column(
-            *("dag", "DAG", lambda target: target.dag),
+            "dag",
+            "DAG",
+            lambda target: target.dag,
             drop=1,
             cell=lambda target, width: (
                 line(plain(file_name(target.dag, width), 60)) if target.dag else UNKNOWN_CELL
@@ -496,7 +497,9 @@ def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
 
     return [
         Column(
-            *("run", "RUN", lambda target: plain(target.run, 60)),
+            "run",
+            "RUN",
+            lambda target: plain(target.run, 60),
             minimum=6,
             comfortable=10,
             maximum=24,

@@ -195,12 +195,16 @@ def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
 
     return [
         Column(
-            *("key", "KEY", lambda preview: action_of(preview.act).cap),
+            "key",
+            "KEY",
+            lambda preview: action_of(preview.act).cap,
             style=lambda preview: KEY if is_possible(preview) else DIM,
         ),
         Column("name", "ACT", lambda preview: name_of(preview.act), style=name_style),
         Column(
-            *("what", "TOUCHES", targets),
+            "what",
+            "TOUCHES",
+            targets,
             style=lambda preview: PLAIN if is_possible(preview) else DIM,
             minimum=20,
             comfortable=20,

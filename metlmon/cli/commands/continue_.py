@@ -116,7 +116,9 @@ def _columns() -> list[Column[ContinuedRun]]:
         Column("run", "RUN", lambda run: plain(run.run, NAME_LIMIT)),
         Column("uuid", "UUID", lambda run: plain(run.uuid, 16), drop=1),
         Column(
-            *("done", "DONE", lambda run: None if run.done is None else epoch_number(run.done)),
+            "done",
+            "DONE",
+            lambda run: None if run.done is None else epoch_number(run.done),
             Kind.COUNT,
             write=lambda epoch: f"epoch {epoch}",
         ),

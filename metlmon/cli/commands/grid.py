@@ -163,7 +163,9 @@ def _across(grid_data: Grid, title: str, column: Point) -> Column[Point]:
         return BOLD if cell is not None and cell.rank == 1 else PLAIN
 
     return Column(
-        *(str(column), title, lambda row: _cell_text(grid_data.cells.get((row, column)))),
+        str(column),
+        title,
+        lambda row: _cell_text(grid_data.cells.get((row, column))),
         align="right",
         style=style,
     )
