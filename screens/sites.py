@@ -7,23 +7,30 @@ from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry
 from metlmon.stats.totals import sum_executions
-from metlmon.stats.usage import COST_MIN_EPOCHS, GroupUsage, Usage, UsageFilter, site_usage
+from metlmon.stats.usage import (
+    COST_MIN_EPOCHS,
+    GroupUsage,
+    Usage,
+    UsageFilter,
+    select_executions,
+    site_usage,
+)
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import (
     EXECUTION_ORDERS,
     HIDDEN,
     NAME_LIMIT,
     VIEWS,
-    ListedExecution,
     Row,
     details,
     execution_columns,
+    execution_key,
     execution_text,
     filter_title,
+    hours_kind,
     legend,
-    listed_executions,
     longest_note,
     outcome_counts,
     site_name,
@@ -291,34 +298,36 @@ class ExecutionsScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
-        executions = [] if usage is None else listed_executions(usage, self.usage_filter)
-        rows = [row for row in executions if self._is_shown(row)]
+        executions = () if usage is None else select_executions(usage, self.usage_filter)
+        rows = [row for row in executions if self._is_shown(row, usage)]
         self.show_head(self._head(usage, executions, rows))
         self.fill(
             execution_columns(usage, self.usage_filter),
             rows,
-            lambda row: row.key,
-            execution_text,
+            execution_key,
+            lambda row: "" if usage is None else execution_text(row, usage),
             all_rows=executions,
             empty=self._empty(usage),
             no_match=NO_MATCH,
             extra=[line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else (),
             noun="execution",
-            details=self._reason_lines,
+            details=lambda row: self._reason_lines(row, usage),
         )
 
-    def _is_shown(self, row: ListedExecution) -> bool:
+    def _is_shown(self, row: ExecutionEntry, usage: Usage | None) -> bool:
         kind = KINDS[self.kind]
-        return kind in ("all", row.kind) or (kind == "marked" and row.hidden is not None)
+        if kind == "marked":
+            return usage is not None and usage.hidden_epoch(row) is not None
+        return kind in ("all", hours_kind(row))
 
     def _head(
         self,
         usage: Usage | None,
-        executions: Sequence[ListedExecution],
-        rows: Sequence[ListedExecution],
+        executions: Sequence[ExecutionEntry],
+        rows: Sequence[ExecutionEntry],
     ) -> list[Line]:
         room = self.app.size.width - 2
-        totals = sum_executions(row.entry for row in executions)
+        totals = sum_executions(executions)
         number = formatting.number(totals.executions)
         selection = filter_title(self.usage_filter, usage, room - 14 - len(number))
         subject = line(f"{number} ", selection)
@@ -346,15 +355,15 @@ class ExecutionsScreen(ListScreen):
             )
         return [line("  ", texts[0]), line("  ", (texts[1], DIM))]
 
-    def _reason_lines(self, row: ListedExecution | None) -> list[Line]:
+    def _reason_lines(self, row: ExecutionEntry | None, usage: Usage | None) -> list[Line]:
         room = self.app.size.width - 2
         lines: list[Line] = []
-        if row is not None and row.hidden is not None:
-            note = longest_note(row.hidden)
-            lines = wrap(note, room, style_of(HIDDEN), 1)
-        elif row is not None and row.entry.kind == "bad":
-            reason = plain(row.entry.reason or row.entry.cause or "", REASON_LIMIT)
-            if row.entry.uncertain:
+        hidden = usage.hidden_epoch(row) if usage is not None and row is not None else None
+        if hidden is not None:
+            lines = wrap(longest_note(hidden), room, style_of(HIDDEN), 1)
+        elif row is not None and row.kind == "bad":
+            reason = plain(row.reason or row.cause or "", REASON_LIMIT)
+            if row.uncertain:
                 reason = f"its end was not logged, so it took at most as long as this: {reason}"
             lines = wrap(reason, room, DIM, 1)
         return padded(limit_lines(lines, REASON_LINES, room, 1), REASON_LINES)

@@ -127,14 +127,6 @@ class CountStep(Struct, frozen=True):
     gpus: int
 
 
-class ExecutionSpan(Struct, frozen=True):
-    """An execution with its start and end in seconds since the start of the timeline."""
-
-    start_position: float
-    end_position: float
-    entry: ExecutionEntry
-
-
 class ExecutionGap(Struct, frozen=True):
     """An interval without executions. ``ongoing``: up to the end of the timeline."""
 
@@ -173,7 +165,7 @@ class Timeline(Struct, frozen=True):
     length: float = 0.0
     lanes: tuple[Lane, ...] = ()
     sites: tuple[str | None, ...] = ()
-    executions: tuple[ExecutionSpan, ...] = ()
+    executions: tuple[ExecutionEntry, ...] = ()
     steps: tuple[CountStep, ...] = ()
     gaps: tuple[ExecutionGap, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -256,9 +248,7 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
         length=length,
         lanes=lanes,
         sites=_sites(executions),
-        executions=tuple(
-            ExecutionSpan(position(e.start), position(e.end or last), e) for e in executions
-        ),
+        executions=tuple(executions),
         steps=tuple(steps),
         gaps=stalls,
         waits=tuple(waits),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from math import inf
 from statistics import median
 from types import MappingProxyType
@@ -174,7 +175,7 @@ class TargetWaits(Struct, frozen=True):
     longest_removed: float | None
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, dict=True):
     """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
     ``hidden``: completed epochs whose successful execution was shorter than half of their longest
@@ -196,6 +197,14 @@ class Usage(Struct, frozen=True):
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     item: str = "epoch"
+
+    def hidden_epoch(self, execution: ExecutionEntry) -> EpochEntry | None:
+        """The epoch that an execution completed, where another one trained it."""
+        return self._hidden_by_job.get(execution.job) if execution.final else None
+
+    @cached_property
+    def _hidden_by_job(self) -> Mapping[JobId, EpochEntry]:
+        return {job: epoch for epoch in self.hidden for job in epoch.jobs}
 
     @property
     def ranked_sites(self) -> tuple[GroupUsage, ...]:
@@ -594,8 +603,3 @@ def select_executions(usage: Usage, usage_filter: UsageFilter) -> tuple[Executio
     """The executions that match the filter, in order of their start."""
     matching = [entry for entry in usage.executions if usage_filter.matches(entry)]
     return tuple(sorted(matching, key=lambda entry: (entry.start, entry.job)))
-
-
-def hidden_jobs(usage: Usage) -> Mapping[JobId, EpochEntry]:
-    """Epochs trained by another execution than the successful one, by their jobs."""
-    return {job: epoch for epoch in usage.hidden for job in epoch.jobs}

@@ -361,13 +361,14 @@ def stacks(
     """
     sums: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for ran in timeline.executions:
-        weight = (ran.entry.gpus or 0) if gpus else 1
-        ends = [(ran.entry.end, ran.end_position)]
-        if ran.entry.stored:
-            ends.insert(0, (ran.entry.checkpoint, ran.start_position + ran.entry.stored))
-        start = ran.start_position
+        weight = (ran.gpus or 0) if gpus else 1
+        start = max(0.0, timeline.position_of(ran.start))
+        last = ran.end or timeline.last
+        ends = [(ran.end, timeline.length if last is None else timeline.position_of(last))]
+        if ran.stored:
+            ends.insert(0, (ran.checkpoint, start + ran.stored))
         for when, end in ends:
-            sign = symbol_of(_part(ran.entry, when))
+            sign = symbol_of(_part(ran, when))
             for cell, seconds in _cell_overlaps(start, end, window):
                 share = weight * seconds / window.cell_seconds
                 sums[cell][sign] = sums[cell].get(sign, 0.0) + share

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,8 +23,6 @@ from metlmon.stats.usage import (
     SiteGpuUsage,
     Usage,
     UsageFilter,
-    hidden_jobs,
-    select_executions,
 )
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.profiles import profile_columns, profile_details, profile_text
@@ -911,52 +908,30 @@ def _where_lost(
 # --- the executions behind a total ----------------------------------------------------------
 
 
-class ListedExecution(msgspec.Struct, frozen=True):
-    """One execution as a row.
+def execution_key(row: ExecutionEntry) -> str:
+    """Identifies a row: the job's id, and which execution of the job it is."""
+    return f"{formatting.job_id(*row.job)}/{row.attempt}"
 
-    ``hidden`` is the epoch that it completed, if another execution of that epoch was over twice as
-    long.
-    """
 
-    entry: ExecutionEntry
-    hidden: EpochEntry | None
-
-    @property
-    def key(self) -> str:
-        """Identifies the row: the job's id, and which execution of the job it is."""
-        cluster, proc = self.entry.job
-        return f"{cluster}.{proc}/{self.entry.attempt}"
-
-    @property
-    def kind(self) -> str:
-        """What became of its hours: ``goodput``, ``badput`` or ``running``."""
-        return {"good": "goodput", "bad": "badput"}.get(self.entry.kind, "running")
+def hours_kind(row: ExecutionEntry) -> str:
+    """What became of its hours: ``goodput``, ``badput`` or ``running``."""
+    return {"good": "goodput", "bad": "badput"}.get(row.kind, "running")
 
 
 EXECUTION_ORDERS = (
     ("start", None),
-    ("GPU-hours", lambda row: (-(row.entry.gpu_seconds or 0.0),)),
-    ("time", lambda row: (-row.entry.seconds,)),
-    ("outcome", lambda row: (row.entry.outcome.value, row.entry.cause or "")),
-    ("run", lambda row: (row.entry.run_name or "", row.entry.epoch or 0)),
+    ("GPU-hours", lambda row: (-(row.gpu_seconds or 0.0),)),
+    ("time", lambda row: (-row.seconds,)),
+    ("outcome", lambda row: (row.outcome.value, row.cause or "")),
+    ("run", lambda row: (row.run_name or "", row.epoch or 0)),
 )
 
 
-def listed_executions(usage: Usage, usage_filter: UsageFilter) -> list[ListedExecution]:
-    """Return the executions selected by a filter, with their hidden epochs."""
-    epochs = hidden_jobs(usage)
-    return [
-        ListedExecution(entry, epochs.get(entry.job) if entry.final else None)
-        for entry in select_executions(usage, usage_filter)
-    ]
-
-
-def execution_text(row: ListedExecution) -> str:
+def execution_text(row: ExecutionEntry, usage: Usage) -> str:
     """Return the text of an execution that the filter searches, in lower case."""
-    entry = row.entry
-    parts = [formatting.job_id(*entry.job), entry.run_name, entry.node, entry.uuid, entry.site]
-    parts += [entry.gpu, entry.target, entry.cause, entry.host, formatting.moment(entry.start)]
-    parts += [OUTCOMES[entry.outcome].word, HIDDEN.word if row.hidden is not None else None]
+    parts = [formatting.job_id(*row.job), row.run_name, row.node, row.uuid, row.site]
+    parts += [row.gpu, row.target, row.cause, row.host, formatting.moment(row.start)]
+    parts += [OUTCOMES[row.outcome].word, HIDDEN.word if usage.hidden_epoch(row) else None]
     return "\n".join(part for part in parts if part is not None).lower()
 
 
@@ -1007,7 +982,7 @@ def longest_note(epoch: EpochEntry) -> str:
 
 def execution_columns(
     usage: Usage | None, usage_filter: UsageFilter
-) -> list[Column[ListedExecution]]:
+) -> list[Column[ExecutionEntry]]:
     """The columns; that of the selected site, GPU or cause is dropped first."""
     this_year = None if usage is None else formatting.year_of(usage.as_of)
     measure = HourUnit.GPU if usage is None else usage.measure
@@ -1015,44 +990,52 @@ def execution_columns(
         place.name for place in (() if usage is None else usage.gpus)
     )
 
-    def gpu(row: ListedExecution) -> str:
-        return machine(model_names, row.entry.gpu, row.entry.gpus)
+    def gpu(row: ExecutionEntry) -> str:
+        return machine(model_names, row.gpu, row.gpus)
 
-    def epoch(row: ListedExecution) -> int | str:
-        return "" if row.entry.epoch is None else formatting.epoch_number(row.entry.epoch)
+    def epoch(row: ExecutionEntry) -> int | str:
+        return "" if row.epoch is None else formatting.epoch_number(row.epoch)
 
-    columns: list[Column[ListedExecution]] = [
+    def outcome(row: ExecutionEntry, _: int | None) -> Line:
+        sign = symbol_span(OUTCOMES[row.outcome])
+        if row.uncertain:
+            sign += line((" ?", NOTE))
+        if usage is not None and usage.hidden_epoch(row) is not None:
+            sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
+        return sign
+
+    columns: list[Column[ExecutionEntry]] = [
         Column(
             "run",
             "RUN",
-            lambda r: plain(r.entry.run_name or "", NAME_LIMIT) or None,
+            lambda r: plain(r.run_name or "", NAME_LIMIT) or None,
             minimum=6,
             comfortable=10,
             maximum=24,
         ),
         Column("epoch", "EPOCH", epoch, Kind.COUNT, cell=_epoch),
-        Column("try", "TRY", lambda r: r.entry.attempt, Kind.COUNT, drop=2),
-        Column("start", "START", lambda r: r.entry.start, Kind.TIME, drop=1, year=this_year),
-        Column("seconds", "TIME", lambda r: r.entry.seconds, Kind.DURATION),
+        Column("try", "TRY", lambda r: r.attempt, Kind.COUNT, drop=2),
+        Column("start", "START", lambda r: r.start, Kind.TIME, drop=1, year=this_year),
+        Column("seconds", "TIME", lambda r: r.seconds, Kind.DURATION),
         Column(
             "hours",
             measure.short,
-            lambda r: r.entry.gpu_hours,
+            lambda r: r.gpu_hours,
             Kind.HOURS,
-            style=lambda r: BAD if r.entry.kind == "bad" else PLAIN,
+            style=lambda r: BAD if r.kind == "bad" else PLAIN,
         ),
         Column(
             "outcome",
             "OUTCOME",
-            lambda r: OUTCOMES[r.entry.outcome],
+            lambda r: OUTCOMES[r.outcome],
             Kind.STATE,
-            cell=_outcome,
+            cell=outcome,
             minimum=10,
         ),
         Column(
             "site",
             "SITE",
-            lambda r: site_name(r.entry.site, NAME_LIMIT),
+            lambda r: site_name(r.site, NAME_LIMIT),
             drop=4 if usage_filter.site is None else 6,
             comfortable=10,
             maximum=24,
@@ -1061,7 +1044,7 @@ def execution_columns(
         Column(
             "job",
             "JOB",
-            lambda r: formatting.job_id(*r.entry.job),
+            lambda r: formatting.job_id(*r.job),
             align="right",
             drop=7,
             style=DIM,
@@ -1081,23 +1064,13 @@ def execution_columns(
     return [column for column in columns if not (of_jobs and column.name == "epoch")]
 
 
-def _epoch(row: ListedExecution, _: int | None) -> Line:
-    if row.entry.epoch is None:
+def _epoch(row: ExecutionEntry, _: int | None) -> Line:
+    if row.epoch is None:
         return ()
-    side = "" if row.entry.training else " side"
-    return line(str(formatting.epoch_number(row.entry.epoch)), (side, DIM))
+    side = "" if row.training else " side"
+    return line(str(formatting.epoch_number(row.epoch)), (side, DIM))
 
 
-def _outcome(row: ListedExecution, _: int | None) -> Line:
-    sign = symbol_span(OUTCOMES[row.entry.outcome])
-    if row.entry.uncertain:
-        sign += line((" ?", NOTE))
-    if row.hidden is not None:
-        sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
-    return sign
-
-
-def _cause(row: ListedExecution) -> str:
-    entry = row.entry
-    code = f"{code_text(entry.code, entry.subcode or 0)}: " if entry.code else ""
-    return "" if entry.cause is None else plain(code + entry.cause, 400)
+def _cause(row: ExecutionEntry) -> str:
+    code = f"{code_text(row.code, row.subcode or 0)}: " if row.code else ""
+    return "" if row.cause is None else plain(code + row.cause, 400)

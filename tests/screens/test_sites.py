@@ -14,13 +14,10 @@ from msgspec.structs import replace
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
+from metlmon.stats.usage import Usage, UsageFilter, select_executions, usage_in_window
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.usage import (
-    details,
-    listed_executions,
-)
+from metlmon.tables.usage import details
 from metlmon.text import spans
 from screens.job.screen import JobScreen
 from screens.run import RunScreen
@@ -279,9 +276,9 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
     for at, view in enumerate(usage_table.VIEWS[:3]):
         for row in view.rows(found):
-            behind = listed_executions(found, usage_table.filter_of(row, at))
+            behind = select_executions(found, usage_table.filter_of(row, at))
             total = row.badput if isinstance(row, Cause) else row.totals.total
-            assert sum(d.entry.gpu_seconds or 0 for d in behind) == total
+            assert sum(each.gpu_seconds or 0 for each in behind) == total
 
 
 # --- profiles ---------------------------------------------------------------------------------
@@ -332,6 +329,6 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
     found = usage_in_window(read_dagdir(shared("examples/metl-aws")).ledger())
-    behind = listed_executions(found, UsageFilter(site=("aws",)))
+    behind = select_executions(found, UsageFilter(site=("aws",)))
     assert len(behind) == 93
-    assert sum(done.hidden is not None for done in behind) == 9
+    assert sum(found.hidden_epoch(each) is not None for each in behind) == 9

@@ -52,7 +52,7 @@ def timeline(options: argparse.Namespace) -> int:
     if options.json:
         ran: dict[str, list[ExecutionEntry]] = {}
         for item in data.executions:
-            ran.setdefault(item.entry.run or "", []).append(item.entry)
+            ran.setdefault(item.run or "", []).append(item)
         stamp = builder.clock.with_offset
         runs = [LANE.write(lane, stamp, executions=ran.get(lane.key, [])) for lane in data.lanes]
         print_output(TIMELINE_OUTPUT, builder, data, runs=runs)
