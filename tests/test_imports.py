@@ -1,10 +1,11 @@
-"""What each command may import: packages and modules by name, not milliseconds.
+"""What a command may import besides what it needs, and the cycles that there are not.
 
 ``tests/bench/startup.py`` measures what they cost, and ``--imports`` lists what is slow.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -13,86 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.figures import import_cycles, module_graph, python_files
+
 ROOT = Path(__file__).resolve().parents[1]
 
 PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {
-    f"metlmon.cli.{name}"
-    for name in ("main", "arguments", "shared_options", "exit_codes", "memory")
+COMMANDS = {
+    **dict.fromkeys(("--version", "--help", "config path DIR", "check DIR"), False),
+    **dict.fromkeys(("jobs --json DIR", "status --json DIR"), False),
+    **dict.fromkeys(("status DIR", "jobs DIR", "sites DIR"), True),
 }
-
-READING = {
-    f"metlmon.{name}"
-    for name in (
-        "frozen",
-        "redact",
-        "errors",
-        "config",
-        "dagman",
-        "eventlog",
-        "live",
-        "model",
-        "snapshot",
-        "text",
-    )
-} | {
-    *("metlmon.jobfiles.gate_files", "metlmon.remote"),
-    *("metlmon.remote.filesystem", "metlmon.remote.paths"),
-}
-PRINTING = {
-    f"metlmon.cli.{name}"
-    for name in (
-        "commands",
-        "exit_conditions",
-        "reading",
-        "several",
-        "output",
-        "json_output",
-    )
-} | {"metlmon.pool.types", "metlmon.pool.protocol"}
-FIGURES = {"metlmon.stats", "metlmon.health", "metlmon.jobfiles"}
-TEXTS = {"metlmon.cli.status_text", "metlmon.cli.text_output", "metlmon.tables"}
-
-OURS: dict[str, set[str]] = {
-    "--version": set(),
-    "--help": set(),
-    # What is in force is settings, which name states of the model; no log is read for it.
-    "config path DIR": {
-        *("metlmon.cli.commands.config", "metlmon.cli.output"),
-        "metlmon.cli.json_output.objects",
-        *("metlmon.config.settings", "metlmon.model.sites", "metlmon.model.states"),
-        *(
-            "metlmon.text.formatting",
-            "metlmon.text.site_lists",
-            "metlmon.eventlog",
-            "metlmon.config.loader",
-            "metlmon.config.user_state",
-        ),
-        *(
-            "metlmon.errors",
-            "metlmon.remote",
-            "metlmon.config.readers",
-            "metlmon.config.settings",
-            "metlmon.config.toml_file",
-            "metlmon.redact",
-        ),
-    },
-    # No log is read for it, and no model made; the workflows are those of the model.
-    "check DIR": READING
-    | {
-        *("metlmon.authoring", "metlmon.redact", "metlmon.trainer"),
-        *("metlmon.cli.commands.check", "metlmon.cli.output", "metlmon.cli.json_output.objects"),
-    },
-    "jobs --json DIR": READING | PRINTING,
-    "status --json DIR": READING | PRINTING | FIGURES,
-    "status DIR": READING | PRINTING | FIGURES | TEXTS,
-    "jobs DIR": READING | PRINTING | FIGURES | TEXTS,
-    "sites --json DIR": READING | PRINTING | FIGURES | TEXTS | {"metlmon.cli.commands.sites"},
-}
-"""Commands, and the packages and modules of ours that each may import besides :data:`NAME`."""
+"""Commands, and whether each prints tables for people."""
 
 RECORDS = {"msgspec", "typing_extensions"}
 """What every command that reads may import, for records."""
@@ -106,6 +41,12 @@ SELDOM = {
     *("difflib", "importlib.metadata", "importlib.resources", "xml", "zipfile", "pydoc"),
 }
 """Slow modules of the standard library that no command needs which only reads and prints."""
+
+UNREAD = {
+    *("screens", "metlmon.authoring", "metlmon.placement", "metlmon.pool.client"),
+    *("metlmon.report", "metlmon.stats.frames", "metlmon.tracking", "metlmon.home"),
+}
+"""Packages and modules that read nothing which these commands print."""
 
 NEVER_AT_FIRST = {
     *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
@@ -151,24 +92,16 @@ def of(command: str) -> set[str]:
     return imported("from metlmon.cli.main import main\nassert main(sys.argv[1:]) == 0", *words)
 
 
-def within(name: str, packages: set[str]) -> bool:
-    """Is it one of these, or below one, or above one (its package)?"""
-    return any(
-        name == each or name.startswith(f"{each}.") or each.startswith(f"{name}.")
-        for each in packages
-    )
-
-
-@pytest.mark.parametrize("command", OURS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_imports_what_it_needs(command: str) -> None:
     found = of(command)
     assert "metlmon.cli.main" in found
-    ours = {name for name in found if name.split(".")[0] in ("metlmon", "screens")}
-    assert {name for name in ours if not within(name, OURS[command] | NAME)} == set()
-    others = {name.split(".")[0] for name in found - ours} - set(sys.stdlib_module_names)
-    tables = OURS[command] >= TEXTS
-    assert others - RECORDS <= (TABLES if tables else set())
-    assert {name for name in found if name in SELDOM} == set()
+    tops = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names)
+    assert tops - RECORDS <= {"metlmon"} | (TABLES if COMMANDS[command] else set())
+    assert found & SELDOM == set()
+    unwanted = UNREAD - ({"metlmon.authoring"} if command == "check DIR" else set())
+    assert found & unwanted == set()
+    assert COMMANDS[command] or "metlmon.tables" not in found
 
 
 WITHOUT_FRAMES = [
@@ -176,7 +109,7 @@ WITHOUT_FRAMES = [
     *("estimate DIR", "report DIR", "new --example sweep", "demo --status", "sites DIR"),
     *("submit --list-templates", "config show DIR", "advise DIR"),
 ]
-"""Commands beside those of :data:`OURS`; only exports and ``load()`` make frames."""
+"""Commands beside those of :data:`COMMANDS`; only exports and ``load()`` make frames."""
 
 
 def test_only_exports_import_pandas() -> None:
@@ -216,3 +149,11 @@ def test_the_first_screen_waits_for_no_other() -> None:
         if name == never or name.startswith(f"{never}.")
     }
     assert unwanted == set()
+
+
+def test_modules_import_each_other_in_no_cycle() -> None:
+    """Imports in functions included; in the core also those for types alone."""
+    trees = {file: ast.parse(file.read_text()) for file in python_files("metlmon", "screens")}
+    graph = module_graph(trees)
+    assert graph["metlmon.cli.main"], "the imports are found"
+    assert import_cycles(graph) == []
