@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from metlmon.health.advice import HOLD_ADVICE, HOLD_SECTION, VACATE_ADVICE, VACATE_SECTION
 from metlmon.health.build import make_health
 from metlmon.health.headline import CALM, health_headline
-from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, Severity
 from metlmon.model.reasons import code_name
 from metlmon.placement.annexes import make_annexes
@@ -268,30 +267,6 @@ def failed(log: EventLog, node: str, value: int = 1) -> None:
     log.end(cluster, value)
 
 
-def test_a_job_that_fails_without_a_retry(tmp_path: Path) -> None:
-    log = EventLog()
-    failed(log, NODE)
-    log.train("run1-train_epoch0")
-    health = of_log(tmp_path, log)
-    assert kinds(health) == ["run-failed"]
-    entry = only(health, "run-failed")
-    assert entry.text == "epoch 1: exited with return value 1"
-    assert (entry.epochs_blocked, entry.gpu_hours) == (3, 2.0)
-    # The two futile epochs behind it are no entry of their own.
-    assert (health.runs_stopped, health.epochs_left) == (1, 3)
-
-
-def test_tries_of_one_cause_are_one_entry(tmp_path: Path) -> None:
-    log = EventLog()
-    for _ in range(3):
-        failed(log, NODE, 7)
-    health = of_log(tmp_path, log, chains({"run0": 2}, retry=2))
-    assert [entry.kind for entry in health.entries] == ["retries-exhausted"]
-    entry = only(health, "retries-exhausted")
-    assert entry.text == "epoch 1: exited with return value 7, 3 of 3 tries used"
-    assert entry.gpu_hours == 6.0
-
-
 def test_a_failure_that_was_retried_is_closed(tmp_path: Path) -> None:
     log = EventLog()
     failed(log, NODE)
@@ -315,46 +290,6 @@ def test_failed_nodes_of_one_cause_are_one_entry(tmp_path: Path) -> None:
         "2 of 2 runs · 6 epochs left · no job queued",
     )
     assert headline.cause == "exited with return value 5"
-
-
-@pytest.mark.parametrize(
-    ("message", "kind", "text"),
-    [
-        (
-            "PRE Script of node {node} failed with status 9",
-            "script-failed",
-            "epoch 1: PRE Script failed with status 9",
-        ),
-        (
-            "ERROR: Job submit attempts (6) failed for node {node}",
-            "submit-failed",
-            "epoch 1: submission failed: Job submit failed",
-        ),
-    ],
-)
-def test_a_node_that_fails_without_a_job(
-    tmp_path: Path, message: str, kind: str, text: str
-) -> None:
-    log = Log().submit(78, "run1-train_epoch0").execute(78)
-    out = Out().start("09:00:00").submitted("run1-train_epoch0", 78, "10:01:00")
-    out.say(message.format(node=NODE), "10:02:00")
-    if kind == "submit-failed":
-        out.say(f"Job submit failed after 6 tries for node {NODE}", "10:02:00")
-        out.say(f"Shortcutting node {NODE} retries because of submit failure(s)", "10:02:00")
-    health = with_out(tmp_path, log, out)
-    assert kinds(health) == [kind]
-    assert only(health, kind).text == text
-    assert only(health, kind).epochs_blocked == 3
-
-
-def test_a_post_script_that_fails_after_a_good_job(tmp_path: Path) -> None:
-    log = Log().submit(77, NODE).execute(77).terminate(77, 0)
-    dagdir = Dagdir(tmp_path, chains({"run0": 2}, extra=f"SCRIPT POST {NODE} check.sh"))
-    dagdir.write("metl.log", log.data)
-    dagdir.write("run.dag.nodes.log", log.post(77, NODE, 4).data)
-    entry = only(health_of(dagdir), "script-failed")
-    assert entry.text == "epoch 1: POST Script failed with status 4"
-    assert entry.gpu_hours == 0.0
 
 
 def test_a_node_of_no_run(tmp_path: Path) -> None:
@@ -394,23 +329,6 @@ def test_a_failed_node_before_all_runs(tmp_path: Path) -> None:
 
 
 # --- DAGs ---------------------------------------------------------------------------------------
-
-
-def test_dagman_on_hold(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path, TWO_RUNS)
-    dagman = Log().submit(70, at="09:00:00").execute(70).hold(70, 1, "via condor_hold (by user a)")
-    dagdir.write("run.dag.dagman.log", dagman.data)
-    dagdir.write("run.dag.dagman.out", Out().start("09:01:00").data)
-    dagdir.write("metl.log", Log().submit(77, NODE, at="09:02:00").execute(77).data)
-    health = health_of(dagdir)
-    assert kinds(health) == ["dag-held"]
-    entry = only(health, "dag-held")
-    assert (entry.text, entry.act, entry.dag) == (
-        "DAGMan held by a (hold 1)",
-        "release-dag",
-        "run.dag",
-    )
-    assert entry.epochs_blocked == 5
 
 
 def test_a_halted_dag(tmp_path: Path) -> None:
@@ -621,16 +539,6 @@ def test_a_job_that_the_queue_knows_as_held(tmp_path: Path) -> None:
 # --- transfers and files --------------------------------------------------------------------------
 
 
-def test_a_silent_transfer(tmp_path: Path) -> None:
-    log = EventLog()
-    cluster = log.submit(NODE)
-    log.add("040", cluster, "Started transferring input files\n\tTransferring to host: <1.2.3.4:5>")
-    health = health_of(write(tmp_path, TWO_RUNS, log), log.time + timedelta(hours=2))
-    entry = only(health, "transfer-stalled")
-    assert entry.text.startswith("1 input transfer has taken 2h")
-    assert (entry.act, entry.jobs) == ("vacate", ((cluster, 0),))
-
-
 def test_a_rescue_file_that_is_not_there(tmp_path: Path) -> None:
     log = Log().submit(77, NODE).execute(77).terminate(77, 1)
     out = Out().start("09:00:00").submitted(NODE, 77)
@@ -685,15 +593,6 @@ def test_the_actions_that_are_offered_exist() -> None:
     acts = {str(act) for act in (*PoolAction, *DAG_ACTS, *RUN_ACTS)}
     offered = {advice.act for advice in HOLD_ADVICE.values()} - {None}
     assert offered <= acts
-
-
-def test_kinds_that_the_interface_documents() -> None:
-    assert KINDS.keys() >= {
-        *("dag-failed", "dag-held", "dag-stopped", "run-failed", "run-removed"),
-        *("removed-by-policy", "removed-by-user", "held", "script-failed", "submit-failed"),
-        *("futile", "retries-exhausted", "black-hole", "wrong-site", "transfer-stalled"),
-        *("unmatched", "diverged", "quota", "log-gap", "rescue-missing", "dag-file-changed"),
-    }
 
 
 def test_nothing_at_all(tmp_path: Path) -> None:

@@ -14,13 +14,10 @@ from metlmon.snapshot.types import QueueState
 from tests.health.ensembles import (
     HELD_RUNS,
     POLICY,
-    REMOVED_BY_POLICY,
-    REMOVED_WITH_DAG,
     EventLog,
     chains,
     health_of,
     input_of,
-    kinds,
     only,
     removed_after_hold,
     write,
@@ -54,38 +51,6 @@ def test_runs_that_were_all_removed_after_their_holds(tmp_path: Path) -> None:
 def test_the_most_blocked_comes_first(tmp_path: Path) -> None:
     entries = health_of(removed_after_hold(tmp_path)).open_entries
     assert [entry.epochs_blocked for entry in entries] == [9, 9, 6, 6]
-
-
-def test_a_held_job_has_the_clock_of_the_policy_that_removed_others(tmp_path: Path) -> None:
-    log = EventLog()
-    first, second = log.submit("run0-train_epoch0"), log.submit("run1-train_epoch0")
-    log.hold(first, "via condor_hold (by user anna)", 1)
-    log.time += timedelta(days=30)
-    log.remove(first, REMOVED_BY_POLICY)
-    log.hold(second, "disk", 0)
-    held_since = log.time
-    log.train("run2-train_epoch0")
-    dagdir = write(tmp_path, chains({"run0": 2, "run1": 2, "run2": 2}), log)
-    entry = only(health_of(dagdir), "held")
-    assert entry.removal_at == held_since + timedelta(days=30)
-    assert entry.epochs_blocked == 2
-
-
-def test_a_removed_dag_is_one_entry(tmp_path: Path) -> None:
-    log = EventLog()
-    log.train("run2-train_epoch0")
-    clusters = [log.submit(f"run{number}-train_epoch0") for number in range(2)]
-    for cluster in clusters:
-        log.execute(cluster)
-    for cluster in clusters:
-        log.remove(cluster, REMOVED_WITH_DAG)
-    dagdir = write(tmp_path, chains({"run0": 2, "run1": 2, "run2": 1}), log)
-    health = health_of(dagdir)
-    assert kinds(health) == ["removed-by-user"]
-    entry = only(health, "removed-by-user")
-    assert entry.text == "removed by anna (condor_rm of the DAG)"
-    assert (len(entry.runs), entry.epochs_blocked) == (2, 4)
-    assert health.runs_stopped == 2
 
 
 def test_what_was_submitted_again_is_closed(tmp_path: Path) -> None:
