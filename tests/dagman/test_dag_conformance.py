@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
 
 from metlmon.dagman import load_workflow
 from metlmon.dagman.parser import parse_dag
 from tests.support.conformance import INDEX, cases
-from tests.support.dag_texts import graph_shape, official_verdict
+from tests.support.dag_texts import edges, graph_shape, official_verdict, weave
 
 CONNECT = "the checker does not carry out CONNECT; DAGMan draws the edges between the pins"
 SHAPE_EXCEPTIONS = {
@@ -92,3 +96,163 @@ def test_no_exception_is_left_over():
         pytest.skip("no conformance files beside this checkout")
     names = {Path(case["file"]).name for case in json.loads(INDEX.read_text())}
     assert {*SHAPE_EXCEPTIONS, *USE_EXCEPTIONS} <= names
+
+
+# --- The DAG files of a real experiment and of a real pool's run ------------------------------
+
+
+def everything_in(value):
+    """Every string that can be reached from ``value``."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from everything_in(getattr(value, name))
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            yield from everything_in(key)
+            yield from everything_in(held)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for held in value:
+            yield from everything_in(held)
+
+
+def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
+    path = shared("examples/metl-aws/global_pretraining_in_aws.dag")
+    flow = load_workflow([path], Path.read_bytes)
+    nodes = list(flow.nodes.values())
+    shape = graph_shape(flow.nodes)
+    assert flow.problems == []
+    assert (len(nodes), shape.arcs, shape.height, shape.width) == (150, 145, 30, 5)
+    assert Counter(node.vars["run_uuid"] for node in nodes).most_common()[-1][1] == 30
+    assert len({node.vars["run_uuid"] for node in nodes}) == 5
+    assert {node.retries for node in nodes} == {3}
+    assert {node.log for node in nodes} == {"metl.log"}
+    assert {node.request_gpus for node in nodes} == {2}
+    assert {node.queue_count for node in nodes} == {1}
+    assert {node.vars["ResourceName"] for node in nodes} == {"aws"}
+    assert all("pre_request_annex.sh" in node.pre.command for node in nodes if node.pre)
+    assert any(node.pre for node in nodes)
+    assert flow.node_status_file == "nodes.dag.status"
+    second = flow.nodes["run0-train_epoch1"]
+    assert second.vars["epoch"] == "2"
+    assert second.output == f"{second.vars['run_uuid']}/2_$(Cluster).out"
+    assert second.parents == {"run0-train_epoch0"}
+
+
+def test_no_secret_of_an_environment_is_anywhere_in_the_workflow(shared):
+    path = shared("examples/metl-aws/global_pretraining_in_aws.dag")
+    assert b"0000000000" in path.read_bytes()
+    strings = list(everything_in(load_workflow([path], Path.read_bytes)))
+    assert "metl.log" in strings
+    assert not any("0000000000" in string or "WANDB" in string for string in strings)
+
+
+def test_a_run_on_a_real_pool(shared):
+    flow = load_workflow([shared("examples/pool-ensemble/ens.dag")], Path.read_bytes)
+    nodes = flow.nodes
+    assert flow.problems == []
+    assert len(nodes) == 30
+    assert {name for name, node in nodes.items() if node.post} == {
+        f"run{run}-train_epoch4" for run in range(6)
+    }
+    assert (flow.node_status_file, flow.jobstate_log) == ("nodes.dag.status", "ens.jobstate.log")
+    first = nodes["run0-train_epoch0"]
+    assert first.output == "52e6b438_1_$(Cluster).out"
+    assert (first.submit, first.request_gpus) == ("expanse_train.sub", 2)
+    assert nodes["run0-train_epoch1"].request_gpus == 1
+
+
+# --- Properties of the DAG reader over generated DAGs and arbitrary bytes ---------------------
+
+
+NAMES = st.text("abXY019_.-", min_size=1, max_size=8)
+KEYS = st.from_regex(r"[a-z][A-Za-z0-9_]{0,6}", fullmatch=True).filter(
+    lambda key: not key.lower().startswith(("queue", "env"))
+)
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x00"), min_size=1).filter(
+    lambda value: not value.endswith("\\") and value.strip(" \t\n\v\f\r") == value
+)
+
+
+@st.composite
+def dags(draw):
+    """Node names, edges from earlier to later ones, and VARS per node."""
+    names = draw(st.lists(NAMES, min_size=1, max_size=6, unique=True))
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    drawn = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    macros = {name: draw(st.dictionaries(KEYS, VALUES, max_size=3)) for name in names}
+    return names, drawn, macros
+
+
+def quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def written(dag) -> list[list[str]]:
+    """One list of words per command."""
+    names, drawn, macros = dag
+    lines = [["JOB", name, "x", "NOOP"] for name in names]
+    lines += [["PARENT", a, "CHILD", b] for a, b in drawn]
+    for name, held in macros.items():
+        if held:
+            lines.append(["VARS", name, *(f"{key}={quoted(v)}" for key, v in held.items())])
+    return lines
+
+
+def facts(flow):
+    return (
+        list(flow.nodes),
+        edges(flow),
+        {name: node.vars for name, node in flow.nodes.items()},
+        [problem.kind for problem in flow.problems],
+    )
+
+
+@given(dags())
+def test_a_written_dag_is_read_as_it_was_meant(dag):
+    names, drawn, macros = dag
+    flow = weave("\n".join(" ".join(line) for line in written(dag)))
+    assert facts(flow) == (names, set(drawn), macros, [])
+
+
+@settings(max_examples=60)
+@given(dags(), st.data())
+def test_blanks_comments_continuations_and_case_change_nothing(dag, data):
+    plain = weave("\n".join(" ".join(line) for line in written(dag)))
+    noise = st.sampled_from(["", "\n", "# note \\\n", "  // note\n", " \t\n"])
+    gap = st.sampled_from([" ", "\t", "  \t ", " \\\n", "\\\n   ", " \\\n# between\n\n\t"])
+    end = st.sampled_from(["\n", "\r\n", "  \n"])
+    case = st.sampled_from([str.upper, str.lower, str.title])
+    text = ""
+    for words in written(dag):
+        words = [
+            data.draw(case)(w) if w in {"JOB", "PARENT", "CHILD", "VARS"} else w for w in words
+        ]
+        line = words[0] + "".join(data.draw(gap) + word for word in words[1:])
+        text += data.draw(noise) + data.draw(st.sampled_from(["", "  "])) + line + data.draw(end)
+    assert facts(weave(text)) == facts(plain)
+
+
+@given(
+    st.lists(st.sampled_from(["SUBMIT-DESCRIPTION", "submit_description", "Submit-Description"]))
+)
+def test_hyphen_and_underscore_are_the_same_in_keywords(words):
+    text = "".join(f"{word} d{i} {{\nlog = {i}\n}}\n" for i, word in enumerate(words))
+    parsed = parse_dag(text.encode(), "run.dag")
+    assert (len(parsed.commands), parsed.problems) == (len(words), ())
+
+
+GRAMMAR = """
+    JOB SPLICE INCLUDE SUBDAG EXTERNAL PARENT CHILD WEAK VARS RETRY ALL_NODES FINAL DIR S run.dag
+    s.dag A B x=1 { } @=E @E CONNECT PIN_IN PIN_OUT 1 DONE S+A if queue log=$(JOB) " PRE SCRIPT
+    SUBMIT-DESCRIPTION environment=sesame
+"""
+WORDS = st.sampled_from([*GRAMMAR.split(), "\n", "\\\n"])
+
+
+@given(st.lists(WORDS, max_size=40), st.lists(WORDS, max_size=20))
+def test_words_of_the_grammar_in_any_order_never_raise(top, spliced):
+    flow = weave(" ".join(top), s_dag=" ".join(spliced))
+    for parent, child in edges(flow):
+        assert parent in flow.nodes[child].parents

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pasted_words import WORDS
 
 from metlmon.text.spans import text, width
 from screens import sweep as sweep_screen
 from screens.run import RunScreen
 from screens.sweep import PointRunsScreen, SweepScreen
+from screens.terminal.input_decoder import InputDecoder
 from screens.widgets.matrix import Matrix, MatrixLayout
-from tests.support.dagdir_feed import DagdirFeed, sweep
+from tests.generated import bags
+from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.sample_trainings import until
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
@@ -205,3 +209,28 @@ async def test_lines_fit_their_room(show: Show) -> None:
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:
                 assert width(line) <= drawn.cell_width, text(line)
+
+
+# --- words that come as a paste does, without its marks ---------------------------------------
+
+
+@pytest.mark.parametrize("screen", ["sweep", "bag"])
+async def test_a_pasted_word_does_nothing(show: Show, screen: str) -> None:
+    of_sweep = screen == "sweep"
+    async with show(
+        DagdirFeed(sweep())
+        if of_sweep
+        else DagdirFeed(bag(), bags.BEGUN + timedelta(seconds=BAG_SECONDS))
+    ) as seen:
+        await seen.press("6", "6", *[] if of_sweep else ["6"])
+        words = "best 0.2133" if of_sweep else "110 of 240"
+        await until(seen.pilot, lambda: words in seen.text)
+        await seen.settle()
+        shown, before = type(seen.app.screen), seen.text
+        for word in WORDS[3::8]:
+            for message in InputDecoder().feed(word.encode()):
+                seen.app.post_message(message)
+            await seen.pilot.pause()
+        await seen.settle()
+        assert type(seen.app.screen) is shown
+        assert seen.text == before

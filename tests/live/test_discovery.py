@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from metlmon.cli.reading import read_whole
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_files, discover_dags, discover_logs
 from metlmon.live.file_access import read_file, read_regular_file
+from metlmon.live.session import Session
+from metlmon.model.model_state import Notice
 from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log, Out
@@ -363,3 +367,32 @@ def test_only_a_hidden_dag_file_is_there(dagdir: Dagdir, name: str) -> None:
     with pytest.raises(InputError, match=f"{re.escape(name)}, a hidden file") as caught:
         discover_dags(dagdir.path)
     assert "cannot be read" not in str(caught.value)
+
+
+# --- Warnings about many nodes that say the same thing ----------------------------------------
+
+
+def warnings_of(dagdir: Path) -> tuple[Notice, ...]:
+    return Session(read_whole(dagdir)).take().status.warnings
+
+
+def test_thirty_absent_submit_files_are_one_warning(shared: Callable[[str], Path]) -> None:
+    (only,) = warnings_of(shared("cases/one-warning-for-each-node"))
+    assert (only.kind, only.line, only.count) == ("missing-submit-file", 1, 30)
+    assert "calibrate_000.sub" in only.text
+    assert "29 more" in only.text
+
+
+def nodes(number: int, more: str = "") -> str:
+    return "".join(f"JOB n{i} n{i}.sub\n" for i in range(number)) + more
+
+
+def test_a_warning_of_another_kind_stays_visible(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, nodes(40, "FROBNICATE n0 3\n"))
+    found = {notice.kind: notice.count for notice in warnings_of(dagdir.path)}
+    assert found == {"missing-submit-file": 40, "unknown-command": 1}
+
+
+def test_a_few_are_listed_each(tmp_path: Path) -> None:
+    found = warnings_of(Dagdir(tmp_path, nodes(2)).path)
+    assert [(notice.line, notice.count) for notice in found] == [(1, 1), (2, 1)]

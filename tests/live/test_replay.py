@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.cli.commands.demo import archive, extract_story
+from metlmon.live.dagdir_reader import DagdirReader, ReadStep
+from metlmon.live.feed import Snapshot
+from metlmon.live.looping_feed import LoopingFeed
 from metlmon.live.replay import Replay, replay_pieces
+from metlmon.live.session import HistoricalSession, Session
+from metlmon.model.states import State
+from tests.generated.story import story
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -90,3 +101,136 @@ def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.dag")), "what is there from the beginning was written at once"
     assert replay.now() - replay.begin < timedelta(seconds=1)
     assert isinstance(replay.now(), datetime)
+
+
+# --- A feed of the past: read once in a thread, whole at the end, and then left alone ---------
+
+
+THEN = datetime(2025, 11, 10, 10, 5)
+
+
+def written(path: Path) -> Dagdir:
+    dagdir = Dagdir(path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:10:00")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+def present(dagdir: Dagdir) -> Session:
+    reader = DagdirReader(dagdir.path, live=False)
+    reader.open()
+    reader.read_all()
+    return Session(reader)
+
+
+def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
+    session = present(written(tmp_path))
+    first = session.take().status.runs[0].latest
+    assert first is not None
+    assert first.since is not None
+    moment = first.since.replace(minute=5)
+    past = session.historical(moment)
+    assert isinstance(past, HistoricalSession)
+    assert past.latest is None
+    received: queue.Queue[Snapshot] = queue.Queue()
+    past.start(received.put)
+    update = received.get(timeout=PATIENCE)
+    assert update.progress.fraction == 1.0
+    assert update.status.as_of == moment
+    assert update.status.runs[0].state == "idle"
+    thread = next((t for t in threading.enumerate() if t.name == "metlmon-past"), None)
+    if thread is not None:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    past.stop()
+    assert past.ledger().executions == ()
+    assert past.progress_lines() == {}
+    assert past.settings == session.settings
+
+
+def test_a_failure_that_nobody_foresaw_is_reported(tmp_path: Path) -> None:
+    class Broken(DagdirReader):
+        def step(self, seconds: float = 0.05) -> ReadStep:
+            raise ValueError("something odd")
+
+    reader = Broken(written(tmp_path).path, as_of=THEN)
+    reader.open()
+    past = HistoricalSession(reader)
+    received: queue.Queue[Snapshot] = queue.Queue()
+    past.start(received.put)
+    update = received.get(timeout=PATIENCE)
+    past.stop()
+    assert update.error is not None
+    assert "something odd" in update.error
+
+
+def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Waiting(DagdirReader):
+        def step(self, seconds: float = 0.05) -> ReadStep:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            return ReadStep(super().step(seconds).changed, True)
+
+    reader = Waiting(written(tmp_path).path, as_of=THEN)
+    reader.open()
+    past = HistoricalSession(reader)
+    past.start(lambda update: None)
+    assert begun.wait(PATIENCE)
+    stopper = threading.Thread(target=past.stop)
+    stopper.start()
+    go_on.set()
+    stopper.join(PATIENCE)
+    assert not stopper.is_alive()
+    assert not [t for t in threading.enumerate() if t.name == "metlmon-past"]
+
+
+# --- The demo: a story of two months that begins again after its end --------------------------
+
+
+def test_the_archive_is_what_is_generated() -> None:
+    with ZipFile(archive()) as shipped:
+        texts = {name: shipped.read(name).decode() for name in shipped.namelist()}
+    assert texts == story()
+
+
+def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
+    recording, captions = extract_story(tmp_path)
+    reader = DagdirReader(recording)
+    reader.open()
+    reader.read_all()
+    builder = reader.snapshot_builder()
+    status, ledger = builder.status(), builder.ledger()
+    assert (len(status.runs), status.node_states[State.COMPLETED]) == (24, 928)
+    assert [run.run for run in status.runs if run.state is State.FAILED] == ["run20"]
+    sites = {site.site: site for site in status.sites}
+    assert len(sites) == 7
+    assert sites["Gridley-GPU-CE1"].completed_epochs == 0
+    holds = {hold.code for job in ledger.jobs for hold in job.holds}
+    assert holds == {12, 34}
+    first, last = captions[0][0], captions[-1][0]
+    assert ledger.first_time is not None
+    assert abs((first - ledger.first_time).total_seconds()) < 60
+    assert abs((last - builder.status().as_of).total_seconds()) < 60
+    assert (last - first).days > 45
+
+
+@pytest.mark.parametrize("pause", [0.3, None])
+def test_it_begins_again_unless_it_is_to_stay(tmp_path: Path, pause: float | None) -> None:
+    replay = Replay(FIXTURES / "rescue", tmp_path / "demo", speed=1e9)
+    feed = LoopingFeed(replay, tmp_path / "demo", pause)
+    rounds, done = (1 if pause is None else 3), threading.Event()
+
+    def notify(snapshot: Snapshot) -> None:
+        runs = snapshot.status.runs
+        if feed.rounds >= rounds and all(run.epochs_done == run.epochs_total for run in runs):
+            done.set()
+
+    feed.start(notify)
+    try:
+        assert done.wait(PATIENCE)
+    finally:
+        feed.stop()
+    assert (tmp_path / "demo-2").exists() is (pause is not None)
+    assert not {"metlmon-demo", "metlmon-replay"} & {t.name for t in threading.enumerate()}

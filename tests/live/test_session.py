@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import queue
 import threading
+import time
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
-from metlmon.live.session import Session
+from metlmon.live.file_access import FsExecutor, calls_through
+from metlmon.live.session import DirectoryWatcher, PriorityLock, Session
 from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -175,3 +182,174 @@ def test_a_failure_that_nobody_foresaw_is_reported_and_reading_goes_on(
         assert watched.until(State.RUNNING).error is None
     finally:
         watched.session.stop()
+
+
+# --- Whoever asks goes before whoever works ---------------------------------------------------
+
+
+def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
+    turns, order = PriorityLock(), list[str]()
+    begun = threading.Event()
+
+    def ask() -> None:
+        with turns.foreground():
+            order.append("asked")
+
+    asker = threading.Thread(target=ask)
+
+    def work() -> None:
+        with turns.background():
+            begun.set()
+            deadline = time.monotonic() + PATIENCE
+            while not turns.foreground_waiting and time.monotonic() < deadline:
+                begun.wait(0.001)
+            order.append("worked")
+        with turns.background():
+            order.append("worked again")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert begun.wait(PATIENCE)
+    asker.start()
+    for thread in (worker, asker):
+        thread.join(PATIENCE)
+    assert order == ["worked", "asked", "worked again"]
+
+
+def test_a_thread_may_ask_while_it_works() -> None:
+    turns = PriorityLock()
+    with turns.background(), turns.foreground():
+        assert not turns.foreground_waiting
+    with turns.exclusive, turns.background(), turns.background():
+        pass
+
+
+# --- Garbage is collected while a dashboard stays open ----------------------------------------
+
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "gated"
+
+
+def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:
+    asker = FsExecutor(lambda: None)
+    missing = tmp_path / "missing"
+    with calls_through(asker), asker.prefetched():
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                asker.call(Path.stat, missing)
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, FileNotFoundError)]
+    assert not [each for each in held if each.filename == str(missing) and each.__traceback__]
+
+
+def test_each_change_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
+    """Nothing that grows with the job's history is stored at each of its events."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
+    reader = DagdirReader(dagdir.path, live=True)
+    reader.open()
+    reader.read_all()
+    begun = datetime(2026, 1, 1, 11)
+
+    def grow(first: int, last: int) -> int:
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(first, last):
+            at = f"{begun + timedelta(seconds=18 * number):%Y-%m-%d %H:%M:%S}"
+            event = Log().release(77, at=at) if number % 2 else Log().hold(77, 34, "x", at=at)
+            dagdir.append("metl.log", event.data)
+            reader.check()
+            reader.read_all()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        early = grow(0, 150)
+        assert grow(150, 300) < 1.5 * early
+    finally:
+        tracemalloc.stop()
+
+
+def test_looking_at_files_leaves_no_cycles(tmp_path: Path) -> None:
+    """Cycles keep what they refer to until the collector's rarest pass, hours later."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
+    reader = DagdirReader(dagdir.path, live=True)
+    files = FsExecutor(lambda: None)
+    with calls_through(files):
+        reader.open()
+        reader.read_all()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                with files.prefetched():
+                    reader.check()
+            assert gc.collect() < 20
+        finally:
+            gc.enable()
+    files.close()
+
+
+# --- Notice of a change -----------------------------------------------------------------------
+
+
+@contextmanager
+def woken(folder: Path) -> Iterator[threading.Event]:
+    """Set whenever something in ``folder`` changed."""
+    result, wakeup = threading.Event(), DirectoryWatcher()
+    thread = threading.Thread(target=wakeup.run, args=([folder], result.set))
+    thread.start()
+    try:
+        yield result
+    finally:
+        wakeup.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def until_set(report_of: threading.Event, log: Path) -> bool:
+    """Whether a change is noticed: the first may come before anybody listens."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with log.open("ab") as file:
+            file.write(b"...\n")
+        if report_of.wait(0.2):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_what_is_appended_wakes(
+    tmp_path: Path, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernel:
+        monkeypatch.delattr(ctypes, "CDLL")
+    with woken(tmp_path) as result:
+        assert until_set(result, tmp_path / "metl.log")
+
+
+def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
+    """Jobs write their output there, all the time."""
+    deeper = tmp_path / "output"
+    deeper.mkdir()
+    with woken(tmp_path) as result:
+        assert until_set(result, tmp_path / "metl.log")
+        while result.wait(0.1):
+            result.clear()
+        (deeper / "0.out").write_bytes(b"epoch 1")
+        assert not result.wait(0.1)
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """Nobody can tell of it: looking every second is left."""
+    with woken(tmp_path / "gone") as result:
+        assert not result.wait(0.1)
+
+
+def test_the_end_before_the_beginning(tmp_path: Path) -> None:
+    wakeup = DirectoryWatcher()
+    wakeup.stop()
+    wakeup.stop()
+    wakeup.run([tmp_path], lambda: pytest.fail("there was no change"))

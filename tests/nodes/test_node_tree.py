@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman import NodeKind
+from metlmon.dagman import NodeKind, load_workflow
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import Ensemble
 from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
+from metlmon.snapshot.row_text import state_reason
 from metlmon.snapshot.tree_positions import tree_positions
+from tests.support.event_logs import EnsembleReading
 from tests.support.node_graphs import dag_of, nodes_of, tree, words
 
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
@@ -223,3 +231,33 @@ def test_where_nodes_stand_is_found_once() -> None:
     nodes = nodes_of("abc", [("a", "b"), ("b", "c")])
     known = tree_positions(nodes)
     assert NodeTree([dag_of(nodes)], {"a.dag": known}).positions["a.dag"] is known
+
+
+# --- Every DAG file of HTCondor's own ---------------------------------------------------------
+
+
+def _painter(path: Path) -> SnapshotBuilder:
+    """What is known of a DAG file; also of one that DAGMan refuses, which no command shows."""
+    ensemble = Ensemble()
+    ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
+    return EnsembleReading(ensemble).painter()
+
+
+def test_the_tree_has_every_node(shared: Callable[[str], Path]) -> None:
+    index = shared("conformance/dags_index.json")
+    for case in json.loads(index.read_text()):
+        painter = _painter(index.parent / case["file"])
+        dags = painter.dag_nodes()
+        drawn = NodeTree(dags)
+        rows = [row for row in drawn.rows(fold_state(drawn, True)) if row.node is not None]
+        real = [
+            (dag.key, name)
+            for dag in dags
+            for name, node in dag.nodes.items()
+            if node.kind is not NodeKind.JOIN
+        ]
+        assert Counter(row.node for row in rows) == Counter(real), case["file"]
+        for row in rows:
+            node = painter.node_row(row.node) if row.node else None
+            assert node is not None, case["file"]
+            state_reason(node)

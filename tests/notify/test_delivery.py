@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from metlmon.config.readers import read_webhook
+from metlmon.config.settings import EVENT_NAMES
 from metlmon.config.user_state import state_lock, state_path
-from metlmon.notify.channels import SendError
+from metlmon.health.kinds import KINDS
+from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.model.states import DagState, State
+from metlmon.notify import channels
+from metlmon.notify.channels import (
+    CommandChannel,
+    SendError,
+    TerminalChannel,
+    WebhookChannel,
+    terminal_sequence,
+)
 from metlmon.notify.delivery import PURPOSE, RETRY_AFTER, Delivery
-from metlmon.notify.events import Message, NotifyEvent
+from metlmon.notify.events import Message, NotifyEvent, find_events, make_message
+from metlmon.text.formatting import plain
+from tests.support.sample_snapshots import run, status
+from tests.support.web_listener import WebListener
 
 INTERVAL = 60.0
 
@@ -180,3 +199,221 @@ def test_a_next_try_that_a_wrong_clock_set_is_not_waited_for(dagdir: Path) -> No
     channel.error = ""
     Process(dagdir, channel).sees("a", now=1000)
     assert channel.sent == [["a"]]
+
+
+# --- The terminal, a command and a webhook: what each of them gets ----------------------------
+
+
+HELD = NotifyEvent(key="h", name="held", text="held; out of memory · 2 runs", runs=2)
+MESSAGE = Message(ensemble="l;r", dagdir="/home/ada/lr", events=(HELD,))
+SCRIPT = (
+    "import json, os, sys; names = sorted(n for n in os.environ if n.startswith('METLMON_T'));"
+    "json.dump([sys.argv[1:], [os.environ[n] for n in names], json.load(sys.stdin)],"
+    " open({!r}, 'w'))"
+)
+
+
+def test_the_bell_and_the_messages_of_a_terminal() -> None:
+    assert terminal_sequence(("bell",), MESSAGE, {"TMUX": "x"}) == "\a"
+    assert terminal_sequence(("osc9",), MESSAGE, {}) == (
+        "\x1b]9;metlmon: l;r: held: held; out of memory · 2 runs\a"
+    )
+    assert terminal_sequence(("bell", "osc777"), MESSAGE, {}) == (
+        "\a\x1b]777;notify;metlmon: l,r: held;held; out of memory · 2 runs\a"
+    )
+
+
+@pytest.mark.parametrize("environment", [{"TMUX": "/tmp/tmux-0/default,1,0"}, {"TERM": "tmux"}])
+def test_tmux_passes_a_message_on(environment: dict[str, str]) -> None:
+    written = terminal_sequence(("osc9", "osc777"), MESSAGE, environment)
+    start, end = "\x1bPtmux;", "\x1b\\"
+    assert written.startswith(start)
+    assert written.endswith(end)
+    inside = written[len(start) : -len(end)].replace("\x1b\x1b", "\x1b")
+    assert inside == terminal_sequence(("osc9", "osc777"), MESSAGE, {})
+
+
+def test_a_terminal_that_cannot_be_written_to_has_not_been() -> None:
+    with pytest.raises(SendError):
+        TerminalChannel(("bell",), lambda text: False).send(MESSAGE)
+
+
+def test_a_command_gets_texts_by_its_environment_and_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("METLMON_TRACEBACK", raising=False)
+    file, victim = tmp_path / "got", tmp_path / "victim"
+    evil = NotifyEvent(
+        key="h", name="held", text=f"-x $(touch {victim}) ; `touch {victim}` {{title}}"
+    )
+    message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
+    program = [sys.executable, "-c", SCRIPT.format(str(file))]
+    CommandChannel([*program, "{text}", "a b"]).send(message)
+    arguments, texts, document = json.loads(file.read_text())
+    assert arguments == ["{text}", "a b"]
+    assert texts == [f" {evil.text}", "lr: held"]
+    assert document == message.json()
+    assert not victim.exists()
+
+
+def test_a_shell_does_not_run_a_text(tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "got"
+    evil = NotifyEvent(key="h", name="held", text=f"x; touch {victim} #`touch {victim}`")
+    message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
+    command = f'printf "%s|%s" "$METLMON_TEXT" "$METLMON_EVENT" >{file}'
+    for words in (["sh", "-c", command], ["env", "sh", "-uc", command]):
+        CommandChannel(words).send(message)
+        assert file.read_text() == f"{evil.text}|held"
+    assert not victim.exists()
+
+
+def test_a_relative_home_is_no_place_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", ".")
+    with pytest.raises(SendError, match="HOME is a relative path"):
+        CommandChannel(["~/tell"]).send(MESSAGE)
+
+
+def test_a_command_that_fails_says_so_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say = "import sys; sys.exit('no\\x1b[2J password=hunter2secret')"
+    with pytest.raises(SendError, match=r"^exit status 1: no\\x1b\[2J password=\(hidden\)$"):
+        CommandChannel([sys.executable, "-c", say]).send(MESSAGE)
+    with pytest.raises(SendError, match="cannot be run: No such file"):
+        CommandChannel([str(tmp_path / "none")]).send(MESSAGE)
+    # A program of the current directory is not found, whatever PATH says.
+    (tmp_path / "tell").write_text("#!/bin/sh\n")
+    (tmp_path / "tell").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}:")
+    with pytest.raises(SendError, match="not in PATH"):
+        CommandChannel(["tell"]).send(MESSAGE)
+    monkeypatch.setattr(channels, "COMMAND_SECONDS", 0.1)
+    with pytest.raises(SendError, match="did not end"):
+        CommandChannel([sys.executable, "-c", "import signal; signal.pause()"]).send(MESSAGE)
+
+
+def test_a_webhook_gets_json() -> None:
+    with WebListener() as listener:
+        channel = WebhookChannel(read_webhook(listener.url("/services/T0/secret?key=1")))
+        channel.send(MESSAGE)
+    (request,) = listener.requests
+    assert (request.method, request.path) == ("POST", "/services/T0/secret?key=1")
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.json() == MESSAGE.json()
+    assert "secret" not in channel.target
+
+
+@pytest.mark.parametrize("code", [302, 307, 404, 500])
+def test_any_other_answer_is_a_failure_and_no_redirection_is_followed(code: int) -> None:
+    with WebListener(code, {"Location": "/elsewhere"}) as listener:
+        url = read_webhook(listener.url("/secret"))
+        with pytest.raises(SendError, match=f"^answered HTTP {code}$"):
+            WebhookChannel(url).send(MESSAGE)
+    assert [request.path for request in listener.requests] == ["/secret"]
+    with pytest.raises(SendError, match="no connection") as error:
+        WebhookChannel(url).send(MESSAGE)
+    assert "secret" not in str(error.value)
+
+
+def test_a_listener_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "WEBHOOK_SECONDS", 0.1)
+    with WebListener(answers=False) as listener, pytest.raises(SendError, match="no answer"):
+        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
+
+
+def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "WEBHOOK_TOTAL_SECONDS", 0.2)
+    with WebListener(drips=True) as listener, pytest.raises(SendError, match="no answer in time"):
+        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])
+def test_what_is_for_this_host_goes_through_no_proxy(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv(proxy, "http://192.0.2.1:9")
+    with WebListener() as listener:
+        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
+    assert len(listener.requests) == 1
+
+
+# --- What there is to notify about, and how a message says it ---------------------------------
+
+
+NAMES = {"1": "run7", "2": "run8"}
+
+
+def entry(kind: str = "held", *, is_open: bool = True, **fields: object) -> HealthEntry:
+    severity = fields.pop("severity", KINDS[kind].severity)
+    text = fields.pop("text", f"{kind} (hold 12)")
+    return HealthEntry(
+        key=f"{kind}:1", kind=kind, severity=severity, open=is_open, text=text, advice="", **fields
+    )  # type: ignore[arg-type]
+
+
+def found(*entries: HealthEntry, about: tuple[str, ...] = EVENT_NAMES) -> list[tuple[str, str]]:
+    health = Health(entries=entries, names=NAMES)
+    return [(event.name, event.text) for event in find_events(health, status(), about)]
+
+
+def test_an_event_says_the_cause_and_how_many_runs() -> None:
+    assert found(entry(runs=("1", "2")), entry("black-hole"), entry("run-failed", runs=("1",))) == [
+        ("held", "held (hold 12) · 2 runs"),
+        ("failed", "run-failed (hold 12) · run7"),
+        ("black-hole", "black-hole (hold 12)"),
+    ]
+    assert found(entry(nodes=12)) == [("held", "held (hold 12) · 12 nodes")]
+
+
+def test_an_event_says_what_removed_the_jobs() -> None:
+    heading = "held, then removed by the access point's policy"
+    (event,) = found(entry("removed-by-policy", heading=heading, text="input file missing"))
+    assert event == ("failed", f"{heading}: input file missing")
+
+
+def test_what_is_closed_a_note_or_not_wanted_is_no_event() -> None:
+    entries = entry(is_open=False), entry("log-gap"), entry(severity=Severity.NOTE)
+    assert found(*entries, entry("diverged"), about=("held",)) == []
+
+
+def test_every_event_has_a_name_that_can_be_chosen() -> None:
+    conditions = {kind.condition for kind in KINDS.values()} - {None}
+    assert conditions == set(EVENT_NAMES) - {"done"}
+
+
+def test_a_dag_that_is_done_is_an_event_else_all_runs() -> None:
+    rows = run("run0", 3, 3, State.COMPLETED), run("run1", 3, 3, State.COMPLETED)
+    unknown = status(rows, live=False)
+    (dag,) = unknown.dags
+    done = replace(unknown, dags=(replace(dag, state=DagState.DONE, nodes_done=4),))
+    for made, text in (
+        (done, "global_pretraining.dag is done: 4 of 6 nodes"),
+        (unknown, "all epochs of 2 runs are done"),
+        (status(), None),
+    ):
+        texts = [event.text for event in find_events(Health(), made, EVENT_NAMES)]
+        assert texts == ([text] if text else [])
+
+
+def test_foreign_text_cannot_act_on_a_terminal_or_a_chat() -> None:
+    text = "held\x1b]0;x\x07\n\u202e @channel <!here> slot1@host"
+    health = Health(entries=(entry(text=text, runs=("\x9b1",)),))
+    (event,) = find_events(health, status(), EVENT_NAMES)
+    assert event.text.isprintable()
+    assert plain(event.text) == event.text
+    message = make_message("/tmp/\x1b[2J-evil", [event])
+    assert message.title.isprintable()
+    text = message.json()["text"]
+    assert "@channel" not in text
+    assert "<!here" not in text
+    assert "slot1@host" in text
+
+
+def test_several_events_are_one_line_and_the_first_five() -> None:
+    events = tuple(NotifyEvent(key=str(n), name="held", text=f"event {n}") for n in range(7))
+    message = Message(ensemble="lr", dagdir="/lr", events=events)
+    assert message.title == "lr: held"
+    assert message.text == "event 0; and 6 more"
+    assert message.lines[-2:] == ["event 4", "and 2 more"]
+    assert len(message.json()["events"]) == 7

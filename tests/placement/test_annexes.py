@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+import os
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -13,8 +18,16 @@ from metlmon.config.settings import AllocationSettings, Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
+from metlmon.placement.annex_command import (
+    AnnexShape,
+    annex_command,
+    shape_of,
+    site_command,
+    system_of,
+)
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import Annex, AnnexReport, AnnexState
+from metlmon.pool import annex_ads
 from metlmon.pool.annex_types import (
     AnnexAd,
     AnnexAnswer,
@@ -399,3 +412,255 @@ def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
     answer = AnnexAnswer(error="the schedd does not let you query it")
     assert make_annexes(basis({}, live=True), answer, NOW).warnings
     assert make_annexes(basis({}, live=False), answer, NOW).warnings == ()
+
+
+# --- Annexes from ads as condor_status and condor_q of HTCondor 23.9.6 print them -------------
+
+
+STARTED = 1795488094
+ID = f"localhost#9177.0#{STARTED}"
+WHOLE: dict[str, Any] = {
+    "Activity": "Idle",
+    "AnnexName": "gz",
+    "Cpus": 7,
+    "DaemonStartTime": STARTED,
+    "GLIDEIN_ResourceName": "Expanse-GPU",
+    "GPUs": 1,
+    "GPUs_DeviceName": "Tesla V100-SXM2-32GB",
+    "hpc_annex_request_id": ID,
+    "IsAnnex": True,
+    "LastHeardFrom": STARTED + 12,
+    "Machine": "localhost",
+    "MyType": "Machine",
+    "Name": "slot1@annex-gz.9177@localhost",
+    "SlotType": "Partitionable",
+    "State": "Unclaimed",
+    "TotalSlotCpus": 8,
+    "TotalSlotGPUs": 2,
+}
+ONE = WHOLE | {
+    "Activity": "Busy",
+    "Cpus": 1,
+    "Name": "slot1_1@annex-gz.9177@localhost",
+    "SlotType": "Dynamic",
+    "State": "Claimed",
+    "TotalSlotCpus": 1,
+    "TotalSlotGPUs": 1,
+}
+OLD_REQUEST: dict[str, Any] = {
+    "ClusterId": 9177,
+    "GlobalJobId": ID,
+    "hpc_annex_allocation": "abc123",
+    "hpc_annex_collector": "127.0.0.1:9618",
+    "hpc_annex_JOB_ID": "815",
+    "hpc_annex_lifetime": "40",
+    "hpc_annex_name": "gz",
+    "hpc_annex_nodes": "1",
+    "hpc_annex_PID": "4711",
+    "hpc_annex_queue_name": "gpu",
+    "hpc_annex_request_id": ID,
+    "hpc_annex_start_time": STARTED + 2,
+    "JobBatchName": "gz [HPC Annex]",
+    "JobStatus": 2,
+    "JobUniverse": 12,
+    "Owner": "researcher",
+    "ProcId": 0,
+    "QDate": STARTED,
+}
+NEW_SLOT = WHOLE | {"DaemonStopTime": STARTED + 3600}
+NEW_REQUEST = {
+    name: value
+    for name, value in OLD_REQUEST.items()
+    if not name.startswith("hpc_annex_") or name[10:] in ("name", "request_id", "collector")
+}
+
+
+def seen(request: dict[str, Any] | None, *slots: dict[str, Any], at: float) -> Annex:
+    """The annex of these ads, ``at`` seconds after its node started."""
+    requests = [annex_ads.annex_request(ad) for ad in (request,) if ad is not None]
+    ads = [annex_ads.annex_slot(ad) for ad in slots]
+    now = STARTED + at
+    answer = AnnexAnswer(
+        requests=tuple(each for each in requests if each is not None),
+        ads=tuple(ad for ad in ads if ad is not None),
+        jobs=(AnnexJob(9178, 0, "GZ", 2),),
+        collectors=(AnnexCollector(address="127.0.0.1:9618", answered_at=now),),
+        queried_at=now,
+        generation=AnnexGeneration.OLD,
+    )
+    stats = replace(basis({}), settings=Settings(zone=UTC))
+    (row,) = make_annexes(stats, answer, now).annexes
+    return row
+
+
+def local(seconds: float) -> datetime:
+    return datetime.fromtimestamp(STARTED, UTC).replace(tzinfo=None) + timedelta(seconds=seconds)
+
+
+def test_an_old_one_with_a_job() -> None:
+    row = seen(OLD_REQUEST, WHOLE, ONE, at=12)
+    assert (row.name, row.site, row.gpu) == ("gz", "Expanse-GPU", "Tesla V100-SXM2-32GB")
+    assert (row.nodes, row.nodes_requested, row.gpus, row.gpus_busy) == (1, 1, 2, 1)
+    assert (row.alive_until, row.seconds_left) == (local(40), 28)
+    assert row.state is AnnexState.EXPIRING
+
+
+def test_an_old_one_after_its_lifetime() -> None:
+    row = seen(OLD_REQUEST, at=45)
+    assert (row.state, row.nodes) == (AnnexState.GONE, 0)
+
+
+def test_an_old_one_whose_batch_job_waits() -> None:
+    waiting = {name: ad for name, ad in OLD_REQUEST.items() if name != "hpc_annex_start_time"}
+    assert seen(waiting, at=-60).state is AnnexState.PENDING
+
+
+def test_a_new_one_from_its_request_to_its_end() -> None:
+    assert seen(NEW_REQUEST, at=-60).state is AnnexState.REQUESTED
+    up = seen(NEW_REQUEST, NEW_SLOT, at=60)
+    assert (up.state, up.alive_until) == (AnnexState.UP, local(3600))
+    assert seen(NEW_REQUEST, NEW_SLOT, at=3300).state is AnnexState.EXPIRING
+    noticed = NEW_REQUEST | {"hpc_annex_start_time": STARTED + 200, "JobStatus": 1}
+    assert seen(noticed, NEW_SLOT, at=300).state is AnnexState.UP
+    assert seen(noticed, at=3610).state is AnnexState.GONE
+
+
+# --- The command that requests an annex parses with the ``htcondor`` that is installed --------
+
+
+OLD, NEW = AnnexGeneration.OLD, AnnexGeneration.NEW
+
+PARSE = """\
+import json, sys
+from htcondor_cli.cli import parse_args
+print(json.dumps(parse_args(), default=str))
+"""
+"""Prints what the installed command reads from its arguments, without doing it."""
+
+SHAPE = AnnexShape(
+    name="metl delta",
+    site="Delta-GPU",
+    queue="gpuA100x4",
+    nodes=2,
+    lifetime=43200.0,
+    gpus=4,
+    cpus=16,
+    memory=64000,
+    allocation="abc123-delta-gpu",
+    collector="cm.annex.example.org:9618",
+)
+
+
+def parsed(command: str | None, generation: AnnexGeneration) -> dict[str, Any]:
+    pytest.importorskip("htcondor_cli")
+    assert command is not None
+    program, *arguments = shlex.split(command)
+    assert program == "htcondor"
+    environment = {**os.environ, "CONDOR_CONFIG": os.devnull}
+    environment["_CONDOR_ANNEX_USE_OLD_CREATE"] = str(generation is OLD)
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, *arguments], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("names", "verb"), [((), "create"), (("other",), "create"), (("Metl Delta",), "add")]
+)
+def test_the_old_generation_gets_all_numbers(names: tuple[str, ...], verb: str) -> None:
+    found = parsed(annex_command(SHAPE, OLD, names), OLD)
+    assert (found["verb"], found["annex_name"]) == (verb, "metl delta")
+    assert found["queue_at_system"] == "gpuA100x4@delta"
+    assert (found["nodes"], found["lifetime"], found["gpus"]) == (2, 43200, "4")
+    assert (found["cpus"], found["mem_mb"]) == (16, 64000)
+    assert found["allocation"] == "abc123-delta-gpu"
+    assert found["collector"] == "cm.annex.example.org:9618"
+
+
+@pytest.mark.parametrize(("names", "verb"), [((), "create"), (("metl delta",), "add")])
+def test_the_new_generation_gets_the_name_and_the_site_the_numbers(
+    names: tuple[str, ...], verb: str
+) -> None:
+    found = parsed(annex_command(SHAPE, NEW, names), NEW)
+    assert (found["verb"], found["annex_name"]) == (verb, "metl delta")
+    assert found["collector"] == "cm.annex.example.org:9618"
+    assert "queue_at_system" not in found
+    assert site_command(SHAPE) == (
+        "sbatch --partition gpuA100x4 --nodes 2 --time 720 --account abc123-delta-gpu "
+        "--gpus-per-node 4 --cpus-per-task 16 --mem 64000 hpc.slurm"
+    )
+
+
+def test_what_is_not_known_is_left_out_or_shown_as_such() -> None:
+    shape = AnnexShape(name="x")
+    assert annex_command(shape, OLD) == "htcondor annex create x QUEUE@SYSTEM"
+    assert annex_command(shape, NEW) == "htcondor annex create x"
+    assert site_command(shape) == "sbatch hpc.slurm"
+
+
+def test_the_numbers_are_those_of_the_last_request() -> None:
+    request = AnnexRequest(
+        cluster=1,
+        proc=0,
+        name="x",
+        request_id="ap#1.0#1",
+        status=1,
+        generation=OLD,
+        queue="gpuA100x4",
+        nodes=3,
+        lifetime=7200.0,
+        allocation="abc",
+        collector="cm.annex",
+    )
+    found = parsed(annex_command(shape_of(request, "delta"), OLD), OLD)
+    assert found["collector"] == "cm.annex"
+    assert (found["nodes"], found["lifetime"]) == (3, 7200)
+    assert (found["queue_at_system"], found["allocation"]) == ("gpuA100x4@delta", "abc")
+    assert "--pool" not in (annex_command(shape_of(request, configured="cm.annex"), OLD) or "")
+
+
+@pytest.mark.parametrize(
+    ("site", "system"),
+    [("Delta-GPU", "delta"), ("expanse", "expanse"), ("CHTC-Spark-CE1", "spark"), ("aws", "")],
+)
+def test_a_site_has_the_name_that_htcondor_has_for_its_system(site: str, system: str) -> None:
+    assert system_of(site) == system
+
+
+def test_every_system_of_the_list_is_one_of_htcondors() -> None:
+    validate = pytest.importorskip("htcondor_cli.annex_validate")
+    from metlmon.placement.annex_command import SYSTEMS
+
+    assert set(SYSTEMS) <= set(validate.SYSTEM_TABLE)
+
+
+@pytest.mark.parametrize("text", ["$(rm -rf ~)", "a;b", "a'b", 'a"b', "a b", "`x`", "a&b"])
+@pytest.mark.parametrize("generation", [OLD, NEW])
+def test_no_text_leaves_its_quotes(text: str, generation: AnnexGeneration) -> None:
+    shape = replace(SHAPE, name=text, queue=text, allocation=text, collector=text)
+    words = shlex.split(annex_command(shape, generation) or "")
+    assert words[3] == text
+    assert words[-1] == text
+    done = subprocess.run(
+        ["sh", "-c", f"set -- {annex_command(shape, generation)}; printf '%s\\n' \"$@\""],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == words
+
+
+@pytest.mark.parametrize("text", ["--token_file=/etc/shadow", "-x", "a\nrm -rf ~", "\x1b[2J"])
+@pytest.mark.parametrize("field", ["name", "queue", "allocation", "collector"])
+def test_what_a_terminal_or_the_command_would_read_otherwise_gives_no_command(
+    field: str, text: str
+) -> None:
+    shape = replace(SHAPE, **{field: text})
+    assert [annex_command(shape, OLD), annex_command(shape, NEW)] == [None, None]
+    assert site_command(shape) is None
+
+
+def test_an_annex_without_a_name_has_no_command() -> None:
+    assert annex_command(AnnexShape(name=""), NEW) is None

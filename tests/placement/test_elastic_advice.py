@@ -1,6 +1,9 @@
 """Advice for elastic trainings, from a DAG whose submit description says ``--nnodes min:max``."""
 
+import math
+import random
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,12 +11,14 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
+from metlmon.placement.elastic import ElasticRun, allocate_nodes
 from metlmon.placement.elastic_advice import (
     elastic_advice,
     elastic_bounds,
     loss_rate,
     throughput_samples,
 )
+from metlmon.placement.elastic_profile import EXPONENT, ThroughputSample, learn_throughput
 from metlmon.placement.types import Annex, AnnexState
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import DAY, Log
@@ -150,3 +155,234 @@ def test_vars_alone_say_the_range(tmp_path: Path):
     dagdir.write("metl.log", Log().submit(100, "run3-train_epoch0").data)
     assert elastic_bounds(stats_input(dagdir.reader().snapshot_builder())) == {RUN3: (1, 4)}
     assert elastic_bounds(given) == {RUN3: (1, 4)}
+
+
+# --- Node allocation of elastic trainings against HiGHS, in two formulations that share no code ---
+
+
+highspy = pytest.importorskip("highspy", reason="needs highspy, the oracle of linear programs")
+
+
+def random_runs(
+    rng: random.Random, most_runs: int, most_nodes: int
+) -> tuple[list[ElasticRun], int]:
+    """Trainings of different scaling, and the nodes for all of them."""
+    runs = []
+    for number in range(rng.randint(1, most_runs)):
+        maximum = rng.randint(1, most_nodes)
+        minimum = rng.randint(1, maximum)
+        rate, exponent = rng.lognormvariate(0, 0.8), rng.uniform(0.5, 1.05)
+        noise = [rng.uniform(0.9, 1.1) for _ in range(most_nodes + 1)]
+        runs.append(
+            ElasticRun(
+                run=f"run{number}",
+                minimum=minimum,
+                maximum=maximum,
+                # After a preemption a training may have fewer nodes than its minimum.
+                nodes=rng.choice([0, rng.randint(0, maximum)]),
+                throughput=tuple(
+                    rate * n**exponent * noise[n] if n else 0.0 for n in range(most_nodes + 1)
+                ),
+                grow_seconds=rng.uniform(17, 19),
+                shrink_seconds=rng.uniform(11, 13),
+                losses=rng.choice([0.0, rng.uniform(0, 0.02)]),
+            )
+        )
+    return runs, rng.randint(0, most_nodes * 2)
+
+
+def steady(run: ElasticRun, nodes: int, horizon: float) -> float:
+    """The work without a change: each node that is lost pauses the training."""
+    pauses = horizon * run.losses * nodes
+    return run.throughput[nodes] * max(0.0, horizon - pauses * run.shrink_seconds)
+
+
+def work(run: ElasticRun, nodes: int, horizon: float) -> float:
+    """FreeTrain's objective for one training, from its definition, less pauses by losses."""
+    now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
+    pause = run.grow_seconds if nodes > run.nodes else run.shrink_seconds
+    return steady(run, nodes, horizon) - (pause * now if nodes != run.nodes else 0.0)
+
+
+def new_program():
+    program = highspy.Highs()
+    program.silent()
+    program.setOptionValue("mip_rel_gap", 0.0)
+    program.setOptionValue("mip_abs_gap", 1e-9)
+    return program
+
+
+def choice_optimum(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
+    """One binary for each training and number of nodes."""
+    program = new_program()
+    used, total = [], []
+    for run in runs:
+        counts = [0, *range(run.minimum, run.maximum + 1)]
+        chosen = [program.addBinary() for _ in counts]
+        program.addConstr(sum(chosen) == 1)
+        used += [n * x for n, x in zip(counts, chosen, strict=True)]
+        total += [work(run, n, horizon) * x for n, x in zip(counts, chosen, strict=True)]
+    program.addConstr(sum(used) <= nodes)
+    program.maximize(sum(total))
+    return program.getObjectiveValue()
+
+
+def node_optimum(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
+    """FreeTrain's program: a binary for each training and node, and no node is exchanged."""
+    program = new_program()
+    total, owned, first = [], [], 0
+    for run in runs:
+        here = [program.addBinary() for _ in range(nodes)]
+        owned.append(here)
+        mine, others = here[first : first + run.nodes], [*here[:first], *here[first + run.nodes :]]
+        first += run.nodes
+        counts = [0, *range(run.minimum, run.maximum + 1)]
+        chosen = [program.addBinary() for _ in counts]
+        program.addConstr(sum(chosen) == 1)
+        program.addConstr(sum(here) - sum(n * x for n, x in zip(counts, chosen, strict=True)) == 0)
+        grows, shrinks = program.addBinary(), program.addBinary()
+        if others:
+            program.addConstr(sum(others) - nodes * grows <= 0)
+        if mine:
+            program.addConstr(sum(mine) + nodes * shrinks >= len(mine))
+        program.addConstr(grows + shrinks <= 1)
+        now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
+        total += [steady(run, n, horizon) * x for n, x in zip(counts, chosen, strict=True)]
+        total += [-run.grow_seconds * now * grows, -run.shrink_seconds * now * shrinks]
+    for node in range(nodes):
+        program.addConstr(sum(here[node] for here in owned) <= 1)
+    program.maximize(sum(total))
+    return program.getObjectiveValue()
+
+
+def found(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
+    allocation = allocate_nodes(runs, nodes, horizon)
+    assert sum(allocation) <= nodes
+    for run, count in zip(runs, allocation, strict=True):
+        assert count == 0 or run.minimum <= count <= run.maximum
+    return sum(work(run, count, horizon) for run, count in zip(runs, allocation, strict=True))
+
+
+def test_allocations_equal_highs():
+    rng = random.Random(18)
+    for _ in range(300):
+        runs, nodes = random_runs(rng, most_runs=4, most_nodes=10)
+        horizon = rng.choice([10.0, 60.0, 600.0])
+        optimum = choice_optimum(runs, nodes, horizon)
+        assert found(runs, nodes, horizon) == pytest.approx(optimum, rel=1e-6, abs=1e-5)
+
+
+def test_no_exchange_of_nodes_does_better():
+    rng = random.Random(19)
+    for _ in range(25):
+        runs, nodes = random_runs(rng, most_runs=3, most_nodes=5)
+        nodes = max(1, nodes, sum(run.nodes for run in runs))
+        horizon = rng.choice([10.0, 60.0])
+        optimum = node_optimum(runs, nodes, horizon)
+        assert found(runs, nodes, horizon) == pytest.approx(optimum, rel=1e-6, abs=1e-5)
+
+
+def test_without_gain_nothing_is_interrupted():
+    linear = tuple(float(n) for n in range(9))
+    runs = [
+        ElasticRun(run=name, minimum=1, maximum=8, nodes=nodes, throughput=linear)
+        for name, nodes in (("run0", 3), ("run1", 5))
+    ]
+    assert allocate_nodes(runs, 8, 120.0) == (3, 5)
+
+
+def test_a_pause_that_costs_more_than_it_brings_is_not_taken():
+    linear = tuple(float(n) for n in range(9))
+    run = ElasticRun(run="run0", minimum=1, maximum=8, nodes=4, throughput=linear)
+    assert allocate_nodes([run], 8, 10.0) == (4,)
+    assert allocate_nodes([run], 8, 60.0) == (8,)
+
+
+def test_trainings_that_lose_nodes_often_are_spread():
+    linear = tuple(float(n) for n in range(17))
+
+    def allocation(losses: float) -> tuple[int, ...]:
+        runs = [
+            ElasticRun(run=name, minimum=1, maximum=16, nodes=0, throughput=linear, losses=losses)
+            for name in ("run0", "run1")
+        ]
+        return allocate_nodes(runs, 16, 120.0)
+
+    assert sorted(allocation(0.001)) == [8, 8]
+    assert sum(allocation(0.0)) == 16
+
+
+# --- Throughput of elastic trainings, learned from the rates that they happened to log --------
+
+
+def samples(
+    run: str, counts: list[int], rate: float, exponent: float, sigma: float = 0.0
+) -> list[ThroughputSample]:
+    rng = random.Random(run)
+    return [
+        ThroughputSample(run=run, nodes=n, rate=rate * n**exponent * math.exp(rng.gauss(0, sigma)))
+        for n in counts
+    ]
+
+
+def test_without_samples_all_trainings_scale_as_usual():
+    profiles = learn_throughput([], ["run0", "run1"])
+    assert profiles["run0"].curve(64) == profiles["run1"].curve(64)
+    assert profiles["run0"].speedups(4)[4] == pytest.approx(4**EXPONENT)
+    assert profiles["run0"].borrowed == "usual scaling"
+
+
+def test_one_rate_tells_a_slow_training_from_a_fast_one():
+    logged = samples("slow", [8], 100, 0.93) + samples("fast", [3], 700, 0.93)
+    profiles = learn_throughput(logged, ["slow", "fast", "new"])
+    assert profiles["fast"].figure(1).value == pytest.approx(700, rel=0.1)
+    assert profiles["slow"].figure(1).value == pytest.approx(100, rel=0.15)
+    # Of a new one the others are known: between them, and uncertain.
+    new = profiles["new"].figure(1)
+    assert new.low < 100 < new.value < 700 < new.high
+    assert new.borrowed == "other runs"
+    assert new.samples == 0
+
+
+def test_rates_on_several_numbers_of_nodes_give_the_scaling():
+    logged = samples("run0", [1, 2, 4, 8, 16, 32, 64] * 20, 3000, 0.80, sigma=0.05)
+    profile = learn_throughput(logged, ["run0"])["run0"]
+    assert profile.exponent == pytest.approx(0.80, abs=0.03)
+    assert profile.figure(64).value == pytest.approx(3000 * 64**0.80, rel=0.1)
+    assert profile.borrowed == ""
+
+
+@pytest.mark.parametrize("exponent", [0.3, 0.9, 1.4])
+def test_curves_are_monotone_and_concave(exponent: float):
+    curve = learn_throughput(samples("run0", [1, 30, 64] * 9, 5, exponent), ["run0"])["run0"].curve(
+        64
+    )
+    gains = [b - a for a, b in pairwise(curve)]
+    assert all(gain >= 0 for gain in gains)
+    assert all(b <= a * (1 + 1e-9) for a, b in pairwise(gains))
+
+
+def test_intervals_hold_the_true_throughput_in_four_of_five_cases():
+    rng, inside = random.Random(4), 0
+    for case in range(400):
+        rate, exponent = rng.lognormvariate(0, 1), rng.gauss(0.93, 0.05)
+        misfit = {n: rng.gauss(0, 0.04) for n in (2, 3, 5, 16)}
+        logged = [
+            ThroughputSample(
+                run=str(case),
+                nodes=n,
+                rate=rate * n**exponent * math.exp(misfit[n] + rng.gauss(0, 0.1)),
+            )
+            for n in (2, 3, 5)
+        ]
+        figure = learn_throughput(logged, [str(case)])[str(case)].figure(16)
+        inside += figure.low <= rate * 16**exponent * math.exp(misfit[16]) <= figure.high
+    assert 0.75 <= inside / 400 <= 0.87
+
+
+def test_damaged_rates_are_no_samples():
+    odd = [
+        ThroughputSample(run="run0", nodes=n, rate=rate)
+        for n, rate in ((0, 1.0), (2, 0.0), (2, math.inf), (2, math.nan), (2, -1.0))
+    ]
+    assert learn_throughput(odd, ["run0"])["run0"].samples == 0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.config.settings import AllocationSettings, Settings
@@ -15,8 +21,16 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.placement.chains import solve_chains
 from metlmon.placement.planner import PlanInput, balance_left, plan_input, plan_of
+from metlmon.placement.replanning import PlanState, must_replan, plan_state
 from metlmon.placement.supplies import find_supplies
-from metlmon.placement.types import Allocation, PlacementPlan, RunDemand, RunPlacement
+from metlmon.placement.types import (
+    Allocation,
+    Annex,
+    AnnexState,
+    PlacementPlan,
+    RunDemand,
+    RunPlacement,
+)
 from metlmon.placement.what_if import untargeted, what_if_table
 from metlmon.pool.annex_types import FreeGpus
 from metlmon.snapshot.ledger import Ledger
@@ -25,9 +39,19 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.tables.advice import plan_rows, plan_sentence, remark_lines
 from metlmon.text.spans import text
+from tests.conftest import SHARED
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
 from tests.support.records import read_dagdir, stats_input
-from tests.support.run_histories import A40, FIXTURES, NOON, Past, basis, recorded
+from tests.support.run_histories import (
+    A40,
+    FIXTURES,
+    NOON,
+    Past,
+    basis,
+    lost,
+    recorded,
+    with_executions,
+)
 
 NOW = Ledger("/ens", NOON, True)
 
@@ -372,3 +396,138 @@ def test_sites_and_gpu_models_of_a_collector_have_the_aliases_of_the_settings() 
     aliases = Settings(site_aliases=(("Delta-GPU", "delta"),), gpu_aliases=(("A40-48", A40),))
     named = replace(ensemble, settings=aliases)
     assert slots_of(named, free("Delta-GPU", 3, "A40-48")) == {ResourcePool("delta", A40): 4}
+
+
+# --- What makes a plan be made again, and what does not ---------------------------------------
+
+
+BEFORE = PlanState(
+    as_of=NOON,
+    epochs=10,
+    lost=2,
+    holds=1,
+    dags=frozenset(["a.dag"]),
+    annexes=(("spring", "delta", AnnexState.UP),),
+    allocations=(AllocationSettings("award", 100.0, ("delta",)),),
+)
+
+
+def annexes(*rows: tuple[str, AnnexState]) -> tuple[tuple[str, str, AnnexState], ...]:
+    return tuple((name, "delta", state) for name, state in rows)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"as_of": NOON + timedelta(hours=11, minutes=59)}, None),
+        ({"as_of": NOON + timedelta(hours=12)}, "the plan is 12h00m old"),
+        ({"epochs": 11}, "1 epoch ended"),
+        ({"epochs": 13, "as_of": NOON + timedelta(days=2)}, "3 epochs ended"),
+        ({"lost": 4}, "2 executions did not complete"),
+        ({"holds": 2}, "1 hold"),
+        ({"dags": frozenset(["a.dag", "b.dag"])}, "b.dag was added"),
+        ({"dags": frozenset()}, None),
+        ({"allocations": ()}, "a balance changed"),
+        ({"annexes": ()}, "annex spring is gone"),
+        ({"annexes": annexes(("spring", AnnexState.GONE))}, "annex spring is gone"),
+        ({"annexes": annexes(("spring", AnnexState.EXPIRING))}, "annex spring is about to expire"),
+        (
+            {"annexes": annexes(("spring", AnnexState.UP), ("two", AnnexState.UP))},
+            "annex two is up",
+        ),
+        ({"annexes": annexes(("spring", AnnexState.UP), ("two", AnnexState.PENDING))}, None),
+    ],
+)
+def test_reasons_for_a_new_plan(changes: dict[str, object], reason: str | None) -> None:
+    assert must_replan(BEFORE, replace(BEFORE, **changes)) == reason
+
+
+def test_the_first_plan_has_a_reason() -> None:
+    assert must_replan(None, BEFORE) == "the first plan"
+
+
+def test_the_state_counts_what_the_ledger_has() -> None:
+    before = basis({"run0": Past([7200.0] * 3), "run1": Past([7200.0] * 2)})
+    annex = Annex(name="spring", site="delta", state=AnnexState.UP)
+    state = plan_state(before, [annex])
+    assert (state.epochs, state.lost, state.holds) == (5, 0, 0)
+    assert state.annexes == (("spring", "delta", AnnexState.UP),)
+    assert must_replan(state, plan_state(before, [annex])) is None
+    after = with_executions(before, lost("run0", datetime(2026, 3, 2, 11)))
+    assert must_replan(state, plan_state(after, [annex])) == "1 execution did not complete"
+
+
+# --- No advice comes from the future: that of a moment follows from earlier events ------------
+
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = (ROOT / "fixtures" / "trainer", SHARED / "examples" / "metl-aws")
+STAMP = re.compile(r"^\d{3} \([\d.]+\) (\S+ \S+) ")
+
+ALTERATIONS = (
+    ("Normal termination (return value 0)", "Normal termination (return value 1)"),
+    ("Normal termination (return value 1)", "Normal termination (return value 0)"),
+    ("Delta-GPU", "Expanse-GPU"),
+    ("Job was evicted.", "Job was aborted."),
+    ("L40S", "A100"),
+)
+
+
+def events_of(log: Path) -> list[tuple[datetime, str]]:
+    """The events of a log with their times, in order."""
+    events = []
+    for event in log.read_text(errors="replace").split("...\n"):
+        stamp = STAMP.match(event)
+        if stamp is not None:
+            events.append((datetime.fromisoformat(stamp[1]), event))
+    return events
+
+
+def said_at(
+    moment: datetime, dagdir: Path, events: Sequence[str]
+) -> tuple[PlanInput, PlacementPlan]:
+    """What is planned at a moment in a directory with the DAG files and a log of these events."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "ensemble"
+        copy.mkdir()
+        for path in (*dagdir.glob("*.dag"), *dagdir.glob("metlmon.toml"), *dagdir.glob("*.sub")):
+            shutil.copy(path, copy)
+        (copy / "metl.log").write_text("".join(f"{event}...\n" for event in events))
+        values = plan_input(stats_input(read_dagdir(copy, as_of=moment, live=True)))
+        return values, plan_of(values)
+
+
+@pytest.mark.parametrize("dagdir", RECORDED, ids=lambda path: path.name)
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(share=st.floats(0.05, 0.95), seed=st.integers(0, 10**6), keep=st.floats(0, 1))
+def test_a_plan_does_not_change_with_later_events(
+    dagdir: Path, share: float, seed: int, keep: float
+) -> None:
+    if not dagdir.is_dir():
+        pytest.skip(f"no {dagdir.name} beside this checkout: the real recordings are not here")
+    events, random = events_of(dagdir / "metl.log"), Random(seed)
+    moment = events[int(share * (len(events) - 1))][0]
+    past = [event for at, event in events if at <= moment]
+    future = [event for at, event in events if at > moment and random.random() < keep]
+    for before, after in ALTERATIONS:
+        future = [
+            event.replace(before, after) if random.random() < 0.5 else event for event in future
+        ]
+    values, plan = said_at(moment, dagdir, past)
+    assert plan.runs or plan.excluded or plan.runs_excluded
+    assert said_at(moment, dagdir, past + future) == (values, plan)
+
+
+def test_a_plan_does_change_with_earlier_events() -> None:
+    """Else the property above would hold of anything."""
+    dagdir = RECORDED[0]
+    events = events_of(dagdir / "metl.log")
+    moment = events[2 * len(events) // 3][0]
+    past = [event for at, event in events if at <= moment]
+    altered = [event.replace(*ALTERATIONS[0]) for event in past]
+    _, plan = said_at(moment, dagdir, past)
+    assert said_at(moment, dagdir, altered)[1] != plan
+    assert said_at(moment, dagdir, past[: len(past) // 2])[1] != plan

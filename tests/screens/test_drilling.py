@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
+from metlmon.cli import saved_files
+from metlmon.errors import InputError
 from metlmon.model.states import State
 from screens.actions import ACTIONS
 from screens.app import AppOptions, MetlmonApp
@@ -18,6 +22,7 @@ from screens.run import RunScreen
 from screens.theme import DARK, LIGHT
 from tests.support.sample_snapshots import RUNS, FakeFeed, job_view, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.static_sessions import FIXTURES, opened, session, until
 
 
 async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
@@ -267,3 +272,120 @@ def test_a_bug_is_reported_without_the_values_of_variables() -> None:
     (result,) = app.exit_messages
     assert "LookupError" in result
     assert "API_KEY=xxx" not in result
+
+
+# --- Which job made a checkpoint, on the screens of a run and of a job ------------------------
+
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "lineage"
+
+
+async def test_a_run_shows_who_made_its_checkpoints() -> None:
+    async with opened(session(FIXTURE), WIDE) as seen:
+        await seen.press("down", "enter")
+        await until(seen, lambda: "made the checkpoint" in seen.text)
+        assert "⇄ job 12.0 at CHTC-Spark-CE1 made the checkpoint (recorded)" in seen.text
+        assert "may have done the training" not in seen.text
+
+
+async def test_a_narrow_screen_shows_it_below_the_epoch() -> None:
+    async with opened(session(FIXTURE), NARROW) as seen:
+        await seen.press("down", "enter")
+        await until(seen, lambda: "made the checkpoint" in seen.text)
+        assert "MADE BY" not in seen.text
+
+
+async def test_the_job_that_completed_an_epoch_names_the_one_that_trained_it() -> None:
+    async with opened(session(FIXTURE), WIDE) as seen:
+        seen.app.open_screen("job", 15, 0)
+        await seen.settle()
+        await until(seen, lambda: "Checkpoint ──" in seen.text)
+        assert "made by job 12.0 at CHTC-Spark-CE1, not by this one" in seen.text
+        assert "continues the checkpoint of epoch 1" in seen.text
+        assert "sha256 a25706599459279b…" in seen.text
+
+
+async def test_the_job_that_made_a_checkpoint() -> None:
+    async with opened(session(FIXTURE), WIDE) as seen:
+        seen.app.open_screen("job", 13, 0)
+        await seen.settle()
+        await until(seen, lambda: "Checkpoint ──" in seen.text)
+        assert "made by this job in its execution 1 at Delta-GPU" in seen.text
+        assert "continues an unrecorded checkpoint, sha256 " in seen.text
+
+
+async def test_a_job_without_records_has_no_such_section() -> None:
+    async with opened(session(FIXTURE.parent / "trainer"), WIDE) as seen:
+        seen.app.open_screen("job", 444, 0)
+        await seen.settle()
+        await until(seen, lambda: "Transfers ──" in seen.text)
+        assert "Checkpoint ──" not in seen.text
+
+
+# --- A report and pictures that are saved from the dashboard ----------------------------------
+
+
+OPTIONS = AppOptions(files=saved_files)
+RESCUE = FIXTURES / "rescue"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory in which metlmon was started."""
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in saved_files.DISPLAYS:
+        monkeypatch.delenv(name, raising=False)
+    return place
+
+
+async def test_a_report_is_written_and_opened(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(session(RESCUE), MIDDLE, OPTIONS) as seen:
+        await seen.press("ctrl+o")
+        assert "no report was written yet" in seen.text
+        await seen.press("ctrl+y")
+        await until(seen, lambda: "report written" in seen.text)
+        report = here / "rescue-report.html"
+        page = report.read_text()
+        assert "16 of 16 epochs" in page
+        await seen.press("ctrl+o")
+        assert "no browser on this machine" in seen.text
+        browser, opens = here / "browser", here / "opened"
+        browser.write_text(
+            f'#!/bin/sh\necho "$1" > "{opens}.part" && mv "{opens}.part" "{opens}"\n'
+        )
+        browser.chmod(stat.S_IRWXU)
+        monkeypatch.setenv("BROWSER", str(browser))
+        await seen.press("ctrl+o")
+        await until(seen, opens.exists)
+    assert opens.read_text().strip() == str(report)
+
+
+async def test_no_other_file_is_replaced(here: Path) -> None:
+    mine = here / "rescue-report.html"
+    mine.write_text("not a report of metlmon")
+    async with opened(session(RESCUE), MIDDLE, OPTIONS) as seen:
+        await seen.press("ctrl+y")
+        await until(seen, lambda: "no report was written" in seen.text)
+    assert mine.read_text() == "not a report of metlmon"
+
+
+async def test_pictures_are_numbered(here: Path) -> None:
+    async with opened(session(RESCUE), MIDDLE, OPTIONS) as seen:
+        await seen.press("ctrl+x", "3", "ctrl+x", "ctrl+x")
+        assert "picture saved" in seen.text
+    names = sorted(path.name for path in here.iterdir())
+    assert names == [f"rescue-{name}.svg" for name in ("overview-1", "sites-1", "sites-2")]
+    assert "run3" in (here / names[0]).read_text()
+
+
+def test_nothing_is_written_to_the_dagdir(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = here / "output"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert saved_files.output_directory(here) == here.parent
+    monkeypatch.setenv("HOME", str(below))
+    with pytest.raises(InputError, match="neither the current directory nor yours"):
+        saved_files.output_directory(here)
