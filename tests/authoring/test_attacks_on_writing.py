@@ -34,7 +34,6 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.write_files import write_plan
-from metlmon.cli.commands import new as new_command
 from metlmon.cli.exit_codes import Exit
 from metlmon.dagman.submit_description import parse_description, submission
 from tests.support.commands import Captured, run_command
@@ -409,13 +408,3 @@ def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
         if any(each.fatal for each in validate(asked).problems):
             return
         assert not [each for each in woven(make_plan(asked)).problems if each.error]
-
-
-def test_who_waits_at_a_terminal_is_reported_so(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_command._say_slow()
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    new_command._say_slow()
-    assert "take a while" in capsys.readouterr().err

@@ -192,18 +192,6 @@ def test_evictions_at_several_sites_are_no_mass() -> None:
     assert kinds(with_executions(basis(CALM), *at_once)) == ["evicted"]
 
 
-def test_a_full_disk() -> None:
-    reason = "writing to file /home/anna/out: (errno 122) Disk quota exceeded"
-    made = with_executions(
-        basis(CALM),
-        lost("run1", ago(3), code=12, reason=reason, job=(9001, 0)),
-        lost("run2", ago(2), code=1007, reason="couldn't write: No space left on device"),
-    )
-    each = only(made, "quota")
-    assert (each.since, each.until, each.open) == (ago(3), ago(2), False)
-    assert each.runs == ("run1", "run2")
-
-
 def test_a_hole_in_the_log() -> None:
     made = basis({"run0": Past((HOUR,) * 5, 12 * HOUR, running=False)})
     end = lost("run0", ago(1), seconds=10 * HOUR, outcome=Outcome.REMOVED, uncertain=True)
@@ -257,13 +245,6 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     # An hour is not much where twenty-five minutes are usual.
     assert kinds(having(transfer(3600.0, "unfinished", site="far", n=12))) == []
     assert only(having(transfer(3600.0, "in-flight", n=12)), "transfer-stalled").open
-
-
-def test_a_target_that_is_missed_again_and_again() -> None:
-    runs = {"run0": replace(GOING, target="expanse"), "run1": replace(GOING, target="delta")}
-    # Both run at delta.
-    each = only(basis(runs), "wrong-site")
-    assert each.text == "6 of 6 executions that requested expanse ran at delta"
 
 
 def test_what_another_dag_wants_is_no_other_targets_site() -> None:

@@ -324,19 +324,6 @@ def test_progress_is_a_line_of_tqdm(tmp_path: Path) -> None:
     assert ", v_num=0, val_loss=" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    ("done", "passed", "line"),
-    [
-        (46335, 39733.0, "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:29:23, 1.17it/s"),
-        (0, 0.0, "Epoch 3:   0%|          | 0/102968 [00:00<?, ?it/s"),
-        (102968, 75.5, "Epoch 3: 100%|##########| 102968/102968 [01:15<00:00, 1363.81it/s"),
-        (2, 10.0, "Epoch 3:   0%|          | 2/102968 [00:10<143:00:30, 5.00s/it"),
-    ],
-)
-def test_a_line_of_progress(done: int, passed: float, line: str) -> None:
-    assert train.progress_text(3, done, 102968, passed) == line
-
-
 # --- being killed ---------------------------------------------------------------------------
 
 
