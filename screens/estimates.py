@@ -91,7 +91,7 @@ def _second_line(forecast: Forecast, room: int) -> Line:
     if forecast.remaining is None:
         return line((done, DIM))
     slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest_run), None)
-    sureness = estimates_table.quality(forecast.remaining)
+    sureness = forecast.remaining.quality
     if slots := estimates_table.slots_text(forecast):
         done = f"{done}, {slots}"
     parts = [

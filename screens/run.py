@@ -225,7 +225,7 @@ class RunScreen(ListScreen, ActionScreen):
         rest = line(("remaining  ", DIM), (estimates_table.approximate_text(span.median), BOLD))
         rest += line(f" ({estimates_table.range_text(span.low, span.high)})")
         end = line((f", ETA {formatting.moment(run.expected_end, self.this_year)}", DIM))
-        basis = line((f"{estimates_table.quality(span)}: from {span.source}", DIM))
+        basis = line((f"{span.quality}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
             number = formatting.epoch_text(run.epoch_number)

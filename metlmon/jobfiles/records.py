@@ -6,9 +6,11 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
+
+from metlmon.text.record_json import Nullable, nonfinite
 
 
 class Point(Struct, frozen=True):
@@ -19,10 +21,17 @@ class Point(Struct, frozen=True):
     relative to the dagdir.
     """
 
+    json_properties: ClassVar = ("odd",)
+
     epoch: int
-    value: float
+    value: Nullable[float]
     version: int | None
     file: str
+
+    @property
+    def odd(self) -> str | None:
+        """``nan``, ``inf`` or ``-inf``; None for a number."""
+        return nonfinite(self.value)
 
 
 class CheckpointRecord(Struct, frozen=True, kw_only=True):
@@ -64,13 +73,25 @@ class TrainingOutput(Struct, frozen=True):
     checkpoints: tuple[CheckpointRecord, ...] = ()
 
 
-class Streamed(Struct, frozen=True):
+class Streamed(
+    Struct,
+    frozen=True,
+    rename={
+        "done": "step",
+        "total": "steps",
+        "rate": "steps_per_second",
+        "remaining": "seconds_left",
+    },
+):
     """The newest progress line of a running job.
 
     ``fraction``: 0–1 of its epoch; ``rate``: steps per second; ``remaining``: seconds, as in
     the line; ``loss``: the newest in the line; ``epoch``: the number in the line. A field is
     None when the line does not contain it.
     """
+
+    json_omits: ClassVar = frozenset({"epoch"})
+    json_properties: ClassVar = ("loss_odd",)
 
     fraction: float | None
     done: int | None
@@ -79,6 +100,11 @@ class Streamed(Struct, frozen=True):
     remaining: float | None
     epoch: int | None
     loss: float | None
+
+    @property
+    def loss_odd(self) -> str | None:
+        """``nan``, ``inf`` or ``-inf``; None for a number."""
+        return nonfinite(self.loss)
 
 
 # --- values of metrics ----------------------------------------------------------------------

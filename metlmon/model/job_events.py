@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import accumulate
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ NO_EVENTS: Final = pack({}, StringTable())
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
-JobId: TypeAlias = tuple[int, int]
+JobId: TypeAlias = Annotated[tuple[int, int], "job"]
 
 JobKey: TypeAlias = tuple[int, int, int]
 """Cluster, proc and a third number, else 0: the subproc of a NOOP node, or the submission's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -135,7 +135,7 @@ ABSENT: Final = (AnnexState.GONE, AnnexState.NEVER_SEEN)
 """States of annexes that have no nodes, and have requested none."""
 
 
-class AnnexEpoch(Struct, frozen=True, kw_only=True):
+class AnnexEpoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
     """An epoch that runs in an annex.
 
     ``seconds_left``: until it ends, the median of its estimate; ``fits``: whether that is before
@@ -167,6 +167,8 @@ class Annex(Struct, frozen=True, kw_only=True):
     ``warnings``: one sentence each. ``command``: requests another one like it, quoted for a shell;
     ``site_command``: starts it at the site, where the user does that (new generation).
     """
+
+    json_properties: ClassVar = ("epochs_fit",)
 
     name: str
     site: str
@@ -224,7 +226,7 @@ class SiteLife(Struct, frozen=True, kw_only=True):
     expiries: tuple[datetime, ...]
 
 
-class AnnexReport(Struct, frozen=True, kw_only=True):
+class AnnexReport(Struct, frozen=True, kw_only=True, rename={"warnings": "annex_warnings"}):
     """All annexes, those with warnings first.
 
     ``sites``: what the logs alone show. ``warnings``: of all annexes, and why something is
@@ -232,6 +234,8 @@ class AnnexReport(Struct, frozen=True, kw_only=True):
     ``generation``: of this access point's ``htcondor annex``, empty if unknown. ``command``:
     requests an annex like the last one; empty if nothing was asked. ``site_command``: as of it.
     """
+
+    json_omits: ClassVar = frozenset({"as_of"})
 
     as_of: datetime | None
     annexes: tuple[Annex, ...]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, overload
+from typing import Any, ClassVar, Final, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -135,6 +135,14 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
     window an execution may be partly outside; its seconds are those inside, and it is counted in
     the window in which it ended (in flight: the last one).
     """
+
+    json_omits: ClassVar = frozenset(
+        {*JobOwner.__struct_fields__, "gpu_seconds", "counted", "measure"} - {"epoch", "node"}
+    )
+    json_properties: ClassVar = (
+        "lost",
+        "gpu_hours",
+    )
 
     job: JobId
     start: datetime

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 
@@ -30,6 +30,8 @@ class GpuHours(Struct, frozen=True):
 
     ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
     """
+
+    json_properties: ClassVar = ("total",)
 
     goodput: float = 0.0
     badput: float = 0.0

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, partial
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -83,7 +83,17 @@ class Course(StrEnum):
     NONE = "none"
 
 
-class MetricCurve(Struct, frozen=True):
+class MetricCurve(
+    Struct,
+    frozen=True,
+    rename={
+        "run": "key",
+        "run_name": "run",
+        "since": "since_epoch",
+        "running": "running_epoch",
+        "streamed": "running",
+    },
+):
     """The curve of one run.
 
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
@@ -91,6 +101,9 @@ class MetricCurve(Struct, frozen=True):
     ``nonfinite_epochs``: epochs with a non-finite value. ``trend``: the change per epoch.
     ``streamed``: the progress line of the running epoch, ``running``: its number.
     """
+
+    json_omits: ClassVar = frozenset({"nonfinite_epochs"})
+    json_properties: ClassVar = ("odd_epochs",)
 
     run: str
     run_name: str
@@ -107,6 +120,11 @@ class MetricCurve(Struct, frozen=True):
     goal: Goal | None
     running: int | None = None
     streamed: Streamed | None = None
+
+    @property
+    def odd_epochs(self) -> tuple[int, ...]:
+        """Numbers, from 1, of the epochs with a value that is no finite number."""
+        return tuple(epoch_number(epoch) for epoch in self.nonfinite_epochs)
 
     @property
     def diverged(self) -> bool:
@@ -139,13 +157,15 @@ class MetricBand(Struct, frozen=True):
     levels: tuple[BandLevel, ...]
 
 
-class Curves(Struct, frozen=True):
+class Curves(Struct, frozen=True, rename={"curves": "runs", "bands": "labels"}):
     """The curves of one metric of an ensemble.
 
     ``goal`` None: no direction is better. ``metrics``: all metrics, the primary one first.
     ``curves``: of all runs in the ledger's order, including runs without points. ``bands``: by
     label, if there are labels; ``problems``: of all files.
     """
+
+    json_omits: ClassVar = frozenset({"files_read"})
 
     metric: str
     goal: Goal | None

@@ -31,7 +31,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from math import exp
 from statistics import median
-from typing import Final
+from typing import ClassVar, Final
 from zlib import crc32
 
 from msgspec import Struct
@@ -76,17 +76,34 @@ RECENT_CYCLES: Final = 2.0
 """Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
 
 
+GOOD_RATIO: Final = 2.0
+ROUGH_RATIO: Final = 5.0
+"""Upper to lower end of the interval: a good estimate is below 2, a rough one above 5."""
+
+QUALITY_SAMPLES: Final = 5
+"""Minimum samples of an estimate that is not rough."""
+
+
 class Interval(Struct, frozen=True):
     """The median and the 80 % interval of a remaining time, in seconds from as-of.
 
     ``samples``: the number of durations it was computed from; ``source``: their description.
     """
 
+    json_properties: ClassVar = ("quality",)
+
     low: float
     median: float
     high: float
     samples: int
     source: str
+
+    @property
+    def quality(self) -> str:
+        """``good``, ``fair`` or ``rough``, by width and number of samples."""
+        if self.samples < QUALITY_SAMPLES or self.high > ROUGH_RATIO * max(1.0, self.low):
+            return "rough"
+        return "good" if self.high < GOOD_RATIO * max(1.0, self.low) else "fair"
 
     @staticmethod
     def from_trials(trials: Iterable[float], samples: int, source: str) -> Interval:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import sqrt
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -37,6 +37,7 @@ from metlmon.stats.estimates import Interval
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.stats.timeline import TimeAxis
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
+from metlmon.text.record_json import Flat
 
 STRAGGLER_FACTOR: Final = 1.5
 """Multiple of the 90th percentile beyond which a shard is a straggler. Equal shards on equal
@@ -89,6 +90,8 @@ class Shard(Struct, frozen=True):
     for too long.
     """
 
+    json_properties: ClassVar = ("is_straggler",)
+
     node: str
     number: int
     state: State
@@ -109,6 +112,8 @@ class Shard(Struct, frozen=True):
 class ShardRate(Struct, frozen=True):
     """The number of shards completed within ``seconds``."""
 
+    json_properties: ClassVar = ("per_hour",)
+
     shards: int
     seconds: float
 
@@ -117,7 +122,21 @@ class ShardRate(Struct, frozen=True):
         return self.shards * HOUR / self.seconds
 
 
-class Bag(Struct, frozen=True):
+class Bag(
+    Struct,
+    frozen=True,
+    rename={
+        "name_pattern": "name",
+        "first_submitted": "began",
+        "overall_rate": "rate",
+        "recent_rate": "rate_lately",
+        "durations": "seconds",
+        "expected_end": "about",
+        "completed_at": "ended",
+        "missing_reason": "why_not",
+        "excluded": "without",
+    },
+):
     """The state of one bag as of the snapshot.
 
     ``states``: numbers of shards, without states that do not occur. ``overall_rate``: the rate
@@ -127,6 +146,13 @@ class Bag(Struct, frozen=True):
     :mod:`metlmon.stats.estimates`; ``excluded``: failed and held shards, which the span does not
     include. ``totals``: of the executions of its shards.
     """
+
+    json_properties: ClassVar = (
+        "done",
+        "running",
+        "failed",
+        "stragglers",
+    )
 
     dag: str
     in_dag: str
@@ -145,7 +171,7 @@ class Bag(Struct, frozen=True):
     completed_at: datetime | None
     missing_reason: str | None
     excluded: int
-    totals: UsageTotals
+    totals: Flat[UsageTotals]
 
     @property
     def stragglers(self) -> tuple[Shard, ...]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 from math import inf
 from operator import itemgetter
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import Symbol
+from metlmon.text.record_json import Nullable
 
 Position = Callable[[datetime], float]
 """Converts a time to seconds since the start of the timeline."""
@@ -47,6 +48,14 @@ class TimelineSpan(Struct, frozen=True):
     ``hold_reason``: the folded reason of a hold.
     """
 
+    json_omits: ClassVar = frozenset(
+        {"start_position", "end_position", "training", "execution", "hold_reason"}
+    )
+    json_properties: ClassVar = (
+        "site",
+        "seconds",
+    )
+
     start_position: float
     end_position: float
     start: datetime
@@ -60,11 +69,16 @@ class TimelineSpan(Struct, frozen=True):
     hold_reason: str | None = None
 
     @property
+    def site(self) -> str | None:
+        """Where the job ran at that time."""
+        return self.execution.site if self.execution is not None else None
+
+    @property
     def seconds(self) -> float:
         return self.end_position - self.start_position
 
 
-class Lane(Struct, frozen=True):
+class Lane(Struct, frozen=True, rename={"name": "run"}):
     """The spans of one run in order of their start; two jobs of a run can overlap.
 
     ``key`` is :data:`NO_RUN` for jobs without a run. ``changes``: all starts and ends, in order.
@@ -72,10 +86,12 @@ class Lane(Struct, frozen=True):
     ``state``: the gate stopped the run, or pauses it.
     """
 
-    key: str
+    json_omits: ClassVar = frozenset({"changes", "ends", "symbol"})
+
+    key: Nullable[str]
     name: str
     uuid: str | None
-    dag: str
+    dag: Nullable[str]
     state: State | None
     spans: tuple[TimelineSpan, ...]
     changes: tuple[float, ...]
@@ -121,6 +137,8 @@ class CountStep(Struct, frozen=True):
     The last step extends to the end of the timeline.
     """
 
+    json_omits: ClassVar = frozenset({"position"})
+
     position: float
     time: datetime
     jobs: int
@@ -129,6 +147,9 @@ class CountStep(Struct, frozen=True):
 
 class ExecutionGap(Struct, frozen=True):
     """An interval without executions. ``ongoing``: up to the end of the timeline."""
+
+    json_omits: ClassVar = frozenset({"start_position", "end_position"})
+    json_properties: ClassVar = ("seconds",)
 
     start_position: float
     end_position: float
@@ -148,7 +169,7 @@ class Wait(Struct, frozen=True):
     span: TimelineSpan
 
 
-class Timeline(Struct, frozen=True):
+class Timeline(Struct, frozen=True, rename={"length": "seconds", "gaps": "stalls"}):
     """The timeline of an ensemble as of one time.
 
     ``first``: the first submission; ``last``: as-of while a job is in the queue or the ensemble
@@ -158,6 +179,14 @@ class Timeline(Struct, frozen=True):
     of GPUs counts as 0), so that the mean concurrency is their quotient by ``length``.
     ``waits``: the waits at the end, longest first.
     """
+
+    json_omits: ClassVar = frozenset(
+        {"live", "lanes", "sites", "executions", "waits", "longest_wait", "between"}
+    )
+    json_properties: ClassVar = (
+        "mean_jobs",
+        "mean_gpus",
+    )
 
     live: bool
     first: datetime | None = None
@@ -175,6 +204,16 @@ class Timeline(Struct, frozen=True):
     job_seconds: float = 0.0
     gpu_seconds: float = 0.0
     between: Callable[[datetime, datetime], float] = plain_seconds
+
+    @property
+    def mean_jobs(self) -> float | None:
+        """How many jobs ran at a time, in the mean; None of no time."""
+        return self.job_seconds / self.length if self.length else None
+
+    @property
+    def mean_gpus(self) -> float | None:
+        """How many GPUs were in use at a time, in the mean; None of no time."""
+        return self.gpu_seconds / self.length if self.length else None
 
     def position_of(self, when: datetime) -> float:
         """Seconds since the start of the timeline, negative before it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -15,13 +15,19 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class UsageTotals(Struct, frozen=True):
+class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"}):
     """Totals of executions: counts, GPU-seconds by outcome, and completed epochs.
 
     ``executions``: those that ended in the window, or are in flight. ``completed``: distinct
     epochs whose successful execution is among them. ``run_good``, ``run_bad``: GPU-seconds of
     the runs' own nodes only, including side nodes.
     """
+
+    json_omits: ClassVar = frozenset({"goodput", "badput", "running", "run_good", "run_bad"})
+    json_properties: ClassVar = (
+        "success_rate",
+        "gpu_hours",
+    )
 
     executions: int = 0
     good_executions: int = 0

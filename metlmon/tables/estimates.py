@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 
 UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"))
 
-GOOD_RATIO: Final = 2.0
-ROUGH_RATIO: Final = 5.0
-"""Upper to lower end of the interval: a good estimate is below 2, a rough one above 5."""
-
-MIN_SAMPLES: Final = 5
-"""Minimum samples of an estimate that is not rough."""
-
 
 def _in_unit(seconds: float) -> tuple[str, str]:
     """Amount and unit; two units below two of the larger one: 1d12h is more than 1 d."""
@@ -73,13 +66,6 @@ def interval_text(value: Interval | None) -> str:
 def _with_interval(middle: str, ends: str) -> str:
     """``6d (4–9d)``; only ``6d`` if both ends have the same text."""
     return middle if middle == ends else f"{middle} ({ends})"
-
-
-def quality(value: Interval) -> str:
-    """``good``, ``fair`` or ``rough``, by interval width and number of samples."""
-    if value.samples < MIN_SAMPLES or value.high > ROUGH_RATIO * max(1.0, value.low):
-        return "rough"
-    return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
 
 
 def rate_text(value: Rate | None, item: str = "epoch") -> str:
@@ -260,7 +246,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         return line((run_remaining_text(run, this_year), style))
 
     def confidence(run: RunForecast) -> str | None:
-        return None if run.remaining is None else quality(run.remaining)
+        return None if run.remaining is None else run.remaining.quality
 
     return [
         Column("run", "RUN", lambda run: plain(run.run_name, 40), minimum=5, comfortable=12),

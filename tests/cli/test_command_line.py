@@ -105,7 +105,7 @@ def test_the_timeline_of_a_window_has_its_seconds_and_no_others(capsys: Captured
         json_output("timeline", capsys, RESCUE, "--since", middle.isoformat()),
     ]
     for name in ("job_seconds", "gpu_seconds"):
-        parts = [half["concurrency"][name] for half in halves]
-        assert sum(parts) == whole["concurrency"][name]
+        parts = [half[name] for half in halves]
+        assert sum(parts) == whole[name]
         assert all(parts)
     assert (halves[0]["last"], halves[1]["first"]) == (middle.isoformat(),) * 2

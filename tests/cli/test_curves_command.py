@@ -26,11 +26,11 @@ def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
     assert list(runs) == [f"run{n}" for n in range(6)]
     last = runs["run4"]["last"]
     assert (last["epoch"], last["value"], last["odd"], last["version"]) == (5, None, "nan", 11)
-    assert (runs["run4"]["course"], runs["run4"]["since"], runs["run4"]["odd_epochs"]) == (
+    assert (runs["run4"]["course"], runs["run4"]["since_epoch"], runs["run4"]["odd_epochs"]) == (
         "diverged", 4, [5])  # fmt: skip
     assert runs["run1"]["best"]["value"] == 0.23083655800909886
     assert runs["run1"]["best"]["odd"] is None
-    assert [level["n"] for level in output["band"]] == [6, 6, 6, 5, 5]
+    assert [level["n"] for level in output["band"]["levels"]] == [6, 6, 6, 5, 5]
     assert output["labels"] == []
     assert output["problems"] == []
 

@@ -31,7 +31,7 @@ def test_the_area_under_the_steps_is_what_jobs_executed(
     dagdir = str(shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name)
     timeline, jobs = output_of(capsys, "timeline", dagdir), output_of(capsys, "jobs", dagdir)
     executions = [e for job in jobs["jobs"] for e in job["executions"]]
-    steps = timeline["concurrency"]["steps"]
+    steps = timeline["steps"]
     edges = [datetime.fromisoformat(step["time"]) for step in steps]
     edges.append(datetime.fromisoformat(timeline["last"]))
     lasted = [(b - a).total_seconds() for a, b in pairwise(edges)]
@@ -39,14 +39,13 @@ def test_the_area_under_the_steps_is_what_jobs_executed(
     worth = sum(step["gpus"] * s for step, s in zip(steps, lasted, strict=True))
     assert area == sum(e["seconds"] for e in executions)
     assert worth == sum(e["seconds"] * (e["gpus"] or 0) for e in executions)
-    concurrency = timeline["concurrency"]
-    assert concurrency["job_seconds"] == area
-    assert concurrency["gpu_seconds"] == worth
-    assert concurrency["max_jobs"] == max(step["jobs"] for step in steps)
-    assert concurrency["mean_gpus"] == pytest.approx(worth / timeline["seconds"])
+    assert timeline["job_seconds"] == area
+    assert timeline["gpu_seconds"] == worth
+    assert timeline["max_jobs"] == max(step["jobs"] for step in steps)
+    assert timeline["mean_gpus"] == pytest.approx(worth / timeline["seconds"])
     mine = [e for run in timeline["runs"] for e in run["executions"]]
-    assert sorted((e["cluster"], e["start"], e["seconds"], e["outcome"]) for e in mine) == sorted(
-        (job["cluster"], e["start"], e["seconds"], e["outcome"])
+    assert sorted((e["job"], e["start"], e["seconds"], e["outcome"]) for e in mine) == sorted(
+        (f"{job['cluster']}.{job['proc']}", e["start"], e["seconds"], e["outcome"])
         for job in jobs["jobs"]
         for e in job["executions"]
     )
@@ -57,15 +56,16 @@ def test_spans_follow_each_other_and_sum_to_each_jobs_life(capsys: Captured) -> 
         output_of(capsys, "timeline", str(TRAINER)),
         output_of(capsys, "jobs", str(TRAINER)),
     )
-    spent: dict[int, float] = {}
+    spent: dict[str, float] = {}
     for run in timeline["runs"]:
         for span in run["spans"]:
-            spent[span["cluster"]] = spent.get(span["cluster"], 0) + span["seconds"]
+            spent[span["job"]] = spent.get(span["job"], 0) + span["seconds"]
     for job in jobs["jobs"]:
         submitted = datetime.fromisoformat(job["submitted"])
         ended = datetime.fromisoformat(job["since"])
         life = (ended - submitted).total_seconds()
-        assert spent.get(job["cluster"], 0) == life, job["cluster"]
+        name = f"{job['cluster']}.{job['proc']}"
+        assert spent.get(name, 0) == life, name
 
 
 def test_what_is_not_over_has_no_end(tmp_path: Path, capsys: Captured) -> None:
@@ -80,7 +80,7 @@ def test_what_is_not_over_has_no_end(tmp_path: Path, capsys: Captured) -> None:
         ("running", True, 600),
         ("idle", True, 0),
     ]
-    assert [(s["jobs"], s["gpus"]) for s in value["concurrency"]["steps"]] == [(1, 2)]
+    assert [(s["jobs"], s["gpus"]) for s in value["steps"]] == [(1, 2)]
     assert value["stalls"] == []
     assert value["seconds"] == 900
 
@@ -109,7 +109,7 @@ def test_before_anything_there_is_no_time_to_show(capsys: Captured) -> None:
     assert lines == ["No job has an event yet: there is no time to show."]
     value = output_of(capsys, "timeline", str(TRAINER), "--as-of", "2020-01-01")
     assert value["first"] is None
-    assert value["concurrency"]["steps"] == []
+    assert value["steps"] == []
 
 
 def test_as_of_cuts_it_off(capsys: Captured) -> None:

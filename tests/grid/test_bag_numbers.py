@@ -363,7 +363,7 @@ def test_json_has_all_that_the_figures_have(
     assert main(["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--json"]) == Exit.OK
     output: dict[str, Any] = json.loads(capsys.readouterr().out)
     (result,) = output["bags"]
-    assert (result["shards_total"], result["shards_done"]) == (bag.total, bag.done)
+    assert (result["total"], result["done"]) == (bag.total, bag.done)
     assert result["states"] == {str(state): n for state, n in bag.states.items()}
     assert result["seconds"]["median"] == bag.durations.median  # type: ignore[union-attr]
     assert (

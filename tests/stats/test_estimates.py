@@ -324,8 +324,8 @@ def test_words_for_times() -> None:
     assert estimates_table.approximate_text(36 * HOUR) == "1d12h"
     assert estimates_table.rate_text(Rate(34, 2 * DAY)) == "17 epochs/day"
     assert estimates_table.rate_text(Rate(12, 5 * HOUR)) == "12 epochs in 5h"
-    assert estimates_table.quality(Interval(1, 2, 9, 40, "")) == "rough"
-    assert estimates_table.quality(Interval(5, 6, 8, 40, "")) == "good"
+    assert Interval(1, 2, 9, 40, "").quality == "rough"
+    assert Interval(5, 6, 8, 40, "").quality == "good"
 
 
 @given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))

@@ -7,8 +7,7 @@ import sys
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.training import CURVES_OUTPUT
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
@@ -19,10 +18,18 @@ from metlmon.stats.curves import Curves, curves_summary, metric_names
 from metlmon.stats.curves import curves as curves_in
 from metlmon.tables.curves import band_columns, columns
 from metlmon.text.formatting import plain
+from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, line
 
 PROBLEMS_SHOWN: Final = 20
 """Sentences about files, printed by the command; ``--json`` has them all."""
+
+
+class CurvesOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon curves --json``; ``looked_in``: patterns of the directories with metrics."""
+
+    curves: Flat[Curves]
+    looked_in: tuple[str, ...]
 
 
 def curves(options: argparse.Namespace) -> int:
@@ -33,7 +40,7 @@ def curves(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     result = curves_in(basis, options.metric)
     if options.json:
-        print_output(CURVES_OUTPUT, builder, result, looked_in=metrics.files)
+        print_record(CurvesOutput, builder, curves=result, looked_in=metrics.files)
     else:
         print_curves(result, builder.live, metrics)
     for problem in result.problems[:PROBLEMS_SHOWN]:

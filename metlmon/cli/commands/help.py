@@ -88,8 +88,10 @@ def schema(options: argparse.Namespace) -> int:
     import msgspec
 
     from metlmon.cli.output import print_json
+    from metlmon.text.record_json import is_record, json_type
 
     module, name = OUTPUTS[options.output]
     types = import_module(f"metlmon.cli.{module}")
-    print_json(msgspec.json.schema(getattr(types, name).type))
+    output = getattr(types, name)
+    print_json(msgspec.json.schema(json_type(output) if is_record(output) else output.type))
     return Exit.OK

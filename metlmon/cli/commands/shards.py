@@ -6,20 +6,24 @@ import argparse
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.training import SHARDS_OUTPUT
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.status_text import hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.shards import Bag, bags
-from metlmon.tables import estimates as estimates_table
 from metlmon.tables import shards as shards_table
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, line, text
 
 STRAGGLERS_SHOWN: Final = 20
 """Printed by the command; ``--json`` has them all."""
+
+
+class ShardsOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon shards --json``."""
+
+    bags: tuple[Bag, ...]
 
 
 def shards(options: argparse.Namespace) -> int:
@@ -29,7 +33,7 @@ def shards(options: argparse.Namespace) -> int:
     description = describe_dags(builder)
     bag_list = bags(stats_input(reader, load_description=lambda: description))
     if options.json:
-        print_output(SHARDS_OUTPUT, builder, None, bags=bag_list)
+        print_record(ShardsOutput, builder, bags=bag_list)
     else:
         print_bags(bag_list, builder.live)
     return Exit.OK
@@ -72,7 +76,7 @@ def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
             rates += f", {bag.machines:.1f} at a time"
         out.print(rates)
     if bag.remaining is not None:
-        sure = estimates_table.quality(bag.remaining)
+        sure = bag.remaining.quality
         out.print(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended")
     out.print(hours_line(bag.totals.gpu_hours))
     if not bag.stragglers:

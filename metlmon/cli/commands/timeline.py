@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.usage import LANE, TIMELINE_OUTPUT
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.text_output import TextOutput
 from metlmon.snapshot.ledger import ExecutionEntry
-from metlmon.stats.timeline import Timeline, build_timeline
+from metlmon.stats.timeline import Lane, Timeline, build_timeline
 from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables.timeline_text import (
     SIGNS,
@@ -32,6 +33,7 @@ from metlmon.tables.timeline_text import (
     stacks,
 )
 from metlmon.text.formatting import count, duration, moment, number, period, plain, year_of
+from metlmon.text.record_json import Flat
 from metlmon.text.spans import DIM, NOTE, PLAIN, Line, join, line, style_of
 
 PIPE_CELLS: Final = 100
@@ -44,6 +46,20 @@ STALLS_SHOWN: Final = 5
 BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
 
 
+class TimelineRun(Struct, frozen=True):
+    """The jobs of a run, and their executions; key null: jobs of no run."""
+
+    lane: Flat[Lane]
+    executions: tuple[ExecutionEntry, ...]
+
+
+class TimelineOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon timeline --json``."""
+
+    timeline: Flat[Timeline]
+    runs: tuple[TimelineRun, ...]
+
+
 def timeline(options: argparse.Namespace) -> int:
     """Print the timeline as a chart or as JSON. Returns the exit status."""
     builder = open_reader(options).snapshot_builder()
@@ -53,9 +69,8 @@ def timeline(options: argparse.Namespace) -> int:
         ran: dict[str, list[ExecutionEntry]] = {}
         for item in data.executions:
             ran.setdefault(item.run or "", []).append(item)
-        stamp = builder.clock.with_offset
-        runs = [LANE.write(lane, stamp, executions=ran.get(lane.key, [])) for lane in data.lanes]
-        print_output(TIMELINE_OUTPUT, builder, data, runs=runs)
+        runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)
+        print_record(TimelineOutput, builder, timeline=data, runs=runs)
     else:
         _print(data, window)
     return Exit.OK
@@ -82,10 +97,9 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     window = full_window(data, max(20, cells - indent - 1))
     yield line(f"{period(data.first, data.last)}   {duration(data.length)}")
     yield from _stall_lines(data)
-    if data.length:
-        gpus, jobs = data.gpu_seconds / data.length, data.job_seconds / data.length
-        text = f"GPUs at a time {data.max_gpus} max, {gpus:.2f} mean"
-        yield line(f"{text} · jobs at a time {data.max_jobs} max, {jobs:.2f} mean")
+    if data.mean_jobs is not None:
+        text = f"GPUs at a time {data.max_gpus} max, {data.mean_gpus:.2f} mean"
+        yield line(f"{text} · jobs at a time {data.max_jobs} max, {data.mean_jobs:.2f} mean")
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
     for name, lane in zip(names, data.lanes, strict=True):

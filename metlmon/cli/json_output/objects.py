@@ -14,27 +14,21 @@ from functools import cached_property, reduce
 from operator import attrgetter, or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec import UNSET, Struct, UnsetType, defstruct
 
 from metlmon.remote.paths import as_typed
 from metlmon.text.formatting import epoch_number
-
-SCHEMA: Final = 1
-
-Stamp = Callable[[datetime], datetime]
-"""Adds the zone to a time of the logs, where one is known."""
+from metlmon.text.record_json import MAX_WHOLE as MAX_WHOLE
+from metlmon.text.record_json import SCHEMA as SCHEMA
+from metlmon.text.record_json import Stamp as Stamp
+from metlmon.text.record_json import Time as Time
+from metlmon.text.record_json import nonfinite as nonfinite
+from metlmon.text.record_json import unstamped as unstamped
 
 Kind = Any
 """A type; a JsonObject; a list of one of these; a tuple of one of these and None, for null."""
-
-Time = Annotated[str, Meta(description="ISO 8601, in local time of the logs")]
-
-
-def unstamped(time: datetime) -> datetime:
-    """The stamp where no zone is known."""
-    return time
 
 
 class JsonObject:
@@ -181,10 +175,6 @@ _EPOCHS: Final = frozenset({"epoch", "parent_epoch"})
 _PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 
 
-MAX_WHOLE: Final = 1e15
-"""Below it a whole number is written without a fraction."""
-
-
 def _number(value: Any, stamp: Stamp) -> Any:
     """A field's value; numbers have twelve digits, without the noise of their sums."""
     if type(value) is not float:
@@ -207,13 +197,6 @@ def utc_time(seconds_since_1970: float | None) -> str | None:
 def finite(value: float | None) -> float | None:
     """The number; None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def nonfinite(value: float | None) -> str | None:
-    """``nan``, ``inf`` or ``-inf``; None for a number."""
-    if value is None or math.isfinite(value):
-        return None
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def job_ids(record: Any) -> list[str]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from metlmon.cli.json_output.jobs import ENSEMBLE
-from metlmon.cli.json_output.objects import JsonObject, finite, nonfinite
-from metlmon.cli.json_output.status import ESTIMATE, HOUR_FIELDS, SINCE
+from metlmon.cli.json_output.objects import JsonObject
+from metlmon.cli.json_output.status import ESTIMATE
 from metlmon.stats.backtest import Backtest, Prediction
-from metlmon.stats.curves import Curves, MetricCurve
-from metlmon.stats.estimates import Interval
-from metlmon.stats.shards import Bag, Shard, ShardRate
 from metlmon.stats.sweep import (
     Axis,
     CellRun,
@@ -19,7 +16,6 @@ from metlmon.stats.sweep import (
     SweepProgress,
     sweep_progress,
 )
-from metlmon.tables.estimates import quality
 from metlmon.text.formatting import epoch_number
 
 # --- estimate ---------------------------------------------------------------------------------
@@ -55,43 +51,6 @@ ESTIMATE_OUTPUT: Final = JsonObject(
     name="EstimateOutput",
     given=ENSEMBLE,
     optional={"estimate": ESTIMATE, "backtest": BACKTEST},
-)
-
-# --- curves -----------------------------------------------------------------------------------
-
-PROGRESS: Final = JsonObject(
-    MetricCurve,
-    "The progress line of the running epoch.",
-    "epoch=running fraction=streamed.fraction step=streamed.done steps=streamed.total "
-    "steps_per_second=streamed.rate seconds_left=streamed.remaining",
-    name="Progress",
-    computed={
-        "loss": (float | None, lambda curve: finite(curve.streamed.loss)),
-        "loss_odd": (str | None, lambda curve: nonfinite(curve.streamed.loss)),
-    },
-    main=False,
-)
-CURVE: Final = JsonObject(
-    MetricCurve,
-    "A metric of a run by epoch; trend: the change per epoch. course: improves, flat, diverged, "
-    "nan, early (one value alone) or none, since the epoch since.",
-    "run=run_name uuid key=run label epochs_total points best last trend course",
-    name="Curve",
-    computed={
-        "since": SINCE,
-        "odd_epochs": (list[int], lambda curve: [epoch_number(n) for n in curve.nonfinite_epochs]),
-        "running": (
-            (PROGRESS, None),
-            lambda curve: None if curve.streamed is None else PROGRESS.write(curve),
-        ),
-    },
-)
-CURVES_OUTPUT: Final = JsonObject(
-    Curves,
-    "metlmon curves --json; goal: min, max or null.",
-    "metric goal metrics runs=curves band=band.levels labels=bands problems",
-    name="CurvesOutput",
-    given={**ENSEMBLE, "looked_in": list[str]},
 )
 
 # --- grid -------------------------------------------------------------------------------------
@@ -196,77 +155,3 @@ def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
         "run": best and best.entry.run_name,
         "key": best and best.entry.run,
     }
-
-
-# --- shards -----------------------------------------------------------------------------------
-
-SHARD_RATE: Final = JsonObject(
-    ShardRate,
-    "Shards per hour, and what that was counted over.",
-    "* per_hour",
-)
-RATES: Final = JsonObject(
-    Bag,
-    "Rates since the first submission and recently.",
-    "overall=overall_rate lately=recent_rate",
-    name="Rates",
-    main=False,
-)
-SHARDS_LEFT: Final = JsonObject(
-    Interval,
-    "Seconds until the last shard is done, an interval that on generated bags held in four of five "
-    "cases (in nine of ten early, in seven of ten when nearly all is done).",
-    "*",
-    name="ShardsLeft",
-    computed={"sure": (str, quality)},
-    main=False,
-)
-_SHARD_JOB: Final[dict[str, Any]] = {
-    "cluster": (int | None, lambda shard: shard.job and shard.job[0]),
-    "proc": (int | None, lambda shard: shard.job and shard.job[1]),
-}
-STRAGGLER: Final = JsonObject(
-    Shard,
-    "A shard that runs much longer than others.",
-    "node site host seconds times_median",
-    name="Straggler",
-    computed=_SHARD_JOB,
-    main=False,
-)
-SHARD: Final = JsonObject(
-    Shard,
-    "A shard.",
-    "node number state site seconds since attempts straggles=is_straggler",
-    computed=_SHARD_JOB,
-)
-BAG_HOURS: Final = JsonObject(
-    None,
-    "GPU-hours that ended well or are in a stored checkpoint, otherwise, and of what runs.",
-    name="BagHours",
-    given=dict.fromkeys((*HOUR_FIELDS, "total"), float),
-)
-BAG: Final = JsonObject(
-    Bag,
-    "A bag of equal nodes. in_dag: the DAG that holds its nodes, dag the top-level one. name: what "
-    "its nodes' names have in common, * for the number. machines: shards at work at a time, of "
-    "late. remaining: null where why_not says why, or where it is over; without shards, held or "
-    "failed, are left out of it.",
-    "dag in_dag name=name_pattern submit shards_total=total shards_done=done "
-    "shards_running=running shards_failed=failed states began=first_submitted ended=completed_at "
-    "seconds=durations machines remaining about=expected_end without=excluded "
-    "why_not=missing_reason stragglers executions=totals.executions "
-    "executions_lost=totals.bad_executions shards",
-    kinds={"remaining": (SHARDS_LEFT, None), "stragglers": [STRAGGLER]},
-    computed={
-        "rate": (RATES, lambda bag: bag),
-        "gpu_hours": (
-            BAG_HOURS,
-            lambda bag: {
-                name: getattr(bag.totals.gpu_hours, name) for name in (*HOUR_FIELDS, "total")
-            },
-        ),
-    },
-)
-SHARDS_OUTPUT: Final = JsonObject(
-    None, "metlmon shards --json.", name="ShardsOutput", given={**ENSEMBLE, "bags": [BAG]}
-)

@@ -7,12 +7,11 @@ from operator import attrgetter
 from typing import Final
 
 from metlmon.cli.json_output.jobs import ENSEMBLE
-from metlmon.cli.json_output.objects import JsonObject, Kind, Time
+from metlmon.cli.json_output.objects import JsonObject, Kind
 from metlmon.cli.json_output.status import HOURS
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
+from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.causes import Cause, CauseReason
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
-from metlmon.stats.timeline import CountStep, ExecutionGap, Lane, Timeline, TimelineSpan
 from metlmon.stats.usage import (
     GroupUsage,
     SiteGpuUsage,
@@ -142,74 +141,4 @@ SITES_OUTPUT: Final = JsonObject(
     name="SitesOutput",
     kinds={"sites": [SITE_GROUP], "gpus": [GPU_GROUP]},
     given={**ENSEMBLE, "hours": HOURS},
-)
-
-# --- timeline ---------------------------------------------------------------------------------
-
-_JOB: Final = {
-    "cluster": (int, lambda span: span.job[0]),
-    "proc": (int, lambda span: span.job[1]),
-}
-SPAN: Final = JsonObject(
-    TimelineSpan,
-    "A time in which a job was in one state; the last one of a queued job has no end.",
-    "epoch node state start end seconds",
-    name="Span",
-    computed={
-        **_JOB,
-        "site": (str | None, lambda span: span.execution and span.execution.site),
-    },
-)
-TIMELINE_EXECUTION: Final = JsonObject(
-    ExecutionEntry,
-    "An execution on the timeline.",
-    "epoch node attempt start end outcome site gpu gpus seconds",
-    name="TimelineExecution",
-    computed=_JOB,
-    main=False,
-)
-LANE: Final = JsonObject(
-    Lane,
-    "The jobs of a run; run null: those of no run.",
-    "uuid spans",
-    computed={
-        "run": (str | None, lambda lane: lane.name if lane.key else None),
-        "dag": (str | None, lambda lane: lane.dag or None),
-    },
-    given={"executions": [TIMELINE_EXECUTION]},
-)
-STALL: Final = JsonObject(
-    ExecutionGap,
-    "A time in which nothing ran; end null: it lasts.",
-    "start seconds",
-    name="Stall",
-    computed={"end": (Time | None, lambda gap: None if gap.ongoing else gap.end)},
-)
-STEP: Final = JsonObject(
-    CountStep, "How many ran from this time on.", "time jobs gpus", name="Step"
-)
-CONCURRENCY: Final = JsonObject(
-    Timeline,
-    "How many jobs and GPUs ran at a time; the last step lasts to last.",
-    "max_jobs max_gpus steps job_seconds gpu_seconds",
-    name="Concurrency",
-    computed={
-        "mean_jobs": (float | None, lambda data: _mean(data, data.job_seconds)),
-        "mean_gpus": (float | None, lambda data: _mean(data, data.gpu_seconds)),
-    },
-    main=False,
-)
-
-
-def _mean(data: Timeline, seconds: float) -> float | None:
-    return seconds / data.length if data.length else None
-
-
-TIMELINE_OUTPUT: Final = JsonObject(
-    Timeline,
-    "metlmon timeline --json.",
-    "first last stalls=gaps seconds=length",
-    name="TimelineOutput",
-    computed={"concurrency": (CONCURRENCY, lambda data: data)},
-    given={**ENSEMBLE, "runs": [LANE]},
 )
