@@ -192,6 +192,18 @@ def test_evictions_at_several_sites_are_no_mass() -> None:
     assert kinds(with_executions(basis(CALM), *at_once)) == ["evicted"]
 
 
+def test_a_full_disk() -> None:
+    reason = "writing to file /home/anna/out: (errno 122) Disk quota exceeded"
+    made = with_executions(
+        basis(CALM),
+        lost("run1", ago(3), code=12, reason=reason, job=(9001, 0)),
+        lost("run2", ago(2), code=1007, reason="couldn't write: No space left on device"),
+    )
+    each = only(made, "quota")
+    assert (each.since, each.until, each.open) == (ago(3), ago(2), False)
+    assert each.runs == ("run1", "run2")
+
+
 def test_a_hole_in_the_log() -> None:
     made = basis({"run0": Past((HOUR,) * 5, 12 * HOUR, running=False)})
     end = lost("run0", ago(1), seconds=10 * HOUR, outcome=Outcome.REMOVED, uncertain=True)
