@@ -53,8 +53,8 @@ OUTPUTS: Final = {
     "check": ("commands.check", "CHECK_OUTPUT"),
     "config": ("commands.config", "CONFIG_OUTPUT"),
     "act": ("commands.act", "ACT_OUTPUT"),
-    "advise": ("json_output.advice", "ADVISE_OUTPUT"),
-    "advise-undo": ("json_output.advice", "UNDO_OUTPUT"),
+    "advise": ("commands.advise", "AdviseOutput"),
+    "advise-undo": ("commands.advise", "AdviseUndoOutput"),
 }
 """The module in :mod:`metlmon.cli` and the name of each ``--json`` output."""
 

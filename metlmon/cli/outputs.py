@@ -23,7 +23,9 @@ class EnsembleOutput(Struct, frozen=True, kw_only=True):
     warnings: tuple[Notice, ...]
 
 
-def print_record(output: type[EnsembleOutput], builder: Any, **fields: Any) -> None:
+def print_record(
+    output: type[EnsembleOutput], builder: Any, *, one_line: bool = False, **fields: Any
+) -> None:
     """Print an output about the ensemble of a SnapshotBuilder, and its warnings."""
     notices = tuple(builder.notices())
     record = output(
@@ -33,5 +35,5 @@ def print_record(output: type[EnsembleOutput], builder: Any, **fields: Any) -> N
         warnings=notices,
         **fields,
     )
-    print_json(json_of(record, builder.clock.with_offset))
+    print_json(json_of(record, builder.clock.with_offset), one_line=one_line)
     print_warnings(notices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +34,9 @@ from metlmon.pool.types import (
     SelectedRun,
 )
 from metlmon.snapshot.types import RunRow
+from metlmon.stats.estimates import LeftOut
 from metlmon.text.formatting import count, plain
+from metlmon.text.record_json import Nullable
 from metlmon.text.site_lists import joined, site_list
 
 NAME_LIMIT: Final = 40
@@ -65,15 +67,31 @@ class SiteChange(Struct, frozen=True, kw_only=True):
     without one. ``reason``: the plan's.
     """
 
+    json_omits: ClassVar = frozenset({"after", "before", "node", "placed"})
+    json_properties: ClassVar = (
+        "sites",
+        "sites_before",
+    )
+
     run: str
     uuid: str | None
     dag: str
     after: str
     before: str | None = None
-    job: str = ""
+    job: Nullable[str] = ""
     node: str = ""
     placed: str | None = None
     reason: str = ""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites where they may go."""
+        return site_list(self.after)
+
+    @property
+    def sites_before(self) -> tuple[str, ...] | None:
+        """The sites where they might go before; None: as the DAG says."""
+        return None if self.before is None else site_list(self.before)
 
     @property
     def name(self) -> str:
@@ -93,10 +111,12 @@ class Application(Struct, frozen=True, kw_only=True):
     ``refused``: why nothing can be done at all, else None.
     """
 
+    json_omits: ClassVar = frozenset({"requests"})
+
     way: ApplyWay
     changes: tuple[SiteChange, ...] = ()
     requests: tuple[ActionRequest, ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     unchanged: int = 0
     refused: str | None = None
 
@@ -212,7 +232,7 @@ class _ApplicationBuilder:
         self._runs = {run.key: run for run in self._status.runs}
         self._changes: dict[str, list[SiteChange]] = {}
         self._selected: dict[str, list[SelectedRun]] = {}
-        self._left_out: list[tuple[str, str]] = []
+        self._left_out: list[LeftOut] = []
         self._unchanged = 0
 
     def add(self, placement: RunPlacement) -> None:
@@ -223,7 +243,7 @@ class _ApplicationBuilder:
         names = dict.fromkeys(pool.site for pool in placement.pools if pool.site)
         sites = _first_sites(name for name in names if is_advertised(name, self._feed))
         if not sites:
-            self._left_out.append((row.run, NO_NAME if names else placement.reason))
+            self._left_out.append(LeftOut(row.run, NO_NAME if names else placement.reason))
         elif self._way is ApplyWay.SEND:
             self._add_run(row, sites, placement.reason)
         elif self._way is ApplyWay.RETARGET:
@@ -236,7 +256,7 @@ class _ApplicationBuilder:
         elif row.gate is not None and _is_refused_list(
             sites, takes_site_lists(self._feed, row.key)
         ):
-            self._left_out.append((row.run, ONE_SITE))
+            self._left_out.append(LeftOut(row.run, ONE_SITE))
         else:
             change = SiteChange(
                 run=row.run, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
@@ -254,7 +274,7 @@ class _ApplicationBuilder:
             if queued is not None and _is_same(queued.site, sites):
                 self._unchanged += 1
             elif queued is not None and _is_refused_list(sites, queued.by_site_list):
-                self._left_out.append((f"{row.run} {job.cluster}.{job.proc}", ONE_SITE))
+                self._left_out.append(LeftOut(f"{row.run} {job.cluster}.{job.proc}", ONE_SITE))
             else:
                 change = SiteChange(
                     run=row.run,
@@ -278,7 +298,7 @@ class _ApplicationBuilder:
         left_out = [*self._left_out]
         for sites, selected in self._selected.items():
             preview = self._preview(selected)
-            left_out += [(target.run or target.id, why) for target, why in preview.left_out]
+            left_out += [LeftOut(target.run or target.id, why) for target, why in preview.left_out]
             if preview.request is None:
                 refused.append(preview.refused or "")
                 continue

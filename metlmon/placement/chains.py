@@ -32,6 +32,7 @@ from metlmon.placement.pool_names import pool_names
 from metlmon.placement.simplex import LinearRow, minimize
 from metlmon.placement.types import (
     Allocation,
+    ExcludedPool,
     PlacementPlan,
     PoolShare,
     PoolSupply,
@@ -326,7 +327,7 @@ def _plan(
             for demand in demands
         ),
         excluded=tuple(
-            (supply.pool, unused_reason(supply, [share.supply for share in used]))
+            ExcludedPool(supply.pool, unused_reason(supply, [share.supply for share in used]))
             for supply in supplies
             if demands and supply.pool not in allowed
         ),

@@ -28,6 +28,7 @@ from metlmon.remote.paths import join
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry
 from metlmon.snapshot.types import DescribedNode
 from metlmon.text.formatting import count, moment, plain, year_of
+from metlmon.text.record_json import Nullable
 
 NO_EXPIRY_SECONDS: Final = 3600.0
 """Horizon where no end is known: a change has to pay off within an hour."""
@@ -57,7 +58,7 @@ class ElasticAdvice(Struct, frozen=True, kw_only=True):
     workers: int
     advised: int
     until: datetime | None
-    annex: str
+    annex: Nullable[str]
     gain: float | None
     samples: int
     inferred: bool

@@ -28,7 +28,7 @@ from metlmon.placement.types import Allocation, Annex, PlacementPlan, PoolSupply
 from metlmon.pool.annex_types import FreeGpus
 from metlmon.snapshot.ledger import HOUR, Ledger
 from metlmon.stats.epoch_times import counted_epochs
-from metlmon.stats.estimates import NO_EPOCH, Forecast, RunForecast, make_forecast
+from metlmon.stats.estimates import NO_EPOCH, Forecast, LeftOut, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
@@ -48,7 +48,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     demands: tuple[RunDemand, ...]
     supplies: Supplies
     allocations: tuple[Allocation, ...]
-    runs_excluded: tuple[tuple[str, str], ...]
+    runs_excluded: tuple[LeftOut, ...]
     estimate_hours: float | None = None
     as_is_hours: float = 0.0
 
@@ -100,7 +100,7 @@ def plan_input(
         allocations=tuple(
             balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
         ),
-        runs_excluded=tuple(missing.items()),
+        runs_excluded=tuple(LeftOut(*each) for each in missing.items()),
         estimate_hours=hours,
         as_is_hours=_as_is_hours(
             demands, [*supplies.usable, *supplies.avoided], _target_pools(ledger, supplies.profiles)

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.placement.types import ABSENT, Annex, AnnexState, PoolSupply
+from metlmon.placement.types import ABSENT, Annex, AnnexState, ExcludedPool, PoolSupply
 from metlmon.snapshot.ledger import HOUR, Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.text.formatting import count, plain
@@ -35,7 +35,7 @@ class Supplies(Struct, frozen=True, kw_only=True):
 
     usable: tuple[PoolSupply, ...]
     avoided: tuple[PoolSupply, ...]
-    excluded: tuple[tuple[ResourcePool, str], ...]
+    excluded: tuple[ExcludedPool, ...]
     probes: frozenset[ResourcePool]
     profiles: Mapping[ResourcePool, PoolProfile]
     inferred: bool
@@ -90,7 +90,7 @@ def find_supplies(
     return Supplies(
         usable=tuple(usable),
         avoided=tuple(avoided),
-        excluded=tuple(excluded),
+        excluded=tuple(ExcludedPool(*each) for each in excluded),
         probes=frozenset(probes),
         profiles=known,
         inferred=not slots and all(annex.inferred for annex in annexes),

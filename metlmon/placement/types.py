@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
 from metlmon.model.job_events import JobId
+from metlmon.stats.estimates import LeftOut
 from metlmon.stats.pool_profiles import ResourcePool
+from metlmon.text.record_json import Flat
 
 
 class RunDemand(Struct, frozen=True, kw_only=True):
@@ -75,10 +77,24 @@ class RunPlacement(Struct, frozen=True, kw_only=True):
     end. ``reason``: one sentence.
     """
 
+    json_properties: ClassVar = ("sites",)
+
     run: str
     pools: tuple[ResourcePool, ...]
     epochs: tuple[float, ...]
     reason: str
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites of these pools, as a request names them."""
+        return tuple(sorted({pool.site for pool in self.pools if pool.site}))
+
+
+class ExcludedPool(NamedTuple):
+    """A pool that gets no epoch, and why."""
+
+    pool: Flat[ResourcePool]
+    why: str
 
 
 class PlacementPlan(Struct, frozen=True, kw_only=True):
@@ -93,14 +109,16 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     ``scale``: hours of the estimates per hour of the program, so that both agree without a change.
     """
 
+    json_omits: ClassVar = frozenset({"as_of", "scale"})
+
     as_of: datetime | None
     hours: float
     gpu_hours: float
     runs: tuple[RunPlacement, ...]
-    excluded: tuple[tuple[ResourcePool, str], ...] = ()
+    excluded: tuple[ExcludedPool, ...] = ()
     inferred: bool = True
     epochs_unplaced: float = 0.0
-    runs_excluded: tuple[tuple[str, str], ...] = ()
+    runs_excluded: tuple[LeftOut, ...] = ()
     remarks: tuple[str, ...] = ()
     estimate_hours: float | None = None
     scale: float = 1.0

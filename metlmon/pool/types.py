@@ -17,6 +17,7 @@ from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.types import JobRow, QueueHold, QueueState, RunRow
+from metlmon.text.record_json import Nullable
 
 HELD: Final = 5
 """JobStatus of a job on hold."""
@@ -212,7 +213,7 @@ class ActionPreview(Struct, frozen=True):
     line: str | None = None
 
 
-class ActionResult(Struct, frozen=True):
+class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
     """The result for one target.
 
     ``subject`` is ``cluster.proc``, a run's uuid (or its name if it has none), or the DAG file's
@@ -221,7 +222,7 @@ class ActionResult(Struct, frozen=True):
 
     subject: str
     code: ResultCode
-    text: str = ""
+    text: Nullable[str] = ""
 
 
 class QueueSnapshot(Struct, frozen=True):
@@ -277,7 +278,7 @@ class SubmitResult(Struct, frozen=True):
 
     cluster: int
     way: str
-    text: str = ""
+    text: Nullable[str] = ""
 
 
 class SiteInfo(Struct, frozen=True):

@@ -31,7 +31,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from math import exp
 from statistics import median
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 from zlib import crc32
 
 from msgspec import Struct
@@ -161,6 +161,13 @@ class Rate(Struct, frozen=True):
         return self.epochs * 86400.0 / self.seconds
 
 
+class LeftOut(NamedTuple):
+    """A run that is left out, and why."""
+
+    run: str
+    why: str
+
+
 class Forecast(Struct, frozen=True):
     """The forecast for the ensemble, which is done when its slowest run is.
 
@@ -179,7 +186,7 @@ class Forecast(Struct, frozen=True):
     expected_end: datetime | None
     completed_at: datetime | None
     missing_reason: str | None
-    excluded: tuple[tuple[str, str], ...]
+    excluded: tuple[LeftOut, ...]
     slowest_run: str | None
     runs: tuple[RunForecast, ...]
     skipped: int = 0
@@ -272,7 +279,7 @@ class _Estimator:
         self._add_waits_for_slots(simulated)
         runs = tuple(self._run(run, simulated[run.run]) for run in ledger.runs)
         trials = {key: each.trials for key, each in simulated.items() if each.trials}
-        excluded = tuple((r.run_name, _exclusion_text(r)) for r in runs if r.missing_reason)
+        excluded = tuple(LeftOut(r.run_name, _exclusion_text(r)) for r in runs if r.missing_reason)
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]

@@ -38,15 +38,16 @@ from metlmon.stats.simulation import KaplanMeier, Lifetime, gamma_quantile
 from metlmon.stats.slots import SlotUse, slot_end
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import count, share
+from metlmon.text.record_json import Flat, Nullable
 from metlmon.text.site_lists import site_list
 
 
 class ResourcePool(Struct, frozen=True, order=True):
     """A site with one GPU model, and the annex that its slots belong to; empty: unknown, none."""
 
-    site: str
-    gpu: str = ""
-    annex: str = ""
+    site: Nullable[str]
+    gpu: Nullable[str] = ""
+    annex: Nullable[str] = ""
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -92,10 +93,20 @@ class ProfileFigure(Struct, frozen=True):
     high: float
     samples: int
     censored: int = 0
-    borrowed: str = ""
+    borrowed: Nullable[str] = ""
 
 
-class PoolProfile(Struct, frozen=True, kw_only=True):
+class PoolProfile(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "starts": "executions",
+        "hours": "hours_per_epoch",
+        "wait": "wait_hours",
+        "transfer": "transfer_hours",
+    },
+):
     """What is known of a pool at ``as_of``: hours, hours, hours, and the chance of a loss.
 
     ``hours``: of an epoch that completes; ``lost_hours``: of an execution that does not. None: of
@@ -107,7 +118,7 @@ class PoolProfile(Struct, frozen=True, kw_only=True):
     ``probe_at`` on, until it has or is excluded.
     """
 
-    pool: ResourcePool
+    pool: Flat[ResourcePool]
     hours: ProfileFigure | None
     wait: ProfileFigure | None
     transfer: ProfileFigure | None
@@ -118,7 +129,7 @@ class PoolProfile(Struct, frozen=True, kw_only=True):
     epochs: int
     running: int
     slots: int
-    excluded: str = ""
+    excluded: Nullable[str] = ""
     probe_at: datetime | None = None
     doubtful: bool = False
 

@@ -11,12 +11,13 @@ from datetime import datetime
 from math import inf
 from typing import Any, Final
 
+from msgspec import UNSET, UnsetType
+
 from metlmon.cli.commands.act import confirmed
 from metlmon.cli.commands.status import pause
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
-from metlmon.cli.json_output.advice import ADVISE_OUTPUT, UNDO_OUTPUT
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.session_setup import query_annexes
 from metlmon.cli.text_output import TextOutput
@@ -29,6 +30,7 @@ from metlmon.placement.annexes import make_annexes
 from metlmon.placement.application import (
     Application,
     ApplyWay,
+    SiteChange,
     application_lines,
     application_sentence,
     change_texts,
@@ -45,14 +47,16 @@ from metlmon.placement.application_log import (
     log_application,
     undo_application,
 )
+from metlmon.placement.elastic_advice import ElasticAdvice
 from metlmon.placement.replanning import PlanState, must_replan, plan_state
 from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
-from metlmon.placement.types import Annex, WhatIf
+from metlmon.placement.types import Annex, PlacementPlan, WhatIf
 from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
 from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.tables import advice as tables
 from metlmon.tables.profiles import profile_columns
 from metlmon.text.formatting import count, duration, moment, plain
@@ -72,6 +76,30 @@ TABLE: Final = ""
 
 _EVERY: Final = re.compile(r"(\d{1,5})(s|m|h|d)")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
+
+
+class AdviseOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon advise --json``.
+
+    ``why``: the reason of a new plan (``--every``); ``application``, ``answers``: with ``--apply``.
+    """
+
+    plan: PlacementPlan
+    what_if: tuple[WhatIf, ...]
+    elastic: tuple[ElasticAdvice, ...]
+    profiles: tuple[PoolProfile, ...]
+    submit_lines: tuple[SubmitLine, ...]
+    why: str | UnsetType = UNSET
+    application: Application | UnsetType = UNSET
+    answers: tuple[ActionResult, ...] | UnsetType = UNSET
+
+
+class AdviseUndoOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon advise --undo --json``; ``command``: that was taken back, None: there was none."""
+
+    command: str | None
+    changes: tuple[SiteChange, ...]
+    answers: tuple[ActionResult, ...]
 
 
 def advise(options: argparse.Namespace) -> int:
@@ -241,8 +269,9 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
     finally:
         client.close()
     if options.json:
-        print_output(
-            *(UNDO_OUTPUT, reader.snapshot_builder(), None),
+        print_record(
+            AdviseUndoOutput,
+            reader.snapshot_builder(),
             command=command or None,
             changes=changes,
             answers=results,
@@ -344,10 +373,9 @@ def _print_json(
     one_line: bool = False,
     **more: Any,
 ) -> None:
-    print_output(
-        ADVISE_OUTPUT,
+    print_record(
+        AdviseOutput,
         reader.snapshot_builder(),
-        None,
         one_line=one_line,
         plan=advice.plan,
         what_if=what_if,
