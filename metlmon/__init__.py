@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import os
     from datetime import datetime
 
-    from metlmon.stats.frames import Frames
+    from metlmon.tables.frames import Frames
 
 __version__ = "0.1.0"
 
@@ -26,9 +26,9 @@ def load(
     """Read a dagdir (or one DAG file) into pandas frames.
 
     These are ``runs``, ``epochs``, ``jobs``, ``executions``, ``transfers`` and ``events``. See
-    :func:`metlmon.stats.frames.load`.
+    :func:`metlmon.tables.frames.load`.
     """
     # Imported late: the command imports this module for its version, and must start fast.
-    from metlmon.stats import frames
+    from metlmon.tables import frames
 
     return frames.load(dagdir, as_of=as_of, tz=tz, live=live)

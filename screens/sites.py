@@ -29,7 +29,6 @@ from metlmon.tables.usage import (
     execution_key,
     execution_text,
     filter_title,
-    hours_kind,
     legend,
     longest_note,
     outcome_counts,
@@ -318,7 +317,7 @@ class ExecutionsScreen(ListScreen):
         kind = KINDS[self.kind]
         if kind == "marked":
             return usage is not None and usage.hidden_epoch(row) is not None
-        return kind in ("all", hours_kind(row))
+        return kind in ("all", row.kind)
 
     def _head(
         self,
@@ -361,7 +360,7 @@ class ExecutionsScreen(ListScreen):
         hidden = usage.hidden_epoch(row) if usage is not None and row is not None else None
         if hidden is not None:
             lines = wrap(longest_note(hidden), room, style_of(HIDDEN), 1)
-        elif row is not None and row.kind == "bad":
+        elif row is not None and row.kind == "badput":
             reason = plain(row.reason or row.cause or "", REASON_LIMIT)
             if row.uncertain:
                 reason = f"its end was not logged, so it took at most as long as this: {reason}"

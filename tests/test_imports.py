@@ -50,7 +50,7 @@ UNREAD = {
 
 NEVER_AT_FIRST = {
     *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
-    *("metlmon.authoring", "metlmon.report", "metlmon.stats.frames", "metlmon.stats.backtest"),
+    *("metlmon.authoring", "metlmon.report", "metlmon.tables.frames", "metlmon.stats.backtest"),
     *(
         "metlmon.trainer",
         "metlmon.cli.status_text",

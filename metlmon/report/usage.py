@@ -232,7 +232,7 @@ def _series(
     for epoch in groups.epochs:
         if epoch.completed is not None:
             epochs[max(0, bisect_right(starts, epoch.completed) - 1)] += 1
-    by_kind = {kind: [0.0] * len(windows) for kind in ("good", "bad", "in_flight")}
+    by_kind = {kind: [0.0] * len(windows) for kind in ("goodput", "badput", "running")}
     by_site: dict[str | None, list[float]] = {}
     # With all their seconds: those outside of the window are in none of its parts.
     for entry in ledger.executions:
@@ -242,9 +242,9 @@ def _series(
         if entry.stored:
             # What was stored, up to its checkpoint; the rest below is what was lost.
             for index, seconds in distribute_seconds(ledger, entry.start, entry.stored, windows):
-                by_kind["good"][index] += seconds * weight
-                by_kind["bad"][index] -= seconds * weight
-        kind = "bad" if entry.stored else entry.kind
+                by_kind["goodput"][index] += seconds * weight
+                by_kind["badput"][index] -= seconds * weight
+        kind = "badput" if entry.stored else entry.kind
         for index, seconds in distribute_seconds(ledger, entry.start, entry.seconds, windows):
             by_kind[kind][index] += seconds * weight
             by_site.setdefault(entry.site, [0.0] * len(windows))[index] += seconds * weight
@@ -253,9 +253,7 @@ def _series(
         unit=unit,
         windows=windows,
         epochs=tuple(epochs),
-        goodput=tuple(by_kind["good"]),
-        badput=tuple(by_kind["bad"]),
-        running=tuple(by_kind["in_flight"]),
+        **{kind: tuple(sums) for kind, sums in by_kind.items()},
         sites={name: tuple(values) for name, values in largest},
     )
 

@@ -189,12 +189,12 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """``good``, ``bad`` or ``in_flight``; good as well if a checkpoint holds all its work."""
+        """``goodput``, ``badput`` or ``running``; goodput if a checkpoint holds all of it."""
         if self.outcome is _IN_FLIGHT:
-            return "in_flight"
+            return "running"
         if self.outcome is _GOOD or (self.checkpoint is not None and not self.lost):
-            return "good"
-        return "bad"
+            return "goodput"
+        return "badput"
 
     @property
     def lost(self) -> float:

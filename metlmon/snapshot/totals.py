@@ -427,7 +427,7 @@ def problems_by_cause(
 def _occurrences(entries: JobEntries, as_of: datetime | None, clock: Clock) -> Iterator[Occurrence]:
     job = entries.job
     for execution in entries.executions:
-        if execution.kind == "bad":
+        if execution.kind == "badput":
             yield _bad_end(execution)
     yield from _holds(job, entries.executions)
     for transfer in filter(_is_stalled, entries.transfers):

@@ -108,7 +108,7 @@ def causes_of(
 
     A hold that ended an execution has the cause of that execution.
     """
-    by_executions = group_by((e for e in executions if e.kind == "bad"), key)
+    by_executions = group_by((e for e in executions if e.kind == "badput"), key)
     by_holds = group_by(
         holds,
         lambda pair: (
@@ -169,7 +169,7 @@ def match_holds(
     jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]
 ) -> list[MatchedHold]:
     """Every hold with the execution it ended, which is logged seconds before it."""
-    bad = (e for e in executions if e.kind == "bad" and e.counted and e.end is not None)
+    bad = (e for e in executions if e.kind == "badput" and e.counted and e.end is not None)
     ended = group_by(bad, lambda e: e.job)
     matched: list[MatchedHold] = []
     for job in jobs:

@@ -294,7 +294,7 @@ def _checkpoint_chain(
     """The executions that count: good ones since a restart, and those in progress."""
     chain: list[ExecutionEntry] = []
     for entry in executions:
-        if entry.kind == "bad" and not entry.stored:
+        if entry.kind == "badput" and not entry.stored:
             continue
         if chain and not _is_checkpoint(chain[-1], entry):
             # The shard was complete, or its checkpoint gone, and was started again.
@@ -314,11 +314,11 @@ def _interrupted_progress(
     """The progress of each lost attempt, including the checkpointed work before it."""
     checkpointed = 0.0
     for entry in executions:
-        if entry.kind == "bad" and id(entry) not in counted_ids:
+        if entry.kind == "badput" and id(entry) not in counted_ids:
             yield checkpointed + entry.seconds
         elif _is_checkpoint(entry):
             checkpointed += entry.seconds - entry.lost
-        elif entry.kind == "good":
+        elif entry.kind == "goodput":
             checkpointed = 0.0
 
 
@@ -329,7 +329,7 @@ def _is_checkpoint(entry: ExecutionEntry, after: ExecutionEntry | None = None) -
     """
     if entry.checkpoint is not None:
         return after is None or after.job == entry.job
-    return entry.kind == "good" and entry.return_value not in (0, None)
+    return entry.kind == "goodput" and entry.return_value not in (0, None)
 
 
 def _span_of(entry: ExecutionEntry, axis: TimeAxis, lost: bool = False) -> WorkSpan:

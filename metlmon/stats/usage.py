@@ -594,7 +594,7 @@ class UsageFilter(Struct, frozen=True):
             and (self.gpus is None or entry.gpus == self.gpus[0])
             and (
                 self.cause is None
-                or (entry.kind == "bad" and cause_of_execution(entry) == self.cause)
+                or (entry.kind == "badput" and cause_of_execution(entry) == self.cause)
             )
         )
 

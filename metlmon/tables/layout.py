@@ -55,11 +55,12 @@ class Kind(StrEnum):
     """The kind of a column's values: their text, alignment, order and type follow from it.
 
     ``hours``: hours, as of GPUs; ``duration``: seconds; ``share``: of one; ``number``: a value of a
-    metric; ``state``: a symbol with its word; ``time``: a moment.
+    metric; ``state``: a symbol with its word; ``time``: a moment; ``flag``: true or false.
     """
 
     TEXT = "text"
     STATE = "state"
+    FLAG = "flag"
     TIME = "time"
     COUNT = "count"
     NUMBER = "number"
@@ -71,7 +72,7 @@ class Kind(StrEnum):
     @property
     def align(self) -> Align:
         """Numbers and times end below each other."""
-        return "left" if self in (Kind.TEXT, Kind.STATE) else "right"
+        return "left" if self in (Kind.TEXT, Kind.STATE, Kind.FLAG) else "right"
 
 
 Value = str | int | float | datetime | Symbol | None
@@ -81,7 +82,8 @@ Value = str | int | float | datetime | Symbol | None
 class Column(Struct, Generic[T], frozen=True):
     """The definition of a column: what a row's value is, and how it is shown.
 
-    ``value`` is in the unit of its ``kind``; ``unit`` names another one, ``doc`` says what it is.
+    ``value`` is in the unit of its ``kind``; ``unit`` names another one, ``doc`` says what it is,
+    and ``words`` are the states that there may be.
     ``drop``: 0 is never dropped where there is no room, else the largest is dropped first.
 
     ``write`` makes the text of a known value, where that of the kind is not meant; ``style`` is
@@ -103,6 +105,7 @@ class Column(Struct, Generic[T], frozen=True):
     kind: Kind = Kind.TEXT
     doc: str = ""
     unit: str = ""
+    words: tuple[str, ...] = ()
     align: Align | None = None
     drop: float = 0
     style: TextStyle | Callable[[T], TextStyle] = PLAIN

@@ -67,9 +67,9 @@ _KINDS: Final[Mapping[State, CellKind]] = {
 
 
 _OUTCOMES: Final[Mapping[str, CellKind]] = {
-    "good": CellKind.GOOD,
-    "bad": CellKind.LOST,
-    "in_flight": CellKind.FLYING,
+    "goodput": CellKind.GOOD,
+    "badput": CellKind.LOST,
+    "running": CellKind.FLYING,
 }
 
 # Local names: in Python 3.11 each access to an Enum member is a function call.

@@ -913,11 +913,6 @@ def execution_key(row: ExecutionEntry) -> str:
     return f"{formatting.job_id(*row.job)}/{row.attempt}"
 
 
-def hours_kind(row: ExecutionEntry) -> str:
-    """What became of its hours: ``goodput``, ``badput`` or ``running``."""
-    return {"good": "goodput", "bad": "badput"}.get(row.kind, "running")
-
-
 EXECUTION_ORDERS = (
     ("start", None),
     ("GPU-hours", lambda row: (-(row.gpu_seconds or 0.0),)),
@@ -1022,7 +1017,7 @@ def execution_columns(
             measure.short,
             lambda r: r.gpu_hours,
             Kind.HOURS,
-            style=lambda r: BAD if r.kind == "bad" else PLAIN,
+            style=lambda r: BAD if r.kind == "badput" else PLAIN,
         ),
         Column(
             "outcome",

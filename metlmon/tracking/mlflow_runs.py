@@ -1,7 +1,7 @@
 """The runs that a tracker should have of an ensemble, from its frames and what trainings wrote.
 
 The ensemble is the parent run, each training run that has begun a child. The step of a child's
-metrics is the epoch as in the node's name, as in the frame ``epochs``; their time is the epoch's
+metrics is the epoch as in the node's name, mostly from 0; their time is the epoch's
 end by the logs. The step of the parent's metrics is the number of executions that have ended.
 A run starts with its first submission, which is the beginning of its wait.
 
@@ -28,9 +28,9 @@ from metlmon.redact import hide_value, redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HourUnit, JobEntry, Ledger
 from metlmon.snapshot.types import Status
-from metlmon.stats.frames import Frames, Value
 from metlmon.stats.sweep import constant_values
 from metlmon.stats.totals import group_by
+from metlmon.tables.frames import Frames, Value
 from metlmon.text.formatting import epoch_text, hours, plain
 
 MAX_KEY: Final = 250
@@ -53,7 +53,7 @@ NO_PARAMS: Final = frozenset(
 )
 """Variables, in lower case, that name the run, its place or its length, which may grow."""
 
-GPU_HOURS: Final = ("gpu_hours_good", "gpu_hours_bad")
+GPU_HOURS: Final = ("gpu_hours_goodput", "gpu_hours_badput")
 EPOCH_METRICS: Final = (*GPU_HOURS, "attempts", "gpus", "seconds")
 """Columns of the frame ``epochs`` that are metrics."""
 
@@ -77,7 +77,11 @@ RUN_TAGS: Final = (
 PASSING_TAGS: Final = frozenset(
     {
         *(f"metlmon.{name}" for name in (*RUN_TAGS, "steps_by_site", "steps_by_gpu")),
-        *(f"metlmon.{unit.lower()}_hours_{kind}" for unit in HourUnit for kind in ("good", "bad")),
+        *(
+            f"metlmon.{unit.lower()}_hours_{kind}"
+            for unit in HourUnit
+            for kind in ("goodput", "badput")
+        ),
     }
 )
 """Tags that a run may lose again, such as the reason of a hold."""
@@ -286,8 +290,8 @@ class _Ensemble:
             "metlmon.runs": len(status.runs),
             "metlmon.epochs_done": sum(status.epoch_states.get(state, 0) for state in DONE),
             "metlmon.epochs_total": sum(status.epoch_states.values()),
-            f"metlmon.{unit}_hours_good": status.gpu_hours.goodput,
-            f"metlmon.{unit}_hours_bad": status.gpu_hours.badput,
+            f"metlmon.{unit}_hours_goodput": status.gpu_hours.goodput,
+            f"metlmon.{unit}_hours_badput": status.gpu_hours.badput,
             "metlmon.newest_event": self._frames.local_time_text(newest),
         }
         return TrackedRun(
@@ -316,7 +320,7 @@ class _Ensemble:
                 later = (epoch["first_submitted"] for epoch in epochs[i + 1 :])
                 end = row["completed"] or next(filter(None, later), run_end)
             if end is not None:
-                step = i if row["epoch"] is None else row["epoch"]
+                step = i if row["epoch"] is None else row["epoch"] - 1
                 ended.append({**row, "step": step, "time": self._milliseconds(end)})
         return ended
 
@@ -362,11 +366,11 @@ class _Ensemble:
             return
         ended = [row for row in self._executions if row["end"] is not None]
         ended.sort(key=lambda row: (row["end"], row["cluster"], row["proc"], row["start"]))
-        totals = {"good": 0.0, "bad": 0.0}
+        totals = {"goodput": 0.0, "badput": 0.0}
         for step, row in enumerate(ended, 1):
             lost = row["lost_seconds"] / row["seconds"] if row["lost_seconds"] else 0.0
-            totals["good"] += (1 - lost) * (row["gpu_hours"] or 0.0)
-            totals["bad"] += lost * (row["gpu_hours"] or 0.0)
+            totals["goodput"] += (1 - lost) * (row["gpu_hours"] or 0.0)
+            totals["badput"] += lost * (row["gpu_hours"] or 0.0)
             time = self._milliseconds(row["end"])
             for kind, value in totals.items():
                 yield MetricPoint(step, f"metlmon/gpu_hours_{kind}", value, time)
@@ -483,7 +487,7 @@ def _note(epochs: Sequence[Row]) -> str:
     """Where each epoch was trained, and what it cost, as a table in Markdown."""
     lines = [
         f"{NOTE_MARK}\n",
-        "| epoch | step | site | GPU | tries | GPU-hours good | bad |",
+        "| epoch | step | site | GPU | tries | GPU-hours goodput | badput |",
         "|---|---|---|---|---|---|---|",
     ]
     for number, row in enumerate(epochs):
@@ -493,7 +497,7 @@ def _note(epochs: Sequence[Row]) -> str:
         cells = (
             *(epoch_text(row["step"]), row["step"], row[f"{prefix}site"] or "—"),
             f"{gpu} ×{row['gpus']}" if row["gpus"] else gpu,
-            *(row["attempts"], hours(row["gpu_hours_good"]), hours(row["gpu_hours_bad"])),
+            *(row["attempts"], hours(row["gpu_hours_goodput"]), hours(row["gpu_hours_badput"])),
         )
         line = f"| {' | '.join(plain(str(cell), 80).replace('|', '/') for cell in cells)} |"
         if sum(map(len, lines)) + len(lines) + len(line) > MAX_TAG - 100:

@@ -94,7 +94,7 @@ def _time_families(scope: str, of_what: str, labels: str) -> Iterator[MetricFami
     for unit in HourUnit:
         what = {HourUnit.WALL: "Wall-clock seconds"}.get(unit, f"{unit} seconds")
         name = f"{unit.lower()}_seconds"
-        help = f"{what} of executions {of_what}that ended well (good) or otherwise (bad); {labels}."
+        help = f"{what} of executions {of_what}that ended well (goodput) or not (badput); {labels}."
         yield _counter(f"{scope}{name}", help)
         yield _gauge(f"{scope}running_{name}", f"{what} of executions {of_what}in flight.")
 
@@ -120,8 +120,8 @@ _FAMILIES: Final = (
     _gauge("dag_nodes_done", "Nodes of all DAGs that are done, as DAGMan counts them."),
     _gauge("dag_nodes_failed", "Nodes of all DAGs that failed, as DAGMan counts them."),
     *_time_families("", "", "by outcome (state)"),
-    _gauge("lost_executions", "Executions that did not end well, by cause."),
-    _gauge("lost_gpu_seconds", "GPU seconds of such executions, by cause."),
+    _gauge("badput_executions", "Executions that did not end well, by cause."),
+    _gauge("badput_gpu_seconds", "GPU seconds of such executions, by cause."),
     _gauge("input_transfers", "Input transfers by outcome (state)."),
     _gauge("input_transfer_seconds", "Seconds of input transfers by outcome (state)."),
     _gauge("output_transfers", "Output transfers."),
@@ -283,8 +283,8 @@ def _add_states(
 
 def _add_hours(samples: MetricSamples, scope: str, hours: GpuHours, **labels: str) -> None:
     name = f"{hours.measure.lower()}_seconds"
-    samples.add(f"{scope}{name}", _seconds(hours.goodput), **labels, state="good")
-    samples.add(f"{scope}{name}", _seconds(hours.badput), **labels, state="bad")
+    samples.add(f"{scope}{name}", _seconds(hours.goodput), **labels, state="goodput")
+    samples.add(f"{scope}{name}", _seconds(hours.badput), **labels, state="badput")
     samples.add(f"{scope}running_{name}", _seconds(hours.running), **labels)
 
 
@@ -297,9 +297,9 @@ def _add_losses(samples: MetricSamples, stats: StatsInput) -> None:
     _add_hours(samples, "", status.gpu_hours)
     for row in status.causes:
         cause = cause_label(row)
-        samples.add("lost_executions", row.executions, cause=cause)
+        samples.add("badput_executions", row.executions, cause=cause)
         if status.gpu_hours.measure is HourUnit.GPU:
-            samples.add("lost_gpu_seconds", _seconds(row.badput), cause=cause)
+            samples.add("badput_gpu_seconds", _seconds(row.badput), cause=cause)
     transfers = status.transfers
     inputs = {
         "ok": transfers.input_ok,

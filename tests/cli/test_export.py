@@ -15,7 +15,8 @@ import metlmon
 from metlmon.cli.commands import export as exporting
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.stats.frame_columns import NUMBER, TABLES, TIME
+from metlmon.tables.frames import TABLES, dtype, unit
+from metlmon.tables.layout import Kind
 from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import Dagdir
 
@@ -59,10 +60,11 @@ def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
     spoken(capsys, str(RESCUE), "--out", "x")
     frames = metlmon.load(RESCUE)
     for table in TABLES.values():
-        kinds = {c.name: c.dtype for c in table.columns if c.dtype not in (TIME, NUMBER)}
+        types = {c.name: dtype(c) for c in table.columns if c.kind is not Kind.TIME}
+        kinds = {name: each for name, each in types.items() if each != "float64"}
         # Python's own reading: that of older pandas is off in the last digit.
-        floats = {c.name: _float for c in table.columns if c.dtype == NUMBER}
-        times = [c.name for c in table.columns if c.dtype == TIME]
+        floats = {name: _float for name, each in types.items() if each == "float64"}
+        times = [c.name for c in table.columns if c.kind is Kind.TIME]
         file = f"x/{table.name}.csv"
         read = pd.read_csv(file, dtype=kinds, converters=floats, parse_dates=times)
         frame = frames.frame(table.name)
@@ -82,11 +84,10 @@ def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
     output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
     records = json.loads(Path("x/jobs.json").read_text())
     assert [list(record) for record in records] == [[c.name for c in TABLES["jobs"].columns]] * 24
-    shared = ("cluster", "proc", "dag", "node", "uuid", "state", "submitted", "target")
+    shared = ("cluster", "proc", "dag", "node", "epoch", "uuid", "state", "submitted", "target")
     shared += ("bytes_sent", "bytes_received", "memory_mb", "request_memory_mb")
     for job, record in zip(output, records, strict=True):
         assert {name: job[name] for name in shared} == {name: record[name] for name in shared}
-    assert job["epoch"] == record["epoch"] + 1, "tables have the number of the name"
     assert records[0]["label"] is None
 
 
@@ -191,7 +192,7 @@ def test_columns_are_reported_without_a_directory(capsys: Captured) -> None:
     for table in TABLES.values():
         assert f"**{table.name}**: a row is {table.row}" in out
         for column in table.columns:
-            assert f"| {column.name} | {column.dtype} | {column.unit} | {column.meaning}" in out
+            assert f"| {column.name} | {dtype(column)} | {unit(column)} | {column.doc}" in out
     _, out, _ = spoken(capsys, "--columns", "--only", "runs")
     assert "**jobs**" not in out
     assert os.listdir() == []

@@ -83,7 +83,11 @@ def test_a_successful_checkpoint_loses_nothing(reported: bool) -> None:
     log.evict(77, 1025, at="13:00:00")
     assert hours(log) == (6.0, 0.0)
     (execution,) = of_one_job(log).job(77).executions
-    assert (execution.kind, execution.cause, execution.outcome.value) == ("good", None, "evicted")
+    assert (execution.kind, execution.cause, execution.outcome.value) == (
+        "goodput",
+        None,
+        "evicted",
+    )
     assert [t.outcome for t in of_one_job(log).transfers(77)] == ["ok"]
 
 

@@ -36,7 +36,7 @@ def _ledger(painter: SnapshotBuilder) -> Ledger:
 def split(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
     sums = {"good": 0.0, "bad": 0.0}
     for entry in entries:
-        sums[entry.kind] += entry.gpu_seconds or 0
+        sums[entry.kind.removesuffix("put")] += entry.gpu_seconds or 0
     return sums
 
 
@@ -128,7 +128,7 @@ def spelled(entry: ExecutionEntry) -> str:
 def test_by_cause(ledger: Ledger) -> None:
     causes: dict[str, dict[str, float]] = {}
     for entry in ledger.executions:
-        if entry.kind == "bad":
+        if entry.kind == "badput":
             sums = causes.setdefault(spelled(entry), {"executions": 0, "gpu_seconds": 0})
             sums["executions"] += 1
             sums["gpu_seconds"] += entry.gpu_seconds or 0
@@ -145,7 +145,7 @@ def test_by_month(ledger: Ledger) -> None:
             assert entry.end is not None
             if entry.start < end and entry.end > begin:
                 inside = ledger.seconds_between(max(entry.start, begin), min(entry.end, end))
-                sums[entry.kind] += inside * (entry.gpus or 0)
+                sums[entry.kind.removesuffix("put")] += inside * (entry.gpus or 0)
     assert months == TRUTH["by_month"]
 
 

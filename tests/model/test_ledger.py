@@ -53,7 +53,7 @@ def _ledger(painter: SnapshotBuilder) -> Ledger:
 
 
 def hours(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
-    sums = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
+    sums = {"goodput": 0.0, "badput": 0.0, "running": 0.0}
     for entry in entries:
         sums[entry.kind] += (entry.gpu_seconds or 0.0) / 3600
     return sums
@@ -107,7 +107,7 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
     for epoch in ledger.epochs:
         mine = of_node[(epoch.dag, epoch.node)]
         assert epoch.attempts == max((entry.attempt for entry in mine), default=0)
-        sums = {"good": epoch.goodput, "bad": epoch.badput, "in_flight": epoch.running}
+        sums = {"goodput": epoch.goodput, "badput": epoch.badput, "running": epoch.running}
         assert hours(mine) == pytest.approx(
             {kind: seconds / 3600 for kind, seconds in sums.items()}, abs=SECOND
         )
@@ -267,7 +267,7 @@ def test_trained_on_is_the_inferred_checkpoint_and_the_hidden_epochs(
 def test_what_was_lost_and_why(aws: Ledger) -> None:
     lost: defaultdict[str, float] = defaultdict(float)
     for entry in aws.executions:
-        if entry.kind != "bad":
+        if entry.kind != "badput":
             continue
         match entry.outcome:
             case Outcome.FAILED:

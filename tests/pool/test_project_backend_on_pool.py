@@ -112,7 +112,7 @@ def test_mlflow_run_trains_on_the_pool(pool: Pool, home: Path, server: TrackingS
     exported = {
         f"{child.name}-train_epoch{point.step}": point
         for child in children
-        for point in child.metrics["metlmon/gpu_hours_good"]
+        for point in child.metrics["metlmon/gpu_hours_goodput"]
     }
     assert exported.keys() == jobs.keys()
     for node, point in exported.items():

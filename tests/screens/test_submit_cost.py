@@ -46,7 +46,7 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     lost = sum(
         (each.gpu_seconds or 0.0) / 3600
         for each in first_round.ledger.executions
-        if (each.run, each.epoch) in completed and each.kind == "bad"
+        if (each.run, each.epoch) in completed and each.kind == "badput"
     )
     spent = [hours[key] for key in completed]
     assert made.epochs == len(spent) == 630

@@ -207,7 +207,7 @@ def test_a_tracking_server_gets_none(planted: Planted) -> None:
         sent = b"\n".join(call.path.encode() + call.body for call in tracker.calls)
     assert "2 new runs" in shown
     assert b"3f1c2d4e" in sent
-    assert b"metlmon.gpu_hours_bad" in sent
+    assert b"metlmon.gpu_hours_badput" in sent
     assert planted.left_in(shown.encode() + sent) == []
 
 

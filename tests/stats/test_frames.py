@@ -16,8 +16,8 @@ import pytest
 import metlmon
 from metlmon.errors import InputError
 from metlmon.model.states import State
-from metlmon.stats.frame_columns import TABLES, TIME, WORD, listing, markdown
-from metlmon.stats.frames import Frames
+from metlmon.tables.frames import TABLES, Frames, dtype, listing, markdown, unit
+from metlmon.tables.layout import Kind
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
 
@@ -38,8 +38,8 @@ def types_are_the_documented_ones(frames: Frames) -> None:
         assert list(frame.columns) == [column.name for column in table.columns]
         for column in table.columns:
             found = str(frame[column.name].dtype)
-            zoned = column.dtype == TIME and frames.zone is not None
-            assert found == (f"datetime64[us, {frames.zone}]" if zoned else column.dtype)
+            zoned = column.kind is Kind.TIME and frames.zone is not None
+            assert found == (f"datetime64[us, {frames.zone}]" if zoned else dtype(column))
 
 
 # --- imports --------------------------------------------------------------------------------
@@ -86,9 +86,9 @@ def test_every_word_of_the_model_is_a_category(path: Path) -> None:
     frames = loaded(path)
     for table in TABLES.values():
         for column in table.columns:
-            if column.dtype == WORD:
+            if column.kind is Kind.STATE:
                 result = [value for value in frames.values(table.name)[column.name] if value]
-                assert set(result) <= set(column.categories), (table.name, column.name)
+                assert set(result) <= set(column.words), (table.name, column.name)
 
 
 def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_one_run_comes_to(tmp_path: Path) -> None:
 
     done = frames.executions.set_index("cluster")
     assert list(done.attempt) == [1, 2, 1]
-    assert list(done.kind) == ["bad", "good", "in_flight"]
+    assert list(done.kind) == ["badput", "goodput", "running"]
     assert list(done.seconds) == [1800, 7200, 1800]
     assert list(done.gpu_seconds.fillna(-1)) == [3600, 28800, -1]
     assert list(done.gpu_hours.fillna(-1)) == [1, 8, -1]
@@ -126,7 +126,7 @@ def test_what_one_run_comes_to(tmp_path: Path) -> None:
 
     epoch = frames.epochs.iloc[0]
     assert (epoch.state, epoch.attempts, epoch.jobs) == ("completed", 2, "77.0 78.0")
-    assert (epoch.gpu_hours_good, epoch.gpu_hours_bad, epoch.gpu_hours) == (8, 1, 9)
+    assert (epoch.gpu_hours_goodput, epoch.gpu_hours_badput, epoch.gpu_hours) == (8, 1, 9)
     assert frames.runs.gpu_hours.sum() == 9
     assert frames.jobs.set_index("cluster").bytes_received[78] == 6
     assert frames.jobs.set_index("cluster").memory_mb[79] == 900
@@ -197,7 +197,7 @@ def test_as_of_is_a_prefix_of_the_log(tmp_path: Path) -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="11:00:00")
     log.terminate(77, 0, at="12:00:00")
     row = made(tmp_path, log, as_of="2026-05-04T11:30:00").executions.iloc[0]
-    assert (row.kind, row.seconds) == ("in_flight", 1800)
+    assert (row.kind, row.seconds) == ("running", 1800)
     aware = datetime(2026, 5, 4, 16, 30, tzinfo=UTC)
     frames = metlmon.load(tmp_path / "ensemble", as_of=aware, tz="America/Chicago")
     assert frames.executions.seconds.sum() == 1800
@@ -275,8 +275,8 @@ def test_every_column_is_documented(tmp_path: Path) -> None:
     for table in TABLES.values():
         text, wide = markdown([table]), listing([table], 80)
         for column in table.columns:
-            assert f"| {column.name} | {column.dtype} | {column.unit} |" in text
+            assert f"| {column.name} | {dtype(column)} | {unit(column)} |" in text
             assert re.search(rf"^  {column.name} ", wide, re.MULTILINE)
         assert max(map(len, wide.splitlines())) <= 80
         seconds = [c for c in table.columns if c.name.endswith("seconds")]
-        assert all(c.unit in ("s", "GPU s") for c in seconds)
+        assert all(unit(c) in ("s", "GPU s") for c in seconds)

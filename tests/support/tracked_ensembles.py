@@ -25,7 +25,7 @@ from tests.support.tracking_server import StoredRun, TrackingServer
 RUNS: Final = ("run0", "run1")
 EPOCHS: Final = 2
 
-COLUMNS: Final = ("gpu_hours_good", "gpu_hours_bad", "attempts", "gpus", "seconds")
+COLUMNS: Final = ("gpu_hours_goodput", "gpu_hours_badput", "attempts", "gpus", "seconds")
 """Columns of ``epochs.csv`` that are metrics."""
 
 SUMS: Final = ("wait_seconds", "transfer_seconds", "bytes_sent", "bytes_received")
@@ -144,9 +144,9 @@ def expected_points(
         if epoch["counts"] == "true" and int(epoch["attempts"]):
             time = _milliseconds(epoch["completed"])
             for key, value in _epoch_values(epoch, rows["executions"], rows["jobs"]):
-                points[epoch["run"]][key, int(epoch["epoch"])] = value, time
+                points[epoch["run"]][key, int(epoch["epoch"]) - 1] = value, time
     times = {
-        (epoch["run"], int(epoch["epoch"])): _milliseconds(epoch["completed"])
+        (epoch["run"], int(epoch["epoch"]) - 1): _milliseconds(epoch["completed"])
         for epoch in rows["epochs"]
         if epoch["counts"] == "true"
     }
@@ -185,7 +185,7 @@ def _usage(executions: list[Row]) -> Points:
         )
     )
     points: Points = {}
-    totals = {"good": 0.0, "bad": 0.0}
+    totals = {"goodput": 0.0, "badput": 0.0}
     for step, row in enumerate(ended, 1):
         totals[row["kind"]] += float(row["gpu_hours"] or 0)
         for kind, total in totals.items():

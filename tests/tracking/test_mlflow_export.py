@@ -109,16 +109,16 @@ def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captur
         assert child.parent == parent.id
         assert child.name == row["run_name"]
         assert child.tags["metlmon.epochs_done"] == row["epochs_done"]
-        for column in ("gpu_hours_good", "gpu_hours_bad"):
+        for column in ("gpu_hours_goodput", "gpu_hours_badput"):
             assert float(child.tags[f"metlmon.{column}"]) == pytest.approx(float(row[column]), 1e-5)
         ends = {"completed": "FINISHED", "failed": "FAILED", "futile": "FAILED"}
         assert child.status == ends[row["state"]]
         assert child.end is not None
         assert child.start <= child.end <= (parent.end or 0)
     hours = status["hours"]
-    for kind in ("good", "bad"):
+    for kind in ("goodput", "badput"):
         points = parent.metrics[f"metlmon/gpu_hours_{kind}"]
-        assert points[-1].value == pytest.approx(hours[f"{kind}put"], abs=1e-6)
+        assert points[-1].value == pytest.approx(hours[kind], abs=1e-6)
     failed = any(run.status == "FAILED" for run in children.values())
     assert parent.status == ("FAILED" if failed else "FINISHED")
 
@@ -141,7 +141,7 @@ def test_params_tags_and_the_report(
     values = [point.value for point in run1.metrics["val_loss"]]
     assert (values[0], math.isnan(values[1])) == (0.5, True)
     # An epoch that was evicted and tried again: one point, with what it lost.
-    [bad] = [p.value for p in run0.metrics["metlmon/gpu_hours_bad"] if p.step == 1]
+    [bad] = [p.value for p in run0.metrics["metlmon/gpu_hours_badput"] if p.step == 1]
     [tries] = [p.value for p in run0.metrics["metlmon/attempts"] if p.step == 1]
     assert (bad, tries) == (pytest.approx(2 / 60), 2)
     [report] = tracking_server.artifacts.glob(f"*/{parent.id}/artifacts/report.html")
@@ -247,7 +247,7 @@ def test_a_removed_ensemble_is_killed(
         **{"ensemble": ended, "run0": ended - 60_000, "run1": ended}
     }
     # What the removed execution cost is there, what it would have trained is not.
-    assert [p.step for p in runs["run1"].metrics["metlmon/gpu_hours_bad"]] == [0]
+    assert [p.step for p in runs["run1"].metrics["metlmon/gpu_hours_badput"]] == [0]
     assert "metlmon/seconds" not in runs["run1"].metrics
 
 

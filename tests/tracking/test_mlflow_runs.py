@@ -125,7 +125,7 @@ def test_an_epoch_that_dagman_calls_done_ends_with_its_job(dagdir: Dagdir) -> No
     ensemble = tracked(dagdir)
     assert (child(ensemble).status, child(ensemble).points) == ("RUNNING", ())
     dagdir.append(LOG, Log().terminate(101, at="10:08:00").data)
-    assert values(child(tracked(dagdir)), "metlmon/gpu_hours_good") == {0: 2 * 6 / 60}
+    assert values(child(tracked(dagdir)), "metlmon/gpu_hours_goodput") == {0: 2 * 6 / 60}
 
 
 def test_a_failed_run_keeps_what_it_cost(dagdir: Dagdir) -> None:
@@ -135,7 +135,7 @@ def test_a_failed_run_keeps_what_it_cost(dagdir: Dagdir) -> None:
     dagdir.write(OUT, Out().start().exit(1, "10:20:00").data)
     ensemble = tracked(dagdir, live=False)
     assert statuses(ensemble) == {"ensemble": "FAILED", "run0": "FAILED", "run1": "FINISHED"}
-    assert values(child(ensemble), "metlmon/gpu_hours_bad") == {0: 2 / 60}
+    assert values(child(ensemble), "metlmon/gpu_hours_badput") == {0: 2 / 60}
     assert values(child(ensemble), "metlmon/seconds") == {}
     assert child(ensemble).end == at("10:03:00")
     assert ensemble.parent.end == at("10:20:00")
@@ -158,8 +158,8 @@ def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
     log.terminate(102, at="11:31:00")
     dagdir.write(LOG, log.data)
     done = child(tracked(dagdir))
-    assert values(done, "metlmon/gpu_hours_bad") == {0: 2 / 60}
-    assert values(done, "metlmon/gpu_hours_good") == {0: 1.0}
+    assert values(done, "metlmon/gpu_hours_badput") == {0: 2 / 60}
+    assert values(done, "metlmon/gpu_hours_goodput") == {0: 1.0}
     assert values(done, "metlmon/attempts") == {0: 2}
     assert {point.time for point in done.points} == {at("11:31:00")}
 
@@ -189,10 +189,10 @@ def test_the_points_of_the_small_ensemble(tmp_path: Path) -> None:
     assert values(run0, "metlmon/gpus") == {0: 2, 1: 2}
     assert values(run0, "metlmon/bytes_sent") == {0: 1101, 1: 1103}
     assert values(run0, "system/memory_mb") == {0: 40321, 1: 40321}
-    good = values(ensemble.parent, "metlmon/gpu_hours_good")
+    good = values(ensemble.parent, "metlmon/gpu_hours_goodput")
     assert list(good) == [1, 2, 3, 4, 5]
     assert good[5] == pytest.approx(16 / 60)
-    assert values(ensemble.parent, "metlmon/gpu_hours_bad")[5] == pytest.approx(2 / 60)
+    assert values(ensemble.parent, "metlmon/gpu_hours_badput")[5] == pytest.approx(2 / 60)
     assert [p.step for p in run0.points] == sorted(p.step for p in run0.points)
 
 
@@ -204,8 +204,10 @@ def test_an_ensemble_without_gpus_has_no_gpu_hours(dagdir: Dagdir) -> None:
     names = {point.key for run in (ensemble.parent, *ensemble.children) for point in run.points}
     assert "metlmon/seconds" in names
     assert not [name for name in names if "gpu_hours" in name]
-    assert "metlmon.gpu_hours_good" not in {*child(ensemble).tags, *ensemble.parent.tags}
-    assert float(ensemble.parent.tags["metlmon.wall_hours_good"]) == pytest.approx(1 / 60, rel=1e-4)
+    assert "metlmon.gpu_hours_goodput" not in {*child(ensemble).tags, *ensemble.parent.tags}
+    assert float(ensemble.parent.tags["metlmon.wall_hours_goodput"]) == pytest.approx(
+        1 / 60, rel=1e-4
+    )
 
 
 def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
@@ -216,7 +218,7 @@ def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
     dagdir.write(LOG, ended(Log(), (102, "run0", 1)).data)
     dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", metrics_csv([(0, 0.5)]))
     run = child(tracked(dagdir))
-    assert values(run, "metlmon/gpu_hours_good").keys() == {1}
+    assert values(run, "metlmon/gpu_hours_goodput").keys() == {1}
     assert values(run, "val_loss") == {0: 0.5}
 
 

@@ -92,8 +92,8 @@ class Expected:
 
     def add_hours(self, scope: str, hours: Mapping[str, Any], **labels: str) -> None:
         unit = hours.get("measure", "GPU").lower()
-        for state in ("good", "bad"):
-            seconds = hours[f"{state}put"] * 3600
+        for state in ("goodput", "badput"):
+            seconds = hours[state] * 3600
             self.add(f"{scope}{unit}_seconds_total", seconds, **labels, state=state)
         self.add(f"{scope}running_{unit}_seconds", hours["running"] * 3600, **labels)
 
@@ -140,8 +140,8 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         own = re.match("exited with|killed by|annex expired|.*no reason given", row["cause"])
         coded = "other" if row["code"] is None else code_text(row["code"])
         cause = row["cause"] if own else coded
-        add("lost_executions", row["executions"], cause=cause)
-        add("lost_gpu_seconds", row["badput"] * 3600, cause=cause)
+        add("badput_executions", row["executions"], cause=cause)
+        add("badput_gpu_seconds", row["badput"] * 3600, cause=cause)
     for outcome, count in status["transfers"]["input"].items():
         add("input_transfers", count["n"], state=outcome)
         add("input_transfer_seconds", count["seconds"], state=outcome)
@@ -213,7 +213,7 @@ def test_sites_are_those_of_sites_json(dagdir: Path, capsys: Captured) -> None:
     sites = json_output("sites", capsys, dagdir, *ZONE)["sites"]
     for site in [site for site in sites if site["executions"]]:
         label = ("site", site["site"] or "unknown")
-        good = found.get(("metlmon_site_gpu_seconds_total", (label, ("state", "good"))), 0.0)
+        good = found.get(("metlmon_site_gpu_seconds_total", (label, ("state", "goodput"))), 0.0)
         assert good == pytest.approx(site["goodput"] * 3600, abs=0.01)
         assert found["metlmon_site_executions_total", (label,)] == site["executions"]
         assert found["metlmon_site_epochs_done", (label,)] == site["completed_epochs"]
@@ -232,22 +232,22 @@ def test_totals_are_the_sums_of_all_executions(dagdir: Path, capsys: Captured) -
             expected.add("model_executions_total", 1, gpu=gpu)
             if each["outcome"] == "in-flight":
                 continue
-            state = "good" if each["outcome"] == "good" else "bad"
+            state = "goodput" if each["outcome"] == "good" else "badput"
             seconds = each["seconds"] * (each["gpus"] or 0)
             expected.add("gpu_seconds_total", seconds, state=state)
             expected.add("site_gpu_seconds_total", seconds, state=state, site=site)
             expected.add("model_gpu_seconds_total", seconds, state=state, gpu=gpu)
             expected.add("run_gpu_seconds_total", seconds, state=state, run=job["run"])
-            if state == "bad":
+            if state == "badput":
                 expected.add("lost", 1)
-                expected.add("lost_gpu_seconds", seconds)
+                expected.add("badput_gpu_seconds", seconds)
     found = parsed(exported(capsys, dagdir))
     summed = Expected()
     for (name, labels), value in found.items():
-        if name == "metlmon_lost_executions":
+        if name == "metlmon_badput_executions":
             summed.add("lost", value)
-        elif name == "metlmon_lost_gpu_seconds":
-            summed.add("lost_gpu_seconds", value)
+        elif name == "metlmon_badput_gpu_seconds":
+            summed.add("badput_gpu_seconds", value)
         elif name.endswith(("gpu_seconds_total", "executions_total", "bytes_total")):
             summed.add(name.removeprefix("metlmon_"), value, **dict(labels))
     for key in expected.values.keys() | summed.values.keys():
@@ -376,10 +376,14 @@ def test_an_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: P
     assert not [name for name, _ in found if "gpu_seconds" in name]
     of_all = {name: value for (name, labels), value in found.items() if not labels}
     assert (
-        found["metlmon_wall_seconds_total", (("state", "good"),)] == hours["goodput"] * 3600 == 7200
+        found["metlmon_wall_seconds_total", (("state", "goodput"),)]
+        == hours["goodput"] * 3600
+        == 7200
     )
     assert (
-        found["metlmon_wall_seconds_total", (("state", "bad"),)] == hours["badput"] * 3600 == 3600
+        found["metlmon_wall_seconds_total", (("state", "badput"),)]
+        == hours["badput"] * 3600
+        == 3600
     )
     assert of_all["metlmon_running_wall_seconds"] == 0
     sites = {v for (name, _), v in found.items() if name == "metlmon_site_wall_seconds_total"}
@@ -476,7 +480,7 @@ def test_queries_name_metrics_that_are_exported(dashboard: dict[str, Any]) -> No
     states = {
         s for q in queries for m in re.findall(r'state!?=~?"([^"]*)"', q) for s in m.split("|")
     }
-    assert states <= {"stopped", "blocked", "costly", "held", "running", "good", "bad"} | {
+    assert states <= {"stopped", "blocked", "costly", "held", "running", "goodput", "badput"} | {
         "completed",
         "failed",
         "removed",

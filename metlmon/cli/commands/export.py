@@ -21,8 +21,8 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.shared_options import EXPORT_OPTIONS
 from metlmon.errors import InputError
 from metlmon.live.file_access import replacing
-from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown
-from metlmon.stats.frames import Frames, Value
+from metlmon.tables.frames import TABLES, Frames, Value, listing, markdown
+from metlmon.tables.layout import Kind
 from metlmon.text.formatting import count, plain, size
 
 PARQUET_ENGINES: Final = ("pyarrow", "fastparquet")
@@ -171,15 +171,16 @@ def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -
 
 def _csv(path: Path, frames: Frames, name: str) -> int:
     values = frames.values(name)
-    texts = {column.name for column in TABLES[name].columns if column.dtype in (TEXT, WORD)}
-    columns = [
+    columns = TABLES[name].columns
+    texts = {column.name for column in columns if column.kind in (Kind.TEXT, Kind.STATE)}
+    cells = [
         [_cell(frames, value, each in texts) for value in column] for each, column in values.items()
     ]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(values)
-        writer.writerows(zip(*columns, strict=True))
-    return len(columns[0])
+        writer.writerows(zip(*cells, strict=True))
+    return len(cells[0])
 
 
 def _cell(frames: Frames, value: Value, is_text: bool) -> str:

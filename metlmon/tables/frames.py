@@ -1,0 +1,645 @@
+"""An ensemble as pandas frames, for notebooks and exports.
+
+``metlmon.load(dagdir)`` returns :class:`Frames`. A row is one entry of the ledger, so that sums
+over a frame equal those of screens, reports and JSON; its columns are declared here, and frames,
+exported files and the printed documentation follow from them. pandas is imported on first access
+to a frame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, tzinfo
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.config.loader import load_settings, time_zone
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.job_events import JobId
+from metlmon.model.states import Outcome, State
+from metlmon.remote.paths import as_typed
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.snapshot.types import Status
+from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import count, epoch_number, job_id, plain
+from metlmon.text.time_arguments import parse_time_argument
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT_LIMIT: Final = 8000
+"""Maximum characters of a text: reasons can be megabytes long, spreadsheet cells hold 32767."""
+
+MAX_INTEGER: Final = 2**63 - 1
+"""Maximum of an integer column; only damaged logs exceed it."""
+
+Value = str | int | float | bool | datetime | None
+Of = Callable[[Any], Any]
+AnyColumn = Column[Any]
+
+TIMES_UNIT: Final = "local time"
+"""That of the access point, as in logs."""
+
+_TYPES: Final[Mapping[Kind, str]] = {
+    Kind.TEXT: "string",
+    Kind.STATE: "category",
+    Kind.TIME: "datetime64[us]",
+    Kind.COUNT: "Int64",
+    Kind.BYTES: "Int64",
+    Kind.FLAG: "boolean",
+}
+"""Types by their pandas names, the others are float64; text, integers and booleans are nullable.
+Times have microseconds: nanoseconds end in the year 2262, and damaged logs contain 9999."""
+
+_UNITS: Final[Mapping[Kind, str]] = {
+    Kind.TIME: TIMES_UNIT,
+    Kind.DURATION: "s",
+    Kind.HOURS: "GPU h",
+    Kind.BYTES: "bytes",
+}
+
+
+def dtype(column: AnyColumn) -> str:
+    """The type of a column in a frame."""
+    return _TYPES.get(column.kind, "float64")
+
+
+def unit(column: AnyColumn) -> str:
+    """The unit of a column in a frame, or an empty text."""
+    return column.unit or _UNITS.get(column.kind, "")
+
+
+class EventRecord(Struct, frozen=True):
+    """One event of one job."""
+
+    job: JobId
+    time: datetime
+    number: int
+    name: str
+    text: str
+    damaged: bool
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def _column(name: str, doc: str, value: Of | None = None, *, kind: Kind, **more: Any) -> AnyColumn:
+    """A column, which is called as it is named; without ``value``: that of the attribute."""
+    return Column(name, name, value or attrgetter(name), kind, doc, **more)
+
+
+_text = partial(_column, kind=Kind.TEXT)
+_count = partial(_column, kind=Kind.COUNT)
+_flag = partial(_column, kind=Kind.FLAG)
+_time = partial(_column, kind=Kind.TIME)
+_seconds = partial(_column, kind=Kind.DURATION)
+_hours = partial(_column, kind=Kind.HOURS)
+_bytes = partial(_column, kind=Kind.BYTES)
+_state = partial(_column, kind=Kind.STATE)
+
+
+def _gpu_hours(subject: str) -> tuple[AnyColumn, ...]:
+    """GPU-hours of an entry that has GPU-seconds of all three kinds."""
+    return (
+        _hours("gpu_hours_goodput", f"{subject} that ended well", lambda e: e.goodput / HOUR),
+        _hours(
+            "gpu_hours_badput",
+            f"{subject} that ended in any other way",
+            lambda e: e.badput / HOUR,
+        ),
+        _hours(
+            "gpu_hours_running",
+            f"{subject} that have not ended, up to as-of",
+            lambda e: e.running / HOUR,
+        ),
+        _hours(
+            "gpu_hours",
+            "the three together",
+            lambda e: (e.goodput + e.badput + e.running) / HOUR,
+        ),
+    )
+
+
+def _epoch(entry: Any) -> int | None:
+    return None if entry.epoch is None else epoch_number(entry.epoch)
+
+
+def _latest_epoch(entry: Any) -> int | None:
+    return None if entry.latest is None else _epoch(entry.latest)
+
+
+def _latest(name: str) -> Of:
+    return lambda entry: None if entry.latest is None else getattr(entry.latest, name)
+
+
+RUN_KEY: Final = _text(
+    "run", "key of the run: its run_uuid, without one its DAG and name; joins the frames"
+)
+
+JOB_KEY: Final = (
+    _count("cluster", "the job's cluster; with proc it joins the frames", lambda e: e.job[0]),
+    _count("proc", "the job's number in its cluster", lambda e: e.job[1]),
+)
+
+RUN_NAMES: Final = (
+    RUN_KEY,
+    _text("run_name", "name of the run, as its nodes are called"),
+    _text("uuid", "run_uuid of the run"),
+    _text("label", "cohort of the run ([[label]] in metlmon.toml)"),
+)
+
+EPOCH: Final = _count("epoch", "number of the epoch, from 1", _epoch)
+
+OWNER: Final = (
+    _text("dag", "top-level DAG file of its node; empty for a job of no DAG"),
+    _text("node", "its node"),
+    *RUN_NAMES,
+    EPOCH,
+    _flag("training", "its node is an epoch (not an evaluation, not another node)"),
+    _text("target", "where it was sent: VAR ResourceName"),
+)
+
+IN_DAG: Final = _text(
+    "in_dag", "DAG that holds its node, a sub-DAG of dag perhaps; with node it joins the frames"
+)
+
+RUNS: Final = (
+    *RUN_NAMES,
+    _text("dag", "top-level DAG file of its latest epoch"),
+    _state("state", "state of its latest epoch; completed when all are done", words=tuple(State)),
+    _count("epochs_total", "its epochs"),
+    _count("epochs_done", "epochs completed, the inferred ones included"),
+    _count("epochs_inferred", "epochs taken for completed because a later one was submitted"),
+    _count("epochs_skipped", "epochs that PRE_SKIP ended: they trained nothing"),
+    _time("began", "first submission of any of its nodes"),
+    _count("latest_epoch", "highest epoch submitted, from 1", _latest_epoch),
+    _text("latest_node", "node of that epoch", _latest("node")),
+    _count("latest_cluster", "its job: cluster", _latest("cluster")),
+    _count("latest_proc", "its job: proc", _latest("proc")),
+    _state("latest_state", "its state", _latest("state"), words=tuple(State)),
+    _time("latest_since", "since when it is in that state", _latest("since")),
+    _seconds("latest_seconds", "how long it is in that state", _latest("seconds")),
+    _count("latest_attempt", "tries of its node so far", _latest("attempt")),
+    _text("latest_target", "where it was sent", _latest("target")),
+    _text("latest_site", "where it runs, or ran last", _latest("site")),
+    _text("latest_gpu", "GPU model there", _latest("gpu")),
+    _count("latest_gpus", "number of GPUs there", _latest("gpus")),
+    _count("hold_code", "why it is held now: code", _latest("hold_code")),
+    _text("hold_reason", "why it is held now, as logged", _latest("hold_reason")),
+    *_gpu_hours("executions of all its nodes"),
+)
+
+EPOCHS: Final = (
+    *RUN_NAMES,
+    _text("dag", "top-level DAG file of its node"),
+    _text("node", "its node"),
+    EPOCH,
+    _count("epoch_var", "number in VAR epoch, as it stands there"),
+    _flag("counts", "this node counts for its epoch (another DAG may have the epoch, too)"),
+    _state("state", "its state", words=tuple(State)),
+    _flag("inferred", "taken for completed because a later node was submitted"),
+    _text("target", "where it was sent: VAR ResourceName"),
+    _time("first_submitted", "submission of its first job"),
+    _time(
+        "completed",
+        "end of the execution that completed it; empty where the logs do not say when it ended "
+        "(inferred, or marked DONE)",
+    ),
+    _count("attempts", "its executions"),
+    _text(
+        "jobs",
+        "its jobs in order of submission: cluster.proc, blanks between",
+        lambda e: " ".join(job_id(*job) for job in e.jobs),
+    ),
+    _text("site", "site of the execution that completed it"),
+    _text("gpu", "GPU model of that execution"),
+    _count("gpus", "number of GPUs of that execution"),
+    _seconds("seconds", "how long that execution ran"),
+    _text("longest_site", "site of its longest execution"),
+    _text("longest_gpu", "GPU model of its longest execution"),
+    _seconds("longest_seconds", "how long its longest execution ran"),
+    _flag(
+        "hidden",
+        "the execution that completed it is shorter than half its longest one: that one trained it",
+    ),
+    *_gpu_hours("its executions"),
+    IN_DAG,
+)
+
+JOBS: Final = (
+    *JOB_KEY,
+    *OWNER,
+    _state("state", "its state", words=tuple(State)),
+    _time("submitted", "when it was submitted"),
+    _time("ended", "when it left the queue"),
+    _count("holds", "how often it was held", lambda entry: len(entry.holds)),
+    _seconds(
+        "held_seconds",
+        "how long it was held, up to as-of",
+        lambda e: sum((hold.seconds for hold in e.holds), 0.0),
+    ),
+    _text(
+        "hold_cause",
+        "its last hold's reason, changing parts folded",
+        lambda e: e.holds[-1].cause if e.holds else None,
+    ),
+    _bytes("bytes_sent", "sent by its executions"),
+    _bytes("bytes_received", "received by its executions"),
+    _count("memory_mb", "the most it used (006 events, and usage when it ended)", unit="MB"),
+    _count("request_memory_mb", "what it requested", unit="MB"),
+    _flag("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    IN_DAG,
+)
+
+EXECUTIONS: Final = (
+    *JOB_KEY,
+    _count(
+        "attempt",
+        "number of the try of its node, from 1; the procs of one submission are tried together",
+    ),
+    *OWNER,
+    _text("site", "where it ran"),
+    _text("host", "machine that it ran on"),
+    _text("gpu", "GPU model, as logged or as metlmon.toml calls it"),
+    _count("gpus", "number of GPUs it had"),
+    _time("start", "event 001"),
+    _time("end", "the event that ended it; empty in flight"),
+    _seconds("seconds", "from start to end, or to as-of"),
+    _seconds("suspended_seconds", "suspended of that", attrgetter("suspended")),
+    _seconds("gpu_seconds", "seconds × GPUs; empty when their number is not known", unit="GPU s"),
+    _hours("gpu_hours", "the same in hours"),
+    _state("outcome", "how it ended", words=tuple(Outcome)),
+    _state(
+        "kind",
+        "the same in three: return value 0 or all of it stored, or not, or yet",
+        words=("goodput", "badput", "running"),
+    ),
+    _time("checkpoint", "when its last checkpoint was stored; empty where it ended well"),
+    _seconds(
+        "lost_seconds", "lost of its seconds: those after that checkpoint", attrgetter("lost")
+    ),
+    _count("code", "hold code or vacate code of its end"),
+    _count("subcode", "subcode of its end"),
+    _text("cause", "why it ended badly: the reason, changing parts folded"),
+    _text("reason", "the reason as logged"),
+    _count("return_value", "return value"),
+    _count("signal", "signal that killed it"),
+    _flag("uncertain", "its end was not logged; taken from the event that proves it was over"),
+    _seconds("wait_seconds", "idle before it, without the transfer", attrgetter("wait")),
+    _seconds("transfer_seconds", "input transfer before it", attrgetter("transfer")),
+    _bytes("bytes_sent", "sent by it; over a job they add up to the job's"),
+    _bytes("bytes_received", "received by it, in the same way"),
+    _flag("final", "it completed its epoch"),
+    _flag("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    _flag("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+    IN_DAG,
+)
+
+TRANSFERS: Final = (
+    *JOB_KEY,
+    RUN_KEY,
+    EPOCH,
+    _state("direction", "input goes to the machine, output comes back", words=("input", "output")),
+    _time("start", "when it started; empty when that was not logged"),
+    _time("end", "when it finished or was broken off; empty in flight"),
+    _seconds("seconds", "from start to end, or to as-of"),
+    _state(
+        "outcome",
+        "of an input: ok when an execution followed, aborted when none did, unfinished when it "
+        "never finished; of an output: failed when an error of it was logged",
+        words=("ok", "aborted", "unfinished", "failed", "in-flight"),
+    ),
+    _text("host", "the other end, as logged"),
+    _text("site", "site of that host, as far as it is known"),
+    _seconds("queue_seconds", "waited for a turn to transfer"),
+    _flag("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+)
+
+EVENTS: Final = (
+    *JOB_KEY,
+    _time("time", "when it happened"),
+    _count("number", "event number; every one but 006, which jobs have in memory_mb alone"),
+    _text("name", "its name, as HTCondor has it"),
+    _text("text", "first line, and the reason below it; never a value of Environment"),
+    _flag("damaged", "it was cut in the log"),
+)
+
+
+class FrameTable(Struct, frozen=True):
+    """One frame: the meaning of a row, and its columns in order."""
+
+    name: str
+    row: str
+    columns: tuple[AnyColumn, ...]
+
+
+TABLES: Final[dict[str, FrameTable]] = {
+    table.name: table
+    for table in (
+        FrameTable("runs", "a run", RUNS),
+        FrameTable("epochs", "a training node of a run", EPOCHS),
+        FrameTable("jobs", "a job", JOBS),
+        FrameTable("executions", "an execution of a job", EXECUTIONS),
+        FrameTable("transfers", "a transfer of a job's files", TRANSFERS),
+        FrameTable("events", "an event of a job", EVENTS),
+    )
+}
+"""All frames, by name."""
+
+
+# --- documentation ----------------------------------------------------------------------------
+
+
+def markdown(tables: Iterable[FrameTable]) -> str:
+    """The documentation of the columns in Markdown, one table for each frame."""
+    parts = []
+    for table in tables:
+        rows = [
+            ("column", "type", "unit", "meaning"),
+            ("---",) * 4,
+            *((c.name, dtype(c), unit(c), _meaning(c)) for c in table.columns),
+        ]
+        lines = [f"| {' | '.join(row)} |".replace("| --- ", "|---") for row in rows]
+        parts.append("\n".join([f"**{table.name}**: a row is {table.row}", "", *lines]) + "\n")
+    return "\n".join(parts)
+
+
+def listing(tables: Iterable[FrameTable], width: int) -> str:
+    """The documentation of the columns for a terminal of ``width`` cells."""
+    parts = []
+    for table in tables:
+        types = {
+            column.name: f"{dtype(column)} ({unit(column)})"
+            if unit(column) not in ("", TIMES_UNIT)
+            else dtype(column)
+            for column in table.columns
+        }
+        name, type_ = max(map(len, types)), max(map(len, types.values()))
+        parts.append(f"{table.name}: a row is {table.row}\n")
+        for column in table.columns:
+            start = f"  {column.name:<{name}}  {types[column.name]:<{type_}}  "
+            room = max(20, width - len(start))
+            first, *others = wrap(_meaning(column), room, break_on_hyphens=False)
+            parts += [f"{start}{first}\n", *(f"{' ' * len(start)}{line}\n" for line in others)]
+        parts.append("\n")
+    return "".join(parts[:-1])
+
+
+def _meaning(column: AnyColumn) -> str:
+    """The meaning of a column, with its words if these are few."""
+    if not column.words or column.words == tuple(State):
+        return column.doc
+    return f"{column.doc}; one of {', '.join(column.words)}"
+
+
+# --- frames -----------------------------------------------------------------------------------
+
+
+def load(
+    dagdir: str | os.PathLike[str],
+    *,
+    as_of: str | datetime | None = None,
+    tz: str | None = None,
+    live: bool | None = None,
+) -> Frames:
+    """Read the current state of a dagdir (or one DAG file) and its ``metlmon.toml``.
+
+    ``as_of``: a past state instead, in the logs' local time. ``tz``: the access point's time
+    zone, e.g. "America/Chicago", which makes the frames' times aware. ``live``: durations extend
+    to now (True) or end with the newest event (False); None decides by the files. Raises
+    InputError, with a message, for unreadable input.
+    """
+    path = Path(dagdir).expanduser()
+    settings = load_settings(path.parent if path.is_file() else path)
+    if tz is not None:
+        settings = replace(settings, zone=time_zone(tz))
+    moment = parse_time_argument("as_of=", as_of, settings.zone)
+    reader = DagdirReader(path, settings, as_of=moment, live=live)
+    reader.open()
+    reader.read_all()
+    return Frames(reader.snapshot_builder())
+
+
+class Frames:
+    """The frames of a snapshot of an ensemble.
+
+    ``runs``, ``epochs``, ``jobs``, ``executions``, ``transfers`` and ``events`` are built on
+    first access and cached. Times are the access point's local time; they are aware if the zone
+    is known (``tz``, ``metlmon.toml``, or logs in UTC), else naive. Durations have their own
+    columns, because differences of local times are wrong twice a year. Texts from logs and jobs
+    are single lines with visible control characters.
+    """
+
+    def __init__(self, builder: SnapshotBuilder, window: TimeWindow = ALL) -> None:
+        self._builder = builder
+        self._window = window
+        self._ledger: Ledger | None = None
+        self._status: Status | None = None
+        self._frames: dict[str, pd.DataFrame] = {}
+
+    # --- frames -------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run."""
+        return self.frame("runs")
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """A row for each training node of a run."""
+        return self.frame("epochs")
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """A row for each job."""
+        return self.frame("jobs")
+
+    @property
+    def executions(self) -> pd.DataFrame:
+        """A row for each execution of a job."""
+        return self.frame("executions")
+
+    @property
+    def transfers(self) -> pd.DataFrame:
+        """A row for each transfer of a job's files."""
+        return self.frame("transfers")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """A row for each event of a job but 006, which only ``jobs.memory_mb`` shows."""
+        return self.frame("events")
+
+    @property
+    def columns(self) -> pd.DataFrame:
+        """The columns of all frames: frame, column, dtype, unit, meaning."""
+        import pandas as pd
+
+        rows = [
+            (table.name, column.name, dtype(column), unit(column), column.doc)
+            for table in TABLES.values()
+            for column in table.columns
+        ]
+        return pd.DataFrame(rows, columns=["frame", "column", "dtype", "unit", "meaning"])
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """The frame of this name. Raises InputError if there is none."""
+        if name not in self._frames:
+            self._frames[name] = self._build(_table(name))
+        return self._frames[name]
+
+    def _build(self, table: FrameTable) -> pd.DataFrame:
+        import pandas as pd
+
+        values = self.values(table.name)
+        series = [
+            _series(column, values[column.name], self.zone).rename(column.name)
+            for column in table.columns
+        ]
+        return pd.concat(series, axis=1)
+
+    # --- time window ---------------------------------------------------------------------
+
+    def windowed(
+        self, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> Frames:
+        """The frames of a time window from ``since`` to ``until`` (exclusive).
+
+        :func:`metlmon.stats.windows.clipped` defines its content; the windows of a partition sum
+        to the total. ``status`` remains that of the whole ensemble. Raises InputError.
+        """
+        settings = self._builder.ensemble.settings
+        as_of = self._builder.status().as_of
+        window = TimeWindow(
+            parse_time_argument("since=", since, settings.zone, lambda: as_of),
+            parse_time_argument("until=", until, settings.zone, lambda: as_of),
+        )
+        if window.since is not None and window.until is not None and window.since >= window.until:
+            raise InputError(f"since={since!r} is not before until={until!r}: nothing is between")
+        return Frames(self._builder, window)
+
+    # --- values without pandas -----------------------------------------------------------
+
+    def values(self, name: str) -> dict[str, list[Value]]:
+        """The columns of a frame as plain Python values, in order; None means unknown."""
+        table = _table(name)
+        entries = list(self._entries(name))
+        return {
+            column.name: [_clean(column, column.value(entry)) for entry in entries]
+            for column in table.columns
+        }
+
+    def _entries(self, name: str) -> Iterable[object]:
+        if name == "events":
+            return self._events()
+        entries: Iterable[object] = getattr(self.ledger, name)
+        return entries
+
+    def _events(self) -> Iterator[EventRecord]:
+        since, until = self._window.since, self._window.until
+        for job in self._builder.real_jobs():
+            for line in self._builder.event_lines(job):
+                if (since is None or since <= line.time) and (until is None or line.time < until):
+                    yield EventRecord(
+                        job.id, line.time, line.number, line.name, line.text, line.damaged
+                    )
+
+    def local_time_text(self, when: datetime) -> str:
+        """The time in ISO 8601, with the UTC offset if the zone is known."""
+        return self._builder.clock.with_offset(when).isoformat()
+
+    # --- source --------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """The entries that the frames are built from."""
+        if self._ledger is None:
+            self._ledger = clip_ledger(self._builder.ledger(), self._window)
+        return self._ledger
+
+    @property
+    def status(self) -> Status:
+        """The snapshot of the whole ensemble, as ``metlmon status`` shows it."""
+        if self._status is None:
+            self._status = self._builder.status()
+        return self._status
+
+    @property
+    def dagdir(self) -> str:
+        """The directory, as given."""
+        return self._builder.dagdir
+
+    @property
+    def as_of(self) -> datetime | None:
+        """The time that durations refer to; None for an ensemble without events."""
+        return self._builder.as_of
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The time zone of the frames' times; None if unknown."""
+        clock = self._builder.clock
+        return clock.zone or (UTC if clock.utc_only else None)
+
+    def __repr__(self) -> str:
+        as_of = f" as of {self.as_of}" if self.as_of is not None else ""
+        window = "" if self._window.unbounded else f", {window_text(self._window)}"
+        lines = [f"metlmon: {plain(as_typed(self.dagdir), 200)}{as_of}{window}"]
+        for table in TABLES.values():
+            rows = sum(1 for _ in self._entries(table.name))
+            lines.append(
+                f"  .{table.name:<11}{count(rows, 'row'):>12} of "
+                f"{count(len(table.columns), 'column')}; a row is {table.row}"
+            )
+        lines.append("  .columns says what the columns mean; .status and .ledger have the rest")
+        return "\n".join(lines)
+
+
+def _table(name: str) -> FrameTable:
+    if name not in TABLES:
+        raise InputError(f"no frame is called {name!r}; there are {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _clean(column: AnyColumn, value: Any) -> Value:
+    """Convert a value to the column's type; sanitise texts to a single line."""
+    if value is None:
+        return None
+    match dtype(column):
+        case "string" | "category":
+            return plain(str(value), TEXT_LIMIT)
+        case "Int64":
+            return whole if abs(whole := int(value)) <= MAX_INTEGER else None
+        case "float64":
+            return float(value)
+        case "boolean":
+            return bool(value)
+    assert isinstance(value, datetime)
+    return value
+
+
+def _series(column: AnyColumn, values: list[Value], zone: tzinfo | None) -> pd.Series:
+    import pandas as pd
+
+    if column.kind is Kind.STATE:
+        return pd.Series(pd.Categorical(values, categories=list(map(str, column.words))))
+    if column.kind is Kind.TIME and zone is not None:
+        moments = [_utc(value, zone) if isinstance(value, datetime) else None for value in values]
+        return pd.Series(moments, dtype="datetime64[us, UTC]").dt.tz_convert(zone)
+    return pd.Series(values, dtype=dtype(column))
+
+
+def _utc(when: datetime, zone: tzinfo) -> datetime | None:
+    """Convert to UTC with ``datetime``, which resolves ambiguous times by ``fold``."""
+    try:
+        return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
+    except OverflowError:
+        return None
