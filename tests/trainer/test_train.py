@@ -324,6 +324,19 @@ def test_progress_is_a_line_of_tqdm(tmp_path: Path) -> None:
     assert ", v_num=0, val_loss=" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    ("done", "passed", "line"),
+    [
+        (46335, 39733.0, "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:29:23, 1.17it/s"),
+        (0, 0.0, "Epoch 3:   0%|          | 0/102968 [00:00<?, ?it/s"),
+        (102968, 75.5, "Epoch 3: 100%|##########| 102968/102968 [01:15<00:00, 1363.81it/s"),
+        (2, 10.0, "Epoch 3:   0%|          | 2/102968 [00:10<143:00:30, 5.00s/it"),
+    ],
+)
+def test_a_line_of_progress(done: int, passed: float, line: str) -> None:
+    assert train.progress_text(3, done, 102968, passed) == line
+
+
 # --- being killed ---------------------------------------------------------------------------
 
 
@@ -508,6 +521,15 @@ def test_a_table_of_variants_is_learned(tmp_path: Path) -> None:
     write_table(tmp_path / "gb1.tsv")
     run(tmp_path, "--data", "gb1.tsv", "--max-epochs", 12)
     assert float(figures_of(tmp_path, 0)["test/pearson_score"]) > 0.5
+
+
+def test_positions_may_count_from_any_number(tmp_path: Path) -> None:
+    for first in (0, 1, 227):
+        write_table(tmp_path / f"{first}.tsv", first)
+    zero, one, other = (train.read_data(str(tmp_path / f"{n}.tsv")) for n in (0, 1, 227))
+    assert zero.train == one.train == other.train
+    assert zero.rows == 56 * len(train.ALPHABET)
+    assert zero.mark != one.mark
 
 
 def test_a_file_is_found_by_its_name_where_htcondor_put_it(
