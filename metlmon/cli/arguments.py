@@ -36,7 +36,7 @@ OUTPUTS: Final = {
     "health": ("json_output.status", "HEALTH_OUTPUT"),
     "jobs": ("json_output.jobs", "JOBS_OUTPUT"),
     "nodes": ("json_output.jobs", "NODES_OUTPUT"),
-    "estimate": ("json_output.training", "ESTIMATE_OUTPUT"),
+    "estimate": ("commands.estimate", "EstimateOutput"),
     "sites": ("json_output.usage", "SITES_OUTPUT"),
     "annexes": ("commands.annexes", "AnnexesOutput"),
     "timeline": ("commands.timeline", "TimelineOutput"),

@@ -9,12 +9,12 @@ cycle times the epochs left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from math import ceil
 from statistics import median
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,12 +33,30 @@ from metlmon.stats.estimates import Forecast, make_forecast
 SHARES: Final = (0.25, 0.5, 0.75)
 
 
-class Prediction(Struct, frozen=True):
+class Prediction(
+    Struct,
+    frozen=True,
+    rename={
+        "moment": "at",
+        "run": "key",
+        "run_name": "run",
+        "actual": "truth",
+        "downtime": "paused",
+        "naive_prediction": "naive",
+    },
+):
     """One prediction, in seconds from ``moment``.
 
     ``run`` None: the ensemble (its active runs). ``downtime``: seconds of downtime, not included
     in ``actual``. ``naive_prediction``: the naive prediction, None if there was no cycle.
     """
+
+    json_properties: ClassVar = (
+        "covered",
+        "error",
+        "naive_error",
+        "error_seconds",
+    )
 
     share: float
     moment: datetime
@@ -62,21 +80,57 @@ class Prediction(Struct, frozen=True):
         return None if naive is None else (naive - self.actual) / self.actual
 
     @property
+    def error_seconds(self) -> float:
+        return self.predicted - self.actual
+
+    @property
     def covered(self) -> bool:
         """Whether the actual time was in the interval."""
         return self.low <= self.actual <= self.high
 
 
-class Backtest(Struct, frozen=True):
+class BacktestSummary(Struct, frozen=True):
+    """Trials, how many had the truth in their interval, and the median errors."""
+
+    trials: int
+    inside: int
+    error_median: float | None
+    naive_error_median: float | None
+
+    @staticmethod
+    def of(trials: Sequence[Prediction]) -> BacktestSummary:
+        """The summary of some trials."""
+        inside = sum(trial.covered for trial in trials)
+        return BacktestSummary(
+            len(trials), inside, median_error(trials), median_naive_error(trials)
+        )
+
+
+class Backtest(Struct, frozen=True, rename={"predictions": "trials", "skipped_shares": "unsaid"}):
     """The result of a backtest over ``epochs`` completed epochs.
 
     ``predictions``: of the ensemble and of its runs, in order of time. ``skipped_shares``: the
     shares at which there was no prediction.
     """
 
+    json_properties: ClassVar = (
+        "ensemble",
+        "runs",
+    )
+
     epochs: int
     predictions: tuple[Prediction, ...]
     skipped_shares: tuple[float, ...]
+
+    @property
+    def ensemble(self) -> BacktestSummary:
+        """The predictions for the whole ensemble."""
+        return BacktestSummary.of(self.ensemble_predictions())
+
+    @property
+    def runs(self) -> BacktestSummary:
+        """The predictions for single runs."""
+        return BacktestSummary.of(self.run_predictions())
 
     def ensemble_predictions(self) -> list[Prediction]:
         return [trial for trial in self.predictions if trial.run is None]

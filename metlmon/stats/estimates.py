@@ -124,7 +124,21 @@ class EpochDurations(Struct, frozen=True):
     epochs: int
 
 
-class RunForecast(Struct, frozen=True):
+class RunForecast(
+    Struct,
+    frozen=True,
+    rename={
+        "run": "key",
+        "run_name": "run",
+        "done": "epochs_done",
+        "total": "epochs_total",
+        "epoch_number": "epoch",
+        "durations": "seconds_per_epoch",
+        "expected_end": "at",
+        "completed_at": "ended",
+        "missing_reason": "why_not",
+    },
+):
     """The forecast for one run.
 
     Exactly one of ``remaining`` (the remaining time), ``completed_at`` (the time of completion) and
@@ -153,6 +167,8 @@ class RunForecast(Struct, frozen=True):
 class Rate(Struct, frozen=True):
     """The number of epochs completed within the last ``seconds``."""
 
+    json_properties: ClassVar = ("per_day",)
+
     epochs: int
     seconds: float
 
@@ -168,7 +184,20 @@ class LeftOut(NamedTuple):
     why: str
 
 
-class Forecast(Struct, frozen=True):
+class Forecast(
+    Struct,
+    frozen=True,
+    rename={
+        "done": "epochs_done",
+        "total": "epochs_total",
+        "skipped": "epochs_skipped",
+        "expected_end": "at",
+        "completed_at": "ended",
+        "missing_reason": "why_not",
+        "slowest_run": "slowest",
+        "excluded": "without",
+    },
+):
     """The forecast for the ensemble, which is done when its slowest run is.
 
     Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held"
@@ -176,6 +205,8 @@ class Forecast(Struct, frozen=True):
     among ``total``. ``item``: what runs consist of. ``slots``: epochs that run at a time, where
     runs wait for each other; None if they do not.
     """
+
+    json_omits: ClassVar = frozenset({"as_of", "live"})
 
     as_of: datetime | None
     live: bool

@@ -82,7 +82,7 @@ def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> N
         error = (trial["predicted"] - trial["truth"]) / trial["truth"]
         assert trial["error"] == pytest.approx(error, abs=1e-3)
         assert trial["error_seconds"] == pytest.approx(trial["predicted"] - trial["truth"])
-        assert trial["inside"] == (trial["low"] <= trial["truth"] <= trial["high"])
+        assert trial["covered"] == (trial["low"] <= trial["truth"] <= trial["high"])
 
 
 def test_nothing_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

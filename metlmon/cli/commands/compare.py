@@ -10,7 +10,7 @@ from typing import Any, Final
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import HEAD, JsonObject, Stamp
-from metlmon.cli.json_output.status import HEALTH_ENTRY, RUN, RUN_ESTIMATE, runs_json
+from metlmon.cli.json_output.status import HEALTH_ENTRY, RUN, runs_json
 from metlmon.cli.output import print_output
 from metlmon.cli.reading import input_with_trainings, one_run, open_reader
 from metlmon.cli.text_output import TextOutput
@@ -21,7 +21,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
 from metlmon.snapshot import types
 from metlmon.stats.comparison import Comparison, compare_runs
-from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables.comparison import (
     FEWEST,
     comparison_lines,
@@ -47,7 +47,7 @@ COMPARED_RUN: Final = JsonObject(
         "sites": [EPOCHS_AT],
         "gpus": [EPOCHS_AT],
         "best": bool,
-        "estimate": (RUN_ESTIMATE, None),
+        "estimate": RunForecast | None,
     },
     base=RUN,
     main=False,

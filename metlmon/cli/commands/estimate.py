@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
 
+from msgspec import UNSET, UnsetType
+
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import ensemble_output
-from metlmon.cli.json_output.training import BACKTEST, ESTIMATE_OUTPUT
-from metlmon.cli.output import print_json, print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
-from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
+from metlmon.stats.backtest import Backtest, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import backtest_columns, columns
 from metlmon.text.formatting import moment, year_of
 from metlmon.text.spans import BOLD, DIM, line
+
+
+class EstimateOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon estimate --json``; ``backtest`` instead of ``estimate`` with ``--backtest``."""
+
+    estimate: Forecast | UnsetType = UNSET
+    backtest: Backtest | UnsetType = UNSET
 
 
 def estimate(options: argparse.Namespace) -> int:
@@ -29,20 +35,13 @@ def estimate(options: argparse.Namespace) -> int:
     if options.backtest:
         backtested = _backtest(reader, options)
         if options.json:
-            summaries = {
-                "ensemble": _summary(backtested.ensemble_predictions()),
-                "runs": _summary(backtested.run_predictions()),
-            }
-            builder = reader.snapshot_builder()
-            stamp = builder.clock.with_offset
-            result = BACKTEST.write(backtested, stamp, **summaries)
-            print_json(ensemble_output(ESTIMATE_OUTPUT, builder, None, backtest=result))
+            print_record(EstimateOutput, reader.snapshot_builder(), backtest=backtested)
         else:
             _print_backtest(backtested)
         return Exit.OK
     forecast = make_forecast(stats_input(reader))
     if options.json:
-        print_output(ESTIMATE_OUTPUT, reader.snapshot_builder(), None, estimate=forecast)
+        print_record(EstimateOutput, reader.snapshot_builder(), estimate=forecast)
     else:
         _print(forecast)
     return Exit.OK
@@ -56,15 +55,6 @@ def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
         return stats_input(open_reader(earlier))
 
     return backtest(stats_input(reader), then)
-
-
-def _summary(trials: Sequence[Prediction]) -> dict[str, object]:
-    return {
-        "trials": len(trials),
-        "inside": sum(trial.covered for trial in trials),
-        "error_median": median_error(trials),
-        "naive_error_median": median_naive_error(trials),
-    }
 
 
 # --- tables -------------------------------------------------------------------------------
@@ -134,15 +124,12 @@ def _print_backtest(backtested: Backtest) -> None:
 
 
 def _verdict(backtested: Backtest) -> str:
-    whole, runs = backtested.ensemble_predictions(), backtested.run_predictions()
     parts = []
-    for name, trials in (("ensemble", whole), ("runs", runs)):
-        error, naive = median_error(trials), median_naive_error(trials)
+    for name, summary in (("ensemble", backtested.ensemble), ("runs", backtested.runs)):
+        error, naive = summary.error_median, summary.naive_error_median
         if error is None:
             continue
         beside = f", plain guess {100 * naive:.0f} %" if naive is not None else ""
-        inside = sum(trial.covered for trial in trials)
-        parts.append(
-            f"{name}: off by {100 * error:.0f} %{beside}, {inside} of {len(trials)} inside"
-        )
+        inside = f"{summary.inside} of {summary.trials} inside"
+        parts.append(f"{name}: off by {100 * error:.0f} %{beside}, {inside}")
     return "; ".join(parts)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET, Struct, UnsetType, defstruct
+from msgspec import UNSET, UnsetType, defstruct
 
 from metlmon.remote.paths import as_typed
 from metlmon.text.formatting import epoch_number
@@ -24,6 +24,7 @@ from metlmon.text.record_json import MAX_WHOLE as MAX_WHOLE
 from metlmon.text.record_json import SCHEMA as SCHEMA
 from metlmon.text.record_json import Stamp as Stamp
 from metlmon.text.record_json import Time as Time
+from metlmon.text.record_json import is_record, json_of, json_type
 from metlmon.text.record_json import nonfinite as nonfinite
 from metlmon.text.record_json import unstamped as unstamped
 
@@ -112,17 +113,6 @@ class JsonObject:
 
 
 _OBJECTS: Final[dict[type, JsonObject]] = {}
-_WHOLE: Final[dict[type, JsonObject]] = {}
-
-
-def _object_of(record: Any) -> JsonObject | None:
-    """How records of a type are written: as declared, else whole; None for other types."""
-    if record in _OBJECTS:
-        return _OBJECTS[record]
-    if record not in _WHOLE and isinstance(record, type) and issubclass(record, Struct):
-        description = (record.__doc__ or "").partition("\n")[0]
-        _WHOLE[record] = JsonObject(record, description, "*", main=False)
-    return _WHOLE.get(record)
 
 
 def _not_given(record: Any) -> Any:
@@ -151,8 +141,10 @@ def _value(value: Any, stamp: Stamp) -> Any:
         return value
     if kind is datetime:
         return stamp(value).isoformat()
-    if (written := _object_of(kind)) is not None:
-        return written.write(value, stamp)
+    if kind in _OBJECTS:
+        return _OBJECTS[kind].write(value, stamp)
+    if is_record(kind):
+        return json_of(value, stamp)
     if isinstance(value, str | Path):
         return str(value)
     if isinstance(value, Enum):
@@ -240,8 +232,10 @@ def _type(kind: Kind) -> Any:
         return _type(kind[0]) | None
     if isinstance(kind, list):
         return list[_type(kind[0])]  # type: ignore[misc]
-    if (written := _object_of(kind)) is not None:
-        return written.type
+    if isinstance(kind, type) and kind in _OBJECTS:
+        return _OBJECTS[kind].type
+    if is_record(kind):
+        return json_type(kind)
     origin: Any = get_origin(kind)
     arguments = get_args(kind)
     if origin is Union or origin is UnionType:

@@ -22,7 +22,7 @@ from metlmon.model.states import State
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.curves import MetricCurve
-from metlmon.stats.estimates import Forecast, Rate, RunForecast
+from metlmon.stats.estimates import Forecast
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.text.formatting import epoch_number, job_id
 
@@ -167,38 +167,6 @@ RUN_OUTPUT: Final = JsonObject(
     main=False,
 )
 
-# --- estimates ---------------------------------------------------------------------------------
-
-EPOCH_RATE: Final = JsonObject(Rate, "Epochs completed lately.", "* per_day", name="EpochRate")
-RUN_ESTIMATE: Final = JsonObject(
-    RunForecast,
-    "When a run will be done; why_not: why that is unknown.",
-    "key=run run=run_name epochs_done=done epochs_total=total epochs_left remaining "
-    "at=expected_end ended=completed_at why_not=missing_reason epoch=epoch_number epoch_remaining "
-    "seconds_per_epoch=durations",
-    name="RunEstimate",
-)
-LEFT_OUT_RUN: Final = JsonObject(
-    None,
-    "A run that an estimate leaves out, and why.",
-    name="LeftOutRun",
-    given={"run": str, "why": str},
-)
-ESTIMATE: Final = JsonObject(
-    Forecast,
-    "When all will be done: remaining from as-of, without the runs that are left out. slots: "
-    "epochs that run at a time, where runs wait for each other.",
-    "epochs_done=done epochs_total=total epochs_skipped=skipped remaining at=expected_end "
-    "ended=completed_at why_not=missing_reason slowest=slowest_run rate runs slots",
-    name="Estimate",
-    computed={
-        "without": (
-            [LEFT_OUT_RUN],
-            lambda forecast: [{"run": run, "why": why} for run, why in forecast.excluded],
-        ),
-    },
-)
-
 # --- health -------------------------------------------------------------------------------------
 
 HEALTH_ENTRY: Final = JsonObject(
@@ -303,7 +271,7 @@ STATUS_OUTPUT: Final = JsonObject(
         ),
     },
     optional={
-        "estimate": ESTIMATE,
+        "estimate": Forecast,
         "health": [HEALTH_ENTRY],
         "queue": QUEUE,
     },

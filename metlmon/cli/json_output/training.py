@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from metlmon.cli.json_output.jobs import ENSEMBLE
 from metlmon.cli.json_output.objects import JsonObject
-from metlmon.cli.json_output.status import ESTIMATE
-from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.sweep import (
     Axis,
     CellRun,
@@ -17,41 +15,6 @@ from metlmon.stats.sweep import (
     sweep_progress,
 )
 from metlmon.text.formatting import epoch_number
-
-# --- estimate ---------------------------------------------------------------------------------
-
-TRIAL: Final = JsonObject(
-    Prediction,
-    "An estimate made in the past beside what came; run null: of the whole ensemble.",
-    "share at=moment key=run run=run_name inside=covered low predicted high truth=actual "
-    "paused=downtime naive=naive_prediction error naive_error",
-    name="Trial",
-    computed={"error_seconds": (float, lambda trial: trial.predicted - trial.actual)},
-)
-BACKTEST_SUMMARY: Final = JsonObject(
-    None,
-    "Trials, how many had the truth in their interval, and the median errors.",
-    name="BacktestSummary",
-    given={
-        "trials": int,
-        "inside": int,
-        "error_median": float | None,
-        "naive_error_median": float | None,
-    },
-)
-BACKTEST: Final = JsonObject(
-    Backtest,
-    "Estimates made at shares of the way; unsaid: shares at which none could be made.",
-    "epochs unsaid=skipped_shares trials=predictions",
-    given={"ensemble": BACKTEST_SUMMARY, "runs": BACKTEST_SUMMARY},
-)
-ESTIMATE_OUTPUT: Final = JsonObject(
-    None,
-    "metlmon estimate --json; backtest instead of estimate with --backtest.",
-    name="EstimateOutput",
-    given=ENSEMBLE,
-    optional={"estimate": ESTIMATE, "backtest": BACKTEST},
-)
 
 # --- grid -------------------------------------------------------------------------------------
 
