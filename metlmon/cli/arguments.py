@@ -33,7 +33,7 @@ from metlmon.cli.shared_options import (
 OUTPUTS: Final = {
     "status": ("json_output.status", "STATUS_OUTPUT"),
     "run": ("json_output.status", "RUN_OUTPUT"),
-    "health": ("json_output.status", "HEALTH_OUTPUT"),
+    "health": ("commands.health", "HealthOutput"),
     "jobs": ("json_output.jobs", "JOBS_OUTPUT"),
     "nodes": ("json_output.jobs", "NODES_OUTPUT"),
     "estimate": ("commands.estimate", "EstimateOutput"),

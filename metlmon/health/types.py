@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from msgspec import Struct
 
@@ -49,6 +49,8 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     reasons). Names and reasons are as logged: screens and commands make them safe.
     """
 
+    json_omits: ClassVar = frozenset({"node_keys", "removal_times"})
+
     key: str
     kind: str
     severity: Severity
@@ -76,7 +78,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     heading: str | None = None
 
 
-class Health(Struct, frozen=True):
+class Health(Struct, frozen=True, rename={"entries": "health"}):
     """All entries, the open ones first, each group ranked; and the ensemble in figures.
 
     ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their

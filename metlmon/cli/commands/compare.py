@@ -10,13 +10,13 @@ from typing import Any, Final
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import HEAD, JsonObject, Stamp
-from metlmon.cli.json_output.status import HEALTH_ENTRY, RUN, runs_json
+from metlmon.cli.json_output.status import RUN, runs_json
 from metlmon.cli.output import print_output
 from metlmon.cli.reading import input_with_trainings, one_run, open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
-from metlmon.health.types import Health
+from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
 from metlmon.snapshot import types
@@ -69,7 +69,7 @@ COMPARE_OUTPUT: Final = JsonObject(
         "warnings": list[Notice],
         "runs": [COMPARED_RUN],
         "differing": [DIFFERENCE],
-        "health": [HEALTH_ENTRY],
+        "health": list[HealthEntry],
     },
 )
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, read_health
 from metlmon.cli.several import read_each, several_dagdirs
 from metlmon.health.headline import health_headline
+from metlmon.health.types import Health
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.remote.paths import as_typed
+from metlmon.text.record_json import Flat
+
+
+class HealthOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon health --json``: what is wrong; ``headline``: the first line of it."""
+
+    headline: str
+    result: Flat[Health]
 
 
 def health(options: argparse.Namespace) -> int:
@@ -31,20 +40,8 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
     result = read_health(reader)
     builder = reader.snapshot_builder()
     if as_json:
-        from metlmon.cli.json_output.status import HEALTH_OUTPUT
-
-        print_output(
-            HEALTH_OUTPUT,
-            builder,
-            builder.status(),
-            one_line=several,
-            headline=health_headline(result).line,
-            runs_total=result.runs_total,
-            runs_stopped=result.runs_stopped,
-            epochs_left=result.epochs_left,
-            jobs_queued=result.jobs_queued,
-            health=result.entries,
-        )
+        headline = health_headline(result).line
+        print_record(HealthOutput, builder, one_line=several, headline=headline, result=result)
         return
     from metlmon.cli.text_output import TextOutput
     from metlmon.tables.health import health_lines
