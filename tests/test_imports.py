@@ -44,7 +44,7 @@ SELDOM = {
 
 UNREAD = {
     *("screens", "metlmon.authoring", "metlmon.placement", "metlmon.pool.client"),
-    *("metlmon.report", "metlmon.stats.frames", "metlmon.tracking", "metlmon.home"),
+    *("metlmon.report", "metlmon.tables.frames", "metlmon.tracking", "metlmon.home"),
 }
 """Packages and modules that read nothing which these commands print."""
 
