@@ -123,7 +123,7 @@ class MetricCurve(
 
     @property
     def odd_epochs(self) -> tuple[int, ...]:
-        """Numbers, from 1, of the epochs with a value that is no finite number."""
+        """Numbers, from 1, of the epochs whose value is not a finite number."""
         return tuple(epoch_number(epoch) for epoch in self.nonfinite_epochs)
 
     @property

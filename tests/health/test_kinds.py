@@ -687,7 +687,7 @@ def test_the_clock_of_a_policy_in_the_queue(tmp_path: Path) -> None:
     of_queue = replace(input_of(dagdir), queue=QueueState({(cluster, 0): policy}))
     entry = only(make_health(of_queue), "held")
     assert entry.removal_at == log.time + timedelta(hours=2)
-    # What depends on more than the hold is no clock.
+    # A policy that depends on more than the hold gives no time of removal.
     more = f"{policy} && NumHolds > 3"
     unsure = replace(of_queue, queue=QueueState({(cluster, 0): more}))
     assert only(make_health(unsure), "held").removal_at is None

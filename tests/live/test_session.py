@@ -184,7 +184,7 @@ def test_a_failure_that_nobody_foresaw_is_reported_and_reading_goes_on(
         watched.session.stop()
 
 
-# --- Whoever asks goes before whoever works ---------------------------------------------------
+# --- A question goes before work --------------------------------------------------------------
 
 
 def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:

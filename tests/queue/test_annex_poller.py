@@ -296,7 +296,7 @@ SLOT: dict[str, Any] = {
 
 
 class Expression:
-    """An attribute that is no literal."""
+    """An attribute that is not a literal."""
 
 
 def test_a_request_says_its_name_id_and_owner() -> None:
