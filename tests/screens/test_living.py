@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -83,7 +83,9 @@ class Viewer:
                     await pause()  # type: ignore[misc]
                     if what(self):
                         return
-                    await self.arrived.wait()
+                    # A busy program may draw a picture later than it has arrived.
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self.arrived.wait(), 1)
         except TimeoutError:
             pytest.fail(f"never came to the screen:\n{self.screen()}")
 

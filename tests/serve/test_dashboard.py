@@ -25,7 +25,7 @@ from tests.support.served_dashboard import (
 app_process = needed_module("metlmon.serve.app_process")
 
 RESCUE = ROOT / "fixtures" / "rescue"
-CONTROL_Z, CONTROL_Y, CONTROL_O = "\x1a", "\x19", "\x0f"
+CONTROL_O, CONTROL_V, CONTROL_Y, CONTROL_Z = "\x0f", "\x16", "\x19", "\x1a"
 DOWN = "\x1b[B"
 POINTER = b"\x1b]22;default\x07"
 
@@ -53,16 +53,14 @@ async def test_keys_lead_to_a_run() -> None:
 async def test_what_needs_a_terminal_is_refused() -> None:
     async with running_tab(watch("--read-only", "--", DEMO)) as tab:
         await tab.wait_for("run5")
-        await tab.press(CONTROL_Z)
-        await tab.wait_written("there is no shell to go back to")
+        await tab.press_until_written(CONTROL_Z, "there is no shell to go back to")
         await tab.press("\r")
         await tab.wait_for("8c7d82cd   ✓ completed")
         await tab.press("\r")
         await tab.wait_for("executions")
         await tab.press("\r")
         await tab.wait_for("^v")
-        await tab.press("\x16")
-        await tab.wait_written("a pager needs a terminal")
+        await tab.press_until_written(CONTROL_V, "a pager needs a terminal")
 
 
 async def test_the_report_goes_to_the_browser(
@@ -127,7 +125,9 @@ async def test_frames_wait_for_a_slow_tab() -> None:
         assert not tab.received[at_request:].replace(POINTER, b"")
         await tab.press("\x1b[1;1R")
         while not tab.received[at_request:].replace(POINTER, b""):
-            await tab.take()
+            await tab.press(next(keys))
+            with suppress(TimeoutError):
+                await tab.take(1)
 
 
 async def test_a_tab_of_any_size_is_drawn() -> None:

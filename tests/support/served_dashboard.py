@@ -27,6 +27,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DEMO: Final = str(ROOT / "fixtures" / "demo")
 """Six runs: run1 is 3a665d89, and run5 the last one."""
 
+ATTEMPT_SECONDS: Final = 5.0
+"""How long a key's message is waited for before the key is pressed again."""
+
 REQUIRED: Final = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) nothing may be missing."""
 
@@ -90,10 +93,16 @@ class Tab:
                 is_open = False
             assert is_open, f"{text!r} was not shown:\n{self.text}"
 
-    async def wait_written(self, text: str) -> None:
-        """Wait until the program has written this, shown for however short a time."""
-        while text.encode() not in self.received:
-            assert await self.take(), f"{text!r} was not written:\n{self.text}"
+    async def press_until_written(self, key: str, text: str) -> None:
+        """Press the key until the program has written this. (On a busy machine the time of a
+        message can be over before it is drawn.)"""
+        for _ in range(int(PATIENCE // ATTEMPT_SECONDS)):
+            await self.press(key)
+            with suppress(TimeoutError):
+                while text.encode() not in self.received:
+                    assert await self.take(ATTEMPT_SECONDS), self.text
+                return
+        pytest.fail(f"{text!r} was not written:\n{self.text}")
 
     async def wait_silent(self, seconds: float) -> None:
         """Take all messages until none has come for this time."""
