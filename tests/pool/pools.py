@@ -28,7 +28,7 @@ from terminals import Terminal
 SCRIPT = Path(__file__).with_name("pool")
 PATIENCE = 300.0
 """Seconds until a test says that what it waits for does not come."""
-SLOT_SECONDS = 600.0
+SLOT_SECONDS = 1800.0
 """The same for a slot: it comes in seconds where nobody else uses the pool."""
 COMMAND_SECONDS = 60.0
 

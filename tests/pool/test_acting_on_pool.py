@@ -251,7 +251,7 @@ def test_a_colleague_sees_why_he_cannot(acting: Acting, second_colleague: str) -
     with acting.pool.terminal(argv, home, user=second_colleague) as screen:
         screen.wait_for_match("run0 .*running")
         screen.press("a")
-        screen.wait_for_match("Act on", seconds=60)
+        screen.wait_for_match("Act on")
         screen.wait_for_match(rf"{acting.pool.users[0]}")
         screen.press("H")
         screen.settle()

@@ -51,7 +51,7 @@ epochs = 0
 variables = {{ slow_factor = 10 }}
 """
     ensemble = new_ensemble.write(pool, "placed", description, "--submit")
-    until(lambda: running(ensemble, f"{AWAY}-train_epoch0"), "the first epoch runs", 120)
+    until(lambda: running(ensemble, f"{AWAY}-train_epoch0"), "the first epoch runs")
     done(ensemble.act("send", AWAY, "--to", sent))
     until(lambda: idle(ensemble, f"{PINNED}-train_epoch0"), "the pinned one is idle")
     at_first = truth.jobs_of(pool, ensemble.directory)
