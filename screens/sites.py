@@ -7,7 +7,7 @@ from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry, HourUnit
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,
@@ -208,10 +208,8 @@ class SitesScreen(ListScreen, ActionScreen):
     def _head(self, usage: Usage) -> list[Line]:
         room = self.app.size.width - 2
         title = line(" ", ("Sites", BOLD), "   ")
-        incomplete, measure = usage.nodes_unlogged > 0, usage.measure
-        legend = usage_table.legend(
-            usage.total.totals, incomplete and room < 100, incomplete, measure
-        )
+        incomplete = usage.nodes_unlogged > 0
+        legend = usage_table.legend(usage.total.totals, incomplete and room < 100, incomplete)
         blank = [()] if self._roomy else []
         hidden = _hidden_note(usage, room)
         return [
@@ -326,7 +324,7 @@ class ExecutionsScreen(ListScreen):
         rows: Sequence[ExecutionEntry],
     ) -> list[Line]:
         room = self.app.size.width - 2
-        totals = sum_executions(executions)
+        totals = sum_executions(executions, usage.measure if usage else HourUnit.GPU)
         number = formatting.number(totals.executions)
         selection = filter_title(self.usage_filter, usage, room - 14 - len(number))
         subject = line(f"{number} ", selection)
@@ -336,7 +334,7 @@ class ExecutionsScreen(ListScreen):
         title = line(("Executions", BOLD), "   ")
         title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
         epochs = line((f"{formatting.number(totals.completed)} completed an epoch", DIM))
-        sums = legend(totals) if usage is None else legend(totals, measure=usage.measure)
+        sums = legend(totals)
         return [
             line(" ") + title,
             line(" ") + first_that_fits((join((sums, epochs), line("   ")), sums), room),

@@ -37,7 +37,7 @@ OUTPUTS: Final = {
     "jobs": ("json_output.jobs", "JOBS_OUTPUT"),
     "nodes": ("json_output.jobs", "NODES_OUTPUT"),
     "estimate": ("commands.estimate", "EstimateOutput"),
-    "sites": ("json_output.usage", "SITES_OUTPUT"),
+    "sites": ("commands.sites", "SitesOutput"),
     "annexes": ("commands.annexes", "AnnexesOutput"),
     "timeline": ("commands.timeline", "TimelineOutput"),
     "curves": ("commands.curves", "CurvesOutput"),

@@ -483,7 +483,7 @@ def _causes(usage: ReportUsage) -> ReportFigure:
     def name(cause: Cause) -> str:
         return cause.key if cause.code is None else f"{cause.key} {cause.reasons[0].text}"
 
-    bars = tuple((name(cause), cause.badput / HOUR) for cause in usage.causes if cause.badput)
+    bars = tuple((name(cause), cause.badput) for cause in usage.causes if cause.badput)
     first, highest = bars[0]
     digits = hours_digits(usage.total.totals.total / HOUR)
     return ReportFigure(

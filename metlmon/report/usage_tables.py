@@ -429,7 +429,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         reasons = _reason_rows(cause)
         several = len(reasons) > 1
         text = f"{len(reasons)} different" if several else reasons[0].reason
-        rows.append(_row(columns, _loss(cause.key, text, cause.executions, cause.badput)))
+        rows.append(_row(columns, _loss(cause.key, text, cause.executions, cause.lost_gpu_seconds)))
         rest = reasons[REASONS:]
         if rest:
             reasons[REASONS:] = [
@@ -460,7 +460,9 @@ def _loss(code: str, reason: str, executions: int, seconds: float) -> Row:
 def _reason_rows(cause: Cause) -> list[Row]:
     """The reasons of a cause, whatever the outcome, the most expensive first."""
     rows = [
-        _loss("", text, sum(r.executions for r in reasons), sum(r.badput for r in reasons))
+        _loss(
+            "", text, sum(r.executions for r in reasons), sum(r.lost_gpu_seconds for r in reasons)
+        )
         for text, reasons in group_by(cause.reasons, attrgetter("text")).items()
     ]
     return sorted(rows, key=lambda row: (-row.seconds, -row.executions, row.reason))

@@ -337,7 +337,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
         return bool(self.states) and self.state in ACTIVE
 
 
-class EpochEntry(Struct, frozen=True):
+class EpochEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):
     """One training node of a run.
 
     ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``counts``: it is the node that
@@ -347,6 +347,8 @@ class EpochEntry(Struct, frozen=True):
     event nor DAGMan's log has the time (inferred, marked DONE). GPU-seconds are of all its
     executions.
     """
+
+    json_omits: ClassVar = frozenset({"goodput", "badput", "running"})
 
     run: str
     run_name: str

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from errno import EDQUOT, ENOSPC
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import REQUEUED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry, HoldEntry, JobEntry
 from metlmon.stats.totals import group_by
 
 QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
@@ -42,23 +42,33 @@ MatchedHold = tuple[HoldEntry, ExecutionEntry | None]
 """A hold, and the execution that it ended, if any."""
 
 
-class CauseReason(Struct, frozen=True):
-    """One folded text of a cause, with the outcome and the lost GPU-seconds (``bad``)."""
+class CauseReason(Struct, frozen=True, rename={"text": "reason"}):
+    """One folded text of a cause, with the outcome and the lost GPU-seconds."""
+
+    json_omits: ClassVar = frozenset({"lost_gpu_seconds"})
+    json_properties: ClassVar = ("badput",)
 
     text: str
     outcome: Outcome
     executions: int
-    badput: float
+    lost_gpu_seconds: float
+
+    @property
+    def badput(self) -> float:
+        """The same in hours."""
+        return self.lost_gpu_seconds / HOUR
 
 
-class Cause(Struct, frozen=True):
+class Cause(Struct, frozen=True, rename={"text": "cause"}):
     """A cause of loss: executions and holds with the same code, or else reason.
 
     ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the
-    holds that ended one of these executions. ``bad``: lost GPU-seconds. ``reasons``: the texts,
-    the most expensive first; ``example``: one of them as logged. ``end_unknown``: the ends of its
-    executions were not logged.
+    holds that ended one of these executions. ``reasons``: the texts, the most expensive first;
+    ``example``: one of them as logged. ``end_unknown``: the ends of its executions were not logged.
     """
+
+    json_omits: ClassVar = frozenset({"lost_gpu_seconds"})
+    json_properties: ClassVar = ("badput", "occurrences")
 
     key: str
     text: str
@@ -67,11 +77,16 @@ class Cause(Struct, frozen=True):
     executions: int
     holds: int
     ended_by_hold: int
-    badput: float
+    lost_gpu_seconds: float
     outcomes: tuple[Outcome, ...]
     reasons: tuple[CauseReason, ...]
     example: str | None
     end_unknown: bool
+
+    @property
+    def badput(self) -> float:
+        """The lost hours."""
+        return self.lost_gpu_seconds / HOUR
 
     @property
     def occurrences(self) -> int:
@@ -121,7 +136,7 @@ def causes_of(
         _build_cause(name, by_executions.get(name, []), by_holds.get(name, []))
         for name in by_executions | by_holds
     ]
-    return tuple(sorted(causes, key=lambda c: (-c.badput, -c.occurrences, c.key)))
+    return tuple(sorted(causes, key=lambda c: (-c.lost_gpu_seconds, -c.occurrences, c.key)))
 
 
 def _build_cause(
@@ -139,7 +154,7 @@ def _build_cause(
         for text in hold_texts
         if text not in execution_texts
     ]
-    reasons.sort(key=lambda reason: (-reason.badput, -reason.executions, reason.text))
+    reasons.sort(key=lambda reason: (-reason.lost_gpu_seconds, -reason.executions, reason.text))
     first = executions[0] if executions else None
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
@@ -154,7 +169,7 @@ def _build_cause(
         executions=sum(e.counted for e in executions),
         holds=len(holds),
         ended_by_hold=sum(execution is not None for _, execution in holds),
-        badput=sum(e.lost_gpu_seconds for e in executions),
+        lost_gpu_seconds=sum(e.lost_gpu_seconds for e in executions),
         outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
         reasons=tuple(reasons),
         example=costliest.reason if costliest is not None else None,

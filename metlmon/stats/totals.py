@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry, HourUnit
 from metlmon.snapshot.totals import ExecutionTotals
 from metlmon.snapshot.types import GpuHours
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"}):
     """Totals of executions: counts, GPU-seconds by outcome, and completed epochs.
 
+    ``measure``: the unit in place of GPU-seconds, of an ensemble without GPUs.
     ``executions``: those that ended in the window, or are in flight. ``completed``: distinct
     epochs whose successful execution is among them. ``run_good``, ``run_bad``: GPU-seconds of
     the runs' own nodes only, including side nodes.
     """
 
-    json_omits: ClassVar = frozenset({"goodput", "badput", "running", "run_good", "run_bad"})
-    json_properties: ClassVar = (
-        "success_rate",
-        "gpu_hours",
+    json_omits: ClassVar = frozenset(
+        {"goodput", "badput", "running", "run_good", "run_bad", "measure"}
     )
+    json_properties: ClassVar = ("success_rate", "hours", "hours_per_epoch")
 
     executions: int = 0
     good_executions: int = 0
@@ -38,6 +38,7 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
     running: float = 0.0
     run_good: float = 0.0
     run_bad: float = 0.0
+    measure: HourUnit = HourUnit.GPU
 
     @property
     def total(self) -> float:
@@ -45,8 +46,9 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
         return self.goodput + self.badput + self.running
 
     @property
-    def gpu_hours(self) -> GpuHours:
-        return GpuHours(self.goodput / HOUR, self.badput / HOUR, self.running / HOUR)
+    def hours(self) -> GpuHours:
+        goodput, badput, running = self.goodput / HOUR, self.badput / HOUR, self.running / HOUR
+        return GpuHours(goodput, badput, running, self.measure)
 
     @property
     def per_epoch(self) -> float | None:
@@ -56,6 +58,11 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
         """
         ended_seconds = self.run_good + self.run_bad
         return ended_seconds / self.completed if self.completed and ended_seconds else None
+
+    @property
+    def hours_per_epoch(self) -> float | None:
+        """The same in hours."""
+        return None if self.per_epoch is None else self.per_epoch / HOUR
 
     @property
     def lost_per_epoch(self) -> float | None:
@@ -69,8 +76,10 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
         return self.good_executions / ended if ended else None
 
 
-def sum_executions(entries: Iterable[ExecutionEntry]) -> UsageTotals:
-    """The totals of the executions."""
+def sum_executions(
+    entries: Iterable[ExecutionEntry], measure: HourUnit = HourUnit.GPU
+) -> UsageTotals:
+    """The totals of the executions, whose hours are in ``measure``."""
     totals, of_runs = ExecutionTotals(), ExecutionTotals()
     for entry in entries:
         totals.add(entry)
@@ -88,6 +97,7 @@ def sum_executions(entries: Iterable[ExecutionEntry]) -> UsageTotals:
         running=in_flight,
         run_good=run_good,
         run_bad=run_bad,
+        measure=measure,
     )
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import inf
 from statistics import median
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -37,6 +37,7 @@ from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_
 from metlmon.stats.pool_profiles import PoolProfile, profiles_in_window
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
+from metlmon.text.record_json import Flat
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -115,7 +116,18 @@ class LongestExecutions(Struct, frozen=True):
     gpu_seconds: float = 0.0
 
 
-class GroupUsage(Struct, frozen=True):
+class Machine(NamedTuple):
+    """A GPU model, and how many GPUs of it."""
+
+    gpu: str | None
+    gpus: int | None
+
+
+class GroupUsage(
+    Struct,
+    frozen=True,
+    rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs", "wait": "wait_seconds"},
+):
     """Usage of a site, GPU model, run or label (``name``; None: unknown), or in total.
 
     ``targets``: requested targets of its executions. ``machines``: their GPU models and counts,
@@ -129,9 +141,9 @@ class GroupUsage(Struct, frozen=True):
 
     name: str | None
     targets: tuple[str, ...]
-    machines: tuple[tuple[str | None, int | None], ...]
+    machines: tuple[Machine, ...]
     sites: tuple[str | None, ...]
-    totals: UsageTotals
+    totals: Flat[UsageTotals]
     epoch: Distribution
     hidden: int
     longest: LongestExecutions
@@ -143,22 +155,25 @@ class GroupUsage(Struct, frozen=True):
     causes: tuple[Cause, ...]
 
 
-class SiteGpuUsage(Struct, frozen=True):
+class SiteGpuUsage(
+    Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs"}
+):
     """Usage of one GPU model and count at one site.
 
     ``relative_time``: its median epoch relative to that of ``fastest_site``, the fastest site with
-    the same model and count, where both have enough epochs. ``slow``: see :data:`SLOW_FACTOR`.
+    the same model and count, where both have enough epochs, and ``slow``: see :data:`SLOW_FACTOR`;
+    None where they have not.
     """
 
     gpu: str | None
     gpus: int | None
     site: str | None
-    totals: UsageTotals
+    totals: Flat[UsageTotals]
     epoch: Distribution
     hidden: int
     relative_time: float | None = None
     fastest_site: str | None = None
-    slow: bool = False
+    slow: bool | None = None
 
 
 class TargetWaits(Struct, frozen=True):
@@ -175,13 +190,16 @@ class TargetWaits(Struct, frozen=True):
     longest_removed: float | None
 
 
-class Usage(Struct, frozen=True, dict=True):
+class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
     ``hidden``: completed epochs whose successful execution was shorter than half of their longest
     one. ``executions``: the executions that all totals are computed from. ``profiles``: what to
-    expect of an epoch at each pool, the pools with the most epochs first.
+    expect of an epoch at each pool, the pools with the most epochs first. ``nodes_unlogged``: nodes
+    that ran, but have no execution in the logs: hours lack theirs.
     """
+
+    json_omits: ClassVar = frozenset({"as_of", "executions"})
 
     as_of: datetime | None
     window: TimeWindow
@@ -387,7 +405,10 @@ class UsageGroups:
         """The usage by GPU model, count and site, not compared yet."""
         groups = group_by(self.executions, lambda e: (e.gpu, e.gpus, e.site))
         return [
-            SiteGpuUsage(*group, sum_executions(entries), *self._completed_epochs(entries))
+            SiteGpuUsage(
+                *(*group, sum_executions(entries, self.clipped.measure)),
+                *self._completed_epochs(entries),
+            )
             for group, entries in groups.items()
         ]
 
@@ -426,9 +447,9 @@ class UsageGroups:
         return GroupUsage(
             name=name,
             targets=tuple(sorted({e.target for e in executions if e.target is not None})),
-            machines=_by_frequency((e.gpu, e.gpus) for e in executions),
+            machines=_by_frequency(Machine(e.gpu, e.gpus) for e in executions),
             sites=_by_frequency(e.site for e in executions),
-            totals=sum_executions(executions),
+            totals=sum_executions(executions, self.clipped.measure),
             epoch=epoch,
             hidden=hidden,
             longest=self._longest_of(entries.epochs),

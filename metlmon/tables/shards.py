@@ -219,7 +219,7 @@ def _figures(bag: Bag, room: int) -> list[Line]:
         rates += [line((recent, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
     if bag.remaining is not None:
         rates.append(line((f"how sure: {bag.remaining.quality}", DIM)))
-    spent = bag.totals.gpu_hours
+    spent = bag.totals.hours
     parts, total = formatting.hours_added((spent.goodput, spent.badput, spent.running))
     hours = line(f"GPU-hours {total} = {parts[0]} goodput + {parts[1]} badput + {parts[2]} running")
     times = line(("no shard has ended yet: nothing to go by", DIM))

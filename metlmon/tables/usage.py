@@ -118,7 +118,7 @@ def lost_of(row: Row) -> float:
     """Return the GPU-seconds lost; of a pool, the chance of a loss."""
     if isinstance(row, PoolProfile):
         return row.loss.value
-    return row.badput if isinstance(row, Cause) else row.totals.badput
+    return row.lost_gpu_seconds if isinstance(row, Cause) else row.totals.badput
 
 
 def times_of(row: Row) -> int:
@@ -221,14 +221,9 @@ def single_bar(
     return line((cell * max(1, round(width * amount / largest)), texture(style)))
 
 
-def legend(
-    totals: UsageTotals,
-    short: bool = False,
-    incomplete: bool = False,
-    measure: HourUnit = HourUnit.GPU,
-) -> Line:
+def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -> Line:
     """The legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▒ 401 badput (42 %) + …``."""
-    hours = totals.gpu_hours
+    hours = totals.hours
     parts, total = formatting.hours_added((hours.goodput, hours.badput, hours.running))
     share = (
         f" ({formatting.share(totals.badput, totals.goodput + totals.badput)})"
@@ -243,7 +238,7 @@ def legend(
         line((signs[2], MOVING), f" {parts[2]}", (" running", DIM)),
     ]
     start = line(
-        (f"{measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
+        (f"{hours.measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
     )
     return start + line((" = ", DIM)) + join(parts_shown, plus)
 
@@ -529,7 +524,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
         Column(
             "lost",
             "BADPUT",
-            lambda row: row.badput / HOUR,
+            lambda row: row.badput,
             Kind.HOURS,
             style=BAD,
             write=_two_decimals,
@@ -538,7 +533,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
         Column(
             "bar",
             "",
-            lambda row: row.badput / HOUR,
+            lambda row: row.badput,
             Kind.HOURS,
             align="left",
             drop=1,
@@ -580,7 +575,7 @@ def _places_column(name: str, title: str, groups: Sequence[GroupUsage], drop: in
 
     def places(row: Cause) -> str:
         return ", ".join(
-            f"{site_name(group.name, 28)} {hours_text(cause.badput)}"
+            f"{site_name(group.name, 28)} {hours_text(cause.lost_gpu_seconds)}"
             for group in groups
             for cause in group.causes
             if cause.key == row.key
@@ -810,7 +805,9 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
 
 def _cause_cost(cause: Cause) -> Line:
     times = f"{formatting.number(cause.occurrences)}×"
-    return line((hours_text(cause.badput), BAD if cause.badput > 0 else DIM), (f" h {times}", DIM))
+    return line(
+        (hours_text(cause.lost_gpu_seconds), BAD if cause.badput > 0 else DIM), (f" h {times}", DIM)
+    )
 
 
 ROOMY_CAUSES: Final = 4
@@ -868,11 +865,11 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     ended = formatting.count(row.executions, "execution")
     held = formatting.count(row.holds, "hold")
     both = f", {row.ended_by_hold} of them one thing" if row.ended_by_hold else ""
-    share = formatting.share(row.badput, usage.total.totals.badput)
+    share = formatting.share(row.lost_gpu_seconds, usage.total.totals.badput)
     first = join(
         (
             line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
-            line((hours_text(row.badput), BAD), f" GPU-hours of badput, {share} of all")
+            line((hours_text(row.lost_gpu_seconds), BAD), f" GPU-hours of badput, {share} of all")
             if row.badput > 0
             else line(("no badput", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
@@ -887,7 +884,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         sign = OUTCOMES[reason.outcome]
         start = line((sign.text(), style_of(sign)), "  ")
         if len(row.reasons) > 1:
-            start += hours_cell(reason.badput / HOUR, BAD) + line(" h  ")
+            start += hours_cell(reason.badput, BAD) + line(" h  ")
         room = total_room - width(start) - 2
         rows.append(line(" ") + start + line(crop_middle(plain(reason.text, 400), room)))
     return rows

@@ -66,14 +66,19 @@ def test_json(capsys: Captured, dagdir: Path) -> None:
     read = report_of(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
     assert read["schema"] == 1
     assert read["window"] == {"since": None, "until": None}
-    by_site = {site["site"]: site for site in read["sites"]}
-    assert by_site["far"]["badput"] == 2
+    by_site = {site["name"]: site for site in read["sites"]}
+    assert by_site["far"]["hours"]["badput"] == 2
     assert by_site["far"]["epoch_seconds"]["median"] is None, "what is not known is null"
     assert by_site["near"]["epoch_seconds"]["median"] == 600
     assert by_site["near"]["success_rate"] == 1
     assert by_site["far"]["evictions"] == 1
     (cause,) = read["causes"]
-    assert (cause["code"], cause["subcode"], cause["times"], cause["badput"]) == (1005, 0, 1, 2)
+    assert (cause["code"], cause["subcode"], cause["occurrences"], cause["badput"]) == (
+        1005,
+        0,
+        1,
+        2,
+    )
     (waiting,) = read["waiting"]
     assert (waiting["waiting"], waiting["longest"]) == (1, 2400)
     (hidden,) = read["hidden_epochs"]
@@ -119,10 +124,10 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
     read = report_of(
         capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05"
     )
-    by_site = {site["site"]: site for site in read["sites"]}
-    assert by_site["far"]["badput"] == 1, "the half hour that is in it, on two GPUs"
+    by_site = {site["name"]: site for site in read["sites"]}
+    assert by_site["far"]["hours"]["badput"] == 1, "the half hour that is in it, on two GPUs"
     assert by_site["far"]["executions"] == 1
-    assert by_site["near"]["goodput"] == pytest.approx(5 / 60, abs=1e-6)
+    assert by_site["near"]["hours"]["goodput"] == pytest.approx(5 / 60, abs=1e-6)
     assert by_site["near"]["executions"] == 0, "it is counted where it ended"
     out = spoken(capsys, str(dagdir), "--month", "2026-05")
     assert out.startswith("May 2026, snapshot")
@@ -144,13 +149,13 @@ def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:
 def test_the_first_round_by_gpu(capsys: Captured) -> None:
     read = report_of(capsys, str(FIRST_ROUND))
     epochs = {
-        gpu["gpu"].removeprefix("NVIDIA ").removeprefix("Tesla "): gpu["completed_epochs"]
+        gpu["name"].removeprefix("NVIDIA ").removeprefix("Tesla "): gpu["completed_epochs"]
         for gpu in read["gpus"]
-        if gpu["gpu"] is not None
+        if gpu["name"] is not None
     }
     assert epochs == BY_GPU
     assert read["total"]["completed_epochs"] == 630
-    slow = [(cell["gpu"], cell["site"]) for cell in read["site_gpu"] if cell["slow"]]
+    slow = [(cell["gpu"], cell["site"]) for cell in read["site_gpus"] if cell["slow"]]
     assert slow == [("RTX A5000", "NRP")]
 
 
@@ -165,5 +170,5 @@ def test_a_real_ensembles_lost_hours(capsys: Captured, shared: Callable[[str], P
     read = report_of(capsys, directory)
     assert len(read["hidden_epochs"]) == 9
     assert sum(cause["badput"] for cause in read["causes"]) == pytest.approx(
-        read["total"]["badput"]
+        read["total"]["hours"]["badput"]
     )

@@ -82,10 +82,8 @@ def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
     assert (one.totals.executions, other.totals.executions) == (6, 6)
     assert (one.done, other.done) == (6, 2)
     assert one.completed_at == moment("10:15:00")
-    assert one.totals.gpu_hours.total == pytest.approx(6 * 10 / 60)
-    assert (other.totals.gpu_hours.goodput, other.totals.gpu_hours.running) == pytest.approx(
-        (1.0, 2.0)
-    )
+    assert one.totals.hours.total == pytest.approx(6 * 10 / 60)
+    assert (other.totals.hours.goodput, other.totals.hours.running) == pytest.approx((1.0, 2.0))
     assert other.durations is not None
     assert (other.durations.median, other.durations.shards) == (1800.0, 2)
 
@@ -291,7 +289,7 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
         1020.0,
     )
     # What failed is lost all the same.
-    assert bag.totals.gpu_hours.badput == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
+    assert bag.totals.hours.badput == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
     assert bag.totals.bad_executions == 4
 
 

@@ -149,9 +149,9 @@ def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
 
 def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
     flying = sum((AS_OF - job.open).total_seconds() for job in jobs if job.open is not None)
-    assert bag.totals.gpu_hours.goodput == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
-    assert bag.totals.gpu_hours.badput == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
-    assert bag.totals.gpu_hours.running == pytest.approx(flying / 3600)
+    assert bag.totals.hours.goodput == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
+    assert bag.totals.hours.badput == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
+    assert bag.totals.hours.running == pytest.approx(flying / 3600)
     assert bag.totals.bad_executions == sum(len(job.bad) for job in jobs)
     assert bag.totals.executions == bag.totals.bad_executions + sum(
         len(j.good) + (j.open is not None) for j in jobs
@@ -371,7 +371,7 @@ def test_json_has_all_that_the_figures_have(
     )
     assert [each["node"] for each in result["stragglers"]] == [s.node for s in bag.stragglers]
     assert len(result["shards"]) == 240
-    assert result["gpu_hours"]["total"] == pytest.approx(bag.totals.gpu_hours.total)
+    assert result["hours"]["total"] == pytest.approx(bag.totals.hours.total)
 
 
 def test_the_table_says_it_in_lines(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,7 +258,7 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
     assert sites["Alpha"].totals.success_rate == 1.0
     assert sites["Alpha"].evictions == 1
     (cause,) = usage.causes
-    assert (cause.executions, cause.badput) == (1, 2 * HOUR)
+    assert (cause.executions, cause.lost_gpu_seconds) == (1, 2 * HOUR)
     pools = {profile.pool.site: profile for profile in usage.profiles}
     assert pools["Beta"].hours is not None
     assert pools["Beta"].hours.value == pytest.approx(3.0)

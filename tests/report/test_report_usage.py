@@ -51,7 +51,7 @@ def at(text: str) -> datetime:
 
 def test_the_hours_of_five_runs_by_cause() -> None:
     usage = usage_of("metl-aws")
-    hours = {cause.key: round(cause.badput / HOUR, 2) for cause in usage.causes}
+    hours = {cause.key: round(cause.badput, 2) for cause in usage.causes}
     assert hours == {
         "1023/0": 222.69,
         "return value 1": 78.80,
@@ -132,7 +132,7 @@ def test_the_rest_of_the_first_round() -> None:
     assert usage.hidden == len(wanted["hidden"])
     moved = usage.total.input
     assert {"sent": moved.sent, "received": moved.received} == wanted["bytes"]
-    assert sorted(cause.badput for cause in usage.causes) == sorted(
+    assert sorted(cause.lost_gpu_seconds for cause in usage.causes) == sorted(
         each["gpu_seconds"] for each in wanted["by_cause"].values()
     )
     transfers = {
@@ -199,10 +199,12 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
         if not usage.undated:
             assert numbers(group for _, group in usage.periods) == whole
         spent = usage.total.totals
-        assert sum(cause.badput for cause in usage.causes) == spent.badput
+        assert sum(cause.lost_gpu_seconds for cause in usage.causes) == spent.badput
         assert sum(cause.executions for cause in usage.causes) == spent.bad_executions
         for cause in usage.causes:
-            assert sum(reason.badput for reason in cause.reasons) == cause.badput
+            assert (
+                sum(reason.lost_gpu_seconds for reason in cause.reasons) == cause.lost_gpu_seconds
+            )
         assert sum(t.completed for t in usage.by_site_and_gpu.values()) == spent.completed
         assert spent.completed + usage.unlocated - usage.repeated == usage.epochs
         if usage.series is not None:
@@ -234,7 +236,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
     for row in status.causes:
         own = reasons[row.code, row.subcode, row.cause]
         assert row.executions == sum(reason.executions for reason in own)
-        assert row.badput == close(sum(reason.badput for reason in own) / HOUR)
+        assert row.badput == close(sum(reason.lost_gpu_seconds for reason in own) / HOUR)
     assert len(reasons) == len(status.causes)
     moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
     for outcome, count in (

@@ -76,7 +76,11 @@ def _aws(shared: Callable[[str], Path]) -> Usage:
 
 
 def bad_hours(causes: Iterable[Cause]) -> dict[str, float]:
-    return {cause.key: round(cause.badput / 3600, 2) for cause in causes if cause.badput}
+    return {
+        cause.key: round(cause.lost_gpu_seconds / 3600, 2)
+        for cause in causes
+        if cause.lost_gpu_seconds
+    }
 
 
 def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
@@ -177,11 +181,11 @@ def test_places_sum_to_the_whole(path: Path) -> None:
     assert added(place.totals for place in found.gpus) == whole
     assert added(cell.totals for cell in found.site_gpus) == whole
     assert moved(found.sites) == moved(found.gpus) == moved([found.total])
-    bad = sum(cause.badput for cause in found.causes)
+    bad = sum(cause.lost_gpu_seconds for cause in found.causes)
     assert bad == pytest.approx(found.total.totals.badput, abs=1e-6)
     assert sum(cause.holds for cause in found.causes) == found.total.holds
     for place in (*found.sites, *found.gpus):
-        lost = sum(cause.badput for cause in place.causes)
+        lost = sum(cause.lost_gpu_seconds for cause in place.causes)
         assert lost == pytest.approx(place.totals.badput, abs=1e-6)
         assert place.epoch.n == place.totals.completed
 
@@ -204,7 +208,7 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
     for cause in found.causes:
         result = sum_executions(select_executions(found, UsageFilter(cause=cause.key)))
         assert result.executions == cause.executions
-        assert result.badput == pytest.approx(cause.badput, abs=1e-6)
+        assert result.badput == pytest.approx(cause.lost_gpu_seconds, abs=1e-6)
         assert result.goodput == 0
 
 
@@ -286,7 +290,7 @@ def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
     found = places(log)
     (cause,) = found.causes
     assert (cause.key, cause.occurrences, cause.executions, cause.holds) == ("34/102", 1, 1, 1)
-    assert cause.badput == 3600
+    assert cause.lost_gpu_seconds == 3600
     assert (found.total.evictions, found.total.holds) == (0, 1)
 
 
@@ -303,7 +307,9 @@ def test_a_removal_whose_end_is_unknown_is_apart_from_one_whose_end_is_known() -
     log.submit(77, NODE).execute(77, site="near", at="11:00:00").remove(77, at="20:00:00")
     log.submit(78, OTHER, at="20:30:00").execute(78, site="near", at="21:00:00")
     log.remove(78, at="21:10:00")
-    by_end = {cause.end_unknown: (cause.key, cause.badput) for cause in places(log).causes}
+    by_end = {
+        cause.end_unknown: (cause.key, cause.lost_gpu_seconds) for cause in places(log).causes
+    }
     assert by_end[True] == ("removed, end not logged", 9 * 3600)
     assert by_end[False][1] == 600
     assert "condor_rm" in by_end[False][0]

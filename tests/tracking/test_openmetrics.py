@@ -212,9 +212,9 @@ def test_sites_are_those_of_sites_json(dagdir: Path, capsys: Captured) -> None:
     found = parsed(exported(capsys, dagdir))
     sites = json_output("sites", capsys, dagdir, *ZONE)["sites"]
     for site in [site for site in sites if site["executions"]]:
-        label = ("site", site["site"] or "unknown")
+        label = ("site", site["name"] or "unknown")
         good = found.get(("metlmon_site_gpu_seconds_total", (label, ("state", "goodput"))), 0.0)
-        assert good == pytest.approx(site["goodput"] * 3600, abs=0.01)
+        assert good == pytest.approx(site["hours"]["goodput"] * 3600, abs=0.01)
         assert found["metlmon_site_executions_total", (label,)] == site["executions"]
         assert found["metlmon_site_epochs_done", (label,)] == site["completed_epochs"]
 

@@ -78,7 +78,7 @@ def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
     if bag.remaining is not None:
         sure = bag.remaining.quality
         out.print(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended")
-    out.print(hours_line(bag.totals.gpu_hours))
+    out.print(hours_line(bag.totals.hours))
     if not bag.stragglers:
         return
     out.print()

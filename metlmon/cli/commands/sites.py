@@ -5,16 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.usage import SITES_OUTPUT
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.snapshot.ledger import HourUnit, in_hour_unit
-from metlmon.snapshot.types import GpuHours
+from metlmon.snapshot.ledger import in_hour_unit
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.windows import window_text
 from metlmon.tables.profiles import exclusion, pool_site
@@ -29,38 +25,36 @@ from metlmon.text.formatting import (
     readable_dates,
     share,
 )
+from metlmon.text.record_json import Flat
+
+
+class SitesOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon sites --json``: places of each kind sum to total."""
+
+    usage: Flat[Usage]
 
 
 def sites(options: argparse.Namespace) -> int:
     """``metlmon sites``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    ledger = builder.ledger()
-    window = window_of(options, builder)
-    measure = ledger.measure
-    usage = usage_in_window(in_hour_unit(ledger), window)
-    spent = replace(usage.total.totals.gpu_hours, measure=measure)
+    usage = usage_in_window(in_hour_unit(builder.ledger()), window_of(options, builder))
     if options.json:
-        if measure is not HourUnit.GPU:
-            # What is called GPU-hours there is nothing else.
-            usage = usage_in_window(ledger, window)
-        print_output(SITES_OUTPUT, builder, usage, hours=spent)
+        print_record(SitesOutput, builder, usage=usage)
     else:
-        print_sites(usage, spent)
+        print_sites(usage)
     return Exit.OK
 
 
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_sites(usage: Usage, spent: GpuHours) -> None:
-    """The hours by site, GPU model, both, and cause, and remarks.
-
-    ``spent``: the hours of all, in the unit of the tables.
-    """
+def print_sites(usage: Usage) -> None:
+    """The hours by site, GPU model, both, and cause, and remarks."""
     out = TextOutput()
     window = "" if usage.window.unbounded else f"{readable_dates(window_text(usage.window))}, "
-    out.print(f"{window}snapshot {moment(usage.as_of)}", hours_line(spent, usage.nodes_unlogged))
+    spent = hours_line(usage.total.totals.hours, usage.nodes_unlogged)
+    out.print(f"{window}snapshot {moment(usage.as_of)}", spent)
     if not usage.executions:
         out.print("", "Nothing ran: no execution is in the event logs.")
         return
