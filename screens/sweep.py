@@ -219,10 +219,10 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
 
 
 def _progress_text(cell: GridCell, width: int) -> Line:
-    text = f"{cell.done}/{cell.total}"
+    text = f"{cell.epochs_done}/{cell.epochs_total}"
     room = width - len(text) - 2
     bar = min(BAR_GROWN if room > BAR + 4 else BAR, room)
-    progress = formatting.progress_bar(cell.done, cell.total, bar) if bar >= 3 else ""
+    progress = formatting.progress_bar(cell.epochs_done, cell.epochs_total, bar) if bar >= 3 else ""
     return line((progress, DIM), " ", (text, DIM))
 
 
@@ -298,7 +298,7 @@ def _point_line(grid: Grid, cell: GridCell) -> Line:
             line((sweep_table.cell_point_text(grid, cell, full=True), BOLD)),
             line((ranked, BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
             line((state, style_of(STATES[cell.state]))),
-            line((f"{cell.done} of {formatting.count(cell.total, 'epoch')}", DIM)),
+            line((f"{cell.epochs_done} of {formatting.count(cell.epochs_total, 'epoch')}", DIM)),
         ),
         line("   "),
     )

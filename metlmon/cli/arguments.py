@@ -42,7 +42,7 @@ OUTPUTS: Final = {
     "timeline": ("commands.timeline", "TimelineOutput"),
     "curves": ("commands.curves", "CurvesOutput"),
     "compare": ("commands.compare", "COMPARE_OUTPUT"),
-    "grid": ("json_output.training", "GRID_OUTPUT"),
+    "grid": ("commands.grid", "GridOutput"),
     "shards": ("commands.shards", "ShardsOutput"),
     "report": ("commands.report", "REPORT_OUTPUT"),
     "new": ("new_output", "NEW_OUTPUT"),

@@ -469,7 +469,7 @@ class FailedEpoch(Struct, frozen=True):
     reason: str | None
 
 
-class RunEntry(Struct, frozen=True):
+class RunEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):
     """One run.
 
     ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of all its nodes,
@@ -479,6 +479,8 @@ class RunEntry(Struct, frozen=True):
     ``item``: what is counted as its epochs, "job" where the jobs of the run have no epochs and no
     order.
     """
+
+    json_omits: ClassVar = frozenset({"goodput", "badput", "running", "latest", "failed", "abort"})
 
     run: str
     run_name: str

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from metlmon.snapshot.types import DescribedNode, Nodes, RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.totals import group_by
+from metlmon.text.record_json import Flat
 
 RESERVED: Final = frozenset(
     {
@@ -86,6 +87,8 @@ class SweepVariables(Struct, frozen=True):
     ``axes``: the variables grouped into axes, the most distinctive first. ``runs``: the values
     of the variables by run key.
     """
+
+    json_omits: ClassVar = frozenset({"axes", "runs"})
 
     variables: tuple[Variable, ...] = ()
     axes: tuple[Axis, ...] = ()
@@ -240,7 +243,7 @@ class GridChoice(Struct, frozen=True):
     metric: str | None = None
 
 
-class CellRun(Struct, frozen=True):
+class CellRun(Struct, frozen=True, rename={"value": "reached"}):
     """One run of a cell, with its curve.
 
     ``value``: its best value, or its last one for a metric without a goal. ``state``: waiting
@@ -248,12 +251,20 @@ class CellRun(Struct, frozen=True):
     epoch waits at the gate.
     """
 
-    entry: RunEntry
+    json_omits: ClassVar = frozenset({"curve"})
+    json_properties: ClassVar = ("course",)
+
+    entry: Flat[RunEntry]
     curve: MetricCurve
     value: Reached | None
     state: State
     stopped: str | None
     paused: bool
+
+    @property
+    def course(self) -> Course:
+        """The course of its curve."""
+        return self.curve.course
 
     @property
     def is_finished(self) -> bool:
@@ -267,6 +278,8 @@ class GridCell(Struct, frozen=True):
     ``runs``: the best first. ``rank``: of its value among all cells, from 1; None without a value
     or without a goal. ``state``: the state of its runs with the highest priority.
     """
+
+    json_properties: ClassVar = ("epochs_done", "epochs_total", "is_finished", "diverged_course")
 
     row: Point
     column: Point
@@ -302,11 +315,11 @@ class GridCell(Struct, frozen=True):
         return any(run.paused for run in self.runs)
 
     @property
-    def done(self) -> int:
+    def epochs_done(self) -> int:
         return sum(run.entry.epochs_done for run in self.runs)
 
     @property
-    def total(self) -> int:
+    def epochs_total(self) -> int:
         return sum(run.entry.epochs_total for run in self.runs)
 
     @property
@@ -317,8 +330,15 @@ class GridCell(Struct, frozen=True):
 class FoldedAxis(Struct, frozen=True):
     """An axis that is neither rows nor columns; ``max_values``: its values per cell."""
 
-    axis: Axis
+    axis: Flat[Axis]
     max_values: int
+
+
+class FixedValue(NamedTuple):
+    """A variable that is neither rows nor columns, and the value that all runs here have."""
+
+    name: str
+    value: Value
 
 
 class Grid(Struct, frozen=True):
@@ -328,11 +348,14 @@ class Grid(Struct, frozen=True):
     ``column_best``: the best cell of each. ``excluded_runs``: runs excluded by the fixed variables.
     """
 
-    sweep: SweepVariables
+    json_omits: ClassVar = frozenset({"row_best", "column_best", "files_read"})
+    json_properties: ClassVar = ("progress",)
+
+    sweep: Flat[SweepVariables]
     rows: Axis | None
     columns: Axis | None
     folded: tuple[FoldedAxis, ...]
-    fixed: tuple[tuple[str, Value], ...]
+    fixed: tuple[FixedValue, ...]
     metric: str
     metrics: tuple[str, ...]
     goal: Goal | None
@@ -353,6 +376,11 @@ class Grid(Struct, frozen=True):
         """The number of cells with a rank."""
         return sum(cell.rank is not None for cell in self.cells.values())
 
+    @property
+    def progress(self) -> SweepProgress:
+        """How far its cells are."""
+        return _sweep_progress(self.cells.values())
+
 
 @cache
 def grid_stat(choice: GridChoice) -> Callable[[StatsInput], Grid]:
@@ -365,7 +393,9 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
     sweep = find_sweep(stats_input.load_description().nodes)
     metric_curves = curves_in(stats_input, choice.metric)
     rows, columns = _chosen_axes(sweep, choice)
-    fixed = tuple(pair for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair))
+    fixed = tuple(
+        FixedValue(*pair) for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair)
+    )
     status_rows = {row.key: row for row in stats_input.status.runs}
     runs = {
         entry.run: _run(entry, curve, status_rows.get(entry.run))
@@ -562,13 +592,12 @@ class SweepProgress(Struct, frozen=True):
     needs_action: int
     waiting: int
     paused: int
-    done: int
-    total: int
+    epochs_done: int
+    epochs_total: int
 
 
-def sweep_progress(current: Grid) -> SweepProgress:
-    """The progress of the sweep."""
-    cells = list(current.cells.values())
+def _sweep_progress(every: Iterable[GridCell]) -> SweepProgress:
+    cells = list(every)
     others = [cell for cell in cells if cell.state not in NEEDS]
     finished = [cell for cell in others if cell.is_finished]
     unfinished = [cell for cell in others if not cell.is_finished]
@@ -583,6 +612,6 @@ def sweep_progress(current: Grid) -> SweepProgress:
         needs_action=len(cells) - len(others),
         waiting=len(waiting),
         paused=sum(cell.paused for cell in waiting),
-        done=sum(cell.done for cell in cells),
-        total=sum(cell.total for cell in cells),
+        epochs_done=sum(cell.epochs_done for cell in cells),
+        epochs_total=sum(cell.epochs_total for cell in cells),
     )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, curve_symbol
-from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value, sweep_progress
+from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import (
     STATES,
@@ -178,7 +178,7 @@ def no_sweep_lines() -> list[str]:
 
 def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
     """The headline of a sweep; long values are shortened unless ``full``."""
-    progress = sweep_progress(grid)
+    progress = grid.progress
     best, where = "", ""
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
@@ -201,7 +201,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
         needs_action=f"{number(progress.needs_action)} {verb} a person"
         if progress.needs_action
         else "",
-        epochs=f"{number(progress.done)} of {count(progress.total, 'epoch')}",
+        epochs=f"{number(progress.epochs_done)} of {count(progress.epochs_total, 'epoch')}",
     )
 
 
@@ -247,7 +247,9 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
         Column("rank", "RANK", lambda cell: cell.rank, Kind.COUNT, drop=1),
         Column("run", "RUN", lambda cell: plain(cell.runs[0].entry.run_name, NAME_LIMIT)),
         Column("epoch", "EPOCH", epoch, Kind.COUNT, drop=2),
-        Column("done", "DONE", lambda cell: f"{cell.done}/{cell.total}", align="right"),
+        Column(
+            "done", "DONE", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"
+        ),
         Column("state", "STATE", cell_state_text),
     ]
 

@@ -2,7 +2,8 @@
 
 A record (a Struct or a NamedTuple) is written whole: its fields, and those of its properties that
 its class variable ``json_properties`` names, without what ``json_omits`` names. Where JSON has
-another name for a field, the Struct's ``rename`` has it. Fields are added over time, never renamed
+another name for a field, the Struct's ``rename`` has it. A mapping by tuples is written as the list
+of its values. Fields are added over time, never renamed
 or repurposed within one schema number. A value that is not known is null, never 0 or "".
 """
 
@@ -47,7 +48,7 @@ Nullable = Annotated[_T, "nullable"]
 
 Time = Annotated[str, Meta(description="ISO 8601, in local time of the logs")]
 
-EPOCHS: Final = frozenset({"epoch", "parent_epoch", "running_epoch", "since_epoch"})
+EPOCHS: Final = frozenset({"epoch", "parent_epoch", "running_epoch", "since_epoch", "ends_before"})
 """Fields that are the number of an epoch: from 1, as on the screens, whatever the DAG's names."""
 
 MAX_WHOLE: Final = 1e15
@@ -98,6 +99,8 @@ def _object(record: Any, stamp: Stamp) -> dict[str, Any]:
             result[name] = _jobs(value)
         elif mark == "epoch":
             result[name] = None if value is None else value + 1
+        elif mark == "values":
+            result[name] = json_of(value.values(), stamp)
         elif mark == "nullable":
             result[name] = None if value == "" or nonfinite(value) else value
         else:
@@ -174,7 +177,15 @@ def _mark(name: str, hint: Any) -> str:
     marks = getattr(hint, "__metadata__", ())
     if marks:
         return str(marks[0])
+    if _is_by_tuples(hint):
+        return "values"
     return next((mark for each in get_args(hint) if (mark := _mark("", each)) == "job"), "")
+
+
+def _is_by_tuples(hint: Any) -> bool:
+    origin: Any = get_origin(hint)
+    mapping = isinstance(origin, type) and issubclass(origin, Mapping)
+    return mapping and get_origin(get_args(hint)[0]) is tuple
 
 
 # --- types --------------------------------------------------------------------------------------
@@ -213,6 +224,8 @@ def _type(hint: Any) -> Any:
         return kinds.get(arguments[1], hint)
     if origin is Union or origin is UnionType:
         return reduce(or_, (_type(each) for each in arguments))
+    if _is_by_tuples(hint):
+        return list[_type(arguments[1])]  # type: ignore[misc]
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return dict[str, _type(arguments[1])]  # type: ignore[misc]
     if isinstance(origin, type) and issubclass(origin, Iterable):

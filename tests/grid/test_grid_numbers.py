@@ -26,7 +26,6 @@ from metlmon.stats.sweep import (
     next_fixed,
     next_pair,
     swap_axes,
-    sweep_progress,
 )
 from metlmon.tables import sweep as sweep_table
 from tests.generated import sweeps
@@ -119,15 +118,15 @@ def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
 
 
 def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
-    result = sweep_progress(found)
+    result = found.progress
     assert (
         result.points
         == result.finished + result.active + result.idle + result.needs_action + result.waiting
         == 30
     )
-    assert result.total == 180
-    assert result.done == sum(sweeps.reached(n) for n in range(30))
-    assert result.done == sum(run.epochs_done for run in basis.status.runs)
+    assert result.epochs_total == 180
+    assert result.epochs_done == sum(sweeps.reached(n) for n in range(30))
+    assert result.epochs_done == sum(run.epochs_done for run in basis.status.runs)
     assert result.needs_action == sum(str(run.state) == "held" for run in basis.status.runs)
 
 
@@ -159,13 +158,13 @@ def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
 
 
 def test_what_gates_ended_or_keep_waiting_is_reported_of_how_far_it_is(basis: StatsInput) -> None:
-    before = sweep_progress(grid(basis, GridChoice()))
+    before = grid(basis, GridChoice()).progress
     stopped = GateStatus(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
     paused = GateStatus(paused=datetime(2026, 5, 4, 12))
     gates = {"run00": stopped, "run01": stopped, "run27": stopped, "run10": paused}
     rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.status.runs)
     found = grid(replace(basis, status=replace(basis.status, runs=rows)), GridChoice())
-    result = sweep_progress(found)
+    result = found.progress
     over = [cell.runs[0].entry.run_name for cell in found.cells.values() if cell.is_finished]
     assert result.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
@@ -258,20 +257,23 @@ def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     return found
 
 
+def values(result: dict[str, Any]) -> list[float]:
+    """The best value of each cell."""
+    return [cell["runs"][0]["reached"]["value"] for cell in result["cells"]]
+
+
 def test_json_has_all_that_the_figures_have(
     dagdir: Path, found: Grid, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = report_of(capsys, str(dagdir), "--live")
     assert result["schema"] == 1
     assert [each["name"] for each in result["variables"]] == ["lr", "width"]
-    assert result["best"]["at"] == {"lr": "0.003", "width": "256"}
+    assert (result["best"]["row"], result["best"]["column"]) == (["0.003"], ["256"])
     assert len(result["cells"]) == len(found.cells)
     for cell, known in zip(result["cells"], found.cells.values(), strict=True):
         assert cell["rank"] == known.rank
         assert [run["run"] for run in cell["runs"]] == [run.entry.run_name for run in known.runs]
-    assert sum(result["points"][each] for each in result["points"] if each != "total") == 30
-    assert len(result["row_best"]) == 6
-    assert len(result["column_best"]) == 5
+    assert result["progress"]["points"] == 30
 
 
 @pytest.mark.parametrize("columns", [50, 80, 200])
@@ -336,13 +338,13 @@ def test_what_is_held_fixed_is_neither_rows_nor_columns(
     """Also where it would be by itself."""
     result = report_of(capsys, str(cube), "--where", "a=2")
     assert (result["rows"]["names"], result["columns"]["names"]) == (["b"], ["c"])
-    assert (result["fixed"], result["runs_elsewhere"]) == ({"a": "2"}, 8)
-    assert [cell["value"] for cell in result["cells"]] == [2.17, 2.18, 2.27, 2.28]
+    assert (result["fixed"], result["excluded_runs"]) == ([{"name": "a", "value": "2"}], 8)
+    assert values(result) == [2.17, 2.18, 2.27, 2.28]
     result = report_of(capsys, str(cube), "--where", "a=2", "--rows", "c")
     assert (result["rows"]["names"], result["columns"]["names"]) == (["c"], ["b"])
     result = report_of(capsys, str(cube), "--where", "a=2", "--where", "c=8")
     assert (result["rows"]["names"], result["columns"]) == (["b"], None)
-    assert [cell["value"] for cell in result["cells"]] == [2.18, 2.28]
+    assert values(result) == [2.18, 2.28]
 
 
 def test_where_nothing_is_left_for_the_rows_it_says_so(
@@ -360,8 +362,9 @@ def test_what_has_no_value_is_asked_for_as_it_is_shown(
     write_points(tmp_path, points, ["1", "2", "3", "4", "0.5"])
     for dash in ("–", "-"):
         result = report_of(capsys, str(tmp_path), "--where", f"b={dash}")
-        assert result["fixed"] == {"b": None}
-        assert [(cell["at"], cell["value"]) for cell in result["cells"]] == [({"a": "9"}, 0.5)]
+        assert result["fixed"] == [{"name": "b", "value": None}]
+        assert [cell["row"] for cell in result["cells"]] == [["9"]]
+        assert values(result) == [0.5]
 
 
 # --- values that are long, wide, or no numbers --------------------------------------------------

@@ -75,6 +75,14 @@ def grid_runs(sweep: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {run["run"]: run for cell in sweep["cells"] for run in cell["runs"]}
 
 
+def point_of(sweep: dict[str, Any]) -> dict[str, str]:
+    """The values of the best cell that are set, by the names of their variables."""
+    best, axes = sweep["best"], [sweep["rows"], sweep["columns"]]
+    names = [name for axis in axes if axis is not None for name in axis["names"]]
+    pairs = zip(names, [*best["row"], *best["column"]], strict=True)
+    return {name: text for name, text in pairs if text is not None}
+
+
 def trial_of(study: optuna.Study, run: str) -> FrozenTrial:
     (trial,) = [trial for trial in study.trials if trial.user_attrs["run"] == run]
     return trial
@@ -87,16 +95,17 @@ def test_the_best_trial_is_the_best_run(
     runs = grid_runs(sweep)
     # Optuna ranks complete trials only.
     complete = {name: run for name, run in runs.items() if _state(run) is TrialState.COMPLETE}
-    best = min(complete, key=lambda name: complete[name]["value"])
+    best = min(complete, key=lambda name: complete[name]["reached"]["value"])
     assert study.direction.name == "MINIMIZE"
     assert study.metric_names == [sweep["metric"]] == ["val_loss"]
-    assert study.best_value == runs[best]["value"]
+    assert study.best_value == runs[best]["reached"]["value"]
     assert study.best_trial.user_attrs["run"] == best
-    if sweep["best"]["run"] in complete:
-        assert study.best_value == sweep["best"]["value"]
-        swept = {name: text for name, text in sweep["best"]["at"].items() if text is not None}
+    run = sweep["best"]["runs"][0]
+    if run["run"] in complete:
+        assert study.best_value == run["reached"]["value"]
+        swept = point_of(sweep)
         assert study.best_params == {name: _typed(text) for name, text in swept.items()}
-    assert sweep["best"]["run"] in complete or dagdir.name == "scripts"
+    assert run["run"] in complete or dagdir.name == "scripts"
 
 
 def _typed(text: str) -> float | str:
@@ -111,7 +120,7 @@ def _state(run: dict[str, Any]) -> TrialState:
     if run["stopped"]:
         return TrialState.PRUNED
     if run["epochs_done"] + run["epochs_skipped"] >= run["epochs_total"]:
-        return TrialState.COMPLETE if run["value"] is not None else TrialState.FAIL
+        return TrialState.COMPLETE if run["reached"] is not None else TrialState.FAIL
     if run["state"] in ("failed", "removed", "futile"):
         return TrialState.FAIL
     begun = run["epochs_done"] or run["state"] != "waiting"
@@ -128,7 +137,7 @@ def test_states_values_and_parameters_are_those_of_the_grid(
         run = runs[row["run"]]
         assert trial.state is _state(run), row["run"]
         ranked = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-        assert trial.value == (run["value"] if ranked else None)
+        assert trial.value == (run["reached"]["value"] if ranked else None)
         swept = {name: text for name, text in row["swept"].items() if text is not None}
         assert trial.params == {name: _typed(text) for name, text in swept.items()}
         attributes = trial.user_attrs
@@ -250,7 +259,7 @@ def test_a_metric_of_which_more_is_better(capsys: Captured, tmp_path: Path) -> N
             continue
         study = load(written(capsys, FIXTURES / "trainer", file, "--metric", name))
         assert study.direction.name == {"min": "MINIMIZE", "max": "MAXIMIZE"}[sweep["goal"]]
-        assert study.best_value == sweep["best"]["value"]
+        assert study.best_value == sweep["best"]["runs"][0]["reached"]["value"]
     assert {"min", "max"} <= goals
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.training import GRID_OUTPUT
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
@@ -26,7 +25,14 @@ from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep as sweep_table
 from metlmon.tables.layout import Column
 from metlmon.text.formatting import UNKNOWN, plain
+from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, PLAIN, TextStyle, line, to_ascii
+
+
+class GridOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon grid --json``: rows is null without a sweep, columns in a list."""
+
+    grid: Flat[Grid]
 
 
 def grid(options: argparse.Namespace) -> int:
@@ -41,7 +47,7 @@ def grid(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     sweep_grid = grid_in(basis, _choice(find_sweep(basis.load_description().nodes), options))
     if options.json:
-        print_output(GRID_OUTPUT, builder, sweep_grid)
+        print_record(GridOutput, builder, grid=sweep_grid)
     else:
         print_grid(sweep_grid)
     return Exit.OK
@@ -176,4 +182,6 @@ def _cell_text(cell: GridCell | None) -> str:
         return ""
     best = sweep_table.BEST if cell.rank == 1 else ""
     sign = sweep_table.cell_symbol(cell).glyph
-    return f"{best}{sweep_table.cell_value_text(cell)} {cell.done}/{cell.total} {sign}"
+    return (
+        f"{best}{sweep_table.cell_value_text(cell)} {cell.epochs_done}/{cell.epochs_total} {sign}"
+    )
