@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
-from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.model.states import State
 from metlmon.remote.paths import as_typed
 from metlmon.report.document import (
     NOT_KNOWN,
@@ -18,8 +16,6 @@ from metlmon.report.document import (
     BarChart,
     Block,
     BoxChart,
-    Fact,
-    Facts,
     LevelChart,
     LineChart,
     Report,
@@ -30,16 +26,9 @@ from metlmon.report.document import (
     hours,
     hours_digits,
     percent,
-    with_hour_unit,
-    with_item,
 )
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
 from metlmon.report.usage_tables import (
-    BYTES,
-    COUNT,
-    HOURS,
-    SECONDS,
-    SHARE,
     bytes_table,
     cause_table,
     gpu_table,
@@ -51,6 +40,7 @@ from metlmon.report.usage_tables import (
     site_gpu_table,
     site_table,
     time_table,
+    totals,
     transfer_table,
 )
 from metlmon.snapshot.ledger import HOUR, HourUnit, Ledger, in_hour_unit
@@ -93,7 +83,7 @@ def build_report(
     figures_by_key = figures(usage)
     sections = tuple(_sections(usage, figures_by_key, learning))
     notes = footnote_keys(block for section in sections for block in section.blocks)
-    report = Report(
+    return Report(
         title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
         dagdir=as_typed(status.dagdir),
         window=window_text(window),
@@ -105,10 +95,11 @@ def build_report(
         metadata=tuple(_lead(status, window, zone)),
         sections=sections,
         limitations=tuple(_limitations(status, usage, zone)),
-        footnotes=definitions(notes, usage, digits),
+        definitions=definitions(notes, usage, digits),
         hours_digits=digits,
+        measure=measure,
+        item=ledger.item,
     )
-    return with_item(with_hour_unit(report, measure), ledger.item)
 
 
 def _name(status: Status) -> str:
@@ -228,7 +219,7 @@ def _sections(
         )
         return tuple(block for block in present if block is not None)
 
-    yield Section("Totals", (_totals(usage),))
+    yield Section("Totals", (totals(usage),))
     if learning is not None:
         yield learning
     yield Section("GPU models", (gpu_table(usage),))
@@ -246,57 +237,7 @@ def _sections(
     yield Section("Runs", present_blocks(label_table(usage), run_table(usage)))
 
 
-# --- totals -----------------------------------------------------------------------------------
-
-
-def _totals(usage: ReportUsage) -> Facts:
-    total, spent, runs = usage.total, usage.total.totals, usage.ledger.runs
-    stopped = sum(run.stopped for run in runs)
-    completed = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
-    # Runs have no completion time: of a window this is unknown.
-    finished: list[tuple[Any, ...]] = [
-        ("runs_completed", "– completed", COUNT, completed),
-        ("runs_failed", "– failed", COUNT, sum(run.state is State.FAILED for run in runs)),
-        ("runs_stopped", "– stopped before their end", COUNT, stopped),
-    ]
-    skipped = sum(run.epochs_skipped for run in runs) if usage.window.unbounded else 0
-    wanted = sum(run.epochs_total for run in runs)
-    of_wanted = f"of {number(wanted)}" if wanted else None
-    missing = usage.ledger.nodes_unlogged
-    least = f"at least: {number(missing)} nodes are not in the logs" if missing else None
-    inputs = [move for move in usage.transfer_groups if move.direction == "input"]
-    input_hours = sum(move.seconds for move in inputs) / HOUR
-    longest_hours = total.longest.seconds / HOUR
-    per_epoch = None if spent.per_epoch is None else spent.per_epoch / HOUR
-    epoch_median = median(usage.epoch_times) if usage.epoch_times else None
-    wait_median = median(usage.waits) if usage.waits else None
-    bad_share = ratio(spent.badput, spent.goodput + spent.badput)
-    facts: list[tuple[Any, ...]] = [
-        ("runs", "Runs", COUNT, len(runs)),
-        *(fact for fact in finished[:1] if usage.window.unbounded),
-        *(fact for fact in finished[1:] if usage.window.unbounded and fact[-1]),
-        ("epochs", "Epochs completed", COUNT, usage.epochs, "epochs", of_wanted),
-        *([("epochs_skipped", "– skipped", COUNT, skipped)] if skipped else []),
-        ("hidden", "– with hidden compute", COUNT, usage.hidden, "by_longest"),
-        ("jobs", "Jobs", COUNT, len(usage.jobs), "executions"),
-        ("executions", "Executions", COUNT, spent.executions, "executions"),
-        ("success_rate", "Ended well", SHARE, spent.success_rate, "success"),
-        ("gpu_hours", "GPU-hours", HOURS, spent.total / HOUR, "gpu_hours", least),
-        ("goodput", "– goodput", HOURS, spent.goodput / HOUR, "goodput"),
-        ("badput", "– badput", HOURS, spent.badput / HOUR, "badput"),
-        ("running", "– running", HOURS, spent.running / HOUR, "running"),
-        ("badput_share", "Badput, of ended", SHARE, bad_share, "badput"),
-        ("longest_hours", "Hours of longest attempts", HOURS, longest_hours, "longest"),
-        ("gpu_hours_per_epoch", "GPU-hours per epoch", HOURS, per_epoch, "per_epoch"),
-        ("epoch_seconds_median", "Time of an epoch, median", SECONDS, epoch_median, "epoch_time"),
-        ("wait_seconds_median", "Queue wait, median", SECONDS, wait_median, "wait"),
-        ("input_transfers", "Input transfers", COUNT, sum(m.count for m in inputs), "transfers"),
-        ("input_hours", "Hours of input transfer", HOURS, input_hours, "transfers"),
-        ("bytes_to_jobs", "Moved to jobs", BYTES, total.input.received, "bytes"),
-        ("bytes_from_jobs", "Moved from jobs", BYTES, total.input.sent, "bytes"),
-    ]
-    return Facts("totals", "Totals", tuple(Fact(*fact) for fact in facts))
-
+# --- figures -----------------------------------------------------------------------------------
 
 GREEN: Final = 2
 VERMILLION: Final = 3

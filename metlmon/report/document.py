@@ -1,4 +1,4 @@
-"""The parts of a report: tables of raw values, charts, and notes with definitions.
+"""The parts of a report: tables and totals of raw values, charts, and definitions.
 
 HTML, Markdown, JSON and terminal output format the same values.
 """
@@ -6,86 +6,33 @@ HTML, Markdown, JSON and terminal output format the same values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from importlib.resources import files
 from statistics import median
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from jinja2 import Environment, StrictUndefined, Template
 from msgspec import Struct
-from msgspec.structs import replace
 
-from metlmon.model.reasons import code_name
 from metlmon.model.states import State
 from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS, HourUnit
 from metlmon.stats.windows import Unit
-from metlmon.text.formatting import (
-    THIN,
-    UNKNOWN,
-    count,
-    duration,
-    metric,
-    number,
-    plain,
-    readable_dates,
-    size,
-)
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import THIN, UNKNOWN, count, duration, number, plain
 
-Raw = str | int | float | None
+Row = dict[str, Any]
+"""The values of a row, by the names of its columns; a column may have none."""
+
+PARTS: Final = "parts"
+"""The name of the rows that detail a row, and are not counted in totals."""
 
 
-class ValueKind(StrEnum):
-    """The kind of a value, which determines its format.
-
-    ``period``: a text with ISO dates; ``code``: that of a hold, a vacation or an exit; ``hours``:
-    GPU-hours or hours; ``share``: of one; ``seconds``: a duration; ``bytes``: bytes; ``metric``: a
-    value that a training reports.
-    """
-
-    TEXT = "text"
-    PERIOD = "period"
-    CODE = "code"
-    COUNT = "count"
-    HOURS = "hours"
-    SHARE = "share"
-    SECONDS = "seconds"
-    BYTES = "bytes"
-    METRIC = "metric"
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is aligned left."""
-        return self in (ValueKind.TEXT, ValueKind.PERIOD, ValueKind.CODE)
-
-
-class ReportColumn(Struct, frozen=True):
-    """A column of a table.
-
-    ``key``: its name in JSON; ``value``: a function of a row's record, or the path of its attribute
-    (of hours: in seconds); ``footnote``: the key of its definition; ``drop``: order in which a
-    narrow terminal omits it (highest first; 0 last); ``group``: a heading over several columns.
-    """
-
-    key: str
-    heading: str
-    value: str | Callable[[Any], Raw]
-    kind: ValueKind = ValueKind.TEXT
-    footnote: str | None = None
-    drop: int = 0
-    group: str | None = None
-
-
-class ReportRow(Struct, frozen=True):
-    """A row of a table.
-
-    ``is_detail``: it details the last row that is no part, and is not counted in totals.
-    """
-
-    cells: tuple[Raw, ...]
-    is_detail: bool = False
+def row_of(columns: Iterable[Column[Any]], record: Any) -> Row:
+    """The row of a record; an empty text is left out."""
+    values = ((column.name, column.value(record)) for column in columns)
+    return {name: value for name, value in values if value != ""}
 
 
 class ReportTable(Struct, frozen=True):
@@ -97,30 +44,30 @@ class ReportTable(Struct, frozen=True):
 
     key: str
     caption: str
-    columns: tuple[ReportColumn, ...]
-    rows: tuple[ReportRow, ...]
-    total: ReportRow | None = None
+    columns: tuple[Column[Any], ...]
+    rows: tuple[Row, ...]
+    total: Row | None = None
     empty_text: str = "No data."
     comment: str | None = None
 
-
-class Fact(Struct, frozen=True):
-    """One line of the totals."""
-
-    key: str
-    heading: str
-    kind: ValueKind
-    value: Raw
-    footnote: str | None = None
-    comment: str | None = None
+    def lines(self) -> Iterator[tuple[Row, bool]]:
+        """The rows, and after each the rows that detail it, for which the flag is true."""
+        for row in self.rows:
+            yield row, False
+            yield from ((part, True) for part in row.get(PARTS, ()))
 
 
-class Facts(Struct, frozen=True):
-    """A list of totals."""
+class Totals(Struct, frozen=True):
+    """A list of totals: one ``row``, whose columns are shown below each other.
+
+    ``comments``: what stands behind a value, by column.
+    """
 
     key: str
     caption: str
-    facts: tuple[Fact, ...]
+    columns: tuple[Column[Any], ...]
+    row: Row
+    comments: Mapping[str, str]
 
 
 # --- figures --------------------------------------------------------------------------------
@@ -195,10 +142,10 @@ class ReportFigure(Struct, frozen=True):
     caption: str
     chart: Chart
     summary: str
-    footnote: str | None = None
+    footnote: str = ""
 
 
-Block = ReportTable | Facts | ReportFigure
+Block = ReportTable | Totals | ReportFigure
 
 
 class Section(Struct, frozen=True):
@@ -208,18 +155,14 @@ class Section(Struct, frozen=True):
     blocks: tuple[Block, ...]
 
 
-class Footnote(Struct, frozen=True):
-    """A definition, as plain text."""
-
-    key: str
-    text: str
-
-
 class Report(Struct, frozen=True):
     """A report.
 
     ``metadata``: subject and time; ``headline``: the totals in one sentence; ``limitations``:
-    limitations of the numbers; ``hours_digits``: decimals of all hours in it.
+    limitations of the numbers; ``definitions``: by the key that columns and figures have as their
+    footnote, in the order of their numbers; ``hours_digits``: decimals of all hours in it.
+
+    Sentences and headings are about epochs and GPU-hours: :meth:`prose` writes them.
     """
 
     title: str
@@ -233,112 +176,88 @@ class Report(Struct, frozen=True):
     metadata: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
     limitations: tuple[str, ...]
-    footnotes: tuple[Footnote, ...]
+    definitions: Mapping[str, str]
     hours_digits: int
+    measure: HourUnit = HourUnit.GPU
+    item: str = "epoch"
 
     def blocks(self) -> Iterable[Block]:
         """Yield all tables and figures in order."""
         for section in self.sections:
             yield from section.blocks
 
-    def cell_texts(self, columns: Sequence[ReportColumn], row: ReportRow) -> list[str]:
-        """Return the formatted values of a row of a table with these ``columns``."""
-        return [
-            format_value(column.kind, value, self.hours_digits)
-            for column, value in zip(columns, row.cells, strict=True)
-        ]
+    def prose(self, text: str) -> str:
+        """A sentence or heading in the words of this ensemble, on one visible line.
 
-    def footnote_number(self, key: str | None) -> int | None:
-        """Return the number of a note, from 1."""
-        keys = [note.key for note in self.footnotes]
+        ``measure`` replaces GPU-hours, and ``item`` epochs. Values, and names of files, are not
+        prose.
+        """
+        text = text.replace(HourUnit.GPU.hours, self.measure.hours)
+        if self.item != "epoch":
+            text = re.sub(r"\b([aA])n epoch", rf"\1 {self.item}", text)
+            text = text.replace("epoch", self.item).replace("Epoch", self.item.capitalize())
+        return sanitize(text)
+
+    def text(self, column: Column[Any], row: Row) -> str:
+        """The text of a row in a column; an unknown number is a dash, a name NOT_KNOWN."""
+        value = row.get(column.name, "")
+        if value is None:
+            return NOT_KNOWN if column.alignment == "left" else UNKNOWN
+        if isinstance(value, str):
+            return column.text(plain(value, TEXT_LIMIT))
+        if column.kind is Kind.HOURS:
+            return hours(value, self.hours_digits)
+        if column.kind is Kind.SHARE:
+            return percent(value)
+        return column.text(value).replace(" ", THIN)
+
+    def footnote_number(self, key: str) -> int | None:
+        """Return the number of a definition, from 1."""
+        keys = list(self.definitions)
         return keys.index(key) + 1 if key in keys else None
 
 
-DIGITS: Final = {ValueKind.HOURS: 6, ValueKind.SHARE: 6, ValueKind.SECONDS: 3}
+DIGITS: Final = {Kind.HOURS: 6, Kind.SHARE: 6, Kind.DURATION: 3}
 """Decimals: a millionth of an hour is below the resolution of time stamps, a second."""
 
 
 def tables_json(report: Report) -> dict[str, Any]:
-    """Return rows and ``total`` of each table by its key; facts as one object.
+    """Return rows and ``total`` of each table by its key; totals as one object.
 
-    Numbers are raw. Detail rows are ``parts`` of the row above them.
+    Numbers are raw. Rows that detail another are its ``parts``.
     """
 
-    def value_json(kind: ValueKind, value: Raw) -> Raw:
-        return round(value, DIGITS[kind]) if isinstance(value, float) and kind in DIGITS else value
-
-    def row_json(columns: Sequence[ReportColumn], row: ReportRow) -> dict[str, Any]:
-        cells = zip(columns, row.cells, strict=True)
-        return {
-            column.key: value_json(column.kind, value) for column, value in cells if value != ""
-        }
+    def row_json(columns: Sequence[Column[Any]], row: Row) -> Row:
+        values = dict(row)
+        for column in columns:
+            value = row.get(column.name)
+            if isinstance(value, float) and column.kind in DIGITS:
+                values[column.name] = round(value, DIGITS[column.kind])
+        if PARTS in row:
+            values[PARTS] = [row_json(columns, part) for part in row[PARTS]]
+        return values
 
     result: dict[str, Any] = {}
     for block in report.blocks():
-        if isinstance(block, Facts):
-            result[block.key] = {
-                fact.key: value_json(fact.kind, fact.value) for fact in block.facts
-            }
+        if isinstance(block, Totals):
+            result[block.key] = row_json(block.columns, block.row)
         elif isinstance(block, ReportTable):
-            rows: list[dict[str, Any]] = []
-            for row in block.rows:
-                values = row_json(block.columns, row)
-                (rows[-1].setdefault("parts", []) if row.is_detail else rows).append(values)
-            total = row_json(block.columns, block.total) if block.total else None
-            result[block.key] = {"rows": rows, "total": total}
+            result[block.key] = {
+                "rows": [row_json(block.columns, row) for row in block.rows],
+                "total": row_json(block.columns, block.total) if block.total else None,
+            }
     return result
 
 
 def footnote_keys(blocks: Iterable[Block]) -> list[str]:
-    """Return the keys of the notes to which blocks refer, once each and in order."""
-    keys: list[str | None] = []
+    """Return the keys of the definitions to which blocks refer, once each and in order."""
+    keys: list[str] = []
     for block in blocks:
-        if isinstance(block, ReportTable):
-            keys += [column.footnote for column in block.columns]
-        elif isinstance(block, Facts):
-            keys += [fact.footnote for fact in block.facts]
-        else:
+        if isinstance(block, ReportFigure):
             keys.append(block.footnote)
-    return list(dict.fromkeys(key for key in keys if key is not None))
-
-
-def with_hour_unit(report: Report, measure: HourUnit) -> Report:
-    """Replace GPU-hours by the unit ``measure`` in all headings and sentences.
-
-    Table cells, which quote the logs, stay unchanged.
-    """
-    if measure is HourUnit.GPU:
-        return report
-    unit = measure.hours
-    return cast(Report, _with_words(report, lambda text: text.replace(HourUnit.GPU.hours, unit)))
-
-
-def with_item(report: Report, item: str) -> Report:
-    """Call what runs consist of ``item`` instead of epoch, as :func:`with_hour_unit` does."""
-    if item == "epoch":
-        return report
-
-    def reworded(text: str) -> str:
-        text = text.replace("an epoch", f"a {item}").replace("epoch", item)
-        return text.replace("Epoch", item.capitalize())
-
-    return cast(Report, _with_words(report, reworded))
-
-
-_NAMES: Final = frozenset({"key", "footnote", "value", "title", "dagdir"})
-"""Fields with names, not with words."""
-
-
-def _with_words(part: Any, reworded: Callable[[str], str]) -> Any:
-    if isinstance(part, ReportRow):
-        return part
-    if isinstance(part, Struct):
-        names = [name for name in part.__struct_fields__ if name not in _NAMES]
-        return replace(part, **{name: _with_words(getattr(part, name), reworded) for name in names})
-    if type(part) is tuple:
-        return tuple(_with_words(item, reworded) for item in part)
-    # type(), since enumeration members are strings, too.
-    return reworded(part) if type(part) is str else part
+        else:
+            keys += [column.footnote for column in block.columns]
+    return list(dict.fromkeys(filter(None, keys)))
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -347,36 +266,6 @@ TEXT_LIMIT: Final = 300
 """Maximum length of a name or reason; ``--json`` has the full text."""
 
 NOT_KNOWN: Final = "not known"
-
-_CODE: Final = re.compile(r"(\d{1,4})/\S+")
-"""A hold or vacate code with its subcode."""
-
-
-def format_value(kind: ValueKind, value: Raw, digits: int = 2) -> str:
-    """Format one value; ``digits``: decimals of hours.
-
-    An unknown number is a dash, an unknown name is NOT_KNOWN.
-    """
-    if value == "":
-        return ""
-    if kind.is_text:
-        text = NOT_KNOWN if value is None else plain(str(value), TEXT_LIMIT)
-        if kind is ValueKind.CODE and (code := _CODE.fullmatch(text)):
-            return f"{text} {code_name(int(code[1]))}".rstrip()
-        return readable_dates(text) if kind is ValueKind.PERIOD else text
-    if value is None or isinstance(value, str):
-        return UNKNOWN
-    if kind is ValueKind.COUNT:
-        return number(round(value))
-    if kind is ValueKind.HOURS:
-        return hours(value, digits)
-    if kind is ValueKind.SHARE:
-        return percent(value)
-    if kind is ValueKind.METRIC:
-        return metric(value)
-    if kind is ValueKind.BYTES:
-        return size(round(value)).replace(" ", THIN)
-    return duration(value)
 
 
 def sanitize(text: str) -> str:
@@ -418,13 +307,12 @@ def hours_digits(total: float) -> int:
 # --- definitions: the footnotes, whose text is in definitions.j2 -----------------------------
 
 
-def definitions(keys: Iterable[str], usage: ReportUsage, digits: int) -> tuple[Footnote, ...]:
-    """The footnotes with these keys; ``digits``: decimals of hours."""
+def definitions(keys: Iterable[str], usage: ReportUsage, digits: int) -> dict[str, str]:
+    """The definitions with these keys; ``digits``: decimals of hours."""
     module = load_template("definitions.j2").make_module(_context(usage, digits))
-    return tuple(
-        Footnote(key, re.sub(r"[ \n]+", " ", str(getattr(module, f"note_{key}")())).strip())
-        for key in keys
-    )
+    return {
+        key: re.sub(r"[ \n]+", " ", str(getattr(module, f"note_{key}")())).strip() for key in keys
+    }
 
 
 def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
 
 from metlmon.report.document import (
     Block,
     CurveChart,
     CurveLine,
-    Raw,
-    ReportColumn,
     ReportFigure,
-    ReportRow,
     ReportTable,
     Section,
-    ValueKind,
+    row_of,
 )
 from metlmon.stats.curves import Curves, MetricCurve, course_text, curves_summary
-from metlmon.stats.sweep import Grid, GridCell
+from metlmon.stats.sweep import Grid, Point
+from metlmon.tables.layout import Column, Kind
 from metlmon.tables.sweep import axis_name, labels, value_text
 from metlmon.text.formatting import count, epoch_number, metric, plain
 
@@ -91,39 +90,46 @@ def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> 
     better = {"max": "higher", "min": "lower"}.get(curves.goal or "", "")
     name = plain(curves.metric, NAME_LIMIT)
     swept = [] if grid is None else [variable.name for variable in grid.sweep.variables]
-    columns = (
-        ReportColumn("run", "Run", "run"),
-        *(ReportColumn(f"var_{name}", plain(name, NAME_LIMIT), name, drop=4) for name in swept),
-        ReportColumn("best", f"Best {name}", "best", ValueKind.METRIC),
-        ReportColumn("best_epoch", "at epoch", "best_epoch", ValueKind.COUNT, drop=2),
-        ReportColumn("last", "Last", "last", ValueKind.METRIC, drop=1),
-        ReportColumn("epochs", "Epochs", "epochs", ValueKind.COUNT, drop=3),
-        ReportColumn("course", "Trend", "course", drop=5),
+
+    def swept_value(variable: str) -> Callable[[MetricCurve], str | None]:
+        def value(curve: MetricCurve) -> str | None:
+            if grid is None or curve.run not in grid.sweep.runs:
+                return None
+            (found,) = grid.sweep.values(curve.run, [variable])
+            return None if found is None else value_text(found)
+
+        return value
+
+    columns: tuple[Column[MetricCurve], ...] = (
+        Column("run", "Run", lambda curve: curve.run_name),
+        *(
+            Column(f"var_{each}", plain(each, NAME_LIMIT), swept_value(each), drop=4)
+            for each in swept
+        ),
+        Column("best", f"Best {name}", lambda c: c.best.value if c.best else None, Kind.NUMBER),
+        Column(
+            "best_epoch",
+            "at epoch",
+            lambda c: epoch_number(c.best.epoch) if c.best else None,
+            Kind.COUNT,
+            drop=2,
+        ),
+        Column("last", "Last", _last, Kind.NUMBER, drop=1),
+        Column("epochs", "Epochs", lambda c: len(c.points), Kind.COUNT, drop=3),
+        Column("course", "Trend", course_text, drop=5),
     )
-    rows = []
-    for curve in ranked[:BEST_RUNS]:
-        point: tuple[Raw, ...] = ()
-        if grid is not None and swept:
-            known = curve.run in grid.sweep.runs
-            values = grid.sweep.values(curve.run, swept) if known else (None,) * len(swept)
-            point = tuple(None if value is None else value_text(value) for value in values)
-        best, last = curve.best, curve.last
-        cells: tuple[Raw, ...] = (
-            curve.run_name,
-            *point,
-            None if best is None else best.value,
-            None if best is None else epoch_number(best.epoch),
-            None if last is None or not math.isfinite(last.value) else last.value,
-            len(curve.points),
-            course_text(curve),
-        )
-        rows.append(ReportRow(cells))
+    rows = tuple(row_of(columns, curve) for curve in ranked[:BEST_RUNS])
     caption = "Best runs" if better else "Runs"
     more = len(ranked) - len(rows)
     comment = f"Of {name}, {better} is better" if better else f"{name} has no goal"
     if more > 0:
         comment += f"; {count(more, 'further run')} not listed"
-    return ReportTable("best_runs", caption, columns, tuple(rows), comment=f"{comment}.")
+    return ReportTable("best_runs", caption, columns, rows, comment=f"{comment}.")
+
+
+def _last(curve: MetricCurve) -> float | None:
+    last = curve.last
+    return None if last is None or not math.isfinite(last.value) else last.value
 
 
 def _sweep_table(grid: Grid) -> ReportTable:
@@ -132,24 +138,17 @@ def _sweep_table(grid: Grid) -> ReportTable:
     row_labels = labels(rows)
     column_labels = {} if columns is None else labels(columns)
     heads = column_labels or {(): "best"}
-    group = None if columns is None else axis_name(columns)
-    table_columns = (
-        ReportColumn("point", axis_name(rows), "point"),
-        *(
-            ReportColumn(f"column_{place}", heading, heading, group=group)
-            for place, heading in enumerate(heads.values())
-        ),
-    )
-    lines = [
-        ReportRow((text, *(_cell_text(grid, grid.cells.get((row, column))) for column in heads)))
-        for row, text in row_labels.items()
-    ]
+    group = "" if columns is None else axis_name(columns)
+    table_columns: list[Column[Any]] = [Column("point", axis_name(rows), row_labels.get)]
+    for place, (column, heading) in enumerate(heads.items()):
+        cell = partial(_cell_text, grid, column)
+        table_columns.append(Column(f"column_{place}", heading, cell, group=group))
     name = plain(grid.metric, NAME_LIMIT)
     return ReportTable(
         "sweep",
         f"Best {name} by {axis_name(rows)}{f' and {group}' if group else ''}",
-        table_columns,
-        tuple(lines),
+        tuple(table_columns),
+        tuple(row_of(table_columns, row) for row in row_labels),
         comment=f"★ marks the best of all. {_skipped_text(grid)}".strip(),
     )
 
@@ -161,7 +160,8 @@ def _skipped_text(grid: Grid) -> str:
     return f"Each cell has the best over {names}."
 
 
-def _cell_text(grid: Grid, cell: GridCell | None) -> Raw:
+def _cell_text(grid: Grid, column: Point, row: Point) -> str:
+    cell = grid.cells.get((row, column))
     if cell is None:
         return ""
     best = cell.best

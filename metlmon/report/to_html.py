@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from html import escape
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from markupsafe import Markup
 from msgspec import Struct
@@ -30,18 +30,15 @@ from metlmon.report.document import (
     CurveChart,
     LevelChart,
     LineChart,
-    Raw,
     Report,
-    ReportColumn,
     ReportFigure,
-    ValueKind,
-    format_value,
     hours,
     load_template,
     sanitize,
 )
 from metlmon.report.usage import BoxPlot
 from metlmon.stats.windows import MONTHS, round_times
+from metlmon.tables.layout import Column
 from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, metric, plain
 
 MARK: Final = '<meta name="generator" content="metlmon '
@@ -51,36 +48,21 @@ MARK: Final = '<meta name="generator" content="metlmon '
 def render_html(report: Report) -> str:
     """The HTML file of a report."""
 
-    def format_cell(kind: ValueKind, value: Raw) -> str:
-        return format_value(kind, value, report.hours_digits)
+    def svg(figure: ReportFigure) -> Markup:
+        # It escapes its text itself.
+        return Markup(render_svg(figure, report.prose))
 
-    template = load_template(
-        "page.html.j2", autoescape=True, sanitize=sanitize, unbroken=_unbroken, svg=_svg
-    )
-    return template.render(
-        report=report,
-        version=__version__,
-        format=format_cell,
-        heading_groups=_heading_groups,
-        is_text=lambda column: column.kind.is_text,
-        zip=zip,
-    )
+    def unbroken(heading: str) -> str:
+        """A heading without line breaks within GPU-hours."""
+        return report.prose(heading).replace("GPU-", "GPU\u2011")
+
+    filters = {"sanitize": sanitize, "prose": report.prose, "unbroken": unbroken, "svg": svg}
+    template = load_template("page.html.j2", autoescape=True, **filters)
+    return template.render(report=report, version=__version__, heading_groups=_heading_groups)
 
 
-def _svg(figure: ReportFigure) -> Markup:
-    # It escapes its text itself.
-    return Markup(render_svg(figure))
-
-
-def _unbroken(heading: str) -> str:
-    """A sanitised heading without line breaks within GPU-hours."""
-    return sanitize(heading).replace("GPU-", "GPU\u2011")
-
-
-def _heading_groups(
-    columns: Sequence[ReportColumn],
-) -> list[tuple[str | None, list[ReportColumn]]]:
-    """Adjacent columns with the same group heading (None: without)."""
+def _heading_groups(columns: Sequence[Column[Any]]) -> list[tuple[str, list[Column[Any]]]]:
+    """Adjacent columns with the same group heading, which may be empty."""
     return [(group, list(members)) for group, members in groupby(columns, lambda c: c.group)]
 
 
@@ -117,16 +99,19 @@ MIN_LABEL_GAP: Final = 15
 """Minimum distance of the base lines of two labels at the ends of lines."""
 
 
-def render_svg(figure: ReportFigure) -> str:
-    """Return the ``<svg>`` of one figure; its ids begin with the figure's key."""
-    canvas = _Canvas()
+def render_svg(figure: ReportFigure, prose: Callable[[str], str] = sanitize) -> str:
+    """Return the ``<svg>`` of one figure; its ids begin with the figure's key.
+
+    ``prose``: as that of the report.
+    """
+    canvas = _Canvas(prose)
     height = _draw(canvas, figure.chart)
     key = escape(figure.key, quote=True)
     return (
         f'<svg viewBox="0 0 {WIDTH} {_n(height)}" width="{WIDTH}" height="{_n(height)}" '
         f'role="img" aria-labelledby="{key}-t {key}-d">'
-        f'<title id="{key}-t">{_text(figure.caption)}</title>'
-        f'<desc id="{key}-d">{_text(figure.summary)}</desc>'
+        f'<title id="{key}-t">{_text(prose(figure.caption))}</title>'
+        f'<desc id="{key}-d">{_text(prose(figure.summary))}</desc>'
         f"{''.join(canvas.parts)}</svg>"
     )
 
@@ -163,10 +148,11 @@ def _n(value: float) -> str:
 
 
 class _Canvas:
-    """Collects the elements of one drawing."""
+    """Collects the elements of one drawing; ``prose`` writes units and headings."""
 
-    def __init__(self) -> None:
+    def __init__(self, prose: Callable[[str], str]) -> None:
         self.parts: list[str] = []
+        self.prose = prose
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
         self.parts.append(
@@ -338,7 +324,7 @@ def _lines(canvas: _Canvas, chart: LineChart) -> float:
     ends = [band.values[-1] for band in chart.bands]
     highest = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
     labels = [
-        f"{_end_value(value, highest)} {band.name}"
+        f"{_end_value(value, highest)} {canvas.prose(band.name)}"
         for band, value in zip(chart.bands, ends, strict=True)
     ]
     right = WIDTH - 26 - max(map(_width, labels))
@@ -459,7 +445,7 @@ def _epoch_ticks(last: int) -> list[int]:
 def _unit_label(canvas: _Canvas, unit: str, middle: float) -> None:
     canvas.parts.append(
         f'<text transform="translate(11 {_n(middle)}) rotate(-90)" text-anchor="middle">'
-        f"{_text(unit)}</text>"
+        f"{_text(canvas.prose(unit))}</text>"
     )
 
 
@@ -572,5 +558,5 @@ def _levels(canvas: _Canvas, chart: LevelChart) -> float:
         canvas.text(left + max(1.0, width) + 6, y + 12, value)
         y += LEVEL_ROW_HEIGHT
     canvas.line(left, TOP - 4, left, y - 4, "axis")
-    canvas.text((left + right) / 2, y + 12, chart.unit, "middle")
+    canvas.text((left + right) / 2, y + 12, canvas.prose(chart.unit), "middle")
     return y + 22

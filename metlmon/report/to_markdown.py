@@ -6,20 +6,19 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from metlmon.report.document import (
     BarChart,
-    Facts,
     LineChart,
     Report,
-    ReportColumn,
     ReportFigure,
-    ReportRow,
     ReportTable,
-    format_value,
+    Row,
+    Totals,
     sanitize,
 )
+from metlmon.tables.layout import Column
 from metlmon.text.formatting import day
 
 _MARKUP: Final = re.compile(
@@ -42,23 +41,25 @@ def render_markdown(report: Report) -> str:
 
 
 def _document(report: Report) -> Iterable[str]:
-    yield from (MARK, "", f"# {_text(report.title)}", "", f"**{_text(report.headline)}**", "")
+    yield from (MARK, "", f"# {_text(report.title)}", "", f"**{_prose(report, report.headline)}**")
+    yield ""
     yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.metadata)
     for section in report.sections:
-        yield from ("", f"## {_text(section.heading)}", "")
+        yield from ("", f"## {_prose(report, section.heading)}", "")
         for block in section.blocks:
             if isinstance(block, ReportTable):
                 yield from _table(report, block)
-            elif isinstance(block, Facts):
-                yield from _facts(report, block)
+            elif isinstance(block, Totals):
+                yield from _totals(report, block)
             else:
                 yield from _figure(report, block)
     if report.limitations:
         yield from ("", "## What is not known", "")
-        yield from (f"- {_text(sentence)}" for sentence in report.limitations)
+        yield from (f"- {_prose(report, sentence)}" for sentence in report.limitations)
     yield from ("", "## Definitions", "")
     yield from (
-        f"[^{number}]: {_text(note.text)}" for number, note in enumerate(report.footnotes, start=1)
+        f"[^{number}]: {_prose(report, definition)}"
+        for number, definition in enumerate(report.definitions.values(), start=1)
     )
 
 
@@ -67,51 +68,57 @@ def _text(text: str) -> str:
     return _MARKUP.sub(r"\\\1", sanitize(text))
 
 
-def _ref(report: Report, key: str | None) -> str:
+def _prose(report: Report, text: str) -> str:
+    return _text(report.prose(text))
+
+
+def _ref(report: Report, key: str) -> str:
     number = report.footnote_number(key)
     return f"[^{number}]" if number else ""
 
 
 def _table(report: Report, table: ReportTable) -> Iterable[str]:
-    yield from (f"**{_text(table.caption)}**", "")
+    yield from (f"**{_prose(report, table.caption)}**", "")
     if not table.rows:
-        yield from (_text(table.empty_text), "")
+        yield from (_prose(report, table.empty_text), "")
         return
     columns = table.columns
-    heads = [_text(_head(column)) + _ref(report, column.footnote) for column in columns]
-    lines = [_cells(report, columns, row) for row in table.rows]
+    yield _line(
+        [_prose(report, _head(column)) + _ref(report, column.footnote) for column in columns]
+    )
+    yield _line(["---" if column.alignment == "left" else "---:" for column in columns])
+    for row, is_part in table.lines():
+        cells = _cells(report, columns, row)
+        if is_part:
+            cells[1] = f"– {cells[1]}"
+        yield _line(cells)
     if table.total is not None:
         total = _cells(report, columns, table.total)
-        lines.append([f"**{cell}**" if cell else "" for cell in total])
-    yield _line(heads)
-    yield _line(["---" if column.kind.is_text else "---:" for column in columns])
-    yield from (_line(cells) for cells in lines)
+        yield _line([f"**{cell}**" if cell else "" for cell in total])
     yield ""
     if table.comment:
-        yield from (_text(table.comment), "")
+        yield from (_prose(report, table.comment), "")
 
 
-def _head(column: ReportColumn) -> str:
-    return f"{column.group}, {column.heading}" if column.group else column.heading
+def _head(column: Column[Any]) -> str:
+    return f"{column.group}, {column.title}" if column.group else column.title
 
 
-def _cells(report: Report, columns: Sequence[ReportColumn], row: ReportRow) -> list[str]:
-    cells = list(map(_text, report.cell_texts(columns, row)))
-    if row.is_detail:
-        cells[1] = f"– {cells[1]}"
-    return cells
+def _cells(report: Report, columns: Sequence[Column[Any]], row: Row) -> list[str]:
+    return [_text(report.text(column, row)) for column in columns]
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _facts(report: Report, facts: Facts) -> Iterable[str]:
+def _totals(report: Report, totals: Totals) -> Iterable[str]:
     yield from ("| | |", "|---|---:|")
-    for fact in facts.facts:
-        value = _text(format_value(fact.kind, fact.value, report.hours_digits))
-        remark = f" {_text(fact.comment)}" if fact.comment else ""
-        yield _line([_text(fact.heading) + _ref(report, fact.footnote), value + remark])
+    for column in totals.columns:
+        heading = _prose(report, column.title) + _ref(report, column.footnote)
+        comment = totals.comments.get(column.name)
+        value = _text(report.text(column, totals.row))
+        yield _line([heading, f"{value} {_prose(report, comment)}" if comment else value])
     yield ""
 
 
@@ -120,8 +127,8 @@ def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
 
     The data of box plots and causes are in the tables.
     """
-    caption = _text(figure.caption).rstrip(".")
-    text = f"**{caption}.**{_ref(report, figure.footnote)} {_text(figure.summary)}"
+    caption = _prose(report, figure.caption).rstrip(".")
+    text = f"**{caption}.**{_ref(report, figure.footnote)} {_prose(report, figure.summary)}"
     yield from (text, "")
     chart = figure.chart
     if isinstance(chart, BarChart):

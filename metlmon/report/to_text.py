@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import itemgetter
 from textwrap import wrap
-from typing import Final
+from typing import Any, Final
 
 from rich.cells import cell_len
 
 from metlmon.report.document import (
-    Facts,
     Report,
-    ReportColumn,
     ReportFigure,
-    ReportRow,
     ReportTable,
-    format_value,
+    Row,
+    Totals,
     sanitize,
 )
 from metlmon.snapshot.ledger import HourUnit
@@ -36,85 +34,86 @@ PROSE_WIDTH: Final = 100
 
 def text_lines(report: Report, width: int) -> Iterable[str]:
     """Yield the lines of a report without its figures and definitions."""
-    yield from _prose(report.title, width)
-    yield from _prose(report.headline, width)
+    yield from _wrapped(sanitize(report.title), width)
+    yield from _wrapped(report.prose(report.headline), width)
     for name, value in report.metadata:
         yield clip(f"{sanitize(name)}: {sanitize(value)}", width)
     for block in report.blocks():
         if isinstance(block, ReportFigure):
             continue
         yield ""
-        yield clip(sanitize(block.caption), width)
-        if isinstance(block, Facts):
-            yield from _facts(report, block, width)
+        yield clip(report.prose(block.caption), width)
+        if isinstance(block, Totals):
+            yield from _totals(report, block, width)
         else:
             yield from _table(report, block, width)
     if report.limitations:
         yield from ("", "What is not known")
         for sentence in report.limitations:
-            yield from _prose(sentence, width)
+            yield from _wrapped(report.prose(sentence), width)
     yield ""
-    yield from _prose("What each number means, and the figures: --html FILE or --md FILE.", width)
+    yield from _wrapped("What each number means, and the figures: --html FILE or --md FILE.", width)
 
 
-def _prose(text: str, width: int) -> Iterable[str]:
-    return wrap(sanitize(text), min(width, PROSE_WIDTH), break_on_hyphens=False)
+def _wrapped(sentence: str, width: int) -> Iterable[str]:
+    return wrap(sentence, min(width, PROSE_WIDTH), break_on_hyphens=False)
 
 
-def _facts(report: Report, facts: Facts, width: int) -> Iterable[str]:
-    cells = [
-        (
-            sanitize(fact.heading),
-            format_value(fact.kind, fact.value, report.hours_digits),
-            f"  {sanitize(fact.comment)}" if fact.comment else "",
-        )
-        for fact in facts.facts
-    ]
-    names = max(len(name) for name, _, _ in cells)
-    values = max(len(value) for _, value, _ in cells)
-    for name, value, remark in cells:
-        yield clip(f"{name:<{names}}  {value:>{values}}{remark}", width)
+def _totals(report: Report, totals: Totals, width: int) -> Iterable[str]:
+    names = [report.prose(column.title) for column in totals.columns]
+    values = [report.text(column, totals.row) for column in totals.columns]
+    comments = [report.prose(totals.comments.get(column.name, "")) for column in totals.columns]
+    longest_name, longest_value = max(map(len, names)), max(map(len, values))
+    for name, value, comment in zip(names, values, comments, strict=True):
+        remark = f"  {comment}" if comment else ""
+        yield clip(f"{name:<{longest_name}}  {value:>{longest_value}}{remark}", width)
 
 
 def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
     if not table.rows:
-        yield from _prose(table.empty_text, width)
+        yield from _wrapped(report.prose(table.empty_text), width)
         return
-    rows = [*table.rows, *([table.total] if table.total is not None else [])]
-    columns = [_column(index, column) for index, column in enumerate(table.columns)]
-    cells = [_cells(report, table, row) for row in rows]
+    columns = [_column(report, column) for column in table.columns]
+    rows = list(table.lines())
+    if table.total is not None:
+        rows.append((table.total, False))
+    cells = [_cells(report, table, row, is_part) for row, is_part in rows]
     heading, *lines = (text(each).rstrip() for each in table_lines(columns, cells, width))
     rule = "─" * min(width, max(map(cell_len, (heading, *lines))))
     yield from (heading, rule)
-    for row, content in zip(rows, lines, strict=True):
-        if row is table.total:
-            yield rule
-        yield content
+    if table.total is not None:
+        lines.insert(-1, rule)
+    yield from lines
     shown = fit_columns(columns, cells, width + MARGIN + 1)
     hidden = [column.title for column in columns if column.name not in shown]
     if hidden:
-        yield from _prose(f"No room for: {', '.join(hidden)}.", width)
+        yield from _wrapped(f"No room for: {', '.join(hidden)}.", width)
     if table.comment:
-        yield from _prose(table.comment, width)
+        yield from _wrapped(report.prose(table.comment), width)
 
 
-def _column(index: int, column: ReportColumn) -> Column[Sequence[str]]:
-    """The column of the texts at this index of the rows."""
-    short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
-    title = sanitize(column.heading)
-    is_text = column.kind.is_text
+def _column(report: Report, column: Column[Any]) -> Column[dict[str, str]]:
+    """The column of the texts that the rows have under its name."""
+    short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(
+        report.prose(column.group)
+    )
+    title = report.prose(column.title)
+    is_text = column.alignment == "left"
     return Column(
-        column.key,
+        column.name,
         f"{short} {title}" if short else title,
-        itemgetter(index),
-        align="left" if is_text else "right",
+        itemgetter(column.name),
+        align=column.alignment,
         drop=column.drop,
         maximum=MAX_NAME_WIDTH if is_text else 200,
         comfortable=MIN_NAME_WIDTH if is_text else None,
     )
 
 
-def _cells(report: Report, table: ReportTable, row: ReportRow) -> list[str]:
-    """The texts of a row; the name of a detail is indented."""
-    texts = report.cell_texts(table.columns, row)
-    return [f"  {each}" if row.is_detail and i == 1 else each for i, each in enumerate(texts)]
+def _cells(report: Report, table: ReportTable, row: Row, is_part: bool) -> dict[str, str]:
+    """The texts of a row; the name of one that details another is indented."""
+    texts = {column.name: report.text(column, row) for column in table.columns}
+    if is_part:
+        name = table.columns[1].name
+        texts[name] = f"  {texts[name]}"
+    return texts

@@ -112,8 +112,8 @@ class ReportUsage:
     too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half of
     their longest one. ``completing_executions``: the executions that completed an epoch, with
     their full durations; ``epoch_times`` these, sorted, and ``boxes_by_*`` as box plots.
-    ``periods``: the total in each period of ``period``. ``without_run``: the totals of jobs of no
-    run, if there are any.
+    ``periods``: the total in each period of ``period``. ``without_run``: that of jobs of no run, if
+    there are any.
     """
 
     def __init__(self, ledger: Ledger, window: TimeWindow = ALL) -> None:
@@ -157,7 +157,7 @@ class ReportUsage:
         self.boxes_by_site = epoch_boxes(self, lambda e: e.site)
         self.epoch_times = sorted(seconds for _, seconds in self.completing_executions)
         self.waits = sorted(e.wait for e in counted if e.wait is not None)
-        self.without_run = by_run[None].totals if None in by_run else None
+        self.without_run = by_run.get(None)
         self.uncounted_gpus = sum(e.weight is None for e in counted)
         self.uncertain = sum(e.uncertain for e in counted)
         self.jobs = {job.job for job in groups.clipped.jobs if not job.at_access_point}

@@ -1,24 +1,28 @@
-"""The tables of a report: each column with the value that it takes from a row."""
+"""The totals and tables of a report: the values of their columns, and the rows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from types import SimpleNamespace as Row
+from statistics import median
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
-from metlmon.report.usage import ReportUsage, gpu_model
+from metlmon.model.reasons import code_name
+from metlmon.model.states import State
+from metlmon.report.document import NOT_KNOWN, PARTS, ReportTable, Row, Totals, row_of
+from metlmon.report.usage import ReportUsage, TransferGroup, gpu_model
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
-from metlmon.stats.totals import UsageTotals, group_by
+from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
-from metlmon.text.formatting import count, number
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import count, number, readable_dates
 
 NO_EXECUTION: Final = "no successful execution"
 
@@ -34,43 +38,7 @@ DAMAGED: Final = (
 
 PERIOD_HEADINGS: Final = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}
 
-TEXT, COUNT, HOURS = ValueKind.TEXT, ValueKind.COUNT, ValueKind.HOURS
-SHARE, SECONDS, BYTES = ValueKind.SHARE, ValueKind.SECONDS, ValueKind.BYTES
-
-
-def _table(
-    key: str,
-    caption: str,
-    columns: Sequence[ReportColumn],
-    rows: Iterable[Any],
-    total: Any = None,
-    more: Sequence[ReportRow] = (),
-    **texts: Any,
-) -> ReportTable:
-    """A table of ``rows``, of ``more`` and ``total``; ``texts``: as in the record."""
-    return ReportTable(
-        key=key,
-        caption=caption,
-        columns=tuple(columns),
-        rows=(*(_row(columns, row) for row in rows), *more),
-        total=_row(columns, total) if total is not None else None,
-        **texts,
-    )
-
-
-def _row(columns: Sequence[ReportColumn], row: Any, is_detail: bool = False) -> ReportRow:
-    return ReportRow(tuple(_value(column, row) for column in columns), is_detail)
-
-
-def _value(column: ReportColumn, row: Any) -> Raw:
-    get = attrgetter(column.value) if isinstance(column.value, str) else column.value
-    value: Raw = get(row)
-    return value / HOUR if column.kind is HOURS and isinstance(value, int | float) else value
-
-
-def _short_row(columns: Sequence[ReportColumn], *cells: Raw) -> ReportRow:
-    """A row of which only the first cells apply."""
-    return ReportRow((*cells, *[""] * (len(columns) - len(cells))))
+AnyColumn = Column[Any]
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -78,70 +46,208 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-# --- GPU models, sites, labels ------------------------------------------------------------------
+def _given(name: str, title: str, kind: Kind = Kind.TEXT, **more: Any) -> AnyColumn:
+    """A column of rows that are made with its value, under its name."""
+    return Column(name, title, itemgetter(name), kind, **more)
 
-TOTALS_COLUMNS: Final = (
-    ReportColumn(
-        "executions", "Executions", "totals.executions", COUNT, footnote="executions", drop=3
+
+# --- totals -------------------------------------------------------------------------------------
+
+
+def totals(usage: ReportUsage) -> Totals:
+    """The totals of the ensemble, or of the window."""
+    wanted = sum(run.epochs_total for run in usage.ledger.runs)
+    missing = usage.ledger.nodes_unlogged
+    comments = {
+        "epochs": f"of {number(wanted)}" if wanted else "",
+        "gpu_hours": f"at least: {number(missing)} nodes are not in the logs" if missing else "",
+    }
+    row = row_of(TOTALS, usage)
+    columns = tuple(column for column in TOTALS if column.name in row)
+    return Totals("totals", "Totals", columns, row, comments)
+
+
+def _runs(usage: ReportUsage, state: State) -> int | str:
+    """Runs that ended so; of a window that is unknown: runs have no time of completion."""
+    if not usage.window.unbounded:
+        return ""
+    return sum(run.state is state and not run.stopped for run in usage.ledger.runs)
+
+
+def _sum_of_runs(usage: ReportUsage, name: str) -> int | str:
+    """A sum over the runs, where it is not 0; of a window it is unknown."""
+    total = sum(getattr(run, name) for run in usage.ledger.runs)
+    return total if total and usage.window.unbounded else ""
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _inputs(usage: ReportUsage) -> list[TransferGroup]:
+    return [group for group in usage.transfer_groups if group.direction == "input"]
+
+
+def _badput_share(usage: ReportUsage) -> float | None:
+    hours = usage.total.totals
+    return ratio(hours.badput, hours.goodput + hours.badput)
+
+
+def _total(
+    name: str, title: str, value: Callable[[ReportUsage], Any], kind: Kind, footnote: str = ""
+) -> Column[ReportUsage]:
+    return Column(name, title, value, kind, footnote=footnote)
+
+
+TOTALS: Final = (
+    _total("runs", "Runs", lambda u: len(u.ledger.runs), Kind.COUNT),
+    _total("runs_completed", "– completed", lambda u: _runs(u, State.COMPLETED), Kind.COUNT),
+    _total("runs_failed", "– failed", lambda u: _runs(u, State.FAILED) or "", Kind.COUNT),
+    _total(
+        "runs_stopped",
+        "– stopped before their end",
+        lambda u: _sum_of_runs(u, "stopped"),
+        Kind.COUNT,
     ),
-    ReportColumn(
-        "goodput", "goodput", "totals.goodput", HOURS, footnote="goodput", group="GPU-hours"
+    _total("epochs", "Epochs completed", lambda u: u.epochs, Kind.COUNT, "epochs"),
+    _total("epochs_skipped", "– skipped", lambda u: _sum_of_runs(u, "epochs_skipped"), Kind.COUNT),
+    _total("hidden", "– with hidden compute", lambda u: u.hidden, Kind.COUNT, "by_longest"),
+    _total("jobs", "Jobs", lambda u: len(u.jobs), Kind.COUNT, "executions"),
+    _total(
+        "executions", "Executions", lambda u: u.total.totals.executions, Kind.COUNT, "executions"
     ),
-    ReportColumn("badput", "badput", "totals.badput", HOURS, footnote="badput", group="GPU-hours"),
-    ReportColumn(
-        "running",
-        "running",
-        "totals.running",
-        HOURS,
-        footnote="running",
-        drop=4,
-        group="GPU-hours",
+    _total(
+        "success_rate", "Ended well", lambda u: u.total.totals.success_rate, Kind.SHARE, "success"
     ),
-    ReportColumn("total", "all", "totals.total", HOURS, footnote="gpu_hours", group="GPU-hours"),
+    _total(
+        "gpu_hours", "GPU-hours", lambda u: u.total.totals.total / HOUR, Kind.HOURS, "gpu_hours"
+    ),
+    _total("goodput", "– goodput", lambda u: u.total.totals.goodput / HOUR, Kind.HOURS, "goodput"),
+    _total("badput", "– badput", lambda u: u.total.totals.badput / HOUR, Kind.HOURS, "badput"),
+    _total("running", "– running", lambda u: u.total.totals.running / HOUR, Kind.HOURS, "running"),
+    _total("badput_share", "Badput, of ended", _badput_share, Kind.SHARE, "badput"),
+    _total(
+        "longest_hours",
+        "Hours of longest attempts",
+        lambda u: u.total.longest.seconds / HOUR,
+        Kind.HOURS,
+        "longest",
+    ),
+    _total(
+        "gpu_hours_per_epoch",
+        "GPU-hours per epoch",
+        lambda u: u.total.totals.hours_per_epoch,
+        Kind.HOURS,
+        "per_epoch",
+    ),
+    _total(
+        "epoch_seconds_median",
+        "Time of an epoch, median",
+        lambda u: _median(u.epoch_times),
+        Kind.DURATION,
+        "epoch_time",
+    ),
+    _total(
+        "wait_seconds_median",
+        "Queue wait, median",
+        lambda u: _median(u.waits),
+        Kind.DURATION,
+        "wait",
+    ),
+    _total(
+        "input_transfers",
+        "Input transfers",
+        lambda u: sum(g.count for g in _inputs(u)),
+        Kind.COUNT,
+        "transfers",
+    ),
+    _total(
+        "input_hours",
+        "Hours of input transfer",
+        lambda u: sum(g.seconds for g in _inputs(u)) / HOUR,
+        Kind.HOURS,
+        "transfers",
+    ),
+    _total("bytes_to_jobs", "Moved to jobs", lambda u: u.total.input.received, Kind.BYTES, "bytes"),
+    _total("bytes_from_jobs", "Moved from jobs", lambda u: u.total.input.sent, Kind.BYTES, "bytes"),
 )
 
-LONGEST_COLUMN: Final = ReportColumn(
+
+# --- GPU models, sites, labels ------------------------------------------------------------------
+
+EPOCHS: Final[AnyColumn] = Column(
+    "epochs", "Epochs", lambda row: row.totals.completed, Kind.COUNT, footnote="epochs"
+)
+
+EXECUTIONS: Final[AnyColumn] = Column(
+    "executions",
+    "Executions",
+    lambda row: row.totals.executions,
+    Kind.COUNT,
+    footnote="executions",
+    drop=3,
+)
+
+
+def _hours(name: str, title: str, footnote: str, drop: float = 0) -> AnyColumn:
+    """GPU-hours of one kind, which ``name`` is."""
+    read = attrgetter(f"totals.{name}")
+    return Column(
+        name,
+        title,
+        lambda row: read(row) / HOUR,
+        Kind.HOURS,
+        footnote=footnote,
+        group="GPU-hours",
+        drop=drop,
+    )
+
+
+TOTALS_COLUMNS: Final = (
+    EXECUTIONS,
+    _hours("goodput", "goodput", "goodput"),
+    _hours("badput", "badput", "badput"),
+    _hours("running", "running", "running", drop=4),
+    _hours("total", "all", "gpu_hours"),
+)
+
+LONGEST: Final[AnyColumn] = Column(
     "longest_hours",
     "Hours of longest attempts",
-    "longest.seconds",
-    HOURS,
+    lambda row: row.longest.seconds / HOUR,
+    Kind.HOURS,
     footnote="longest",
     drop=1,
 )
 
-
-def _epoch_columns(epochs: int) -> tuple[ReportColumn, ...]:
-    """The columns of completed epochs; ``epochs``: all of them."""
-    completed = attrgetter("totals.completed")
-    by_longest = attrgetter("longest.epochs")
-    return (
-        ReportColumn("epochs", "Epochs", completed, COUNT, footnote="epochs"),
-        ReportColumn(
-            "share",
-            "Share",
-            lambda row: ratio(completed(row), epochs),
-            SHARE,
-            footnote="share",
-            drop=2,
-        ),
-        ReportColumn(
-            "epochs_by_longest",
-            "By longest attempt",
-            by_longest,
-            COUNT,
-            footnote="by_longest",
-            drop=5,
-        ),
-    )
+BYTES: Final[tuple[AnyColumn, ...]] = (
+    Column(
+        "bytes_to_jobs",
+        "to jobs",
+        lambda row: row.input.received,
+        Kind.BYTES,
+        footnote="bytes",
+        group="Bytes",
+    ),
+    Column(
+        "bytes_from_jobs",
+        "from jobs",
+        lambda row: row.input.sent,
+        Kind.BYTES,
+        footnote="bytes",
+        group="Bytes",
+    ),
+)
+"""Input of the jobs is received by them, output is sent."""
 
 
 def _group_table(
     usage: ReportUsage,
     key: str,
     caption: str,
-    name: ReportColumn,
+    name: AnyColumn,
     groups: Iterable[GroupUsage],
-    more_columns: Sequence[ReportColumn] = (),
+    more_columns: Sequence[AnyColumn] = (),
     **texts: Any,
 ) -> ReportTable:
     """A table of groups, with a row for the epochs that belong to none of them."""
@@ -149,17 +255,39 @@ def _group_table(
     epochs = totals.completed + usage.unlocated
     columns = (
         name,
-        *_epoch_columns(epochs),
+        EPOCHS,
+        Column(
+            "share",
+            "Share",
+            lambda row: ratio(row.totals.completed, epochs),
+            Kind.SHARE,
+            footnote="share",
+            drop=2,
+        ),
+        Column(
+            "epochs_by_longest",
+            "By longest attempt",
+            lambda row: row.longest.epochs,
+            Kind.COUNT,
+            footnote="by_longest",
+            drop=5,
+        ),
         *TOTALS_COLUMNS,
         *more_columns,
-        LONGEST_COLUMN,
+        LONGEST,
     )
-    unlocated: tuple[ReportRow, ...] = ()
+    rows = [row_of(columns, group) for group in groups]
     if usage.unlocated:
-        share = ratio(usage.unlocated, epochs)
-        unlocated = (_short_row(columns, NO_EXECUTION, usage.unlocated, share, usage.unlogged),)
+        rows.append(
+            {
+                name.name: NO_EXECUTION,
+                "epochs": usage.unlocated,
+                "share": ratio(usage.unlocated, epochs),
+                "epochs_by_longest": usage.unlogged,
+            }
+        )
     total = replace(usage.total, name="Total", totals=replace(totals, completed=epochs))
-    return _table(key, caption, columns, groups, total=total, more=unlocated, **texts)
+    return ReportTable(key, caption, columns, tuple(rows), row_of(columns, total), **texts)
 
 
 def _repeated_note(usage: ReportUsage) -> str | None:
@@ -177,7 +305,7 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
         usage,
         key="gpus",
         caption="Completed epochs and GPU-hours by GPU model",
-        name=ReportColumn("gpu", "GPU model", "name"),
+        name=Column("gpu", "GPU model", attrgetter("name")),
         groups=usage.gpus,
         empty_text=NOTHING_RAN,
         comment=_repeated_note(usage),
@@ -187,11 +315,11 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
 def site_table(usage: ReportUsage) -> ReportTable:
     """Epochs and GPU-hours by resource."""
     whole = usage.total.totals.total
-    share = ReportColumn(
+    share: AnyColumn = Column(
         "gpu_hours_share",
         "share",
         lambda row: ratio(row.totals.total, whole),
-        SHARE,
+        Kind.SHARE,
         footnote="gpu_hours",
         drop=6,
         group="GPU-hours",
@@ -207,7 +335,7 @@ def site_table(usage: ReportUsage) -> ReportTable:
         usage,
         key="sites",
         caption="Contributions by resource",
-        name=ReportColumn("site", "Resource", "name"),
+        name=Column("site", "Resource", attrgetter("name")),
         groups=ran,
         more_columns=(share,),
         empty_text=NOTHING_RAN,
@@ -223,7 +351,7 @@ def label_table(usage: ReportUsage) -> ReportTable | None:
         usage,
         key="labels",
         caption="By label",
-        name=ReportColumn("label", "Label", lambda row: row.name or "none"),
+        name=Column("label", "Label", lambda row: row.name or "none"),
         groups=usage.labels,
     )
 
@@ -231,39 +359,28 @@ def label_table(usage: ReportUsage) -> ReportTable | None:
 def bytes_table(usage: ReportUsage) -> ReportTable:
     """Bytes and transfers by resource."""
     whole = usage.total.input.received + usage.total.input.sent
-    columns = (
-        ReportColumn("site", "Resource", "name"),
-        ReportColumn("executions", "Executions", "totals.executions", COUNT, footnote="executions"),
-        ReportColumn("transfers", "Transfers", "transfers", COUNT, footnote="moved"),
-        *BYTE_COLUMNS,
-        ReportColumn(
+    columns: tuple[AnyColumn, ...] = (
+        Column("site", "Resource", attrgetter("name")),
+        replace(EXECUTIONS, drop=0),
+        Column("transfers", "Transfers", attrgetter("transfers"), Kind.COUNT, footnote="moved"),
+        *BYTES,
+        Column(
             "bytes_share",
             "share",
             lambda row: ratio(row.input.received + row.input.sent, whole),
-            SHARE,
+            Kind.SHARE,
             drop=1,
             group="Bytes",
         ),
     )
-    return _table(
+    return ReportTable(
         "moved",
         "Bytes and transfers by resource",
         columns,
-        usage.sites,
-        total=replace(usage.total, name="Total"),
+        tuple(row_of(columns, site) for site in usage.sites),
+        row_of(columns, replace(usage.total, name="Total")),
         empty_text="Nothing was moved: the logs have no execution and no transfer in this window.",
     )
-
-
-BYTE_COLUMNS: Final = (
-    ReportColumn(
-        "bytes_to_jobs", "to jobs", "input.received", BYTES, footnote="bytes", group="Bytes"
-    ),
-    ReportColumn(
-        "bytes_from_jobs", "from jobs", "input.sent", BYTES, footnote="bytes", group="Bytes"
-    ),
-)
-"""Input of the jobs is received by them, output is sent."""
 
 
 def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
@@ -273,31 +390,22 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
     gpus = [gpu.name for gpu in usage.gpus if any(key[1] == gpu.name for key in done)]
     if len(sites) < 2 or len(gpus) < 2:
         return None
-    columns = (
-        ReportColumn("site", "Resource", itemgetter(0)),
-        *(
-            ReportColumn(
-                key=gpu or "",
-                heading=gpu or "not known",
-                value=itemgetter(index),
-                kind=COUNT,
-                footnote="epochs" if index == 1 else None,
-            )
-            for index, gpu in enumerate(gpus, start=1)
-        ),
-        ReportColumn("total", "all", itemgetter(-1), COUNT),
-    )
+    numbers = [
+        _given(gpu or "", gpu or NOT_KNOWN, Kind.COUNT, footnote="" if index else "epochs")
+        for index, gpu in enumerate(gpus)
+    ]
 
-    def row(name: str | None, among: Sequence[str | None]) -> tuple[Raw, ...]:
-        epochs = [sum(done.get((site, gpu), 0) for site in among) for gpu in gpus]
-        return (name, *(n or "" for n in epochs), sum(epochs))
+    def row(name: str | None, among: Sequence[str | None]) -> Row:
+        epochs = {gpu or "": sum(done.get((site, gpu), 0) for site in among) for gpu in gpus}
+        known = {gpu: n for gpu, n in epochs.items() if n}
+        return {"site": name, **known, "total": sum(epochs.values())}
 
-    return _table(
+    return ReportTable(
         "places",
         "Completed epochs by resource and GPU model",
-        columns,
-        [row(site, [site]) for site in sites],
-        total=row("Total", sites),
+        (_given("site", "Resource"), *numbers, _given("total", "all", Kind.COUNT)),
+        tuple(row(site, [site]) for site in sites),
+        row("Total", sites),
     )
 
 
@@ -306,37 +414,36 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
 
 def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
-    columns = (
-        ReportColumn(
-            "period", PERIOD_HEADINGS[usage.period], "name", ValueKind.PERIOD, footnote="period"
-        ),
-        ReportColumn("epochs", "Epochs", "epochs", COUNT, footnote="epochs"),
-        ReportColumn("cumulated", "cumulated", "cumulated", COUNT, drop=5),
+    of_group = (
         *TOTALS_COLUMNS,
-        *(replace(column, drop=drop) for column, drop in zip(BYTE_COLUMNS, (8, 9), strict=True)),
+        *(replace(column, drop=drop) for column, drop in zip(BYTES, (8, 9), strict=True)),
     )
-
-    def row(name: str, group: GroupUsage, epochs: int, cumulated: Raw) -> Row:
-        totals, moved = group.totals, group.input
-        return Row(name=name, totals=totals, input=moved, epochs=epochs, cumulated=cumulated)
-
+    columns = (
+        _given("period", PERIOD_HEADINGS[usage.period], write=readable_dates, footnote="period"),
+        _given("epochs", "Epochs", Kind.COUNT, footnote="epochs"),
+        _given("cumulated", "cumulated", Kind.COUNT, drop=5),
+        *of_group,
+    )
     counts = [group.longest.epochs for _, group in usage.periods]
-    rows = [
-        row(window_text(window), group, epochs, cumulated)
+    rows: list[Row] = [
+        {
+            "period": window_text(window),
+            "epochs": epochs,
+            "cumulated": cumulated,
+            **row_of(of_group, group),
+        }
         for (window, group), epochs, cumulated in zip(
             usage.periods, counts, accumulate(counts), strict=True
         )
     ]
-    undated: tuple[ReportRow, ...] = ()
     if usage.undated and usage.window.unbounded:
-        undated = (_short_row(columns, "at no known time", usage.undated),)
-    return _table(
+        rows.append({"period": "at no known time", "epochs": usage.undated})
+    return ReportTable(
         "periods",
         f"By {usage.period}",
         columns,
-        rows,
-        total=row("Total", usage.total, usage.epochs, ""),
-        more=undated,
+        tuple(rows),
+        {"period": "Total", "epochs": usage.epochs, **row_of(of_group, usage.total)},
         empty_text=DAMAGED
         if usage.clipped.jobs
         else "Nothing happened: the logs have no job in this window.",
@@ -345,22 +452,24 @@ def period_table(usage: ReportUsage) -> ReportTable:
 
 def time_table(usage: ReportUsage) -> ReportTable:
     """Durations of completed epochs by GPU model and by resource."""
-    columns = (
-        ReportColumn("place", "GPU model, resource", "name"),
-        ReportColumn("by", "Kind", "kind", drop=3),
-        ReportColumn("n", "n", "box.n", COUNT, footnote="box"),
-        ReportColumn("minimum", "least", "box.minimum", SECONDS, drop=2),
-        ReportColumn("first_quartile", "first quartile", "box.lower_quartile", SECONDS),
-        ReportColumn("median", "median", "box.median", SECONDS, footnote="epoch_time"),
-        ReportColumn("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
-        ReportColumn("maximum", "most", "box.maximum", SECONDS, drop=1),
+    of_box: tuple[AnyColumn, ...] = (
+        Column("n", "n", attrgetter("n"), Kind.COUNT, footnote="box"),
+        Column("minimum", "least", attrgetter("minimum"), Kind.DURATION, drop=2),
+        Column("first_quartile", "first quartile", attrgetter("lower_quartile"), Kind.DURATION),
+        Column("median", "median", attrgetter("median"), Kind.DURATION, footnote="epoch_time"),
+        Column("third_quartile", "third quartile", attrgetter("upper_quartile"), Kind.DURATION),
+        Column("maximum", "most", attrgetter("maximum"), Kind.DURATION, drop=1),
     )
     boxes = (("GPU model", usage.boxes_by_gpu), ("resource", usage.boxes_by_site))
-    return _table(
+    return ReportTable(
         "times",
         "Time of the successful execution of completed epochs",
-        columns,
-        [Row(name=n, kind=kind, box=plot) for kind, plots in boxes for n, plot in plots.items()],
+        (_given("place", "GPU model, resource"), _given("by", "Kind", drop=3), *of_box),
+        tuple(
+            {"place": name, "by": kind, **row_of(of_box, box)}
+            for kind, named in boxes
+            for name, box in named.items()
+        ),
         empty_text="No epoch was completed by an execution in the logs.",
     )
 
@@ -371,31 +480,37 @@ def profile_table(usage: ReportUsage) -> ReportTable | None:
     if not profiles:
         return None
 
-    def seconds(name: str) -> Callable[[PoolProfile], Raw]:
-        read = attrgetter(name)
+    def seconds(name: str) -> Callable[[PoolProfile], float | None]:
+        figure, _, part = name.partition(".")
 
-        def value(row: PoolProfile) -> Raw:
-            figure, _, _ = name.partition(".")
-            return read(row) * HOUR if getattr(row, figure) is not None else None
+        def value(row: PoolProfile) -> float | None:
+            known = getattr(row, figure)
+            return getattr(known, part) * HOUR if known is not None else None
 
         return value
 
-    is_annex = any(profile.pool.annex for profile in profiles)
-    annex = ReportColumn("annex", "Annex", lambda row: row.pool.annex or None)
-    columns = (
-        ReportColumn("site", "Resource", lambda row: row.pool.site or None),
-        ReportColumn("gpu", "GPU model", lambda row: gpu_model(row.pool.gpu)),
-        *((annex,) if is_annex else ()),
-        ReportColumn("epochs", "Epochs", "epochs", COUNT, footnote="profile"),
-        ReportColumn("hours", "mean", seconds("hours.value"), SECONDS, group="Epoch"),
-        ReportColumn("hours_low", "from", seconds("hours.low"), SECONDS, drop=3, group="Epoch"),
-        ReportColumn("hours_high", "to", seconds("hours.high"), SECONDS, drop=4, group="Epoch"),
-        ReportColumn("wait", "Wait", seconds("wait.value"), SECONDS, drop=2),
-        ReportColumn("transfer", "Input", seconds("transfer.value"), SECONDS, drop=5),
-        ReportColumn("loss", "Loss", "loss.value", SHARE, footnote="profile_loss"),
-        ReportColumn("borrowed", "Borrowed from", _borrowed_from, drop=6),
+    time = Kind.DURATION
+    columns: list[AnyColumn] = [
+        Column("site", "Resource", lambda row: row.pool.site or None),
+        Column("gpu", "GPU model", lambda row: gpu_model(row.pool.gpu)),
+        Column("annex", "Annex", lambda row: row.pool.annex or None),
+        Column("epochs", "Epochs", attrgetter("epochs"), Kind.COUNT, footnote="profile"),
+        Column("hours", "mean", seconds("hours.value"), time, group="Epoch"),
+        Column("hours_low", "from", seconds("hours.low"), time, drop=3, group="Epoch"),
+        Column("hours_high", "to", seconds("hours.high"), time, drop=4, group="Epoch"),
+        Column("wait", "Wait", seconds("wait.value"), time, drop=2),
+        Column("transfer", "Input", seconds("transfer.value"), time, drop=5),
+        Column("loss", "Loss", attrgetter("loss.value"), Kind.SHARE, footnote="profile_loss"),
+        Column("borrowed", "Borrowed from", _borrowed_from, drop=6),
+    ]
+    if not any(profile.pool.annex for profile in profiles):
+        columns = [column for column in columns if column.name != "annex"]
+    return ReportTable(
+        "profiles",
+        "What to expect of an epoch, by pool",
+        tuple(columns),
+        tuple(row_of(columns, profile) for profile in profiles),
     )
-    return _table("profiles", "What to expect of an epoch, by pool", columns, profiles)
 
 
 def _borrowed_from(profile: PoolProfile) -> str:
@@ -405,147 +520,123 @@ def _borrowed_from(profile: PoolProfile) -> str:
 
 # --- causes, transfers, runs --------------------------------------------------------------------
 
+_CODE: Final = re.compile(r"(\d{1,4})/\S+")
+"""A hold or vacate code with its subcode."""
+
+
+def code_text(text: str) -> str:
+    """The label of a cause: a code with its name."""
+    code = _CODE.fullmatch(text)
+    return f"{text} {code_name(int(code[1]))}".rstrip() if code else text
+
 
 def cause_table(usage: ReportUsage) -> ReportTable:
     """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
     totals = usage.total.totals
-    columns = (
-        ReportColumn("code", "Code", "code", ValueKind.CODE, footnote="cause"),
-        ReportColumn("reason", "Reason", "reason"),
-        ReportColumn(
-            "executions", "Executions", "executions", COUNT, footnote="executions", drop=1
-        ),
-        ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, footnote="badput"),
-        ReportColumn(
-            "share",
-            "Share",
-            lambda row: ratio(row.seconds, totals.badput),
-            SHARE,
-            footnote="lost_share",
-        ),
-    )
-    rows: list[ReportRow] = []
+    badput = totals.hours.badput
+
+    def row(code: str, reason: str, executions: int, hours: float) -> Row:
+        figures = {"executions": executions, "gpu_hours": hours, "share": ratio(hours, badput)}
+        names = {"code": code, "reason": reason}
+        return {**{name: text for name, text in names.items() if text}, **figures}
+
+    rows = []
     for cause in usage.causes:
-        reasons = _reason_rows(cause)
+        reasons = _reasons(cause)
         several = len(reasons) > 1
-        text = f"{len(reasons)} different" if several else reasons[0].reason
-        rows.append(_row(columns, _loss(cause.key, text, cause.executions, cause.lost_gpu_seconds)))
+        text = f"{len(reasons)} different" if several else reasons[0][0]
+        whole = row(cause.key, text, cause.executions, cause.badput)
         rest = reasons[REASONS:]
         if rest:
-            reasons[REASONS:] = [
-                _loss(
-                    "",
-                    f"{len(rest)} others",
-                    sum(row.executions for row in rest),
-                    sum(row.seconds for row in rest),
-                )
-            ]
-        rows += [_row(columns, row, is_detail=True) for row in reasons] if several else []
-    return _table(
+            others = [sum(numbers) for numbers in list(zip(*rest, strict=True))[1:]]
+            reasons[REASONS:] = [(f"{len(rest)} others", *others)]
+        if several:
+            whole[PARTS] = [row("", *reason) for reason in reasons]
+        rows.append(whole)
+    return ReportTable(
         "causes",
         "Badput by cause",
-        columns,
-        (),
-        total=_loss("Total", "", totals.bad_executions, totals.badput),
-        more=rows,
+        (
+            _given("code", "Code", write=code_text, footnote="cause"),
+            _given("reason", "Reason"),
+            _given("executions", "Executions", Kind.COUNT, footnote="executions", drop=1),
+            _given("gpu_hours", "GPU-hours", Kind.HOURS, footnote="badput"),
+            _given("share", "Share", Kind.SHARE, footnote="lost_share"),
+        ),
+        tuple(rows),
+        row("Total", "", totals.bad_executions, badput),
         empty_text="No execution ended badly.",
     )
 
 
-def _loss(code: str, reason: str, executions: int, seconds: float) -> Row:
-    """Executions and bad GPU-seconds of a cause, or of one of its reasons."""
-    return Row(code=code, reason=reason, executions=executions, seconds=seconds)
-
-
-def _reason_rows(cause: Cause) -> list[Row]:
-    """The reasons of a cause, whatever the outcome, the most expensive first."""
-    rows = [
-        _loss(
-            "", text, sum(r.executions for r in reasons), sum(r.lost_gpu_seconds for r in reasons)
-        )
-        for text, reasons in group_by(cause.reasons, attrgetter("text")).items()
+def _reasons(cause: Cause) -> list[tuple[str, int, float]]:
+    """The reasons of a cause, the most expensive first: text, executions and GPU-hours."""
+    reasons = [
+        (text, sum(r.executions for r in group), sum(r.badput for r in group))
+        for text, group in group_by(cause.reasons, attrgetter("text")).items()
     ]
-    return sorted(rows, key=lambda row: (-row.seconds, -row.executions, row.reason))
+    return sorted(reasons, key=lambda reason: (-reason[2], -reason[1], reason[0]))
 
 
 def transfer_table(usage: ReportUsage) -> ReportTable:
     """Transfers by direction and outcome."""
-    columns = (
-        ReportColumn("direction", "Direction", "direction"),
-        ReportColumn("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
-        ReportColumn("n", "Transfers", "count", COUNT, footnote="transfers"),
-        ReportColumn("hours", "Hours", "seconds", HOURS),
-        ReportColumn("median", "median", "median", SECONDS, drop=3),
-        ReportColumn("longest", "longest", "longest", SECONDS, drop=2),
-        ReportColumn("queued_hours", "of it queued, h", "queued_seconds", HOURS, drop=1),
+    columns: tuple[AnyColumn, ...] = (
+        Column("direction", "Direction", attrgetter("direction")),
+        Column("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
+        Column("n", "Transfers", attrgetter("count"), Kind.COUNT, footnote="transfers"),
+        Column("hours", "Hours", lambda row: row.seconds / HOUR, Kind.HOURS),
+        Column("median", "median", attrgetter("median"), Kind.DURATION, drop=3),
+        Column("longest", "longest", attrgetter("longest"), Kind.DURATION, drop=2),
+        Column(
+            "queued_hours",
+            "of it queued, h",
+            lambda row: row.queued_seconds / HOUR,
+            Kind.HOURS,
+            drop=1,
+        ),
     )
-    groups = usage.transfer_groups
-    untimed = sum(group.count - group.timed for group in groups)
-    transfers = sum(group.count for group in groups)
-    seconds = sum(group.seconds for group in groups) / HOUR
-    queued = sum(group.queued_seconds for group in groups) / HOUR
-    table = _table(
+    rows = [row_of(columns, group) for group in usage.transfer_groups]
+    untimed = sum(group.count - group.timed for group in usage.transfer_groups)
+    total = {name: sum(row[name] for row in rows) for name in ("n", "hours", "queued_hours")}
+    return ReportTable(
         "transfers",
         "Transfers",
         columns,
-        groups,
+        tuple(rows),
+        {"direction": "Total", **total},
         empty_text="The logs have no transfer: only pools that log them (event 040) do.",
         comment=f"Of {count(untimed, 'transfer')} the start was not logged." if untimed else None,
     )
-    return replace(table, total=ReportRow(("Total", "", transfers, seconds, "", "", queued)))
 
 
 def run_table(usage: ReportUsage) -> ReportTable:
     """Epochs and GPU-hours by run."""
-    has_labels = any(run.label for run, _ in usage.runs)
+    runs = [run for run, _ in usage.runs]
+    has_labels = any(run.label for run in runs)
     # Unknown for a window, as in the totals.
-    has_skipped = usage.window.unbounded and any(run.epochs_skipped for run, _ in usage.runs)
-    label = ReportColumn("label", "Label", "label")
-    skipped = ReportColumn("epochs_skipped", "skipped", "epochs_skipped", COUNT, drop=5)
-    columns = (
-        ReportColumn("run", "Run", "name"),
-        ReportColumn("uuid", "Id", "uuid", drop=6),
+    has_skipped = usage.window.unbounded and any(run.epochs_skipped for run in runs)
+    label: AnyColumn = Column("label", "Label", lambda run: run.label or "none")
+    counts = {"epochs_total": "of", **({"epochs_skipped": "skipped"} if has_skipped else {})}
+    epochs = [Column(k, title, attrgetter(k), Kind.COUNT, drop=5) for k, title in counts.items()]
+    names: tuple[AnyColumn, ...] = (
+        Column("run", "Run", attrgetter("run_name")),
+        Column("uuid", "Id", attrgetter("uuid"), drop=6),
         *((label,) if has_labels else ()),
-        ReportColumn("epochs", "Epochs", "epochs", COUNT, footnote="epochs"),
-        ReportColumn("epochs_total", "of", "epochs_total", COUNT, drop=5),
-        *((skipped,) if has_skipped else ()),
-        *TOTALS_COLUMNS,
-        replace(LONGEST_COLUMN, value="longest_seconds"),
     )
-
-    def row(name: str, totals: UsageTotals, **values: Raw) -> Row:
-        # What is not known of it is an empty text.
-        names = ("uuid", "label", "epochs", "epochs_total", "epochs_skipped", "longest_seconds")
-        return Row(name=name, totals=totals, **{**dict.fromkeys(names, ""), **values})
-
+    completed: AnyColumn = replace(EPOCHS, value=lambda row: row.longest.epochs)
+    of_group = (completed, *TOTALS_COLUMNS, LONGEST)
     rows = [
-        row(
-            run.run_name,
-            group.totals,
-            uuid=run.uuid,
-            label=run.label or "none",
-            epochs=group.longest.epochs,
-            epochs_total=run.epochs_total,
-            epochs_skipped=run.epochs_skipped,
-            longest_seconds=group.longest.seconds,
-        )
-        for run, group in usage.runs
+        {**row_of((*names, *epochs), run), **row_of(of_group, group)} for run, group in usage.runs
     ]
     if usage.without_run is not None:
-        rows.append(row("jobs of no run", usage.without_run))
-    total = row(
-        "Total",
-        usage.total.totals,
-        epochs=usage.epochs,
-        epochs_total=sum(run.epochs_total for run, _ in usage.runs),
-        epochs_skipped=sum(run.epochs_skipped for run, _ in usage.runs),
-        longest_seconds=usage.total.longest.seconds,
-    )
-    return _table(
+        rows.append({"run": "jobs of no run", **row_of(TOTALS_COLUMNS, usage.without_run)})
+    sums = {name: sum(getattr(run, name) for run in runs) for name in counts}
+    total = {"run": "Total", **sums, **row_of(of_group, usage.total), "epochs": usage.epochs}
+    return ReportTable(
         "runs",
         "Runs",
-        columns,
-        rows,
-        total=total,
+        (*names, completed, *epochs, *TOTALS_COLUMNS, LONGEST),
+        tuple(rows),
+        total,
         empty_text="No runs: no node of these DAGs is called …-train_epochN.",
     )

@@ -86,6 +86,9 @@ class Column(Struct, Generic[T], frozen=True):
     and ``words`` are the states that there may be.
     ``drop``: 0 is never dropped where there is no room, else the largest is dropped first.
 
+    ``footnote``: the key of its definition in a report, and ``group``: a heading over several
+    columns there.
+
     ``write`` makes the text of a known value, where that of the kind is not meant; ``style`` is
     that of the text, or a function of the row; ``year`` is left out of times. ``cell`` draws what
     is more than a text, for a width in cells (None: unlimited); ``graphic``: a bar, which a pipe
@@ -104,6 +107,8 @@ class Column(Struct, Generic[T], frozen=True):
     value: Callable[[T], Value]
     kind: Kind = Kind.TEXT
     doc: str = ""
+    footnote: str = ""
+    group: str = ""
     unit: str = ""
     words: tuple[str, ...] = ()
     align: Align | None = None
@@ -132,12 +137,15 @@ class Column(Struct, Generic[T], frozen=True):
             return UNKNOWN_CELL
         if isinstance(value, Symbol):
             return symbol_span(value)
-        text = self.write(value) if self.write and value != "" else self._text(value)
+        text = self.text(value)
         style = self.style if isinstance(self.style, TextStyle) else self.style(row)
         nothing = value == 0 and self.kind in (Kind.COUNT, Kind.HOURS)
         return line((text, DIM if nothing else style)) if text else ()
 
-    def _text(self, value: Any) -> str:
+    def text(self, value: Any) -> str:
+        """The text of a known value that is no symbol."""
+        if self.write is not None and value != "":
+            return self.write(value)
         if isinstance(value, str):
             return value
         if self.kind is Kind.TIME:

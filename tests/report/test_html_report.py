@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.report.document import Facts, Report, ReportTable
+from metlmon.report.document import Report, ReportTable, Totals
 from metlmon.report.to_html import render_html
 from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
@@ -273,13 +273,13 @@ def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
 @pytest.mark.parametrize("width", [1200, 900, 600, 320])
 def test_long_remarks_of_totals_keep_to_their_column(tmp_path: Path, width: int) -> None:
     report = report_of("first-round")
-    (totals,) = (
-        block for section in report.sections for block in section.blocks if isinstance(block, Facts)
-    )
+    (totals,) = (block for block in report.blocks() if isinstance(block, Totals))
     remark = "at least: 12,345 nodes are not in the logs"
-    facts = tuple(replace(fact, comment=remark) for fact in totals.facts)
+    remarks = dict.fromkeys(totals.row, remark)
     sections = tuple(
-        replace(s, blocks=tuple(replace(b, facts=facts) if b is totals else b for b in s.blocks))
+        replace(
+            s, blocks=tuple(replace(b, comments=remarks) if b is totals else b for b in s.blocks)
+        )
         for s in report.sections
     )
     result = probed(replace(report, sections=sections), tmp_path / "report.html", width)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
-from metlmon.report.document import ReportTable, ValueKind, format_value
+from metlmon.report.document import ReportTable
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import SPARKS, render_markdown, sparkline
+from metlmon.snapshot.ledger import HourUnit
 from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
 NAMES = ["metl-aws", "trainer", "first-round"]
@@ -46,28 +48,31 @@ def test_it_has_the_numbers_of_the_html(name: str) -> None:
     text, html = render_markdown(report), render_html(report)
     for block in report.blocks():
         if isinstance(block, ReportTable):
-            for row in block.rows:
-                for column, value in zip(block.columns, row.cells, strict=True):
-                    if not column.kind.is_text and value != "":
-                        shown = format_value(column.kind, value, report.hours_digits)
+            for row, _ in block.lines():
+                for column in block.columns:
+                    if column.alignment == "right" and column.name in row:
+                        shown = report.text(column, row)
                         assert shown in text
                         assert f">{shown}</td>" in html.replace("&lt;", "<")
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "shown"),
+    ("table", "value", "shown"),
     [
-        (ValueKind.PERIOD, "2025-11-03 to 2025-11-09", "3 Nov 2025 to 9 Nov 2025"),
-        (ValueKind.PERIOD, "2025-11-03", "3 Nov 2025"),
-        (ValueKind.PERIOD, "November 2025", "November 2025"),
-        (ValueKind.CODE, "34/102", "34/102 JobOutOfResources"),
-        (ValueKind.CODE, "1007/–", "1007/– StarterError"),
-        (ValueKind.CODE, "9999/0", "9999/0"),
-        (ValueKind.CODE, "return value 1", "return value 1"),
+        ("periods", "2025-11-03 to 2025-11-09", "3 Nov 2025 to 9 Nov 2025"),
+        ("periods", "2025-11-03", "3 Nov 2025"),
+        ("periods", "November 2025", "November 2025"),
+        ("causes", "34/102", "34/102 JobOutOfResources"),
+        ("causes", "1007/–", "1007/– StarterError"),
+        ("causes", "9999/0", "9999/0"),
+        ("causes", "return value 1", "return value 1"),
     ],
 )
-def test_periods_and_codes_are_readable(kind: ValueKind, value: str, shown: str) -> None:
-    assert format_value(kind, value) == shown
+def test_periods_and_codes_are_readable(table: str, value: str, shown: str) -> None:
+    report = report_of("metl-aws")
+    tables = {block.key: block for block in report.blocks() if isinstance(block, ReportTable)}
+    column = tables[table].columns[0]
+    assert report.text(column, {column.name: value}) == shown
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,6 +80,17 @@ def test_every_note_is_there_and_referred_to(name: str) -> None:
     text = render_markdown(report_of(name))
     defined = set(re.findall(r"^\[\^(\d+)\]: ", text, re.MULTILINE))
     assert set(re.findall(r"\[\^(\d+)\](?!:)", text)) == defined
+
+
+def test_sentences_have_the_words_of_the_ensemble_and_names_their_own() -> None:
+    report = replace(report_of("metl-aws"), item="shard", measure=HourUnit.CPU)
+    report = replace(report, metadata=(("DAG", "an-epoch.dag"),))
+    html = re.sub("<[^>]*>", "", render_html(report)).replace("\u2011", "-")
+    for page in (render_markdown(report), html):
+        for words in ("Shards completed", "shards per day", "CPU-hours of badput by", "A shard is"):
+            assert words in page, words
+        assert re.findall("GPU-hours|[Ee]pochs", page) == []
+        assert "an-epoch.dag" in page.replace("\\", "")
 
 
 def test_what_is_foreign_is_text() -> None:

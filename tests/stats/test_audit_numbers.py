@@ -11,7 +11,7 @@ from metlmon.cli.status_text import hours_line
 from metlmon.health.build import make_health
 from metlmon.model.states import State
 from metlmon.report.build import build_report
-from metlmon.report.document import Facts, Raw, Report, ReportTable, percent
+from metlmon.report.document import Report, ReportTable, Row, Totals, percent
 from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.ledger import HOUR, TransferEntry
 from metlmon.stats.usage import usage_in_window
@@ -26,17 +26,16 @@ DAG = f"JOB {NODE} t.sub\nJOB {NEXT} t.sub\nPARENT {NODE} CHILD {NEXT}\n"
 
 
 def note(of: Report, key: str) -> str:
-    return next(each.text for each in of.footnotes if each.key == key)
+    return of.definitions[key]
 
 
-def facts(of: Report) -> dict[str, Raw]:
-    block = next(b for section in of.sections for b in section.blocks if isinstance(b, Facts))
-    return {fact.key: fact.value for fact in block.facts}
+def facts(of: Report) -> Row:
+    return next(block.row for block in of.blocks() if isinstance(block, Totals))
 
 
 def table(of: Report, key: str) -> ReportTable:
-    blocks = (block for section in of.sections for block in section.blocks)
-    return next(block for block in blocks if isinstance(block, ReportTable) and block.key == key)
+    tables = (block for block in of.blocks() if isinstance(block, ReportTable))
+    return next(block for block in tables if block.key == key)
 
 
 def reported(log: Log, window: TimeWindow = ALL) -> Report:
@@ -103,7 +102,8 @@ def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
     place = usage_in_window(read_ensemble(DAG, log).painter().ledger()).total
     assert place.epoch.median == 600
     assert facts(made)["epoch_seconds_median"] == 600
-    assert [row.cells[4:6] for row in table(made, "times").rows] == [(600, 600)] * 2
+    rows = table(made, "times").rows
+    assert [(row["first_quartile"], row["median"]) for row in rows] == [(600, 600)] * 2
 
 
 RESCUED = f"# Rescue DAG file, created after running\n\nDONE {NODE}\nDONE {NEXT}\n"
@@ -125,7 +125,7 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
     assert facts(made)["epochs"] == 3
     assert facts(made)["gpu_hours_per_epoch"] == 4
     by_day = table(made, "periods")
-    rows = [(row.cells[0], row.cells[1]) for row in by_day.rows]
+    rows = [(row["period"], row["epochs"]) for row in by_day.rows]
     assert rows == [("2026-05-04", 1), ("at no known time", 2)]
     for window in (
         TimeWindow(None, ended + timedelta(days=1)),
@@ -135,7 +135,9 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
         assert facts(inside)["epochs"] == 1
         assert any("2 completed epochs ended is not known" in each for each in inside.limitations)
     # Nothing was longest where nothing ran.
-    shares = [(row.cells[0], row.cells[1], row.cells[3]) for row in table(made, "sites").rows]
+    shares = [
+        (row["site"], row["epochs"], row["epochs_by_longest"]) for row in table(made, "sites").rows
+    ]
     assert shares == [("aws", 1, 1), ("no successful execution", 2, 2)]
 
 
@@ -199,16 +201,8 @@ def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
     log.terminate(77, 3, at="12:00:00").post(77, NODE, 0, at="12:00:10")
     made = reported(log)
-    (table,) = (
-        block
-        for section in made.sections
-        for block in section.blocks
-        if isinstance(block, ReportTable) and block.key == "gpus"
-    )
-    assert [(row.cells[0], row.cells[1]) for row in table.rows][-1] == (
-        "no successful execution",
-        1,
-    )
+    last = table(made, "gpus").rows[-1]
+    assert (last["gpu"], last["epochs"]) == ("no successful execution", 1)
     assert "saved by a POST script" in note(made, "epochs")
 
 

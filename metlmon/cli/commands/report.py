@@ -35,14 +35,16 @@ REPORT_TABLE: Final = JsonObject(
 REPORT_OUTPUT: Final = JsonObject(
     Report,
     "metlmon report --json: the tables of the report, with raw numbers.",
-    "dagdir as_of live title headline unknown=limitations",
+    "dagdir as_of live title",
     name="ReportOutput",
     computed={
         "schema": (int, lambda report: SCHEMA),
         "window": (TimeWindow, lambda report: TimeWindow(report.since, report.until)),
+        "headline": (str, lambda report: report.prose(report.headline)),
+        "unknown": (list[str], lambda report: list(map(report.prose, report.limitations))),
         "definitions": (
             dict[str, str],
-            lambda report: {note.key: note.text for note in report.footnotes},
+            lambda report: {key: report.prose(text) for key, text in report.definitions.items()},
         ),
     },
     given={
