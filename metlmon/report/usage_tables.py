@@ -21,6 +21,7 @@ from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
+from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, number, readable_dates
 
@@ -39,6 +40,7 @@ DAMAGED: Final = (
 PERIOD_HEADINGS: Final = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}
 
 AnyColumn = Column[Any]
+Of = Callable[[Any], Any]
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -51,133 +53,9 @@ def _given(name: str, title: str, kind: Kind = Kind.TEXT, **more: Any) -> AnyCol
     return Column(name, title, itemgetter(name), kind, **more)
 
 
-# --- totals -------------------------------------------------------------------------------------
-
-
-def totals(usage: ReportUsage) -> Totals:
-    """The totals of the ensemble, or of the window."""
-    wanted = sum(run.epochs_total for run in usage.ledger.runs)
-    missing = usage.ledger.nodes_unlogged
-    comments = {
-        "epochs": f"of {number(wanted)}" if wanted else "",
-        "gpu_hours": f"at least: {number(missing)} nodes are not in the logs" if missing else "",
-    }
-    row = row_of(TOTALS, usage)
-    columns = tuple(column for column in TOTALS if column.name in row)
-    return Totals("totals", "Totals", columns, row, comments)
-
-
-def _runs(usage: ReportUsage, state: State) -> int | str:
-    """Runs that ended so; of a window that is unknown: runs have no time of completion."""
-    if not usage.window.unbounded:
-        return ""
-    return sum(run.state is state and not run.stopped for run in usage.ledger.runs)
-
-
-def _sum_of_runs(usage: ReportUsage, name: str) -> int | str:
-    """A sum over the runs, where it is not 0; of a window it is unknown."""
-    total = sum(getattr(run, name) for run in usage.ledger.runs)
-    return total if total and usage.window.unbounded else ""
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
-
-
-def _inputs(usage: ReportUsage) -> list[TransferGroup]:
-    return [group for group in usage.transfer_groups if group.direction == "input"]
-
-
-def _badput_share(usage: ReportUsage) -> float | None:
-    hours = usage.total.totals
-    return ratio(hours.badput, hours.goodput + hours.badput)
-
-
-def _total(
-    name: str, title: str, value: Callable[[ReportUsage], Any], kind: Kind, footnote: str = ""
-) -> Column[ReportUsage]:
-    return Column(name, title, value, kind, footnote=footnote)
-
-
-TOTALS: Final = (
-    _total("runs", "Runs", lambda u: len(u.ledger.runs), Kind.COUNT),
-    _total("runs_completed", "– completed", lambda u: _runs(u, State.COMPLETED), Kind.COUNT),
-    _total("runs_failed", "– failed", lambda u: _runs(u, State.FAILED) or "", Kind.COUNT),
-    _total(
-        "runs_stopped",
-        "– stopped before their end",
-        lambda u: _sum_of_runs(u, "stopped"),
-        Kind.COUNT,
-    ),
-    _total("epochs", "Epochs completed", lambda u: u.epochs, Kind.COUNT, "epochs"),
-    _total("epochs_skipped", "– skipped", lambda u: _sum_of_runs(u, "epochs_skipped"), Kind.COUNT),
-    _total("hidden", "– with hidden compute", lambda u: u.hidden, Kind.COUNT, "by_longest"),
-    _total("jobs", "Jobs", lambda u: len(u.jobs), Kind.COUNT, "executions"),
-    _total(
-        "executions", "Executions", lambda u: u.total.totals.executions, Kind.COUNT, "executions"
-    ),
-    _total(
-        "success_rate", "Ended well", lambda u: u.total.totals.success_rate, Kind.SHARE, "success"
-    ),
-    _total(
-        "gpu_hours", "GPU-hours", lambda u: u.total.totals.total / HOUR, Kind.HOURS, "gpu_hours"
-    ),
-    _total("goodput", "– goodput", lambda u: u.total.totals.goodput / HOUR, Kind.HOURS, "goodput"),
-    _total("badput", "– badput", lambda u: u.total.totals.badput / HOUR, Kind.HOURS, "badput"),
-    _total("running", "– running", lambda u: u.total.totals.running / HOUR, Kind.HOURS, "running"),
-    _total("badput_share", "Badput, of ended", _badput_share, Kind.SHARE, "badput"),
-    _total(
-        "longest_hours",
-        "Hours of longest attempts",
-        lambda u: u.total.longest.seconds / HOUR,
-        Kind.HOURS,
-        "longest",
-    ),
-    _total(
-        "gpu_hours_per_epoch",
-        "GPU-hours per epoch",
-        lambda u: u.total.totals.hours_per_epoch,
-        Kind.HOURS,
-        "per_epoch",
-    ),
-    _total(
-        "epoch_seconds_median",
-        "Time of an epoch, median",
-        lambda u: _median(u.epoch_times),
-        Kind.DURATION,
-        "epoch_time",
-    ),
-    _total(
-        "wait_seconds_median",
-        "Queue wait, median",
-        lambda u: _median(u.waits),
-        Kind.DURATION,
-        "wait",
-    ),
-    _total(
-        "input_transfers",
-        "Input transfers",
-        lambda u: sum(g.count for g in _inputs(u)),
-        Kind.COUNT,
-        "transfers",
-    ),
-    _total(
-        "input_hours",
-        "Hours of input transfer",
-        lambda u: sum(g.seconds for g in _inputs(u)) / HOUR,
-        Kind.HOURS,
-        "transfers",
-    ),
-    _total("bytes_to_jobs", "Moved to jobs", lambda u: u.total.input.received, Kind.BYTES, "bytes"),
-    _total("bytes_from_jobs", "Moved from jobs", lambda u: u.total.input.sent, Kind.BYTES, "bytes"),
-)
-
-
 # --- GPU models, sites, labels ------------------------------------------------------------------
 
-EPOCHS: Final[AnyColumn] = Column(
-    "epochs", "Epochs", lambda row: row.totals.completed, Kind.COUNT, footnote="epochs"
-)
+EPOCHS: Final[AnyColumn] = replace(usage_columns.EPOCHS, title="Epochs")
 
 EXECUTIONS: Final[AnyColumn] = Column(
     "executions",
@@ -188,27 +66,12 @@ EXECUTIONS: Final[AnyColumn] = Column(
     drop=3,
 )
 
-
-def _hours(name: str, title: str, footnote: str, drop: float = 0) -> AnyColumn:
-    """GPU-hours of one kind, which ``name`` is."""
-    read = attrgetter(f"totals.{name}")
-    return Column(
-        name,
-        title,
-        lambda row: read(row) / HOUR,
-        Kind.HOURS,
-        footnote=footnote,
-        group="GPU-hours",
-        drop=drop,
-    )
-
-
-TOTALS_COLUMNS: Final = (
+TOTALS_COLUMNS: Final[tuple[AnyColumn, ...]] = (
     EXECUTIONS,
-    _hours("goodput", "goodput", "goodput"),
-    _hours("badput", "badput", "badput"),
-    _hours("running", "running", "running", drop=4),
-    _hours("total", "all", "gpu_hours"),
+    replace(usage_columns.GOODPUT, title="goodput", group="GPU-hours"),
+    replace(usage_columns.BADPUT, title="badput", group="GPU-hours"),
+    replace(usage_columns.RUNNING, title="running", group="GPU-hours", drop=4),
+    replace(usage_columns.HOURS, title="all", group="GPU-hours"),
 )
 
 LONGEST: Final[AnyColumn] = Column(
@@ -220,25 +83,24 @@ LONGEST: Final[AnyColumn] = Column(
     drop=1,
 )
 
-BYTES: Final[tuple[AnyColumn, ...]] = (
-    Column(
-        "bytes_to_jobs",
-        "to jobs",
-        lambda row: row.input.received,
-        Kind.BYTES,
-        footnote="bytes",
-        group="Bytes",
-    ),
-    Column(
-        "bytes_from_jobs",
-        "from jobs",
-        lambda row: row.input.sent,
-        Kind.BYTES,
-        footnote="bytes",
-        group="Bytes",
-    ),
+TO_JOBS: Final[AnyColumn] = Column(
+    "bytes_to_jobs",
+    "to jobs",
+    lambda row: row.input.received,
+    Kind.BYTES,
+    footnote="bytes",
+    group="Bytes",
 )
-"""Input of the jobs is received by them, output is sent."""
+"""Input, which the jobs receive."""
+
+FROM_JOBS: Final[AnyColumn] = Column(
+    "bytes_from_jobs",
+    "from jobs",
+    lambda row: row.input.sent,
+    Kind.BYTES,
+    footnote="bytes",
+    group="Bytes",
+)
 
 
 def _group_table(
@@ -363,7 +225,8 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
         Column("site", "Resource", attrgetter("name")),
         replace(EXECUTIONS, drop=0),
         Column("transfers", "Transfers", attrgetter("transfers"), Kind.COUNT, footnote="moved"),
-        *BYTES,
+        TO_JOBS,
+        FROM_JOBS,
         Column(
             "bytes_share",
             "share",
@@ -409,6 +272,112 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
     )
 
 
+# --- totals -------------------------------------------------------------------------------------
+
+
+def totals(usage: ReportUsage) -> Totals:
+    """The totals of the ensemble, or of the window."""
+    wanted = sum(run.epochs_total for run in usage.ledger.runs)
+    missing = usage.ledger.nodes_unlogged
+    comments = {
+        "epochs": f"of {number(wanted)}" if wanted else "",
+        "gpu_hours": f"at least: {number(missing)} nodes are not in the logs" if missing else "",
+    }
+    row = row_of(TOTALS, usage)
+    columns = tuple(column for column in TOTALS if column.name in row)
+    return Totals("totals", "Totals", columns, row, comments)
+
+
+def _runs(usage: ReportUsage, state: State) -> int | str:
+    """Runs that ended so; of a window that is unknown: runs have no time of completion."""
+    if not usage.window.unbounded:
+        return ""
+    return sum(run.state is state and not run.stopped for run in usage.ledger.runs)
+
+
+def _sum_of_runs(name: str) -> Of:
+    """A sum over the runs, where it is not 0; of a window it is unknown."""
+
+    def value(usage: ReportUsage) -> int | str:
+        total = sum(getattr(run, name) for run in usage.ledger.runs)
+        return total if total and usage.window.unbounded else ""
+
+    return value
+
+
+def _epoch_median(usage: ReportUsage) -> float | None:
+    return median(usage.epoch_times) if usage.epoch_times else None
+
+
+def _wait_median(usage: ReportUsage) -> float | None:
+    return median(usage.waits) if usage.waits else None
+
+
+def _inputs(usage: ReportUsage) -> list[TransferGroup]:
+    return [group for group in usage.transfer_groups if group.direction == "input"]
+
+
+def _input_hours(usage: ReportUsage) -> float:
+    return sum(group.seconds for group in _inputs(usage)) / HOUR
+
+
+def _input_transfers(usage: ReportUsage) -> int:
+    return sum(group.count for group in _inputs(usage))
+
+
+def _badput_share(usage: ReportUsage) -> float | None:
+    hours = usage.total.totals
+    return ratio(hours.badput, hours.goodput + hours.badput)
+
+
+def _of_all(column: AnyColumn, title: str, **more: Any) -> AnyColumn:
+    """A column of groups as that of all together."""
+    value = column.value
+    return replace(column, title=title, value=lambda usage: value(usage.total), group="", **more)
+
+
+def _total(name: str, title: str, kind: Kind, footnote: str, value: Of) -> AnyColumn:
+    return Column(name, title, value, kind, footnote=footnote)
+
+
+TOTALS: Final = (
+    _total("runs", "Runs", Kind.COUNT, "", lambda u: len(u.ledger.runs)),
+    _total("runs_completed", "– completed", Kind.COUNT, "", lambda u: _runs(u, State.COMPLETED)),
+    _total("runs_failed", "– failed", Kind.COUNT, "", lambda u: _runs(u, State.FAILED) or ""),
+    _total("runs_stopped", "– stopped before their end", Kind.COUNT, "", _sum_of_runs("stopped")),
+    _total("epochs", "Epochs completed", Kind.COUNT, "epochs", attrgetter("epochs")),
+    _total("epochs_skipped", "– skipped", Kind.COUNT, "", _sum_of_runs("epochs_skipped")),
+    _total("hidden", "– with hidden compute", Kind.COUNT, "by_longest", attrgetter("hidden")),
+    _total("jobs", "Jobs", Kind.COUNT, "executions", lambda u: len(u.jobs)),
+    _of_all(EXECUTIONS, "Executions"),
+    _of_all(usage_columns.SUCCESS, "Ended well", name="success_rate", footnote="success"),
+    _of_all(usage_columns.HOURS, "GPU-hours", name="gpu_hours"),
+    _of_all(usage_columns.GOODPUT, "– goodput"),
+    _of_all(usage_columns.BADPUT, "– badput"),
+    _of_all(usage_columns.RUNNING, "– running"),
+    _total("badput_share", "Badput, of ended", Kind.SHARE, "badput", _badput_share),
+    _of_all(LONGEST, LONGEST.title),
+    _of_all(
+        usage_columns.PER_EPOCH,
+        "GPU-hours per epoch",
+        name="gpu_hours_per_epoch",
+        footnote="per_epoch",
+    ),
+    _total(
+        "epoch_seconds_median",
+        "Time of an epoch, median",
+        Kind.DURATION,
+        "epoch_time",
+        _epoch_median,
+    ),
+    _total("wait_seconds_median", "Queue wait, median", Kind.DURATION, "wait", _wait_median),
+    _total("input_transfers", "Input transfers", Kind.COUNT, "transfers", _input_transfers),
+    _total("input_hours", "Hours of input transfer", Kind.HOURS, "transfers", _input_hours),
+    _of_all(TO_JOBS, "Moved to jobs"),
+    _of_all(FROM_JOBS, "Moved from jobs"),
+)
+
+
 # --- over time ----------------------------------------------------------------------------------
 
 
@@ -416,7 +385,8 @@ def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
     of_group = (
         *TOTALS_COLUMNS,
-        *(replace(column, drop=drop) for column, drop in zip(BYTES, (8, 9), strict=True)),
+        replace(TO_JOBS, drop=8),
+        replace(FROM_JOBS, drop=9),
     )
     columns = (
         _given("period", PERIOD_HEADINGS[usage.period], write=readable_dates, footnote="period"),

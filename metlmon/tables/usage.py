@@ -259,6 +259,69 @@ def tabs(view: int, rows: Sequence[int]) -> Line:
 # --- columns ----------------------------------------------------------------------------------
 
 
+def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
+    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
+    return mark + _number(epochs)
+
+
+EPOCHS: Final[Column[GroupUsage]] = Column(
+    "epochs",
+    "EPOCHS",
+    lambda row: row.totals.completed,
+    Kind.COUNT,
+    doc="epochs completed; ⇄: of some, another execution took over twice as long",
+    footnote="epochs",
+    cell=lambda row, _: _epochs(row, row.totals.completed),
+)
+
+SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
+    "success",
+    "SUCCESS",
+    lambda row: row.totals.success_rate,
+    Kind.SHARE,
+    doc="executions that succeeded, of those that have ended",
+)
+
+GOODPUT: Final[Column[Any]] = Column(
+    "goodput", "GOODPUT", lambda row: row.totals.hours.goodput, Kind.HOURS, footnote="goodput"
+)
+
+BADPUT: Final[Column[Any]] = Column(
+    "badput",
+    "BADPUT",
+    lambda row: row.totals.hours.badput,
+    Kind.HOURS,
+    footnote="badput",
+    style=BAD,
+)
+
+RUNNING: Final[Column[Any]] = Column(
+    "running",
+    "RUNNING",
+    lambda row: row.totals.hours.running,
+    Kind.HOURS,
+    footnote="running",
+    style=MOVING,
+)
+
+PER_EPOCH: Final[Column[Any]] = Column(
+    "cost",
+    "HOURS/EPOCH",
+    lambda row: row.totals.hours_per_epoch,
+    Kind.HOURS,
+    doc="hours spent for each completed epoch",
+)
+
+HOURS: Final[Column[Any]] = Column(
+    "total",
+    "HOURS",
+    lambda row: row.totals.total / HOUR,
+    Kind.HOURS,
+    doc="goodput, badput and running",
+    footnote="gpu_hours",
+)
+
+
 def columns(
     view: int,
     rows: Sequence[Row],
@@ -302,61 +365,21 @@ def _place_columns(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> 
             comfortable=14,
             maximum=28,
         ),
-        Column(
-            "epochs",
-            "EPOCHS",
-            lambda r: r.totals.completed,
-            Kind.COUNT,
-            doc="epochs completed; ⇄: of some, another execution took over twice as long",
-            cell=lambda r, _: _epochs(r, r.totals.completed),
-        ),
-        Column(
-            "success",
-            "SUCCESS",
-            lambda r: _rate(r.totals),
-            Kind.SHARE,
-            doc="executions that succeeded, of those that have ended",
-        ),
-        Column(
-            "bar",
-            measure.hours.upper(),
-            lambda r: r.totals.total / HOUR,
-            Kind.HOURS,
-            doc="goodput, badput and running",
+        EPOCHS,
+        SUCCESS,
+        replace(
+            HOURS,
+            title=measure.hours.upper(),
             align="left",
             cell=lambda r, width: stacked_bar(r.totals, largest, width or LEAST_BAR),
             minimum=LEAST_BAR,
             grow=MOST_BAR,
             graphic=True,
         ),
-        Column(
-            "good", "GOODPUT", lambda r: r.totals.goodput / HOUR, Kind.HOURS, drop=5, write=hours
-        ),
-        Column(
-            "lost",
-            "BADPUT",
-            lambda r: r.totals.badput / HOUR,
-            Kind.HOURS,
-            style=BAD,
-            write=hours,
-        ),
-        Column(
-            "flying",
-            "RUNNING",
-            lambda r: r.totals.running / HOUR,
-            Kind.HOURS,
-            drop=8,
-            style=MOVING,
-            write=hours,
-        ),
-        Column(
-            "cost",
-            f"{measure.short}/EPOCH",
-            lambda r: r.totals.per_epoch / HOUR if r.totals.per_epoch else None,
-            Kind.HOURS,
-            doc="hours spent for each completed epoch",
-            drop=2,
-        ),
+        replace(GOODPUT, drop=5, write=hours),
+        replace(BADPUT, write=hours),
+        replace(RUNNING, drop=8, write=hours),
+        replace(PER_EPOCH, title=f"{measure.short}/EPOCH", drop=2),
         Column(
             "epoch",
             "EPOCH TIME",
@@ -404,11 +427,6 @@ def _spread(drop: int) -> Column[Any]:
         cell=lambda r, _: line((quartiles(r.epoch), DIM)),
         maximum=24,
     )
-
-
-def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
-    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-    return mark + _number(epochs)
 
 
 def _cell_columns(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
@@ -476,19 +494,9 @@ def _cell_columns(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
             minimum=13,
         ),
         _spread(drop=3),
-        Column("success", "SUCCESS", lambda r: _rate(r.totals), Kind.SHARE, drop=2),
-        Column(
-            "good", "GOODPUT", lambda r: r.totals.goodput / HOUR, Kind.HOURS, drop=4, write=hours
-        ),
-        Column(
-            "lost",
-            "BADPUT",
-            lambda r: r.totals.badput / HOUR,
-            Kind.HOURS,
-            drop=1,
-            style=BAD,
-            write=hours,
-        ),
+        replace(SUCCESS, drop=2),
+        replace(GOODPUT, drop=4, write=hours),
+        replace(BADPUT, drop=1, write=hours),
     ]
 
 
@@ -633,11 +641,6 @@ def _two_decimals(hours: float) -> str:
     # A non-zero amount is never shown as zero.
     text = "<0.01" if hours > 0 and text == "0.00" else text
     return text.replace(",", formatting.THIN)
-
-
-def _rate(totals: UsageTotals) -> float | None:
-    ended = totals.good_executions + totals.bad_executions
-    return totals.good_executions / ended if ended else None
 
 
 def _number(value: int) -> Line:
