@@ -454,7 +454,7 @@ class MetlmonApp(FaultTolerantApp):
         if self.snapshot is None or job.run is None:
             return
         for row in self.snapshot.status.runs:
-            named = (row.run, row.dag or None) == (job.run, job.dag)
+            named = (row.name, row.dag or None) == (job.run, job.dag)
             if row.uuid == job.uuid if job.uuid else named:
                 self.open_screen("run", row.key)
                 return

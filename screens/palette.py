@@ -85,8 +85,8 @@ class PaletteScreen(ResultModal[Choice | None]):
         if context.snapshot is None:
             return
         for run in context.snapshot.status.runs:
-            text = f"{plain(run.run, 40)}   {STATES[run.state].word}"
-            words = f"run {run.run} {run.uuid or ''} {run.dag}".lower()
+            text = f"{plain(run.name, 40)}   {STATES[run.state].word}"
+            words = f"run {run.name} {run.uuid or ''} {run.dag}".lower()
             yield Entry("run", text, words, ("run", run.key))
         usage = context.stats.value(site_usage)
         for site in () if usage is None else usage.sites:

@@ -241,7 +241,7 @@ class RunScreen(ListScreen, ActionScreen):
 
     def _title_line(self, view: RunView, room: int) -> Line:
         row = view.row
-        name, uuid = line((plain(row.run, 40), BOLD)), plain(row.uuid or "", 40)
+        name, uuid = line((plain(row.name, 40), BOLD)), plain(row.uuid or "", 40)
         dag, gap = line((file_name(row.dag, 40), DIM)), line("   ")
         state = self._current_state(view)
         candidates = [
@@ -326,7 +326,7 @@ class RunScreen(ListScreen, ActionScreen):
             f"epoch {formatting.epoch_number(row.epoch)}" if row.epoch is not None else row.node
             for row in rows
         ]
-        text = f"{self.name_or_count(names, view.row.item)} of {plain(view.row.run, 40)}"
+        text = f"{self.name_or_count(names, view.row.item)} of {plain(view.row.name, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open_row(self, key: str) -> None:

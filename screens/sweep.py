@@ -212,7 +212,7 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
         (" ", PLAIN),
         (sign.glyph, style_of(sign)),
     )
-    name = line((plain(cell.runs[0].entry.run_name, width - 2), DIM))
+    name = line((plain(cell.runs[0].entry.name, width - 2), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
     lines: list[Line] = [first, _progress_text(cell, width), name + more, ()]
     return [fit(text, width, "right") for text in lines]
@@ -235,7 +235,7 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
     left_cells = 1 + labels + 2
     cells, ranks = grid.cells.values(), grid.ranked_cells
     value_cells = max([4, *(text_width(sweep_table.cell_value_text(cell)) for cell in cells)])
-    names = max(text_width(plain(cell.runs[0].entry.run_name, 20)) for cell in cells)
+    names = max(text_width(plain(cell.runs[0].entry.name, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
@@ -268,7 +268,7 @@ def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line
     value = f"{rank_mark(cell, ranks)} {sweep_table.cell_value_text(cell):>{value_cells}}  "
     return (
         line((value, style))
-        + fit(line(plain(cell.runs[0].entry.run_name, 20)), names, "left")
+        + fit(line(plain(cell.runs[0].entry.name, 20)), names, "left")
         + line((f"  {epoch:>8}  ", DIM))
         + fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
         + line(" ", (sweep_table.cell_state_text(cell), style_of(sign)))
@@ -317,7 +317,7 @@ def _run_summary(run: CellRun) -> Line:
     value = formatting.metric(run.value.value) if run.value is not None else ""
     return join(
         (
-            line(plain(run.entry.run_name, 20)),
+            line(plain(run.entry.name, 20)),
             line((value, BAD if run.curve.diverged else PLAIN)),
             line((sign.glyph, style_of(sign))),
         ),
@@ -326,7 +326,7 @@ def _run_summary(run: CellRun) -> Line:
 
 
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
-    name = plain(run.entry.run_name, 24)
+    name = plain(run.entry.name, 24)
     metric = plain(grid.metric, 40)
     course = curve_symbol(run.curve)
     if run.value is None:
@@ -374,8 +374,8 @@ class PointRunsScreen(ListScreen):
         self.fill(
             sweep_table.run_columns(),
             cell.runs,
-            lambda run: run.entry.run,
-            lambda run: run.entry.run_name.lower(),
+            lambda run: run.entry.key,
+            lambda run: run.entry.name.lower(),
         )
 
 
@@ -483,7 +483,7 @@ class SweepScreen(MetricKeys):
         if grid is None or cell is None:
             return
         if len(cell.runs) == 1:
-            self.context.open_screen("run", cell.runs[0].entry.run)
+            self.context.open_screen("run", cell.runs[0].entry.key)
         else:
             self.context.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
 

@@ -51,7 +51,7 @@ def make_health(stats_input: StatsInput) -> Health:
         runs_stopped=stopped,
         epochs_left=left,
         jobs_queued=facts.jobs_queued,
-        names={run.run: run.run_name for run in ledger.runs},
+        names={run.key: run.name for run in ledger.runs},
         hour_unit=ledger.measure.short,
         item=ledger.item,
         unlogged=_is_unlogged(stats_input.status),

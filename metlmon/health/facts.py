@@ -18,7 +18,7 @@ from metlmon.model.states import (
     DagState,
     State,
 )
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry, NodeFault, RunEntry
+from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry, NodeFault, RunRow
 from metlmon.snapshot.types import QueueHold
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
@@ -53,7 +53,7 @@ class HealthFacts:
         ledger = self.ledger
         self.as_of = ledger.as_of
         self.dags = {dag.file: dag for dag in self.status.dags}
-        self.runs: dict[str, RunEntry] = {run.run: run for run in ledger.runs}
+        self.runs: dict[str, RunRow] = {run.key: run for run in ledger.runs}
         self.faults: dict[NodeKey, NodeFault] = {f.key: f for f in ledger.faults if f.counts}
         self.held: list[JobEntry] = []
         self.held_before: list[JobEntry] = []
@@ -173,11 +173,11 @@ class BlockedEpochs:
         self.explained: set[NodeKey] = set()
         """Futile nodes behind a node that has an entry."""
 
-    def _is_stopped(self, run: RunEntry) -> bool:
+    def _is_stopped(self, run: RunRow) -> bool:
         if run.stopped or run.paused:
             return False
         stuck = False
-        for epoch in self._left[run.run].values():
+        for epoch in self._left[run.key].values():
             state = epoch.state
             if state in MOVING and self._facts.is_over(epoch.dag):
                 stuck = True

@@ -86,7 +86,7 @@ def _sentence(facts: HealthFacts, broken: ChainBreak) -> str:
         case Break.FROM_SCRATCH:
             return f"{epoch} was trained from scratch, not from the checkpoint of {before}"
         case Break.OTHER_RUN:
-            other = facts.runs[broken.parent_run or ""].run_name
+            other = facts.runs[broken.parent_run or ""].name
             return f"{epoch} continues a checkpoint of {other}, not that of {before}"
         case Break.UNUSED if broken.used is not None and broken.job is not None:
             return (

@@ -68,7 +68,7 @@ class Failures:
         group = Group("ended-early", "/".join(abort.node), is_open=False, text=text, advice=advice)
         group.severity = Severity.NOTE
         group.add_node(abort.node, abort.since)
-        group.add_runs(run.run for run in self._facts.runs.values() if run.abort == abort)
+        group.add_runs(run.key for run in self._facts.runs.values() if run.abort == abort)
         self.by_node[abort.node] = group
         return group
 

@@ -44,7 +44,7 @@ from metlmon.model.states import State
 from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry, Ledger, RunEntry
+from metlmon.snapshot.ledger import JobEntry, Ledger, RunRow
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class TrainingFiles:
             if any(pattern.file == "out" for pattern in self._matched):
                 self._prefetch_outputs(ledger.jobs, VALUES_TAIL, builder)
             collected = {
-                run.run: self._collect(run, jobs.get(run.run, ()), glob, builder)
+                run.key: self._collect(run, jobs.get(run.key, ()), glob, builder)
                 for run in ledger.runs
             }
             without = [
@@ -230,16 +230,16 @@ class TrainingFiles:
             if glob.disabled:
                 self.problem = TOO_SLOW
             if self.problem is not None and ledger.runs:
-                collected[ledger.runs[0].run].problems.append(self.problem)
+                collected[ledger.runs[0].key].problems.append(self.problem)
             for run in ledger.runs:
-                files = collected[run.run]
-                self._add_printed(files, jobs.get(run.run, ()), builder)
+                files = collected[run.key]
+                self._add_printed(files, jobs.get(run.key, ()), builder)
                 for folder in event_folders:
                     self._add_events(files, folder, run, glob)
-                epochs = None if completed is None else frozenset(completed.get(run.run, ()))
-                output = self._output_of(run.run, files, epochs)
+                epochs = None if completed is None else frozenset(completed.get(run.key, ()))
+                output = self._output_of(run.key, files, epochs)
                 if output is not None:
-                    results[run.run] = output
+                    results[run.key] = output
             self._outputs = {run: known for run, known in self._outputs.items() if run in results}
             caches: list[FileCache[Any]] = [self._csv, self._wandb_runs, self._summaries]
             caches += [self._sidecars, self._events]
@@ -274,10 +274,10 @@ class TrainingFiles:
         return output
 
     def _collect(
-        self, run: RunEntry, jobs: Sequence[JobEntry], glob: SafeGlob, builder: SnapshotBuilder
+        self, run: RunRow, jobs: Sequence[JobEntry], glob: SafeGlob, builder: SnapshotBuilder
     ) -> _RunFiles:
         files = _RunFiles()
-        placeholders = {"uuid": run.uuid, "run": run.run_name}
+        placeholders = {"uuid": run.uuid, "run": run.name}
         patterns = self._settings.metrics.files if self.problem is None else ()
         found = (glob.matching(pattern, placeholders) for pattern in patterns)
         folders = list(dict.fromkeys(chain.from_iterable(found)))
@@ -374,7 +374,7 @@ class TrainingFiles:
                 files.problems.append(f"{glob.relative(path)} {text}")
             files.checkpoints += records or ()
 
-    def _add_events(self, files: _RunFiles, folder: Path, run: RunEntry, glob: SafeGlob) -> None:
+    def _add_events(self, files: _RunFiles, folder: Path, run: RunRow, glob: SafeGlob) -> None:
         """Add what the NDJSON events of a run say, if they are in ``folder``."""
         name = f"{run.uuid}.ndjson"
         if run.uuid and name in glob.list_directory(folder):
@@ -412,7 +412,7 @@ class TrainingFiles:
         """Ask a machine far away about the files of all runs together."""
         if not is_remote(self._dagdir):
             return
-        values = [{"uuid": run.uuid, "run": run.run_name} for run in ledger.runs]
+        values = [{"uuid": run.uuid, "run": run.name} for run in ledger.runs]
         folders = glob.prefetch(self._settings.metrics.files, values)
         folders += glob.prefetch(EVENT_FOLDERS, [{}])
         paths = list(map(str, glob.prefetch(RUN_FILES, [{}], folders)))

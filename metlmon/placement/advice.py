@@ -43,5 +43,5 @@ def make_advice(
         plan=plan_of(values),
         elastic=elastic_advice(stats_input, annexes),
         state=plan_state(stats_input, annexes),
-        run_names={run.key: run.run for run in stats_input.status.runs},
+        run_names={run.key: run.name for run in stats_input.status.runs},
     )

@@ -243,7 +243,7 @@ class _ApplicationBuilder:
         names = dict.fromkeys(pool.site for pool in placement.pools if pool.site)
         sites = _first_sites(name for name in names if is_advertised(name, self._feed))
         if not sites:
-            self._left_out.append(LeftOut(row.run, NO_NAME if names else placement.reason))
+            self._left_out.append(LeftOut(row.name, NO_NAME if names else placement.reason))
         elif self._way is ApplyWay.SEND:
             self._add_run(row, sites, placement.reason)
         elif self._way is ApplyWay.RETARGET:
@@ -256,10 +256,10 @@ class _ApplicationBuilder:
         elif row.gate is not None and _is_refused_list(
             sites, takes_site_lists(self._feed, row.key)
         ):
-            self._left_out.append(LeftOut(row.run, ONE_SITE))
+            self._left_out.append(LeftOut(row.name, ONE_SITE))
         else:
             change = SiteChange(
-                run=row.run, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
+                run=row.name, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
             )
             self._changes.setdefault(sites, []).append(change)
             jobs = self._feed.queued_jobs(row.key)
@@ -274,10 +274,10 @@ class _ApplicationBuilder:
             if queued is not None and _is_same(queued.site, sites):
                 self._unchanged += 1
             elif queued is not None and _is_refused_list(sites, queued.by_site_list):
-                self._left_out.append(LeftOut(f"{row.run} {job.cluster}.{job.proc}", ONE_SITE))
+                self._left_out.append(LeftOut(f"{row.name} {job.cluster}.{job.proc}", ONE_SITE))
             else:
                 change = SiteChange(
-                    run=row.run,
+                    run=row.name,
                     uuid=row.uuid,
                     dag=job.dag,
                     job=f"{job.cluster}.{job.proc}",

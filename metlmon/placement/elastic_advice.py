@@ -25,7 +25,7 @@ from metlmon.placement.elastic import ElasticRun, allocate_nodes
 from metlmon.placement.elastic_profile import ThroughputSample, learn_throughput
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry
+from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunRow
 from metlmon.snapshot.types import DescribedNode
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
@@ -74,7 +74,7 @@ def elastic_advice(
     first of them expires is largest; without annexes as many workers as ran at once so far.
     """
     ledger, bounds = stats_input.ledger, elastic_bounds(stats_input)
-    runs = [run for run in ledger.runs if run.run in bounds and not _is_over(run)]
+    runs = [run for run in ledger.runs if run.key in bounds and not _is_over(run)]
     if not runs:
         return ()
     executions = [each for each in ledger.executions if each.run in bounds and each.training]
@@ -84,16 +84,16 @@ def elastic_advice(
     horizon = NO_EXPIRY_SECONDS
     if first is not None and first.alive_until is not None and ledger.as_of is not None:
         horizon = max(0.0, ledger.seconds_between(ledger.as_of, first.alive_until))
-    profiles = learn_throughput(throughput_samples(stats_input, bounds), [run.run for run in runs])
+    profiles = learn_throughput(throughput_samples(stats_input, bounds), [run.key for run in runs])
     losses = loss_rate(executions)
     elastic = []
     for run in runs:
-        minimum, maximum = bounds[run.run]
-        now = min(maximum, len(_running(executions, run.run)))
-        curve = profiles[run.run].speedups(maximum)
+        minimum, maximum = bounds[run.key]
+        now = min(maximum, len(_running(executions, run.key)))
+        curve = profiles[run.key].speedups(maximum)
         elastic.append(
             ElasticRun(
-                run=run.run,
+                run=run.key,
                 minimum=minimum,
                 maximum=maximum,
                 nodes=now,
@@ -108,8 +108,8 @@ def elastic_advice(
     for run, each, advised in zip(runs, elastic, allocation, strict=True):
         present = each.throughput[each.nodes] if each.nodes >= each.minimum else 0.0
         record = ElasticAdvice(
-            run=run.run,
-            run_name=run.run_name,
+            run=run.key,
+            run_name=run.name,
             minimum=each.minimum,
             maximum=each.maximum,
             workers=each.nodes,
@@ -117,7 +117,7 @@ def elastic_advice(
             until=first.alive_until if first is not None else None,
             annex=first.name if first is not None else "",
             gain=each.throughput[advised] / present if present else None,
-            samples=profiles[run.run].samples,
+            samples=profiles[run.key].samples,
             inferred=not nodes,
             reason="",
         )
@@ -147,7 +147,7 @@ def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -
     return replace(advice, reason=text)
 
 
-def _is_over(run: RunEntry) -> bool:
+def _is_over(run: RunRow) -> bool:
     return run.stopped or run.failed is not None or run.epochs_done >= run.epochs_total
 
 

@@ -68,7 +68,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
             file=file,
             line=requirements_line(sites[file], _are_pinned(using)),
             where=PINNED if _are_pinned(using) else ADDED,
-            runs=tuple(run.run for run in using),
+            runs=tuple(run.name for run in using),
         )
         for file, using in runs.items()
         if _are_pinned(using) or not unused <= sites[file]

@@ -253,7 +253,7 @@ def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget
             or files[:1]
         )
     return RunTarget(
-        run=row.run,
+        run=row.name,
         uuid=row.uuid,
         dag=row.dag,
         epoch=epoch,

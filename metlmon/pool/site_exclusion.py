@@ -127,7 +127,7 @@ def _dag_targets(
             dag.file,
             exclusion_file(dag.file),
             tuple(
-                run.run
+                run.name
                 for run in status.runs
                 if run.dag == dag.file and run.epochs_done + run.epochs_skipped < run.epochs_total
             ),

@@ -168,4 +168,4 @@ def _cell_text(grid: Grid, column: Point, row: Point) -> str:
     if best is None or best.value is None:
         return "–"
     star = "★ " if grid.best is not None and cell is grid.best else ""
-    return f"{star}{metric(best.value.value)} ({plain(best.entry.run_name, NAME_LIMIT)})"
+    return f"{star}{metric(best.value.value)} ({plain(best.entry.name, NAME_LIMIT)})"

@@ -139,7 +139,7 @@ class ReportUsage:
         self.sites = _used(groups.by_site(), moved=True)
         self.by_site_and_gpu = sum_by(executions, lambda e: (e.site, gpu_model(e.gpu)))
         self.runs = [
-            (run, by_run.get(run.run) or groups.usage(run.run, GroupEntries()))
+            (run, by_run.get(run.key) or groups.usage(run.key, GroupEntries()))
             for run in groups.clipped.runs
         ]
         self.labels = _used(groups.by_label())

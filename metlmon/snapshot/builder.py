@@ -34,11 +34,9 @@ from metlmon.snapshot.ledger import (
     HoldEntry,
     Ledger,
     NodeFault,
-    RunEntry,
     is_hidden,
 )
 from metlmon.snapshot.notices import input_notices
-from metlmon.snapshot.row_text import PAUSED, STOPPED, ends_before, gate_symbol
 from metlmon.snapshot.totals import (
     AN_HOUR,
     ExecutionTotals,
@@ -101,6 +99,7 @@ class SnapshotBuilder:
         self.runs, self.states = derivation.runs, derivation.states
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
+        self._run_rows: dict[str, RunRow] = {}
         self._dags_by_path = {dag.workflow.path: dag for dag in derivation.dags.values()}
         self._running: dict[str, bool] = {}
 
@@ -582,9 +581,15 @@ class SnapshotBuilder:
     # --- runs ---------------------------------------------------------------------------
 
     def run_row(self, run: Run) -> RunRow:
-        """The row of a run."""
+        """The row of a run; built once."""
+        if run.key not in self._run_rows:
+            self._run_rows[run.key] = self._run_row(run)
+        return self._run_rows[run.key]
+
+    def _run_row(self, run: Run) -> RunRow:
         derivation = self.derivation
         run_state, home_node = derivation.run_states[run.key], derivation.naming_node(run)
+        name, label = derivation.run_names(run)
         unit, totals = derivation.totals.hour_unit, derivation.totals.runs.get(run.key)
         if derivation.is_beside(run.nodes()[0]):
             # The totals of the runs are those of the DAGs alone.
@@ -595,10 +600,13 @@ class SnapshotBuilder:
         overruled = derivation.sums.overruled
         return RunRow(
             key=run.key,
-            run=run.names[home_node],
+            name=name,
             uuid=run.uuid,
+            label=label,
             dag=derivation.dag_file(home_node[0]),
             item=run.item,
+            began=_first_submission(derivation, run),
+            abort=run_state.abort,
             epochs_total=len(run_state.epochs),
             epochs_done=run_state.done,
             epochs_inferred=run_state.inferred,
@@ -659,9 +667,9 @@ class SnapshotBuilder:
         """
         rows = [self.run_row(run) for run in self._derivation.runs.by_key.values()]
         exact = [row for row in rows if wanted in (row.uuid, row.key)]
-        named = [row for row in rows if row.run.lower() == wanted.lower()]
+        named = [row for row in rows if row.name.lower() == wanted.lower()]
         if exact or named:
-            return exact or [row for row in named if row.run == wanted] or named
+            return exact or [row for row in named if row.name == wanted] or named
         return [
             row for row in rows if wanted and (row.uuid or "").lower().startswith(wanted.lower())
         ]
@@ -850,7 +858,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         dagdir=builder.dagdir,
         as_of=builder.as_of,
         live=builder.live,
-        runs=tuple(_run_entry(builder, run) for run in runs),
+        runs=tuple(map(builder.run_row, runs)),
         epochs=tuple(chain.from_iterable(_epochs(derivation, run) for run in runs)),
         jobs=tuple([entries.job for entries in jobs]),
         executions=tuple(chain.from_iterable(entries.executions for entries in jobs)),
@@ -923,9 +931,11 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
 def _epochs(derivation: Derivation, run: Run) -> tuple[EpochEntry, ...]:
     """The epochs of a run, which are made again when one of its nodes has changed."""
     names, run_state = derivation.run_names(run), derivation.run_states[run.key]
+    unit = derivation.totals.hour_unit
     keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
     source = (
         names,
+        unit,
         run_state,
         derivation.ensemble.placements,
         [derivation.states[key] for key in keys],
@@ -936,14 +946,13 @@ def _epochs(derivation: Derivation, run: Run) -> tuple[EpochEntry, ...]:
     known = derivation.epochs.get(run.key)
     if known is None or known[0] != source:
         counted = set(run_state.epochs.values())
-        epochs = tuple([_epoch(derivation, run, key, names, key in counted) for key in keys])
+        epochs = tuple([_epoch(derivation, run, key, key in counted) for key in keys])
         known = derivation.epochs[run.key] = source, epochs
     return known[1]
 
 
-def _epoch(
-    derivation: Derivation, run: Run, key: NodeKey, names: tuple[str, str | None], counts: bool
-) -> EpochEntry:
+def _epoch(derivation: Derivation, run: Run, key: NodeKey, counts: bool) -> EpochEntry:
+    names, unit = derivation.run_names(run), derivation.totals.hour_unit
     part, state = derivation.runs.parts[key], derivation.states[key]
     executions = derivation.node_executions(key)
     totals = ExecutionTotals()
@@ -955,7 +964,6 @@ def _epoch(
     longest = max(executions, key=lambda execution: execution.trained, default=None)
     result = derivation.submission_result(key)
     submit_times = [time for time in result.submit_times if time is not None] if result else []
-    good, bad, in_flight = totals.gpu_seconds()
     done = state.state is State.COMPLETED
     return EpochEntry(
         run=run.key,
@@ -982,9 +990,7 @@ def _epoch(
         longest_site=longest.site if longest else None,
         longest_gpu=longest.gpu if longest else None,
         longest_seconds=longest.trained if longest else None,
-        goodput=good,
-        badput=bad,
-        running=in_flight,
+        gpu_hours=totals.hours(unit),
     )
 
 
@@ -1010,38 +1016,6 @@ def _ended(
             local = clock.to_local(report.epoch) if report.epoch is not None else None
             times += [time for time in (report.time, local) if time is not None]
     return state.since if state.since in times else None
-
-
-def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
-    derivation = builder.derivation
-    run_state = derivation.run_states[run.key]
-    name, label = derivation.run_names(run)
-    row = builder.run_row(run)
-    totals = derivation.totals.runs.get(run.key) or ExecutionTotals()
-    good, bad, in_flight = totals.gpu_seconds()
-    return RunEntry(
-        run=run.key,
-        run_name=name,
-        uuid=run.uuid,
-        label=label,
-        dag=row.dag,
-        item=row.item,
-        state=run_state.state,
-        epochs_total=len(run_state.epochs),
-        epochs_done=run_state.done,
-        epochs_inferred=run_state.inferred,
-        epochs_skipped=run_state.skipped,
-        latest=row.latest,
-        began=_first_submission(derivation, run),
-        goodput=good,
-        badput=bad,
-        running=in_flight,
-        ends_before=ends_before(row),
-        paused=gate_symbol(row) is PAUSED,
-        stopped=gate_symbol(row) is STOPPED,
-        failed=row.failed,
-        abort=run_state.abort,
-    )
 
 
 def _first_submission(derivation: Derivation, run: Run) -> datetime | None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.run import DagAbort
+from metlmon.model.run import DagAbort, GateStatus
 from metlmon.model.states import ACTIVE, Outcome, State
 
 HOUR: Final = 3600.0
@@ -83,6 +83,29 @@ def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
     if with_gpus or not executions:
         return HourUnit.GPU
     return HourUnit.CPU if with_cpus == executions else HourUnit.WALL
+
+
+class GpuHours(Struct, frozen=True):
+    """GPU-hours of executions: ended well, ended in any other way, in flight.
+
+    ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
+    """
+
+    json_properties: ClassVar = ("total",)
+
+    goodput: float = 0.0
+    badput: float = 0.0
+    running: float = 0.0
+    measure: HourUnit = HourUnit.GPU
+
+    @property
+    def total(self) -> float:
+        return self.goodput + self.badput + self.running
+
+    @property
+    def of_gpus(self) -> GpuHours:
+        """Those of GPUs alone: 0 in an ensemble with another measure."""
+        return self if self.measure is HourUnit.GPU else GpuHours()
 
 
 class JobOwner(Struct, frozen=True, kw_only=True):
@@ -344,7 +367,7 @@ class EpochEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):
     counts for its epoch (another DAG may have it too); a run's epochs are counted by these only.
     ``site``, ``gpu``, ``gpus``, ``seconds``: of the execution that completed it; ``longest_site``,
     ``longest_gpu``, ``longest_seconds``: of its longest one. ``completed``: None where neither an
-    event nor DAGMan's log has the time (inferred, marked DONE). GPU-seconds are of all its
+    event nor DAGMan's log has the time (inferred, marked DONE). ``gpu_hours``: of all its
     executions.
     """
 
@@ -374,9 +397,7 @@ class EpochEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):
     longest_site: str | None
     longest_gpu: str | None
     longest_seconds: float | None
-    goodput: float
-    badput: float
-    running: float
+    gpu_hours: GpuHours
 
     @property
     def key(self) -> NodeKey:
@@ -469,40 +490,86 @@ class FailedEpoch(Struct, frozen=True):
     reason: str | None
 
 
-class RunEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):
+class RunRow(Struct, frozen=True, rename={"name": "run"}):
     """One run.
 
-    ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of all its nodes,
-    side nodes too. ``began``: its first submission. ``ends_before``: the first epoch that it will
-    not train, where its gate stopped it or will stop it; ``paused``: its gate holds back the next
-    epoch; ``stopped``: its gate has stopped it, or ``abort``; ``failed``: where it failed.
-    ``item``: what is counted as its epochs, "job" where the jobs of the run have no epochs and no
-    order.
+    ``key`` is stable over refreshes (the uuid, or DAG and run name). ``dag`` is empty for jobs of
+    no DAG; ``item``: what is counted as its epochs, "job" where the jobs of the run have no epochs
+    and no order. ``label``: its cohort (``metlmon.toml``), None without one. ``began``: its first
+    submission. ``gpu_hours``: of all its nodes, side nodes too. ``gate``: None without a gate.
+    ``abort``: what ended it, by ABORT-DAG-ON. ``failed``: where a failed or removed run failed;
+    this may differ from its latest epoch, which is one that was submitted. ``epochs_unknown``:
+    epochs whose state is in none of the files here, so that more than ``epochs_done`` may be done.
+    ``epochs_overruled``: of those done, how many failed jobs a POST script overruled.
     """
 
-    json_omits: ClassVar = frozenset({"goodput", "badput", "running", "latest", "failed", "abort"})
+    json_omits: ClassVar = frozenset({"abort"})
+    json_properties: ClassVar = ("ends_before", "paused", "stopped")
 
-    run: str
-    run_name: str
+    key: str
+    name: str
     uuid: str | None
-    label: str | None
     dag: str
-    state: State
     epochs_total: int
     epochs_done: int
     epochs_inferred: int
     epochs_skipped: int
+    state: State
     latest: Latest | None
-    began: datetime | None
-    goodput: float
-    badput: float
-    running: float
-    ends_before: int | None = None
-    paused: bool = False
-    stopped: bool = False
+    gpu_hours: GpuHours
+    gate: GateStatus | None = None
     failed: FailedEpoch | None = None
+    epochs_unknown: int = 0
+    epochs_overruled: int = 0
     item: str = "epoch"
+    label: str | None = None
+    began: datetime | None = None
     abort: DagAbort | None = None
+
+    @property
+    def shown_epoch(self) -> Latest | None:
+        """The latest epoch; None if the run failed at another one."""
+        elsewhere = self.failed is not None and (
+            self.latest is None or self.latest.node != self.failed.node
+        )
+        return None if elsewhere else self.latest
+
+    @property
+    def next_epoch(self) -> int | None:
+        """The number of the epoch after the latest one; None where that has no number."""
+        if self.latest is None:
+            return 0
+        return None if self.latest.epoch is None else self.latest.epoch + 1
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its gate has stopped it, or ABORT-DAG-ON.
+
+        An epoch in progress goes on, whatever was requested.
+        """
+        return self._between_epochs and self.gate is not None and self.gate.stopped is not None
+
+    @property
+    def paused(self) -> bool:
+        """Whether its gate holds back the next epoch."""
+        waits = self._between_epochs and self.gate is not None and self.gate.paused is not None
+        return waits and not self.stopped
+
+    @property
+    def _between_epochs(self) -> bool:
+        return self.state not in ACTIVE and self.state not in (State.FAILED, State.REMOVED)
+
+    @property
+    def ends_before(self) -> int | None:
+        """The first epoch that it will not train, where its gate stopped it or will stop it.
+
+        None where it trains all of them.
+        """
+        if self.gate is None:
+            return None
+        if self.gate.stopped is not None:
+            return self.gate.stopped.epoch
+        return self.next_epoch if self.gate.stop_requested is not None else None
 
 
 def in_hour_unit(ledger: Ledger) -> Ledger:
@@ -546,7 +613,7 @@ class Ledger(Struct, frozen=True):
     dagdir: str
     as_of: datetime | None
     live: bool
-    runs: tuple[RunEntry, ...] = ()
+    runs: tuple[RunRow, ...] = ()
     epochs: tuple[EpochEntry, ...] = ()
     jobs: tuple[JobEntry, ...] = ()
     executions: tuple[ExecutionEntry, ...] = ()

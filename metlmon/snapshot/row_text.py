@@ -14,7 +14,7 @@ from typing import Final
 
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
-from metlmon.model.states import ACTIVE, FAILED_JOB, DagState, State
+from metlmon.model.states import FAILED_JOB, DagState, State
 from metlmon.snapshot.types import DagRow, EpochRow, NodeRow, RunRow, SideCounts, Status
 from metlmon.text.formatting import (
     STATES,
@@ -230,23 +230,18 @@ def gate_symbol(row: RunRow) -> Symbol | None:
 
     An epoch in progress keeps its own symbol, whatever was requested.
     """
-    if row.gate is None or row.state in ACTIVE or row.state in (State.FAILED, State.REMOVED):
-        return None
-    if row.gate.stopped is not None:
-        return STOPPED
-    return PAUSED if row.gate.paused is not None else None
+    return STOPPED if row.stopped else PAUSED if row.paused else None
 
 
 def is_waiting_at(row: RunRow, epoch: EpochRow) -> bool:
     """Whether it is this epoch that the gate of its run holds back."""
-    paused = row.gate is not None and row.gate.paused is not None
-    return paused and epoch.state is State.PRE and gate_symbol(row) is PAUSED
+    return row.paused and epoch.state is State.PRE
 
 
 def paused_epochs(status: Status) -> int:
     """The number of epochs whose PRE script is a gate that holds them back."""
     waiting = status.epoch_states.get(State.PRE, 0)
-    return min(waiting, sum(gate_symbol(row) is PAUSED for row in status.runs)) if waiting else 0
+    return min(waiting, sum(row.paused for row in status.runs)) if waiting else 0
 
 
 def waits_since(gate: GateStatus) -> str:
@@ -297,18 +292,6 @@ def gate_sentences(row: RunRow) -> list[str]:
     return sentences
 
 
-def ends_before(row: RunRow) -> int | None:
-    """The first epoch that the run will not train, since its gate stops it.
-
-    None where it trains all of them.
-    """
-    if row.gate is None:
-        return None
-    if row.gate.stopped is not None:
-        return row.gate.stopped.epoch
-    return _next_epoch(row) if row.gate.stop_requested is not None else None
-
-
 def _is_complete(row: RunRow) -> bool:
     """Whether no request concerns an epoch any more."""
     return 0 < row.epochs_total <= row.epochs_done
@@ -324,7 +307,7 @@ def _stopped(stopped: Stopped) -> str:
 
 def _paused(gate: GateStatus, row: RunRow) -> str:
     since = f" since {moment(gate.paused)}"
-    number = _next_epoch(row)
+    number = row.next_epoch
     before = f" before epoch {epoch_number(number)}" if number is not None else ""
     if gate.pause_requested is None:
         return f"paused{before}{since}; continues when its gate is asked next"
@@ -333,7 +316,7 @@ def _paused(gate: GateStatus, row: RunRow) -> str:
 
 def _request_text(verb: str, row: RunRow) -> str:
     """``stops before epoch 7, when epoch 6 has ended``."""
-    number = _next_epoch(row)
+    number = row.next_epoch
     if number is None:
         return f"{verb} before its next epoch"
     latest = row.latest
@@ -341,13 +324,6 @@ def _request_text(verb: str, row: RunRow) -> str:
     if latest is not None and latest.state is not State.COMPLETED:
         return f"{before}, when epoch {number} has ended"
     return before
-
-
-def _next_epoch(row: RunRow) -> int | None:
-    """The number of the epoch after the latest one; None where that has no number."""
-    if row.latest is None:
-        return 0
-    return None if row.latest.epoch is None else row.latest.epoch + 1
 
 
 # --- runs by name -----------------------------------------------------------------------
@@ -369,11 +345,11 @@ def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
 
 def matches_run(run: RunRow, only: str) -> bool:
     """Whether ``only`` matches this run."""
-    return matches_name(only, run.uuid, run.run, run.key)
+    return matches_name(only, run.uuid, run.name, run.key)
 
 
 def format_run_list(runs: tuple[RunRow, ...]) -> str:
     """A list of runs for messages: ``there are run0 (aaaa1111), run1 (…), …``."""
-    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs[: MAX_LISTED_RUNS + 1]]
+    known = [f"{r.name} ({r.uuid[:8]})" if r.uuid else r.name for r in runs[: MAX_LISTED_RUNS + 1]]
     some = ", ".join(known[:MAX_LISTED_RUNS]) + (", …" if len(known) > MAX_LISTED_RUNS else "")
     return f"there are {some}" if known else "this dagdir has no runs"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -18,29 +18,13 @@ from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, Hold
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.run import DagAbort, GateStatus
+from metlmon.model.run import DagAbort
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, Placement, TransferEntry, is_hidden
+from metlmon.snapshot.ledger import ExecutionEntry, Placement, TransferEntry, is_hidden
 from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
+from metlmon.snapshot.ledger import GpuHours as GpuHours
 from metlmon.snapshot.ledger import Latest as Latest
-
-
-class GpuHours(Struct, frozen=True):
-    """GPU-hours of executions: ended well, ended in any other way, in flight.
-
-    ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
-    """
-
-    json_properties: ClassVar = ("total",)
-
-    goodput: float = 0.0
-    badput: float = 0.0
-    running: float = 0.0
-    measure: HourUnit = HourUnit.GPU
-
-    @property
-    def total(self) -> float:
-        return self.goodput + self.badput + self.running
+from metlmon.snapshot.ledger import RunRow as RunRow
 
 
 class DagRow(Struct, frozen=True):
@@ -94,43 +78,6 @@ class DagRow(Struct, frozen=True):
     def submitted(self) -> int:
         """Number of submissions, without refused ones."""
         return self.dagmans or len(self.submissions)
-
-
-class RunRow(Struct, frozen=True):
-    """One run.
-
-    ``key`` is stable over refreshes (the uuid, or DAG and run name). ``gate``: None without a gate.
-    ``failed``: where a failed or removed run failed; this may differ from its latest epoch, which
-    is one that was submitted. ``epochs_unknown``: epochs whose state is in none of the files here,
-    so that more than ``epochs_done`` may be done. ``epochs_overruled``: of those done, how many
-    failed jobs a POST script overruled. ``dag`` is empty for jobs of no DAG; ``item``: what is
-    counted as its epochs, "job" where the jobs of the run have no epochs.
-    """
-
-    key: str
-    run: str
-    uuid: str | None
-    dag: str
-    epochs_total: int
-    epochs_done: int
-    epochs_inferred: int
-    epochs_skipped: int
-    state: State
-    latest: Latest | None
-    gpu_hours: GpuHours
-    gate: GateStatus | None = None
-    failed: FailedEpoch | None = None
-    epochs_unknown: int = 0
-    epochs_overruled: int = 0
-    item: str = "epoch"
-
-    @property
-    def shown_epoch(self) -> Latest | None:
-        """The latest epoch; None if the run failed at another one."""
-        elsewhere = self.failed is not None and (
-            self.latest is None or self.latest.node != self.failed.node
-        )
-        return None if elsewhere else self.latest
 
 
 class SiteRow(Struct, frozen=True):

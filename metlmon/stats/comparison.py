@@ -122,7 +122,7 @@ def _no_curve(row: RunRow, goal: Goal | None) -> MetricCurve:
     """The curve of a run that is none of the DAGs'."""
     return MetricCurve(
         run=row.key,
-        run_name=row.run,
+        run_name=row.name,
         uuid=row.uuid,
         label=None,
         epochs_total=row.epochs_total,
@@ -169,7 +169,7 @@ def _parameters(
     return {
         name: value
         for name, value in found.items()
-        if value != row.run and not (row.uuid and row.uuid in value)
+        if value != row.name and not (row.uuid and row.uuid in value)
     }
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import HOUR, EpochEntry
+from metlmon.snapshot.ledger import EpochEntry
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
 from metlmon.stats.simulation import gamma_quantile
@@ -114,11 +114,14 @@ def cost_history(stats_input: StatsInput) -> CostHistory | None:
     for epochs in counted_epochs(stats_input.ledger).values():
         # The hours of an epoch whose completion is only inferred are unknown.
         completed = [
-            e for e in epochs if e.state is State.COMPLETED and not e.inferred and e.goodput > 0
+            e
+            for e in epochs
+            if e.state is State.COMPLETED and not e.inferred and e.gpu_hours.of_gpus.goodput > 0
         ]
         if completed:
-            run_hours.append([(epoch.goodput + epoch.badput) / HOUR for epoch in completed])
-        bad += sum(epoch.badput for epoch in completed) / HOUR
+            hours = [epoch.gpu_hours for epoch in completed]
+            run_hours.append([each.goodput + each.badput for each in hours])
+            bad += sum(each.badput for each in hours)
         gpus += [n for epoch in completed if (n := _gpus(epoch)) is not None]
         cycles += [
             cycle.seconds for cycle in epoch_durations(stats_input.ledger, epochs) if cycle.ended

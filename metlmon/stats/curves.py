@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.ledger import RunEntry
+from metlmon.snapshot.ledger import RunRow
 from metlmon.snapshot.types import EpochRow
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
@@ -352,8 +352,8 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
     )
 
 
-def _curve(run: RunEntry, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
-    training = stats_input.trainings.get(run.run)
+def _curve(run: RunRow, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
+    training = stats_input.trainings.get(run.key)
     points = training.metrics.get(metric, ()) if training is not None else ()
     finite = [point for point in points if math.isfinite(point.value)]
     sign = -1.0 if goal == "max" else 1.0
@@ -365,8 +365,8 @@ def _curve(run: RunEntry, metric: str, goal: Goal | None, stats_input: StatsInpu
         streamed = stats_input.streams.get((latest.cluster, latest.proc or 0))
         running = latest.epoch if streamed is not None else None
     return MetricCurve(
-        run=run.run,
-        run_name=run.run_name,
+        run=run.key,
+        run_name=run.name,
         uuid=run.uuid,
         label=run.label,
         epochs_total=run.epochs_total,

@@ -89,7 +89,7 @@ class Cycle(Struct, frozen=True):
 
 def counted_epochs(ledger: Ledger) -> dict[str, list[EpochEntry]]:
     """The epochs of each run that count, in order."""
-    runs: dict[str, list[EpochEntry]] = {run.run: [] for run in ledger.runs}
+    runs: dict[str, list[EpochEntry]] = {run.key: [] for run in ledger.runs}
     for epoch in ledger.epochs:
         if epoch.counts:
             runs.setdefault(epoch.run, []).append(epoch)

@@ -39,7 +39,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunRow
 from metlmon.stats.epoch_times import (
     Cycle,
     Downtime,
@@ -247,7 +247,7 @@ class _Estimator:
         self.epochs = counted_epochs(self.ledger)
         for run in self.ledger.runs:
             if run.ends_before is not None:
-                self.epochs[run.run] = list(_before_gate_end(self.epochs[run.run], run.ends_before))
+                self.epochs[run.key] = list(_before_gate_end(self.epochs[run.key], run.ends_before))
         self.queued_runs = {
             job.run
             for job in self.ledger.jobs
@@ -258,7 +258,7 @@ class _Estimator:
         self.whole_cycles = self._cycles(downtime.seconds_between)
         times = [c.seconds for each in self.whole_cycles.values() for c in each if c.ended]
         self.median_cycle = median(times) if times else None
-        self.stop_reasons = {run.run: self._stop_reason(run) for run in self.ledger.runs}
+        self.stop_reasons = {run.key: self._stop_reason(run) for run in self.ledger.runs}
         self.slot_use = SlotUse(self.ledger, self._ready_epochs())
         self.cycles = self._cycles(
             lambda run, start, end: (
@@ -271,13 +271,13 @@ class _Estimator:
                 # A stopped run's open cycle says nothing about the durations of the others.
                 self.cycles[key] = [cycle for cycle in self.cycles[key] if cycle.ended]
         interrupted = [
-            cycle for run in self.ledger.runs for cycle in downtime.interrupted_cycles(run.run)
+            cycle for run in self.ledger.runs for cycle in downtime.interrupted_cycles(run.key)
         ]
         self.model = DurationModel([*chain.from_iterable(self.cycles.values()), *interrupted])
 
     def _cycles(self, pause_between: DowntimeFunction) -> dict[str, list[Cycle]]:
         return {
-            run.run: epoch_durations(self.ledger, self.epochs[run.run], pause_between)
+            run.key: epoch_durations(self.ledger, self.epochs[run.key], pause_between)
             for run in self.ledger.runs
         }
 
@@ -286,9 +286,9 @@ class _Estimator:
         executing = {entry.run for entry in self.executions.in_flight.values()}
         ready: dict[str, EpochEntry] = {}
         for run in self.ledger.runs:
-            is_ready = run.run not in executing and self.stop_reasons[run.run] is None
+            is_ready = run.key not in executing and self.stop_reasons[run.key] is None
             if is_ready and self._epochs_left(run):
-                ready.update((run.run, epoch) for epoch in self._unfinished(run)[:1])
+                ready.update((run.key, epoch) for epoch in self._unfinished(run)[:1])
         # DAGMan may not have submitted runs that are ready (-maxjobs), or they depend on others.
         if unsubmitted := {epoch.key for epoch in ready.values() if epoch.first_submitted is None}:
             children = {
@@ -299,16 +299,16 @@ class _Estimator:
             unsubmitted &= children
         return {run: epoch for run, epoch in ready.items() if epoch.key not in unsubmitted}
 
-    def _unfinished(self, run: RunEntry) -> list[EpochEntry]:
-        return [epoch for epoch in self.epochs[run.run] if epoch.state not in DONE]
+    def _unfinished(self, run: RunRow) -> list[EpochEntry]:
+        return [epoch for epoch in self.epochs[run.key] if epoch.state not in DONE]
 
     # --- the ensemble ---------------------------------------------------------------------
 
     def make_forecast(self) -> Forecast:
         ledger = self.ledger
-        simulated = {run.run: self._simulate(run) for run in ledger.runs}
+        simulated = {run.key: self._simulate(run) for run in ledger.runs}
         self._add_waits_for_slots(simulated)
-        runs = tuple(self._run(run, simulated[run.run]) for run in ledger.runs)
+        runs = tuple(self._run(run, simulated[run.key]) for run in ledger.runs)
         trials = {key: each.trials for key, each in simulated.items() if each.trials}
         excluded = tuple(LeftOut(r.run_name, _exclusion_text(r)) for r in runs if r.missing_reason)
         span, slowest = None, None
@@ -383,16 +383,16 @@ class _Estimator:
 
     # --- one run --------------------------------------------------------------------------
 
-    def _epochs_left(self, run: RunEntry) -> int:
+    def _epochs_left(self, run: RunRow) -> int:
         goal = run.epochs_total
         if self.goals is not None:
-            goal = min(goal, self.goals.get(run.run, 0))
+            goal = min(goal, self.goals.get(run.key, 0))
         left = max(0, goal - run.epochs_done - run.epochs_skipped)
         if run.ends_before is None:
             return left
-        return min(left, sum(epoch.state not in DONE for epoch in self.epochs[run.run]))
+        return min(left, sum(epoch.state not in DONE for epoch in self.epochs[run.key]))
 
-    def _stop_reason(self, run: RunEntry) -> str | None:
+    def _stop_reason(self, run: RunRow) -> str | None:
         """The reason why a run does not continue; None if it does."""
         if run.state is State.HELD:
             return "stopped: held"
@@ -405,7 +405,7 @@ class _Estimator:
             return NO_ORDER if run.item == "job" else NO_DAG_FILE
         if run.paused:
             return _PAUSED_REASON
-        if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.run]):
+        if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.key]):
             return "unknown: which epochs are done"
         if dag is DagState.RUNNING:
             return None
@@ -413,37 +413,37 @@ class _Estimator:
             return "its DAG is not submitted"
         if dag is not DagState.UNKNOWN:
             return f"stopped: {_DAG_STATE_TEXTS[dag]}"
-        if run.run in self.queued_runs or self._is_recent(run):
+        if run.key in self.queued_runs or self._is_recent(run):
             return None
         return "no job queued"
 
-    def _is_recent(self, run: RunEntry) -> bool:
+    def _is_recent(self, run: RunRow) -> bool:
         """Whether the run was active within the last :data:`RECENT_CYCLES` cycles."""
         latest, now = run.latest, self.ledger.as_of
         if latest is None or latest.since is None or now is None or self.median_cycle is None:
             return False
         return self.ledger.seconds_between(latest.since, now) <= RECENT_CYCLES * self.median_cycle
 
-    def _run(self, run: RunEntry, simulated: _SimulatedRun) -> RunForecast:
+    def _run(self, run: RunRow, simulated: _SimulatedRun) -> RunForecast:
         trials, current = simulated.trials, simulated.current
         left = self._epochs_left(run)
-        ends = [e.completed for e in self.epochs[run.run] if e.completed is not None]
-        own_seconds = [cycle.seconds for cycle in self.whole_cycles[run.run] if cycle.ended]
+        ends = [e.completed for e in self.epochs[run.key] if e.completed is not None]
+        own_seconds = [cycle.seconds for cycle in self.whole_cycles[run.key] if cycle.ended]
         span = None
         if trials:
             others = self.model.ended_count - len(own_seconds)
             source = f"{_epochs(len(own_seconds))} of its own"
             source += f", {others} of other runs" if others else ""
             span = Interval.from_trials(trials, self.model.ended_count, source)
-        reason = self.stop_reasons[run.run] or (
+        reason = self.stop_reasons[run.key] or (
             self._unknown_reason() if not self.model.ended_count else None
         )
         epoch = None
         if current is not None:
             epoch = Interval.from_trials(current.trials, current.samples, current.source)
         return RunForecast(
-            run=run.run,
-            run_name=run.run_name,
+            run=run.key,
+            run_name=run.name,
             state=run.state,
             done=run.epochs_done,
             total=run.epochs_total,
@@ -458,22 +458,22 @@ class _Estimator:
             stopped=run.stopped,
         )
 
-    def _simulate(self, run: RunEntry) -> _SimulatedRun:
+    def _simulate(self, run: RunRow) -> _SimulatedRun:
         """The run's remaining seconds in each trial, without waits for slots of other runs.
 
         No trials if the run is done or cannot be estimated.
         """
         left = self._epochs_left(run)
-        if not left or self.stop_reasons[run.run] is not None:
+        if not left or self.stop_reasons[run.key] is not None:
             return _SimulatedRun()
         unfinished = self._unfinished(run)[:left]
-        permutations = _CommonRandomNumbers(run.run)
+        permutations = _CommonRandomNumbers(run.key)
         current = self._current_epoch(run, unfinished[0], permutations) if unfinished else None
         model = self.model
         if model.curve is None:
             return _SimulatedRun(current=current)
         # Epochs after an abandoned one never run, but are counted as left.
-        later = [model.expected_seconds(run.run, epoch.target) for epoch in unfinished[1:]]
+        later = [model.expected_seconds(run.key, epoch.target) for epoch in unfinished[1:]]
         total = sum(later)
         shape = (
             1 / (model.relative_sigma**2 * sum(seconds**2 for seconds in later) / total**2)
@@ -506,17 +506,17 @@ class _Estimator:
             return
         queue = [
             QueuedRun(
-                run=run.run,
+                run=run.key,
                 executing=each.current is not None and each.current.executing,
                 done=run.epochs_done,
                 seconds=each.seconds,
                 groups=[
-                    None if not i and run.run in use.disconnected else use.group(epoch.target)
+                    None if not i and run.key in use.disconnected else use.group(epoch.target)
                     for i, epoch in enumerate(each.epochs)
                 ],
             )
             for run in self.ledger.runs
-            if (each := simulated[run.run]).epochs and each.trials
+            if (each := simulated[run.key]).epochs and each.trials
         ]
         queue.sort(key=lambda each: simulated[each.run].epochs[0].jobs[-1:] or NOT_SUBMITTED)
         for key, waited in simulate_queue(queue, use).items():
@@ -525,7 +525,7 @@ class _Estimator:
                 each.trials[i] += waited * factor
 
     def _rest_of_cycle(
-        self, run: RunEntry, unfinished: Sequence[EpochEntry], permutations: _CommonRandomNumbers
+        self, run: RunRow, unfinished: Sequence[EpochEntry], permutations: _CommonRandomNumbers
     ) -> list[float]:
         """The rest of the current cycle in each trial, if its epoch is not executing.
 
@@ -534,9 +534,9 @@ class _Estimator:
         curve = self.model.ended_curve
         if curve is None or not unfinished:
             return [0.0] * TRIALS
-        age = next((c.seconds for c in self.cycles[run.run] if not c.ended), 0.0)
-        ratio = self.model.expected_seconds(run.run, unfinished[0].target) / self.model.ended_mean
-        training, _ = self.executions.curve(None, run.run)
+        age = next((c.seconds for c in self.cycles[run.key] if not c.ended), 0.0)
+        ratio = self.model.expected_seconds(run.key, unfinished[0].target) / self.model.ended_mean
+        training, _ = self.executions.curve(None, run.key)
         floor = training.conditional_quantile(LOW) if training is not None else 0.0
         return [
             max(floor, ratio * curve.conditional_quantile(UNIFORM[i], age))
@@ -544,7 +544,7 @@ class _Estimator:
         ]
 
     def _current_epoch(
-        self, run: RunEntry, epoch: EpochEntry, permutations: _CommonRandomNumbers
+        self, run: RunRow, epoch: EpochEntry, permutations: _CommonRandomNumbers
     ) -> _CurrentEpoch | None:
         """The run's first unfinished epoch; None if there is no estimate of it."""
         entries = [self.executions.in_flight.get(job) for job in epoch.jobs]
@@ -561,7 +561,7 @@ class _Estimator:
                 executing=False,
             )
         entry = running[-1]
-        another_cycle = self.model.expected_seconds(run.run, epoch.target)
+        another_cycle = self.model.expected_seconds(run.key, epoch.target)
         loss_risk = self.executions.loss_probability(entry.seconds)
         streamed = self.stats_input.streams.get(entry.job)
         seconds_left = _streamed_seconds(streamed, entry)
@@ -571,7 +571,7 @@ class _Estimator:
             ]
             source, samples = "its progress line", 1
         else:
-            curve, label = self.executions.curve(entry, run.run)
+            curve, label = self.executions.curve(entry, run.key)
             if curve is None:
                 return None
             trials = [

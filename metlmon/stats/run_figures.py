@@ -74,7 +74,7 @@ def wall_seconds(ledger: Ledger) -> dict[str, float]:
             ends.setdefault(job.run, []).append(None if job.queued else job.ended)
     result = {}
     for run in ledger.runs:
-        known = [end for end in ends.get(run.run, ()) if end is not None]
-        if run.began is not None and known and len(known) == len(ends[run.run]):
-            result[run.run] = ledger.seconds_between(run.began, max(known))
+        known = [end for end in ends.get(run.key, ()) if end is not None]
+        if run.began is not None and known and len(known) == len(ends[run.key]):
+            result[run.key] = ledger.seconds_between(run.began, max(known))
     return result

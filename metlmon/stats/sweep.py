@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE, State
-from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import DescribedNode, Nodes, RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
@@ -254,7 +253,7 @@ class CellRun(Struct, frozen=True, rename={"value": "reached"}):
     json_omits: ClassVar = frozenset({"curve"})
     json_properties: ClassVar = ("course",)
 
-    entry: Flat[RunEntry]
+    entry: Flat[RunRow]
     curve: MetricCurve
     value: Reached | None
     state: State
@@ -396,11 +395,10 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
     fixed = tuple(
         FixedValue(*pair) for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair)
     )
-    status_rows = {row.key: row for row in stats_input.status.runs}
     runs = {
-        entry.run: _run(entry, curve, status_rows.get(entry.run))
+        entry.key: _run(entry, curve)
         for entry, curve in zip(stats_input.ledger.runs, metric_curves.curves, strict=True)
-        if entry.run in sweep.runs
+        if entry.key in sweep.runs
     }
     names = tuple(name for name, _ in fixed)
     wanted = tuple(value for _, value in fixed)
@@ -446,10 +444,10 @@ def _can_be_fixed(
     return name not in _names(rows, columns) and value in values
 
 
-def _run(entry: RunEntry, curve: MetricCurve, row: RunRow | None) -> CellRun:
+def _run(entry: RunRow, curve: MetricCurve) -> CellRun:
     finite = [point for point in curve.points if math.isfinite(point.value)]
     value = curve.best if curve.goal else finite[-1] if finite else None
-    gate = row.gate if row is not None else None
+    gate = entry.gate
     stopped = gate.stopped if gate is not None else None
     run = CellRun(
         entry=entry,
@@ -474,7 +472,7 @@ def _cells(
     row_names, column_names = _names(rows, None), _names(None, columns)
     groups = group_by(
         runs,
-        lambda r: (sweep.values(r.entry.run, row_names), sweep.values(r.entry.run, column_names)),
+        lambda r: (sweep.values(r.entry.key, row_names), sweep.values(r.entry.key, column_names)),
     )
     for group in groups.values():
         group.sort(key=lambda run: cost(run, goal))
@@ -526,12 +524,12 @@ def _folded(
     if rows is None:
         return ()
     shown = _names(rows, columns)
-    cells = group_by(runs, lambda run: sweep.values(run.entry.run, shown))
+    cells = group_by(runs, lambda run: sweep.values(run.entry.key, shown))
     folded = []
     for axis in sweep.axes:
         if not {*shown, *fixed}.intersection(axis.names):
             sizes = [
-                len({sweep.values(r.entry.run, axis.names) for r in c}) for c in cells.values()
+                len({sweep.values(r.entry.key, axis.names) for r in c}) for c in cells.values()
             ]
             folded.append(FoldedAxis(axis, max(sizes, default=0)))
     return tuple(folded)

@@ -23,7 +23,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunRow, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
@@ -358,7 +358,7 @@ def _lanes(
     position: Position,
 ) -> tuple[Lane, ...]:
     job_executions = group_by(executions, lambda entry: entry.job)
-    runs = {run.run: run for run in ledger.runs}
+    runs = {run.key: run for run in ledger.runs}
     spans = {
         key: [
             span
@@ -367,13 +367,13 @@ def _lanes(
         ]
         for key, group in group_by(jobs, lambda job: job.run if job.run in runs else NO_RUN).items()
     }
-    lanes = [_lane(run.run, run, spans.get(run.run, ())) for run in ledger.runs]
+    lanes = [_lane(run.key, run, spans.get(run.key, ())) for run in ledger.runs]
     if spans.get(NO_RUN):
         lanes.append(_lane(NO_RUN, None, spans[NO_RUN]))
     return tuple(lanes)
 
 
-def _lane(key: str, run: RunEntry | None, spans: Iterable[TimelineSpan]) -> Lane:
+def _lane(key: str, run: RunRow | None, spans: Iterable[TimelineSpan]) -> Lane:
     """The lane of a run; None: of the jobs of no run."""
     ordered = tuple(sorted(spans, key=lambda span: (span.start_position, span.end_position)))
     symbol = None
@@ -381,7 +381,7 @@ def _lane(key: str, run: RunEntry | None, spans: Iterable[TimelineSpan]) -> Lane
         symbol = STOPPED if run.stopped else PAUSED if run.paused else None
     return Lane(
         key=key,
-        name="no run" if run is None else run.run_name,
+        name="no run" if run is None else run.name,
         uuid=None if run is None else run.uuid,
         dag="" if run is None else run.dag,
         state=None if run is None else run.state,

@@ -23,7 +23,7 @@ from metlmon.snapshot.ledger import (
     ExecutionEntry,
     JobEntry,
     Ledger,
-    RunEntry,
+    RunRow,
     TransferEntry,
 )
 from metlmon.stats.totals import group_by, sum_executions
@@ -337,11 +337,10 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
         return datetime.max if delta > timedelta() else datetime.min
 
 
-def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Iterable[RunEntry]:
+def _runs(runs: Iterable[RunRow], executions: Iterable[ExecutionEntry]) -> Iterable[RunRow]:
     by_run = group_by(executions, lambda entry: entry.run)
     for run in runs:
-        totals = sum_executions(by_run.get(run.run, ()))
-        yield replace(run, goodput=totals.goodput, badput=totals.badput, running=totals.running)
+        yield replace(run, gpu_hours=sum_executions(by_run.get(run.key, ())).hours)
 
 
 def distribute_seconds(

@@ -106,7 +106,9 @@ def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
     """The name above a column, the best one with a star."""
     star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
-    return star + line((f"{sign} " if sign else "", style), (plain(run.row.run, MOST_CELLS), style))
+    return star + line(
+        (f"{sign} " if sign else "", style), (plain(run.row.name, MOST_CELLS), style)
+    )
 
 
 def headline(comparison: Comparison) -> str:
@@ -115,7 +117,7 @@ def headline(comparison: Comparison) -> str:
     if best is None or best.curve.best is None:
         return ""
     value, epoch = best.curve.best.value, formatting.epoch_number(best.curve.best.epoch)
-    name, metric = plain(best.row.run, 40), plain(comparison.metric, 40)
+    name, metric = plain(best.row.name, 40), plain(comparison.metric, 40)
     return f"{name} is best: {metric} {formatting.metric(value)} in epoch {epoch}"
 
 

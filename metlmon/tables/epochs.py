@@ -79,7 +79,7 @@ def columns(
     epochs, with their ``result``. ``origins``: of the checkpoints, by epoch; their column is there
     if any is recorded.
     """
-    row, run = view.row, view.row.run
+    row, run = view.row, view.row.name
     job = row.item == "job"
     unit = row.gpu_hours.measure.short
     columns: list[Column[EpochRow]] = [

@@ -27,7 +27,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.remote.paths import as_typed
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
 from metlmon.tables.layout import Column, Kind
@@ -109,24 +109,18 @@ _state = partial(_column, kind=Kind.STATE)
 
 
 def _gpu_hours(subject: str) -> tuple[AnyColumn, ...]:
-    """GPU-hours of an entry that has GPU-seconds of all three kinds."""
+    """GPU-hours of all three kinds, and together."""
+    meanings = {
+        "goodput": f"{subject} that ended well",
+        "badput": f"{subject} that ended in any other way",
+        "running": f"{subject} that have not ended, up to as-of",
+    }
     return (
-        _hours("gpu_hours_goodput", f"{subject} that ended well", lambda e: e.goodput / HOUR),
-        _hours(
-            "gpu_hours_badput",
-            f"{subject} that ended in any other way",
-            lambda e: e.badput / HOUR,
+        *(
+            _hours(f"gpu_hours_{kind}", meaning, attrgetter(f"gpu_hours.of_gpus.{kind}"))
+            for kind, meaning in meanings.items()
         ),
-        _hours(
-            "gpu_hours_running",
-            f"{subject} that have not ended, up to as-of",
-            lambda e: e.running / HOUR,
-        ),
-        _hours(
-            "gpu_hours",
-            "the three together",
-            lambda e: (e.goodput + e.badput + e.running) / HOUR,
-        ),
+        _hours("gpu_hours", "the three together", attrgetter("gpu_hours.of_gpus.total")),
     )
 
 
@@ -174,7 +168,9 @@ IN_DAG: Final = _text(
 )
 
 RUNS: Final = (
-    *RUN_NAMES,
+    _text("run", RUN_KEY.doc, attrgetter("key")),
+    _text("run_name", RUN_NAMES[1].doc, attrgetter("name")),
+    *RUN_NAMES[2:],
     _text("dag", "top-level DAG file of its latest epoch"),
     _state("state", "state of its latest epoch; completed when all are done", words=tuple(State)),
     _count("epochs_total", "its epochs"),

@@ -128,7 +128,7 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
 
 def filter_text(row: RunRow) -> str:
     """The text of a run that a filter searches, in lower case."""
-    parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
+    parts: list[object] = [row.name, row.uuid, row.dag, STATES[row.state].word]
     parts += [formatting.BETWEEN] * is_between_epochs(row)
     parts += [sign.word] if (sign := gate_symbol(row)) is not None else []
     parts += gate_sentences(row)
@@ -154,7 +154,7 @@ def columns(
     """
     measured = metrics is not None and has_metrics(figures, rows)
     finished = bool(rows) and all(map(has_ended, rows))
-    ambiguous = len({row.run for row in rows}) < len(rows)
+    ambiguous = len({row.name for row in rows}) < len(rows)
     columns = every_column(
         rows,
         streams=streams,
@@ -170,7 +170,7 @@ def columns(
     absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
     if rows and not any(row.dag for row in rows):
         absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
-        absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
+        absent |= set() if any(row.uuid and row.uuid != row.name for row in rows) else {"uuid"}
     return [column for column in columns if column.name not in absent]
 
 
@@ -196,12 +196,12 @@ def every_column(
         Column(
             "run",
             "RUN",
-            lambda row: plain(row.run, 80),
+            lambda row: plain(row.name, 80),
             doc="name of the run, a part of the names of its nodes",
             style=_run_style,
             minimum=6,
             maximum=28,
-            identifies=lambda row: plain(row.run, 80),
+            identifies=lambda row: plain(row.name, 80),
         ),
         Column(
             "dag",
@@ -567,7 +567,7 @@ def cursor_detail(
         if inferred and not unknown:
             outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
-        return [line(" ", (plain(row.run, 24), BOLD), "  ") + join(facts, line("  "))]
+        return [line(" ", (plain(row.name, 24), BOLD), "  ") + join(facts, line("  "))]
     return [_dropped(row, shown, cells, figures)]
 
 
@@ -577,7 +577,7 @@ def gate_details(row: RunRow, cells: int) -> list[Line]:
     if not texts:
         return []
     symbol = gate_symbol(row) or REQUESTED
-    text = f"{plain(row.run, 24)} {'; '.join(texts)}"
+    text = f"{plain(row.name, 24)} {'; '.join(texts)}"
     return _marked_lines(symbol, text, style_of(symbol), cells)
 
 
@@ -604,7 +604,7 @@ def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | Non
         if by_name[name].draw(row) != UNKNOWN_CELL
     ]
     parts += [badput] if "lost" not in shown else []
-    result = line(" ", (plain(row.run, 24), BOLD))
+    result = line(" ", (plain(row.name, 24), BOLD))
     for part in filter(None, parts):
         longer = result + line("  ") + part
         result = longer if line_width(longer) < cells else result

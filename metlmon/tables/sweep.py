@@ -183,7 +183,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
-        where = f"{plain(run.entry.run_name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
+        where = f"{plain(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
     moving = [f"{number(progress.active)} running"] * (progress.active > 0)
     moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
     moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
@@ -228,7 +228,7 @@ def folding_texts(grid: Grid) -> list[str]:
 
 RUN_ORDERS = (
     ("value", None),
-    ("name", lambda run: (run.entry.run_name,)),
+    ("name", lambda run: (run.entry.name,)),
     ("progress", lambda run: (run.entry.epochs_done / max(1, run.entry.epochs_total),)),
 )
 
@@ -245,7 +245,7 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
         Column("point", axis_name(axis), lambda cell: names[cell.row]),
         Column("best", "BEST", cell_value_text, align="right"),
         Column("rank", "RANK", lambda cell: cell.rank, Kind.COUNT, drop=1),
-        Column("run", "RUN", lambda cell: plain(cell.runs[0].entry.run_name, NAME_LIMIT)),
+        Column("run", "RUN", lambda cell: plain(cell.runs[0].entry.name, NAME_LIMIT)),
         Column("epoch", "EPOCH", epoch, Kind.COUNT, drop=2),
         Column(
             "done", "DONE", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"
@@ -261,7 +261,7 @@ def run_columns() -> list[Column[CellRun]]:
         return "" if run.value is None else epoch_number(run.value.epoch)
 
     return [
-        Column("run", "RUN", lambda run: plain(run.entry.run_name, 40), minimum=6),
+        Column("run", "RUN", lambda run: plain(run.entry.name, 40), minimum=6),
         Column(
             "best",
             "BEST",

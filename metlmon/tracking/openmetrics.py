@@ -337,7 +337,7 @@ def _add_runs(
     samples: MetricSamples, stats: StatsInput, forecast: Forecast, epoch_time: EpochTime
 ) -> None:
     rows = [row for row in stats.status.runs if _has_name(row)]
-    labels = unique_labels({row.key: row.run for row in rows})
+    labels = unique_labels({row.key: row.name for row in rows})
     sites, models = _place_labels(stats.status)
     figures = run_figures(stats)
     for row in rows:
@@ -376,7 +376,7 @@ def _add_runs(
 
 def _has_name(row: RunRow) -> bool:
     """Whether a run has a name; jobs of no DAG may have that of their cluster alone."""
-    return bool(row.dag) or not row.run.isdecimal()
+    return bool(row.dag) or not row.name.isdecimal()
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:

@@ -97,8 +97,8 @@ def study_lines(
     yield _line(JournalOperation.SET_STUDY_SYSTEM_ATTR, study_id=0, system_attr=names)
     study = _Study(sweep, stats, stamp)
     for entry in stats.ledger.runs:
-        if entry.run in study.runs:
-            yield _line(JournalOperation.CREATE_TRIAL, study_id=0, **study.trial(entry.run))
+        if entry.key in study.runs:
+            yield _line(JournalOperation.CREATE_TRIAL, study_id=0, **study.trial(entry.key))
 
 
 def _line(operation: JournalOperation, **fields: Any) -> str:
@@ -113,10 +113,9 @@ class _Study:
     def __init__(
         self, sweep: Grid, stats: StatsInput, stamp: Callable[[datetime], datetime]
     ) -> None:
-        self.runs = {run.entry.run: run for cell in sweep.cells.values() for run in cell.runs}
+        self.runs = {run.entry.key: run for cell in sweep.cells.values() for run in cell.runs}
         self._sweep, self._stamp = sweep.sweep, stamp
         self._distributions = [distribution_of(each) for each in sweep.sweep.variables]
-        self._rows = {row.key: row for row in stats.status.runs}
         self._dags = {dag.file: dag.state for dag in stats.status.dags}
         self._jobs = group_by(stats.ledger.jobs, lambda job: job.run)
         self._executions = group_by(stats.ledger.executions, lambda execution: execution.run)
@@ -163,16 +162,16 @@ class _Study:
         return TrialState.WAITING if run.entry.began is None else TrialState.RUNNING
 
     def _user_attributes(self, run: CellRun) -> dict[str, Any]:
-        entry, hours = run.entry, self._rows[run.entry.run].gpu_hours
+        entry, hours = run.entry, run.entry.gpu_hours
         unit = f"{hours.measure.lower()}_hours"
         return {
-            "run": entry.run_name,
+            "run": entry.name,
             "uuid": entry.uuid,
             "state": run.state,
             "stopped": run.stopped,
             "epochs_done": entry.epochs_done,
             "epochs_total": entry.epochs_total,
-            "sites": _sites(self._executions.get(entry.run, ())),
+            "sites": _sites(self._executions.get(entry.key, ())),
             f"goodput_{unit}": round(hours.goodput, 6),
             f"badput_{unit}": round(hours.badput, 6),
         }

@@ -175,7 +175,7 @@ def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[JobRow]) -> dict[str, 
     jobs: dict[str, list[JobRow]] = {}
     for run in runs:
         jobs[run.key] = []
-        by_name[run.run, run.dag] = run.key
+        by_name[run.name, run.dag] = run.key
         if run.uuid is not None:
             by_uuid[run.uuid] = run.key
     for job in queued:

@@ -172,7 +172,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         job = None
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
-        name = "" if row is None else formatting.plain(row.run, 24)
+        name = "" if row is None else formatting.plain(row.name, 24)
         return [*lines, *queue_lines_below(self.context, job, name, self.app.size.height)]
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
@@ -324,7 +324,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():
             jobs += queued or self._latest_job(next(row for row in runs if row.key == key))
-        text = self.name_or_count([row.run for row in runs], "run")
+        text = self.name_or_count([row.name for row in runs], "run")
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 

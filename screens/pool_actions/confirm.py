@@ -354,7 +354,7 @@ class ConfirmScreen(ConfirmationBase):
             touched += [*order.runs, *order.targets]
         run = touched[0].run if touched else None
         rows = snapshot.status.runs if snapshot is not None else ()
-        key = next((row.key for row in rows if row.run == run), None)
+        key = next((row.key for row in rows if row.name == run), None)
         view = self.context.feed.run_view(key) if key is not None else None
         return known_sites(
             self._pool_sites,

@@ -287,14 +287,14 @@ def test_each_run_is_seen_once_and_goes_on(ended: Ended) -> None:
     assert ended.go_on() == 0
     reader = ended.reader()
     rows = reader.snapshot_builder().status().runs
-    assert [(row.run, row.dag) for row in rows] == [(run, "e.dag") for run in RUNS]
+    assert [(row.name, row.dag) for row in rows] == [(run, "e.dag") for run in RUNS]
     ended.write(
         "e-2.dag.dagman.out", Out().start("13:00:00").submitted("run0-train_epoch2", 99).data
     )
     ended.append("metl.log", Log().submit(99, "run0-train_epoch2", "13:01:00").data)
     reader = ended.reader(live=True)
     first = reader.snapshot_builder().status().runs[0]
-    assert (first.run, first.dag, first.state, first.epochs_done) == (
+    assert (first.name, first.dag, first.state, first.epochs_done) == (
         *("run0", "e-2.dag", State.IDLE, 2),
     )
     assert first.gate is not None

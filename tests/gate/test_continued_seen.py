@@ -35,7 +35,7 @@ def seen(going: Ended, live: bool = True) -> Status:
 
 
 def row(status: Status, run: str = "run0") -> RunRow:
-    return next(each for each in status.runs if each.run == run)
+    return next(each for each in status.runs if each.name == run)
 
 
 def agree(status: Status) -> None:
@@ -112,4 +112,4 @@ def test_runs_stay_in_the_order_of_the_first_dag(going: Ended) -> None:
     begun(going)
     status = seen(going)
     assert [dag.file for dag in status.dags] == ["e.dag", "e-2.dag"]
-    assert [run.run for run in status.runs] == list(RUNS)
+    assert [run.name for run in status.runs] == list(RUNS)

@@ -76,7 +76,7 @@ STOPPING = {
 
 
 def rows(reader: DagdirReader) -> dict[str, RunRow]:
-    return {row.run: row for row in again(reader).runs}
+    return {row.name: row for row in again(reader).runs}
 
 
 def test_no_gate_no_word(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     place(dagdir, "run0-train_epoch1", "expanse")
     place(dagdir, "run0-train_epoch3", "anvil")
     status = again(reader)
-    latest = next(row for row in status.runs if row.run == "run0").latest
+    latest = next(row for row in status.runs if row.name == "run0").latest
     assert latest is not None
     assert (latest.target, latest.site, latest.off_target) == ("expanse", "delta", True)
     view = reader.snapshot_builder().run_view(UUID)

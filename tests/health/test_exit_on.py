@@ -182,7 +182,7 @@ def test_more_epochs_are_no_other_arguments(tmp_path: Path) -> None:
     dagdir.write("run-2.dag", rest + variables.format(2))
     dagdir.write("metl.log", log.bytes())
     made = stats_input(dagdir.reader().snapshot_builder())
-    (run,) = (entry.run for entry in made.ledger.runs)
+    (run,) = (entry.key for entry in made.ledger.runs)
 
     def changed(before: str, after: str) -> bool:
         arguments = {0: {"max_epochs": before}, 5: {"max_epochs": after}}

@@ -199,7 +199,7 @@ def messages_of(folder: Path, as_of: datetime | None = None) -> Claims:
         (dag.nodes_done, dag.nodes_total),
         dag.is_lower_bound,
         {key[1]: (state.state, state.inferred) for key, state in painter.states.items()},
-        {run.run: run.state for run in status.runs},
+        {run.name: run.state for run in status.runs},
         frozenset(each.kind for each in status.warnings) & ABOUT_FILES,
     )
 

@@ -77,8 +77,8 @@ def test_a_log_of_each_cluster_has_the_same_hours(tmp_path: Path) -> None:
     whole = read_dagdir(example)
     for alone in (read_dagdir(tmp_path), read_dagdir(tmp_path, logs=logs)):
         assert_same_jobs(alone, whole)
-        runs = {run.run: (run.epochs_done, run.state) for run in alone.status().runs}
-        assert runs == {run.run: (run.epochs_done, run.state) for run in whole.status().runs}
+        runs = {run.name: (run.epochs_done, run.state) for run in alone.status().runs}
+        assert runs == {run.name: (run.epochs_done, run.state) for run in whole.status().runs}
 
 
 def scheduler_universe(log: Path, cluster: int) -> bool:
@@ -115,7 +115,7 @@ def runs_of(tmp_path: Path, *logs: Log) -> dict[str, RunRow]:
     dagdir = Dagdir(tmp_path, "")
     for number, log in enumerate(logs):
         dagdir.write(f"job_{number}.log", log.data)
-    return {run.run: run for run in dagdir.reader().snapshot_builder().status().runs}
+    return {run.name: run for run in dagdir.reader().snapshot_builder().status().runs}
 
 
 def ad(text: str) -> str:
@@ -177,7 +177,7 @@ def test_two_batches_with_the_same_node_names_are_two_runs(tmp_path: Path) -> No
     dagdir.write("a.log", first.data)
     dagdir.write("b.log", second.data)
     runs = dagdir.reader().snapshot_builder().status().runs
-    assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
+    assert [(run.name, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
 
 
 def test_a_post_script_decides_also_without_the_dag(tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_a_batch_is_told_later(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("job.log", Log().submit(7).submit(8).data)
     reader = dagdir.reader()
-    assert [run.run for run in again(reader).runs] == ["7", "8"]
+    assert [run.name for run in again(reader).runs] == ["7", "8"]
     log, text = Log(), "Job ad information event triggered."
     log.raw(28, 7, text, ad('JobBatchName = "night"'), at="11:00:00")
     dagdir.append("job.log", log.raw(28, 8, text, ad('JobBatchName = "night"')).data)
     status = again(reader)
-    assert [(run.run, run.epochs_total) for run in status.runs] == [("night", 2)]
+    assert [(run.name, run.epochs_total) for run in status.runs] == [("night", 2)]
     assert status.epoch_states[State.IDLE] == 2
 
 
@@ -221,11 +221,11 @@ def test_a_log_describes_its_runs_and_epochs(tmp_path: Path) -> None:
             view = builder.run_view(run.key)
             assert view is not None
             epochs = [(row.epoch, row.epoch_var, row.state, row.jobs) for row in view.epochs]
-            runs.append((run.run, run.uuid, run.item, run.epochs_done, run.epochs_total, epochs))
+            runs.append((run.name, run.uuid, run.item, run.epochs_done, run.epochs_total, epochs))
         return runs
 
     assert facts_of(alone) == facts_of(whole)
-    assert [len(run.run) for run in alone.status().runs] == [4, 4, 4]
+    assert [len(run.name) for run in alone.status().runs] == [4, 4, 4]
 
 
 def noted(log: Log, cluster: int, note: str) -> Log:
@@ -239,7 +239,7 @@ def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> N
     log.raw(28, 7, text, body)
     noted(log, 8, 'RunUuid = "aaaa1111"; RunName = "warm"; DAGNodeName = "run3-train_epoch4"')
     (run,) = runs_of(tmp_path, log).values()
-    assert (run.run, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
+    assert (run.name, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
     assert run.latest is not None
     assert run.latest.epoch == 4
 
@@ -248,7 +248,7 @@ def test_two_jobs_of_an_epoch_are_its_tries(tmp_path: Path) -> None:
     log = noted(Log(), 7, 'RunName = "warm"; RunEpoch = 1').execute(7).terminate(7, 1)
     noted(log, 8, 'RunName = "warm"; RunEpoch = 1').execute(8).terminate(8)
     (run,) = runs_of(tmp_path, log).values()
-    assert (run.run, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
+    assert (run.name, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
 
 
 # --- what grows -------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_jobs_appear_while_it_is_watched(tmp_path: Path) -> None:
     dagdir.append("a.log", Log().execute(7, at="10:05:00").submit(8).data)
     dagdir.write("b.log", Log().submit(9, at="10:30:00").data)
     status = again(reader)
-    assert [(run.run, run.state) for run in status.runs] == [
+    assert [(run.name, run.state) for run in status.runs] == [
         ("7", State.RUNNING),
         ("8", State.IDLE),
         ("9", State.IDLE),
@@ -295,7 +295,7 @@ def test_the_past_of_named_logs(tmp_path: Path) -> None:
     past = Session(reader).historical(moment("10:45:00"))
     assert isinstance(past, Session)
     past._reader.read_all()
-    runs = {run.run: run.state for run in past.take().status.runs}
+    runs = {run.name: run.state for run in past.take().status.runs}
     assert runs == {"7": State.RUNNING, "8": State.IDLE}
 
 
@@ -348,7 +348,7 @@ def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
     after = dagdir.reader().snapshot_builder()
     status = after.status()
     assert numbers(status) == numbers(before.status())
-    assert [(r.run, r.dag, r.epochs_done, r.gpu_hours.goodput) for r in status.runs[1:]] == [
+    assert [(r.name, r.dag, r.epochs_done, r.gpu_hours.goodput) for r in status.runs[1:]] == [
         ("5", "", 1, 1.0)
     ]
     (job,) = [job for job in after.job_rows() if job.cluster == 5]
@@ -378,7 +378,7 @@ def test_an_empty_log_among_several_becomes_one(tmp_path: Path) -> None:
     reader.open()
     reader.read_all()
     dagdir.append("b.log", Log().submit(8).data)
-    assert [run.run for run in again(reader).runs] == ["7", "8"]
+    assert [run.name for run in again(reader).runs] == ["7", "8"]
 
 
 def test_a_directory_without_events_is_refused(tmp_path: Path) -> None:

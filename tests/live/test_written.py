@@ -350,7 +350,7 @@ def test_recorded_trainings_have_as_many_epochs_as_the_schedd_saw_done() -> None
     truth = json.loads((TRAINER / "truth.json").read_text())
     done = {job["node"] for job in truth["jobs"] if job["state"] == "completed"}
     look = Look(TRAINER)
-    names = {run.run: run.run_name for run in look.reader.snapshot_builder().ledger().runs}
+    names = {run.key: run.name for run in look.reader.snapshot_builder().ledger().runs}
     result = {
         f"{names[run]}-train_epoch{point.epoch}"
         for run, training in look.trainings().items()

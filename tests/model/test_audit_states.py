@@ -63,7 +63,7 @@ def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
     log.submit(78, "again-train_epoch1").execute(78).submit(79, check)
     result = read_ensemble(dags, log)
     assert [result.job(job).run for job in (77, 78, 79)] == ["again"] * 3
-    assert [row.run for row in result.painter().status().runs] == ["again"]
+    assert [row.name for row in result.painter().status().runs] == ["again"]
 
 
 def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> None:

@@ -250,7 +250,7 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
     ledger = painter.ledger()
     (epoch,) = ledger.epochs
     assert (epoch.seconds, epoch.longest_seconds, epoch.hidden) == (3 * HOUR, 3 * HOUR, False)
-    assert (epoch.goodput, epoch.badput) == (5 * HOUR, 2 * HOUR)
+    assert (epoch.gpu_hours.goodput, epoch.gpu_hours.badput) == (5, 2)
     usage = usage_in_window(ledger)
     sites = {site.name: site for site in usage.sites}
     assert sites["Beta"].epoch.median == 3 * HOUR

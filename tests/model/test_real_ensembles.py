@@ -42,7 +42,7 @@ def test_aws_epochs(aws: Status) -> None:
 
 
 def test_aws_runs(aws: Status) -> None:
-    latest = {run.run: run.latest for run in aws.runs}
+    latest = {run.name: run.latest for run in aws.runs}
     assert {name: (e.epoch, e.cluster) for name, e in latest.items() if e} == {
         "run0": (10, 12714074),
         "run1": (8, 12714072),

@@ -33,7 +33,7 @@ def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> N
 def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
     painter = read_ensemble(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
     (run,) = painter.status().runs
-    assert (run.run, run.epochs_total) == ("run0", 1)
+    assert (run.name, run.epochs_total) == ("run0", 1)
     view = painter.run_view(run.key)
     assert view is not None
     assert [row.node for row in view.side] == ["fetch"]

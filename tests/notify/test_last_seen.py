@@ -35,8 +35,8 @@ def later(**states: tuple[int, State]) -> Status:
     """The sample, in which the named runs have this number of epochs and this state."""
     return status(
         tuple(
-            replace(run, epochs_done=states[run.run][0], state=states[run.run][1])
-            if run.run in states
+            replace(run, epochs_done=states[run.name][0], state=states[run.name][1])
+            if run.name in states
             else run
             for run in RUNS
         )

@@ -217,7 +217,7 @@ async def test_the_filter_shows_what_open_entries_concern(show: Show) -> None:
     async with show() as seen:
         await seen.press("f")
         assert isinstance(seen.app.screen, OverviewScreen)
-        assert {row.run for row in RUNS if f" {row.run} " in seen.text} == {"run1", "run9"}
+        assert {row.name for row in RUNS if f" {row.name} " in seen.text} == {"run1", "run9"}
     async with opened(session(FIXTURES / "scripts"), MIDDLE) as seen:
         await seen.press("6", "f")
         assert isinstance(seen.app.screen, NodesScreen)

@@ -141,7 +141,7 @@ async def test_a_filter_that_fits_nothing_says_so(show: Show) -> None:
 
 async def test_sorting_by_what_needs_a_person(show: Show) -> None:
     def order(lines: list[str]) -> list[str]:
-        return [word for line in lines for word in line.split() if word in {r.run for r in RUNS}]
+        return [word for line in lines for word in line.split() if word in {r.name for r in RUNS}]
 
     async with show() as seen:
         assert order(seen.lines) == [f"run{n}" for n in range(10)]
@@ -155,7 +155,7 @@ async def test_sorting_by_what_needs_a_person(show: Show) -> None:
 async def test_faults_only(show: Show) -> None:
     async with show() as seen:
         await seen.press("f")
-        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        text = {r.name for r in RUNS if any(f"{r.name} " in line for line in seen.lines)}
         assert text == {"run1", "run9"}
         await seen.press("f")
         assert "run4" in seen.text
@@ -164,13 +164,13 @@ async def test_faults_only(show: Show) -> None:
 async def test_only_shows_the_runs_asked_for(show: Show) -> None:
     uuid = RUNS[4].uuid or ""
     async with show(options=AppOptions(run_filter=f"run1,{uuid[:6]}")) as seen:
-        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        text = {r.name for r in RUNS if any(f"{r.name} " in line for line in seen.lines)}
         assert text == {"run1", "run4"}
 
 
 async def test_only_takes_patterns_as_the_commands_do(show: Show) -> None:
     async with show(options=AppOptions(run_filter="run[14]")) as seen:
-        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        text = {r.name for r in RUNS if any(f"{r.name} " in line for line in seen.lines)}
         assert text == {"run1", "run4"}
 
 

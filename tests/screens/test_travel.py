@@ -90,7 +90,7 @@ async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -
     output = json.loads(capsys.readouterr().out)
     assert output["as_of"] == MIDDLE.isoformat()
     assert {run["run"]: run["state"] for run in output["runs"]} == {
-        run.run: str(run.state) for run in status.runs
+        run.name: str(run.state) for run in status.runs
     }
     assert output["states"]["epochs"] == {
         str(state): status.epoch_states.get(state, 0) for state in State
@@ -130,7 +130,7 @@ async def test_the_overview_shows_the_runs_of_then() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         assert "5/5" in seen.line(" run0 ")
         await travelled(seen, MIDDLE)
-        then = {run.run: run for run in as_it_was(TRAINER, MIDDLE).runs}
+        then = {run.name: run for run in as_it_was(TRAINER, MIDDLE).runs}
         assert f"{then['run0'].epochs_done}/5" in seen.line(" run0 ")
         assert then["run0"].epochs_done < 5
         await seen.press("enter")

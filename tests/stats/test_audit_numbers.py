@@ -158,7 +158,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     assert any(
         "Of 2 nodes that ran the logs have no execution" in each for each in made.limitations
     )
-    (view,) = (found.run_view(run.run) for run in found.ledger().runs)
+    (view,) = (found.run_view(run.key) for run in found.ledger().runs)
     assert view is not None
     assert view.nodes_unlogged == 2
 

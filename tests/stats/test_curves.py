@@ -15,7 +15,7 @@ from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Ledger, RunEntry
+from metlmon.snapshot.ledger import Ledger, RunRow
 from metlmon.snapshot.types import Latest, Status
 from metlmon.stats.curves import (
     Course,
@@ -40,8 +40,8 @@ def points(*values: float, start: int = 0) -> tuple[Point, ...]:
     return tuple(Point(start + n, value, 0, "x") for n, value in enumerate(values))
 
 
-def run(name: str, label: str | None = None, latest: Latest | None = None) -> RunEntry:
-    return blank(RunEntry, run=name, run_name=name, label=label, state=State.RUNNING, latest=latest)
+def run(name: str, label: str | None = None, latest: Latest | None = None) -> RunRow:
+    return blank(RunRow, key=name, name=name, label=label, state=State.RUNNING, latest=latest)
 
 
 def basis(

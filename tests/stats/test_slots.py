@@ -152,15 +152,15 @@ def test_waits_of_runs_are_those_with_all_slots_taken(tmp_path: Path) -> None:
     for each in ledger.executions:
         ran.setdefault(each.run or "", []).append((each.start, each.end or now))
     for run in ledger.runs:
-        if not ran.get(run.run):
+        if not ran.get(run.key):
             continue
         expected, ready = 0.0, run.began
         assert ready is not None
-        for start, end in sorted(ran[run.run]):
-            expected += _seconds_full(ran, run.run, ready, start)
+        for start, end in sorted(ran[run.key]):
+            expected += _seconds_full(ran, run.key, ready, start)
             ready = end
         assert run.began is not None
-        found = use.seconds_waited(run.run, run.began, now)
+        found = use.seconds_waited(run.key, run.began, now)
         # A free slot takes some seconds to find its next job.
         assert found == pytest.approx(expected, abs=60 + 0.05 * expected)
 

@@ -54,7 +54,7 @@ def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> RunRow:
     """Ten epochs, of which two are done and the third runs."""
     made = RunRow(
         key=UUID,
-        run="run0",
+        name="run0",
         uuid=UUID,
         dag="ens.dag",
         epochs_total=10,

@@ -15,7 +15,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import DagRow, Latest, RunRow, Status
 from tests.support.records import blank, read_dagdir, stats_input
 
@@ -47,7 +47,7 @@ def basis(
     epochs: list[EpochEntry] = []
     executions: list[ExecutionEntry] = []
     jobs: list[JobEntry] = []
-    entries: list[RunEntry] = []
+    entries: list[RunRow] = []
     for number, (name, past) in enumerate(runs.items()):
         time = NOON - timedelta(seconds=sum(past.cycles) + past.age)
         began = time
@@ -78,27 +78,13 @@ def basis(
 
 def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
     """The picture that goes with a ledger, as far as figures look at it."""
-    rows = tuple(
-        blank(
-            RunRow,
-            key=run.run,
-            run=run.run_name,
-            uuid=run.uuid,
-            dag=run.dag,
-            epochs_total=run.epochs_total,
-            epochs_done=run.epochs_done,
-            state=run.state,
-            latest=run.latest,
-        )
-        for run in ledger.runs
-    )
     return blank(
         Status,
         dagdir=ledger.dagdir,
         as_of=ledger.as_of,
         live=ledger.live,
         dags=(DagRow(DAG, dag, 1, len(ledger.epochs), 0, 0, None, ()),),
-        runs=rows,
+        runs=ledger.runs,
     )
 
 
@@ -210,7 +196,7 @@ def _owner(run: str, at: int, past: Past) -> dict[str, Any]:
     }
 
 
-def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -> RunEntry:
+def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -> RunRow:
     done = len(past.cycles)
     over = done >= past.total
     state = past.state or (State.RUNNING if past.running else State.IDLE)
@@ -236,9 +222,9 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
         hold_code=21 if held else None,
     )
     return blank(
-        RunEntry,
-        run=run,
-        run_name=run,
+        RunRow,
+        key=run,
+        name=run,
         dag=DAG,
         state=state,
         epochs_total=past.total,

@@ -24,7 +24,6 @@ from metlmon.snapshot.ledger import (
     JobEntry,
     Ledger,
     NodeFault,
-    RunEntry,
     TransferEntry,
 )
 from metlmon.snapshot.node_tree import DagNodes
@@ -102,7 +101,7 @@ def run(
     made_up = f"{number * 2654435761 % 2**32:08x}-5d1c-4a6e-9c55-0242ac120002"
     return RunRow(
         key=uuid or made_up,
-        run=name,
+        name=name,
         uuid=uuid or made_up,
         dag=dag,
         epochs_total=total,
@@ -136,7 +135,7 @@ RUNS = (
 @cache
 def epochs(row: RunRow) -> tuple[EpochRow, ...]:
     made = []
-    first = 14600000 + 100 * sum(map(ord, row.run)) % 90000
+    first = 14600000 + 100 * sum(map(ord, row.name)) % 90000
     for n in range(row.epochs_total):
         done, now = n < row.epochs_done, row.latest is not None and n == row.latest.epoch
         begun = done or (now and row.latest is not None)
@@ -148,7 +147,7 @@ def epochs(row: RunRow) -> tuple[EpochRow, ...]:
         wave = 10800 + (n * 7919) % 5400
         made.append(
             EpochRow(
-                node=f"{row.run}-train_epoch{n}",
+                node=f"{row.name}-train_epoch{n}",
                 dag=row.dag,
                 in_dag=row.dag,
                 epoch=n,
@@ -184,7 +183,7 @@ def epochs(row: RunRow) -> tuple[EpochRow, ...]:
 def side(row: RunRow) -> tuple[EpochRow, ...]:
     ones = [e for e in epochs(row) if e.state is State.COMPLETED][-1:]
     return tuple(
-        replace(e, node=f"{row.run}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
+        replace(e, node=f"{row.name}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
     )
 
 
@@ -239,8 +238,8 @@ def job_view(row: RunRow, cluster: int) -> JobView:
         row=JobRow(
             dag=row.dag,
             in_dag=row.dag,
-            node=f"{row.run}-train_epoch{latest.epoch if latest else 0}",
-            run=row.run,
+            node=f"{row.name}-train_epoch{latest.epoch if latest else 0}",
+            run=row.name,
             uuid=row.uuid,
             epoch=latest.epoch if latest else None,
             cluster=cluster,
@@ -286,8 +285,8 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             UsageRow("GPUs", "Average", 0.93, 1, 1, '"GPU-8a6e4f42"'),
             UsageRow("Memory", "MB", 65511, 65536, 65536, None),
         ),
-        output=f"{row.run}_{cluster}.out",
-        error=f"{row.run}_{cluster}.err",
+        output=f"{row.name}_{cluster}.out",
+        error=f"{row.name}_{cluster}.err",
         siblings=next((e.jobs for e in epochs(row) if (cluster, 0) in e.jobs), ()),
         states=(
             (start, State.IDLE),
@@ -307,7 +306,7 @@ def problems() -> tuple[ProblemGroup, ...]:
     def group(
         kind: str, cause: str, now: int, times: int, lost: float, *names: str
     ) -> ProblemGroup:
-        rows = [row for row in RUNS if row.run in names]
+        rows = [row for row in RUNS if row.name in names]
         jobs = tuple((r.latest.cluster, 0) for r in rows if r.latest and r.latest.cluster)
         return ProblemGroup(
             key=f"{kind}:{cause}",
@@ -319,7 +318,7 @@ def problems() -> tuple[ProblemGroup, ...]:
             times=times,
             lost=lost,
             runs=tuple(row.key for row in rows),
-            run_names=tuple(row.run for row in rows),
+            run_names=tuple(row.name for row in rows),
             jobs=jobs,
             last=AS_OF - timedelta(hours=times),
             example=MEMORY_HOLD if kind == "held" else cause.replace("…", "slot1_3@node-17"),
@@ -502,28 +501,9 @@ class FakeFeed:
 def ledger(of: Snapshot | None) -> Ledger:
     """The runs of a picture, and what is held, failed or removed of them."""
     status = of.status if of is not None else None
-    runs = tuple(
-        RunEntry(
-            row.key,
-            row.run,
-            row.uuid,
-            None,
-            row.dag,
-            row.state,
-            row.epochs_total,
-            row.epochs_done,
-            row.epochs_inferred,
-            row.epochs_skipped,
-            row.latest,
-            None,
-            row.gpu_hours.goodput * 3600,
-            row.gpu_hours.badput * 3600,
-            row.gpu_hours.running * 3600,
-        )
-        for row in (status.runs if status else ())
-    )
+    runs = status.runs if status else ()
     as_of, live = (status.as_of, status.live) if status else (None, False)
-    troubled = [row for row in (status.runs if status else ()) if row.state in TROUBLE]
+    troubled = [row for row in runs if row.state in TROUBLE]
     return Ledger(
         "/nowhere",
         as_of,
@@ -553,7 +533,7 @@ def _job_entry(row: RunRow) -> JobEntry:
         in_dag=row.dag,
         node=latest.node,
         run=row.key,
-        run_name=row.run,
+        run_name=row.name,
         holds=(hold,) if row.state is State.HELD else (),
     )
 

@@ -20,7 +20,6 @@ from metlmon.jobfiles.records import Point
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot import types
-from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.curves import MetricCurve
 from metlmon.stats.estimates import Forecast
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
@@ -38,7 +37,7 @@ HOUR_FIELDS: Final = ("goodput", "badput", "running")
 
 
 def _gpu_hours(name: str, hours: types.GpuHours) -> float:
-    return round(getattr(hours, name), 6) if hours.measure is HourUnit.GPU else 0.0
+    return round(float(getattr(hours.of_gpus, name)), 6)
 
 
 HOURS: Final = JsonObject(
@@ -122,7 +121,7 @@ RUN: Final = JsonObject(
     "item: epoch or, of jobs without epochs, job. metric: null where no training wrote "
     "one. swept: variables of its nodes that differ between runs. wall_seconds: from its first "
     "submission to the end of its last job, null while one is queued.",
-    "run uuid epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
+    "run=name uuid epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
     "epochs_overruled state latest gpu_hours hours=gpu_hours gate failed item",
     kinds={"hours": HOURS},
     computed={"dag": (str | None, lambda run: run.dag or None)},
