@@ -14,7 +14,6 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.templates import load_template, templates
 from metlmon.authoring.validate import Validation, validate
-from metlmon.authoring.write_dag import redacted_text
 from metlmon.authoring.write_files import write_plan
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "Validation",
     "load_template",
     "make_plan",
-    "redacted_text",
     "templates",
     "validate",
     "write_plan",

@@ -34,7 +34,11 @@ LARGEST: Final = 64 << 20
 _COPIED_COMMANDS: Final = frozenset({"CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"})
 
 
-class ContinuedRun(Struct, frozen=True):
+class ContinuedRun(
+    Struct,
+    frozen=True,
+    rename={"done": "done_epoch", "first": "first_epoch", "last": "last_epoch"},
+):
     """A run that is continued.
 
     ``done``: its last complete epoch, as in the node's name; None if there is none. ``first``,

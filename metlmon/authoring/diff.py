@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -188,7 +188,7 @@ class DagProgress(StrEnum):
 class VariableDiff(Struct, frozen=True):
     """A difference in a node: a variable, or "submit file", "parents" and the like.
 
-    None: absent on that side.
+    None: absent on that side. Values that look like secrets are hidden.
     """
 
     name: str
@@ -228,6 +228,8 @@ class PlanDiff(Struct, frozen=True):
     - ``leftover_files``: files left by an earlier DAGMan and its gate.
     - ``notes``: notes for the user, as sentences.
     """
+
+    json_properties: ClassVar = ("unchanged", "protected_files", "obsolete_files")
 
     progress: DagProgress
     nodes: tuple[NodeChange, ...] = ()
@@ -461,9 +463,8 @@ def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]
 
 
 def describe_difference(difference: VariableDiff) -> str:
-    """``epochs from '3' to '5'``, with secrets redacted."""
-    name, sides = difference.name, (difference.old, difference.new)
-    old, new = (None if side is None else hide_value(name, side) for side in sides)
+    """``epochs from '3' to '5'``."""
+    name, old, new = difference.name, difference.old, difference.new
     if old is None:
         return f"{name} would be {new!r}"
     return (
@@ -562,7 +563,7 @@ def _differences(old: Node, new: Node, has_run: bool) -> Iterator[VariableDiff]:
         if has_run and name in gate_config.GATE_VARIABLES:  # May be added after a run has started.
             continue
         if old_value != new_value:
-            yield VariableDiff(name, old_value, new_value)
+            yield _difference(name, old_value, new_value)
     pairs: list[tuple[str, object, object]] = [
         ("kind", old.kind.value, new.kind.value),
         ("submit file", old.submit, new.submit),
@@ -581,4 +582,9 @@ def _differences(old: Node, new: Node, has_run: bool) -> Iterator[VariableDiff]:
             texts = (
                 None if field in (None, "") else str(field) for field in (old_field, new_field)
             )
-            yield VariableDiff(name, *texts)
+            yield _difference(name, *texts)
+
+
+def _difference(name: str, old: str | None, new: str | None) -> VariableDiff:
+    sides = (None if side is None else hide_value(name, side) for side in (old, new))
+    return VariableDiff(name, *sides)

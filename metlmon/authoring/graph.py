@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct, field
 
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, EdgeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
+from metlmon.text.record_json import Flat
 
 ALWAYS_SUCCEEDS: Final = "/bin/true"
 """POST script of a node whose failure is ignored."""
@@ -64,6 +65,13 @@ class VariableValue(Struct, frozen=True):
     append: bool = False
 
 
+class ScriptOptions(NamedTuple):
+    """Further options of a script (``DEBUG file ALL``): PRE, POST or HOLD."""
+
+    script: str
+    options: str
+
+
 class GraphNode(Struct, frozen=True):
     """A node of the graph.
 
@@ -71,12 +79,13 @@ class GraphNode(Struct, frozen=True):
     - ``epoch``: from 0, for TRAIN and EVALUATE nodes (that of the preceding training).
     - ``pre``, ``post``, ``hold``: command lines of scripts.
     - ``defer``: (exit code, seconds) of the PRE script.
-    - ``options``: further script options (``DEBUG file ALL``), by PRE, POST and HOLD.
     - ``skip_code``: exit code of the PRE script that ends the node successfully, without a job.
     - ``retries``: None: the default of the graph; ``unless_exit``: the exit code that prevents
       retries.
     - ``where``: what requested the node.
     """
+
+    json_omits: ClassVar = frozenset({"variables"})
 
     name: str
     submit: str
@@ -90,7 +99,7 @@ class GraphNode(Struct, frozen=True):
     skip_code: int | None = None
     post: str | None = None
     hold: str | None = None
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[ScriptOptions, ...] = ()
     retries: int | None = None
     unless_exit: int | None = None
     noop: bool = False
@@ -150,18 +159,18 @@ LEVELS: Final = {
 class NodeExplanation(Struct, frozen=True):
     """A node with its DAG file and its neighbours (nodes and splices).
 
-    The neighbours are in the order of the file. ``weak``: parents whose failure does not stop the
-    node. ``retries`` and ``unless``: in effect for it. ``commands``: further commands of the file
-    about it. Its variables contain their own sources.
+    The neighbours are in the order of the file. ``weak_parents``: those whose failure does not stop
+    the node. ``retries`` and ``unless_exit``: in effect for it. ``commands``: further commands of
+    the file about it. Its variables contain their own sources.
     """
 
-    node: GraphNode
+    node: Flat[GraphNode]
     file: str
     parents: tuple[str, ...]
     children: tuple[str, ...]
-    weak: tuple[str, ...] = ()
+    weak_parents: tuple[str, ...] = ()
     retries: int = 0
-    unless: int | None = None
+    unless_exit: int | None = None
     commands: tuple[str, ...] = ()
 
 
@@ -197,9 +206,9 @@ def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
             file=file,
             parents=tuple(parents[node.name]),
             children=tuple(children[node.name]),
-            weak=tuple(weak[node.name]),
+            weak_parents=tuple(weak[node.name]),
             retries=graph.retries if node.retries is None else node.retries,
-            unless=graph.unless_exit if node.retries is None else node.unless_exit,
+            unless_exit=graph.unless_exit if node.retries is None else node.unless_exit,
             commands=(*modifiers[node.name], *modifiers[ALL_NODES]),
         )
         for node in graph.nodes

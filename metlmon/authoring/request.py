@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 
 from metlmon.authoring.graph import NO_GRAPH, Graph, NodeRole
-from metlmon.redact import redact_secrets
+from metlmon.redact import redact_job_text, redact_secrets
 
 LONGEST_VALUE: Final = 4096
 """Maximum characters of a value; no path is longer."""
@@ -250,6 +250,8 @@ class Parameter(Struct, frozen=True):
     of their uuids.
     """
 
+    json_omits: ClassVar = frozenset({"allowed", "added_later"})
+
     name: str
     default: str
     help: str
@@ -264,6 +266,9 @@ class Template(Struct, frozen=True):
     ``shipped_files``: (name beside the DAG, content, executable) of the files that come with it.
     """
 
+    json_omits: ClassVar = frozenset({"text", "shipped_files"})
+    json_properties: ClassVar = ("ships",)
+
     name: str
     title: str
     about: str
@@ -272,6 +277,11 @@ class Template(Struct, frozen=True):
     shipped_files: tuple[tuple[str, bytes, bool], ...] = ()
     path: Path | None = None
     role: NodeRole = NodeRole.TRAIN
+
+    @property
+    def ships(self) -> tuple[str, ...]:
+        """Names of the files that come with it."""
+        return tuple(name for name, *_ in self.shipped_files)
 
 
 class RequestProblem(Struct, frozen=True):
@@ -290,11 +300,26 @@ class RequestProblem(Struct, frozen=True):
 class PlannedFile(Struct, frozen=True):
     """A file to write. ``exists``: the path already exists."""
 
+    json_omits: ClassVar = frozenset({"data"})
+    json_properties: ClassVar = ("size", "text")
+
     name: str
     data: bytes
     executable: bool
     about: str
     exists: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+    @property
+    def text(self) -> str:
+        """The text without secrets; what is no text is escaped."""
+        text = self.data.decode("utf-8", "backslashreplace")
+        is_job_text = self.name.endswith((".dag", ".sub", ".template"))
+        return redact_job_text(text) if is_job_text else redact_secrets(text)
 
 
 class RunPlan(Struct, frozen=True):
@@ -317,6 +342,9 @@ class Plan(Struct, frozen=True):
     ``graph``: the nodes of the DAG file.
     """
 
+    json_omits: ClassVar = frozenset({"request", "graph"})
+    json_properties: ClassVar = ("directory", "template")
+
     request: Request
     dag_file: str
     files: tuple[PlannedFile, ...]
@@ -324,6 +352,15 @@ class Plan(Struct, frozen=True):
     nodes: int
     jobs: int
     graph: Graph = NO_GRAPH
+
+    @property
+    def directory(self) -> Path:
+        return self.request.directory
+
+    @property
+    def template(self) -> str:
+        """The name of the template of its jobs."""
+        return self.request.template
 
     @property
     def existing_files(self) -> tuple[str, ...]:

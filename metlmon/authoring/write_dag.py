@@ -14,12 +14,12 @@ from typing import Final
 
 from metlmon.authoring.gate_config import SUBMIT_HEAD
 from metlmon.authoring.graph import Graph, GraphNode, VariableValue
-from metlmon.authoring.request import EnsembleShape, PlanError, PlannedFile, Request
+from metlmon.authoring.request import EnsembleShape, PlanError, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman import NodeKind
 from metlmon.dagman.submit_description import Statement, parse_description, submission
-from metlmon.redact import HIDDEN, is_secret_name, redact_secrets
+from metlmon.redact import is_secret_name
 
 STATUS_SECONDS: Final = 30
 """Update interval of DAGMan's node status file; the same as that of queue queries."""
@@ -302,15 +302,6 @@ _VARIABLE: Final = re.compile(r"""(?:^|[\s;"'])([A-Za-z_]\w*)=('[^']*'|[^\s;"']*
 
 _ENVIRONMENTS: Final = frozenset({"environment", "environment2", "env"})
 
-_NAMES: Final = r"(?:\+|my\.)?env(?:ironment2?)?"
-_SET: Final = re.compile(
-    rf"(^|\s)({_NAMES}[ \t]*=)(?!=)[^\n]*(?:(?<=\\)\r?\n[^\n]*)*", re.IGNORECASE | re.MULTILINE
-)
-_TAGGED: Final = re.compile(
-    rf"^([ \t]*{_NAMES}[ \t]*@=(\S+)[ \t]*\r?\n).*?(?=^[ \t]*@\2|\Z)",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
-)
-
 
 def assignments(text: str) -> list[Statement]:
     """All assignments in the order of the file, including those under an ``if``."""
@@ -348,19 +339,3 @@ def secret_variables(commands: list[Statement]) -> list[tuple[int, str]]:
         for variable, value in _VARIABLE.findall(command.value)
         if is_secret_name(variable) and value.strip("'") and not value.startswith("$")
     ]
-
-
-def without_secrets(text: str) -> str:
-    """A DAG file or submit description without environment values and other secrets."""
-    text = _SET.sub(rf"\1\2 {HIDDEN}", _TAGGED.sub(rf"\1{HIDDEN}\n", text))
-    if "-----BEGIN" in text:
-        return redact_secrets(text)
-    # Line by line is faster: most lines are quickly known to hold no secret.
-    return "\n".join(map(redact_secrets, text.split("\n")))
-
-
-def redacted_text(file: PlannedFile) -> str:
-    """The text of a planned file with secrets redacted."""
-    text = file.data.decode("utf-8", "backslashreplace")
-    is_job_text = file.name.endswith((".dag", ".sub", ".template"))
-    return without_secrets(text) if is_job_text else redact_secrets(text)

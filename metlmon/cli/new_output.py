@@ -6,191 +6,87 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from metlmon import authoring
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
 from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
 from metlmon.authoring.graph import LEVELS, GraphNode, NodeExplanation, VariableValue
-from metlmon.authoring.request import (
-    Parameter,
-    Plan,
-    PlannedFile,
-    RequestProblem,
-    RunPlan,
-    Template,
-)
+from metlmon.authoring.request import Plan, RequestProblem, Template
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
+from metlmon.cli.outputs import Output
 from metlmon.errors import shorten_words
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.redact import hide_value, redact_secrets
-from metlmon.stats.cost import CostEstimate, CostHistory
+from metlmon.stats.cost import CostEstimate
 from metlmon.text.formatting import count, plain, size
-
-PLANNED_RUN: Final = JsonObject(
-    RunPlan, "A run of a new ensemble.", "run=name uuid seed targets gpu", name="PlannedRun"
-)
+from metlmon.text.record_json import Flat, json_of
 
 
-def _text(file: PlannedFile) -> str | None:
-    try:
-        file.data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return authoring.redacted_text(file)
+class SubmitOutput(Output, frozen=True, kw_only=True):
+    """``metlmon submit --json``; submitted is null unless the pool took the DAG."""
+
+    plan: Flat[Plan]
+    problems: tuple[RequestProblem, ...]
+    written: bool = False
+    submitted: SubmitResult | None = None
 
 
-PLANNED_FILE: Final = JsonObject(
-    PlannedFile,
-    "A file to be written; text is null for one that is not text.",
-    "name about executable exists",
-    computed={"bytes": (int, lambda file: len(file.data)), "text": (str | None, _text)},
-)
-COMPLAINT: Final = JsonObject(
-    RequestProblem, "What is wrong with a request.", "field text fatal", name="Complaint"
-)
-SUBMITTED: Final = JsonObject(
-    SubmitResult,
-    "DAGMan's cluster, and how the DAG was submitted: htcondor2 or condor_submit_dag.",
-    "cluster way",
-    name="Submitted",
-    computed={"text": (str | None, lambda result: result.text or None)},
-)
-SUBMIT_OUTPUT: Final = JsonObject(
-    Plan,
-    "metlmon submit --json; submitted is null unless the pool took the DAG.",
-    "directory=request.directory dag=dag_file template=request.template nodes jobs runs files",
-    name="SubmitOutput",
-    computed={
-        "schema": (int, lambda plan: SCHEMA),
-        "written": (bool, lambda plan: False),
-        "submitted": ((SUBMITTED, None), lambda plan: None),
-    },
-    given={"complaints": [COMPLAINT]},
-)
-DIFFERENCE: Final = JsonObject(
-    VariableDiff,
-    "A variable or setting of a node that differs, with secrets hidden.",
-    "name",
-    name="Difference",
-    computed={
-        "old": (str | None, lambda each: _hidden(each.name, each.old)),
-        "new": (str | None, lambda each: _hidden(each.name, each.new)),
-    },
-)
+class NewOutput(SubmitOutput, frozen=True, kw_only=True):
+    """``metlmon new --json``.
+
+    ``source``: the description or sweep file that was read. ``picture``: lines that draw the graph.
+    ``cost``: with --past, null where it is not known.
+    """
+
+    shape: str
+    source: Path | None
+    picture: tuple[str, ...]
+    change: PlanDiff
+    cost: CostEstimate | UnsetType | None = UNSET
 
 
-def _hidden(name: str, value: str | None) -> str | None:
-    return None if value is None else hide_value(name, value)
+class SetVariable(NamedTuple):
+    """A value of a variable, the level that it is set at, and what set it.
+
+    ``append``: it goes before the submit file, too.
+    """
+
+    name: str
+    value: str
+    level: str
+    where: str
+    append: bool
 
 
-NODE_CHANGE: Final = JsonObject(
-    NodeChange,
-    "A node that was added, removed or changed.",
-    "node dag how=kind ran differences",
-)
-FILE_CHANGE: Final = JsonObject(
-    None,
-    "A file that is added, changed or unused; kept: changed by_hand.",
-    name="FileChange",
-    given={"name": str, "how": str, "by_hand": bool, "kept": bool},
-)
-CHANGE: Final = JsonObject(
-    PlanDiff,
-    "How a plan differs from the DAG that is there. stand: how far that has come (new, written, "
-    "running, ended). ran: nodes of it that have run. rescue: the file that the next DAGMan goes "
-    "on from. refusal: why the plan may not be written. remarks: what is to be known before it is.",
-    "stand=progress same=unchanged ran rescue refusal remarks=notes runs_added runs_removed nodes",
-    name="Change",
-    computed={
-        "files": (
-            [FILE_CHANGE],
-            lambda diff: [
-                FILE_CHANGE.write(
-                    file,
-                    name=file.name,
-                    how=file.kind,
-                    by_hand=file.edited,
-                    kept=file.name in diff.protected_files,
-                )
-                for file in diff.files
-            ],
-        ),
-    },
-)
-PAST: Final = JsonObject(
-    CostHistory,
-    "Epochs of an earlier ensemble: the quartiles of one, and the share that was lost. gpus: least "
-    "and most that an epoch requested.",
-    "epochs runs gpu_hours=hours lower upper lost=lost_share cycle_seconds gpus",
-    name="Past",
-)
-COST: Final = JsonObject(
-    CostEstimate,
-    "What an ensemble would cost: lower to upper in four of five cases. seconds: of a run. gpus: "
-    "requested by an epoch. evaluations_left_out: whether there are evaluations, which cost more.",
-    "epochs gpu_hours=hours lower upper seconds gpus evaluations_left_out=evaluations past=history",
-    name="Cost",
-)
-VARIABLE: Final = JsonObject(
-    None,
-    "A variable of a node, where it comes from, and the same of lower levels that it hides. "
-    "append: it goes before the submit file, too.",
-    name="Variable",
-    given={
-        **{"name": str, "value": str, "level": str, "where": str, "append": bool},
-        "hides": list[dict[str, Any]],
-    },
-)
-EXPLAINED_NODE: Final = JsonObject(
-    NodeExplanation,
-    "A node of a plan. options: of its scripts, by PRE, POST and HOLD. says: further lines of the "
-    "DAG file about it.",
-    "node=node.name file kind=node.kind role=node.role run=node.run epoch=node.epoch "
-    "submit=node.submit pre=node.pre defer=node.defer skip=node.skip_code post=node.post "
-    "hold=node.hold retries=node.retries unless_exit=unless noop=node.noop where=node.where "
-    "parents children weak_parents=weak says=commands",
-    name="ExplainedNode",
-    computed={"options": (dict[str, str], lambda explained: dict(explained.node.options))},
-    given={"variables": [VARIABLE]},
-)
-NEW_OUTPUT: Final = JsonObject(
-    Plan,
-    "metlmon new --json. source: the description or sweep file that was read. picture: lines that "
-    "draw the graph. cost: with --past, null where it is not known.",
-    name="NewOutput",
-    given={"shape": str, "source": str | None, "picture": list[str], "change": CHANGE},
-    optional={"cost": (COST, None)},
-    base=SUBMIT_OUTPUT,
-    main=False,
-)
-EXPLAIN_OUTPUT: Final = JsonObject(
-    None,
-    "metlmon new --explain NODE --json.",
-    name="ExplainOutput",
-    given={"schema": int, "explained": [EXPLAINED_NODE]},
-)
-PARAMETER: Final = JsonObject(
-    Parameter,
-    "A parameter of a template.",
-    "name help required",
-    computed={"default": (str | None, lambda each: None if each.required else each.default)},
-)
-TEMPLATE: Final = JsonObject(
-    Template,
-    "A template that comes along, and the files that it ships.",
-    "name title about parameters",
-    computed={
-        "ships": (list[str], lambda template: [name for name, *_ in template.shipped_files]),
-    },
-)
-TEMPLATES_OUTPUT: Final = JsonObject(
-    None,
-    "metlmon submit --list-templates --json.",
-    name="TemplatesOutput",
-    given={"schema": int, "templates": [TEMPLATE]},
-)
+class ExplainedVariable(Struct, frozen=True):
+    """A variable of a node, and its values of lower levels that this one hides."""
+
+    variable: Flat[SetVariable]
+    hides: tuple[SetVariable, ...]
+
+
+class ExplainedNode(Struct, frozen=True):
+    """A node of a plan with its variables."""
+
+    explanation: Flat[NodeExplanation]
+    variables: tuple[ExplainedVariable, ...]
+
+
+class ExplainOutput(Output, frozen=True, kw_only=True):
+    """``metlmon new --explain NODE --json``."""
+
+    explained: tuple[ExplainedNode, ...]
+
+
+class TemplatesOutput(Output, frozen=True, kw_only=True):
+    """``metlmon submit --list-templates --json``."""
+
+    templates: tuple[Template, ...]
+
 
 SENTENCE: Final = 300
 _LONGEST_MESSAGE: Final = 2000
@@ -228,11 +124,6 @@ def counts(plan: Plan) -> str:
 # --- the plan -------------------------------------------------------------------------------
 
 
-def plan_json(plan: Plan, problems: Iterable[RequestProblem]) -> dict[str, Any]:
-    """The plan as ``--json`` prints it."""
-    return SUBMIT_OUTPUT.write(plan, complaints=problems)
-
-
 def print_files(plan: Plan) -> None:
     """Print the runs, and all files with their contents."""
     where = plain(str(plan.request.directory))
@@ -245,7 +136,7 @@ def print_files(plan: Plan) -> None:
         notes = [file.about, f"{len(file.data)} bytes"]
         notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
         print(f"\n=== {file.name} ({'; '.join(notes)})")
-        for line in authoring.redacted_text(file).rstrip("\n").split("\n"):
+        for line in file.text.rstrip("\n").split("\n"):
             print(_visible(line))
 
 
@@ -285,7 +176,7 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
 # --- submitting -----------------------------------------------------------------------------
 
 
-def submit(plan: Plan, answer: dict[str, Any] | None) -> int:
+def submit(plan: Plan, answer: SubmitOutput | None) -> int:
     """Submit the written DAG and print the result; ``answer``: the JSON, if any."""
     from metlmon.pool.client import open_pool  # Imported late: slow.
 
@@ -305,15 +196,15 @@ def submit(plan: Plan, answer: dict[str, Any] | None) -> int:
         where = plain(str(dag))
         print(f"cluster {result.cluster}: {where}, {counts(plan)}, submitted by {result.way}")
     else:
-        print_json({**answer, "submitted": SUBMITTED.write(result)})
+        print_answer(replace(answer, submitted=result))
     say(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
     return Exit.OK
 
 
-def print_answer(answer: dict[str, Any] | None) -> None:
+def print_answer(answer: Output | None) -> None:
     """Print the JSON object, if there is to be one."""
     if answer is not None:
-        print_json(answer)
+        print_json(json_of(answer))
 
 
 def next_steps(plan: Plan, diff: PlanDiff) -> None:
@@ -386,7 +277,7 @@ def _span(noun: str, names: Sequence[str]) -> str:
 
 def _difference_text(difference: VariableDiff) -> str:
     old, new = (
-        "nothing" if value is None else plain(hide_value(difference.name, value), 80)
+        "nothing" if value is None else plain(value, 80)
         for value in (difference.old, difference.new)
     )
     return f"{plain(difference.name, 80)} from {old} to {new}"
@@ -419,15 +310,15 @@ def _node_lines(explanation: NodeExplanation) -> Iterable[str]:
     yield f"  file      {explanation.file}{where}"
     yield f"  submits   {plain(node.submit, SENTENCE)}"
     yield from _script_lines(node)
-    if node.retries is not None or explanation.unless is not None:
-        unless = explanation.unless
+    if node.retries is not None or explanation.unless_exit is not None:
+        unless = explanation.unless_exit
         exception = f", unless it exits with {unless}" if unless is not None else ""
         yield f"  retries   {explanation.retries}{exception}"
     if node.noop:
         yield "  NOOP      it submits nothing"
     for line in explanation.commands:
         yield f"  says      {plain(line, SENTENCE)}"
-    yield f"  after     {_names(explanation.parents, explanation.weak)}"
+    yield f"  after     {_names(explanation.parents, explanation.weak_parents)}"
     yield f"  before    {_names(explanation.children)}"
 
 
@@ -482,18 +373,20 @@ def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
     return text + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def explanation_json(explanation: NodeExplanation, source_of: SourceOf) -> dict[str, Any]:
-    """One node as ``--json`` prints it."""
-    variables = [_variable_json(variable, source_of) for variable in explanation.node.variables]
-    return EXPLAINED_NODE.write(explanation, variables=variables)
+def explained_node(explanation: NodeExplanation, source_of: SourceOf) -> ExplainedNode:
+    """One node as ``--json`` prints it, without secrets."""
 
+    def value(variable: VariableValue) -> SetVariable:
+        return SetVariable(
+            name=variable.name,
+            value=hide_value(variable.name, variable.value),
+            level=variable.level.name.lower(),
+            where=source_of(variable),
+            append=variable.append,
+        )
 
-def _variable_json(variable: VariableValue, source_of: SourceOf) -> dict[str, Any]:
-    return {
-        "name": variable.name,
-        "value": hide_value(variable.name, variable.value),
-        "level": variable.level.name.lower(),
-        "where": source_of(variable),
-        "append": variable.append,
-        "hides": [_variable_json(hidden, source_of) for hidden in variable.hidden],
-    }
+    variables = (
+        ExplainedVariable(value(variable), tuple(map(value, variable.hidden)))
+        for variable in explanation.node.variables
+    )
+    return ExplainedNode(explanation, tuple(variables))

@@ -13,10 +13,15 @@ from metlmon.remote.paths import as_typed
 from metlmon.text.record_json import SCHEMA, json_of
 
 
-class EnsembleOutput(Struct, frozen=True, kw_only=True):
-    """What every output about an ensemble begins with."""
+class Output(Struct, frozen=True, kw_only=True):
+    """What every output begins with."""
 
     schema: int = SCHEMA
+
+
+class EnsembleOutput(Output, frozen=True, kw_only=True):
+    """What every output about an ensemble begins with."""
+
     dagdir: str
     as_of: datetime | None
     live: bool

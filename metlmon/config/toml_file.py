@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from metlmon.errors import REMEDIES
 from metlmon.remote import filesystem
+from metlmon.text.record_json import Nullable
 
 Where = tuple[str | int, ...]
 """Path of a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
@@ -46,7 +47,7 @@ class SettingProblem(Struct, frozen=True):
 
     path: Path
     line: int | None
-    key: str
+    key: Nullable[str]
     message: str
 
     def __str__(self) -> str:

@@ -298,7 +298,7 @@ class _ApplicationBuilder:
         left_out = [*self._left_out]
         for sites, selected in self._selected.items():
             preview = self._preview(selected)
-            left_out += [LeftOut(target.run or target.id, why) for target, why in preview.left_out]
+            left_out += [LeftOut(e.run or e.subject, e.reason) for e in preview.left_out]
             if preview.request is None:
                 refused.append(preview.refused or "")
                 continue

@@ -34,6 +34,7 @@ from metlmon.pool.types import (
     SITE_ACTS,
     ActionPreview,
     ActionRequest,
+    LeftOut,
     PoolAction,
     QueueJob,
     QueueSnapshot,
@@ -95,7 +96,7 @@ def is_already_done(preview: ActionPreview) -> bool:
     """
     if preview.refused is None or not preview.refused.endswith(tuple(ALREADY)):
         return False
-    return all(reason in ALREADY for _, reason in preview.left_out)
+    return all(each.reason in ALREADY for each in preview.left_out)
 
 
 # --- jobs ---------------------------------------------------------------------------------
@@ -109,13 +110,13 @@ def _job_preview(
     refusal: str | None,
 ) -> ActionPreview:
     targets: list[Target] = []
-    left_out: list[tuple[Target, str]] = []
+    left_out: list[LeftOut] = []
     for row in jobs:
         reason = _exclusion_reason(act, row, queue.get((row.cluster, row.proc)), snapshot)
         if reason is None:
             targets.append(target(row))
         else:
-            left_out.append((target(row), reason))
+            left_out.append(LeftOut(target(row), reason))
     refused = (
         refusal
         or missing_queue_reason(snapshot)
@@ -220,7 +221,7 @@ def _with_placement_files(
 def _no_target(
     jobs: Sequence[JobRow],
     targets: Sequence[Target],
-    left_out: Sequence[tuple[Target, str]],
+    left_out: Sequence[LeftOut],
     queue: Mapping[tuple[int, int], QueueJob],
     snapshot: QueueSnapshot,
 ) -> str | None:
@@ -239,7 +240,7 @@ def _no_target(
         subject = "these jobs belong" if len(jobs) > 1 else "this job belongs"
         return f"{subject} to {names}, you are {plain(user_name(snapshot.user), 40)}"
     if len(jobs) == 1:
-        return f"the job is {left_out[0][1]}"
+        return f"the job is {left_out[0].reason}"
     return count_reasons(left_out)
 
 

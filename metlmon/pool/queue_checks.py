@@ -23,7 +23,7 @@ from msgspec import Struct
 from metlmon.dagman import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
-from metlmon.pool.types import HELD, PoolAction, QueueJob, QueueSnapshot, RunTarget, Target
+from metlmon.pool.types import HELD, LeftOut, PoolAction, QueueJob, QueueSnapshot, Target
 from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text.formatting import plain
 
@@ -427,9 +427,9 @@ def dagman_not_running(dag: DagRow) -> str | None:
     return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
 
 
-def count_reasons(left_out: Sequence[tuple[Target | RunTarget, str]]) -> str:
+def count_reasons(left_out: Sequence[LeftOut]) -> str:
     """The most frequent reasons with counts: ``2 held already; 1 running: not held``."""
-    reasons = Counter(reason for _, reason in left_out)
+    reasons = Counter(each.reason for each in left_out)
     return "; ".join(f"{count} {reason}" for reason, count in reasons.most_common(MAX_NAMES))
 
 

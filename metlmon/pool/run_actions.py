@@ -32,6 +32,7 @@ from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionPreview,
     ActionRequest,
+    LeftOut,
     PoolAction,
     QueueJob,
     QueueSnapshot,
@@ -92,7 +93,7 @@ def run_preview(
     ``dags`` are keyed by file, ``queue`` has the snapshot's jobs by id.
     """
     targets: list[RunTarget] = []
-    left_out: list[tuple[RunTarget, str]] = []
+    left_out: list[LeftOut] = []
     needs_schedd = False
     for run in runs:
         latest = run.row.latest
@@ -113,12 +114,13 @@ def run_preview(
         if reason is None:
             targets.append(run_target)
         else:
-            left_out.append((run_target, reason))
+            left_out.append(LeftOut(run_target, reason))
     refused = refusal or (missing_queue_reason(snapshot) if needs_schedd else None)
     refused = refused or _no_target(targets, left_out)
     if act is PoolAction.STOP_NOW:
         refused = refused or jobs_missing(snapshot, [job for run in targets for job in run.jobs])
-    described = targets or [run_target for run_target, _ in left_out]
+    skipped = [each.target for each in left_out if isinstance(each.target, RunTarget)]
+    described = targets or skipped
     subject = plain(described[0].run, 60) if len(described) == 1 else f"{len(described)} runs"
     return ActionPreview(
         act=act,
@@ -263,17 +265,15 @@ def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget
     )
 
 
-def _no_target(
-    targets: Sequence[RunTarget], left_out: Sequence[tuple[RunTarget, str]]
-) -> str | None:
+def _no_target(targets: Sequence[RunTarget], left_out: Sequence[LeftOut]) -> str | None:
     """Why the action has no target, or None if it has one."""
     if targets:
         return None
     if not left_out:
         return "no run is selected"
     if len(left_out) == 1:
-        return left_out[0][1]
-    reasons = Counter(reason for _, reason in left_out).most_common(MAX_NAMES)
+        return left_out[0].reason
+    reasons = Counter(each.reason for each in left_out).most_common(MAX_NAMES)
     return "; ".join(
         f"{count} {'runs' if count > 1 else 'run'}: {reason}" for reason, count in reasons
     )

@@ -16,6 +16,7 @@ from metlmon.pool.types import (
     ActionPreview,
     ActionRequest,
     DagTarget,
+    LeftOut,
     PoolAction,
     QueueJob,
     QueueSnapshot,
@@ -56,15 +57,15 @@ def exclusion_preview(
     queue = {(job.cluster, job.proc): job for job in snapshot.jobs}
     waiting = [row for row in jobs if row.state in WAITING]
     targets: list[Target] = []
-    left_out: list[tuple[Target, str]] = []
+    left_out: list[LeftOut] = []
     bound = 0
     for row in waiting if exclude else jobs:
         job = queue.get((row.cluster, row.proc))
         is_excluded = job is not None and names(job.excluded, site)
         if is_excluded is exclude:
-            left_out += [(target(row), EXCLUDED)] * exclude
+            left_out += [LeftOut(target(row), EXCLUDED)] * exclude
         elif (reason := owner_mismatch(job, snapshot)) is not None:
-            left_out.append((target(row), reason))
+            left_out.append(LeftOut(target(row), reason))
         else:
             targets.append(target(row))
             bound += exclude and _is_bound(row, job, site)
@@ -141,12 +142,12 @@ def _dag_targets(
 
 def _nothing_to_do(
     exclude: bool,
-    left_out: Sequence[tuple[Target, str]],
+    left_out: Sequence[LeftOut],
     waiting: Sequence[JobRow],
     uncovered: Sequence[str],
 ) -> str:
     """Why there is nothing to change."""
-    reasons = [reason for _, reason in left_out if reason not in ALREADY]
+    reasons = [each.reason for each in left_out if each.reason not in ALREADY]
     if reasons:
         return f"the jobs that wait: {reasons[0]}"
     if not exclude:

@@ -7,7 +7,7 @@ Nothing here imports HTCondor's bindings: they run in a separate process
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -193,6 +193,29 @@ class ActionRequest(Struct, frozen=True):
         return (*self.dags, *run_targets, *self.targets)
 
 
+class LeftOut(Struct, frozen=True):
+    """A selected job or run that an action skips, and the reason."""
+
+    json_omits: ClassVar = frozenset({"target"})
+    json_properties: ClassVar = ("subject", "run", "state")
+
+    target: Target | RunTarget
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        """As in :class:`ActionResult`."""
+        return self.target.id
+
+    @property
+    def run(self) -> str | None:
+        return self.target.run
+
+    @property
+    def state(self) -> State:
+        return self.target.state
+
+
 class ActionPreview(Struct, frozen=True):
     """An action as offered on a screen for the selection.
 
@@ -207,7 +230,7 @@ class ActionPreview(Struct, frozen=True):
     subject: str
     request: ActionRequest | None = None
     refused: str | None = None
-    left_out: tuple[tuple[Target | RunTarget, str], ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     effect: str = ""
     undo: str = ""
     line: str | None = None

@@ -33,7 +33,7 @@ PRIOR_RUN_SIGMA: Final = 0.15
 recorded round of 21 runs."""
 
 
-class CostHistory(Struct, frozen=True):
+class CostHistory(Struct, frozen=True, rename={"hours": "gpu_hours"}):
     """The cost of the completed ``epochs`` of an ensemble with this many ``runs``.
 
     ``hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles; ``sigma_between_runs``,
@@ -87,7 +87,7 @@ class CostHistory(Struct, frozen=True):
         )
 
 
-class CostEstimate(Struct, frozen=True):
+class CostEstimate(Struct, frozen=True, rename={"hours": "gpu_hours"}):
     """The estimated cost of ``epochs`` epochs.
 
     ``hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they resemble

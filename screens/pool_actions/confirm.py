@@ -22,6 +22,7 @@ from metlmon.pool.types import (
     RUN_ACTS,
     ActionPreview,
     DagTarget,
+    LeftOut,
     PoolAction,
     QueueSnapshot,
     RunTarget,
@@ -310,7 +311,7 @@ class ConfirmScreen(ConfirmationBase):
             noun = "run" if preview.act in RUN_ACTS else "job"
             title = f"{formatting.count(len(preview.left_out), noun)} left out"
             lines += [(), heading(title, room)]
-            lines += [_left_out_line(each, reason) for each, reason in preview.left_out]
+            lines += map(_left_out_line, preview.left_out)
         return lines
 
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
@@ -404,11 +405,13 @@ def _jobs_count(targets: Sequence[Target]) -> str:
     return formatting.count(len(targets), "job")
 
 
-def _left_out_line(left_out: Target | RunTarget, reason: str) -> Line:
-    name = left_out.id if isinstance(left_out, Target) else plain(left_out.id, 8)
-    epoch = "" if left_out.epoch is None else f"  epoch {formatting.epoch_number(left_out.epoch)}"
-    about = line((f" {name}  {plain(left_out.run or '', 24)}{epoch}  ", DIM))
-    return about + symbol_span(STATES[left_out.state]) + line((f"  {plain(reason, 200)}", NOTE))
+def _left_out_line(left_out: LeftOut) -> Line:
+    target = left_out.target
+    name = target.id if isinstance(target, Target) else plain(target.id, 8)
+    epoch = "" if target.epoch is None else f"  epoch {formatting.epoch_number(target.epoch)}"
+    about = line((f" {name}  {plain(target.run or '', 24)}{epoch}  ", DIM))
+    reason = line((f"  {plain(left_out.reason, 200)}", NOTE))
+    return about + symbol_span(STATES[target.state]) + reason
 
 
 # --- columns ------------------------------------------------------------------------------

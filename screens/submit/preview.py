@@ -29,7 +29,6 @@ from metlmon.authoring.request import (
     Template,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.write_dag import redacted_text
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
@@ -130,7 +129,7 @@ LazyLines = LazySequence[Line]
 
 def file_lines(file: PlannedFile, width: int) -> LazyLines:
     """Return the exact text of one file, with line numbers; long lines are wrapped."""
-    text = redacted_text(file)
+    text = file.text
     texts = text.removesuffix("\n").split("\n") if text else []
     digits = max(3, len(str(len(texts))))
     text_width = max(8, width - digits - 2)

@@ -147,9 +147,12 @@ def test_all_that_the_dag_says_of_a_node_is_reported(capsys: Captured) -> None:
         "PRIORITY g0 7\nCATEGORY ALL_NODES c\n"
     )
     (node,) = explanations(capsys, "s.dag --explain g0-train_epoch0")
-    assert (node["hold"], node["options"]) == ("h.sh", {"POST": "DEBUG d ALL"})
+    assert (node["hold"], node["options"]) == (
+        "h.sh",
+        [{"script": "POST", "options": "DEBUG d ALL"}],
+    )
     assert (node["retries"], node["unless_exit"]) == (5, 3)
-    assert node["says"] == ["PRIORITY g0-train_epoch0 7", "CATEGORY ALL_NODES c"]
+    assert node["commands"] == ["PRIORITY g0-train_epoch0 7", "CATEGORY ALL_NODES c"]
     text = new_text(capsys, "s.dag --explain g0-train_epoch0")
     for result in (
         "  HOLD      h.sh",
@@ -165,7 +168,7 @@ def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
     assert (node["parents"], node["children"]) == (["run0-train_epoch0"], ["run0-train_epoch2"])
     assert (node["submit"], node["file"], node["role"]) == ("mine.sub", "mine.dag", "train")
     assert node["pre"].startswith("gate.py mine.gate.json ")
-    assert (node["defer"], node["skip"]) == ([75, 60], 42)
+    assert (node["defer"], node["skip_code"]) == ([75, 60], 42)
     text = new_text(capsys, "mine.toml --explain run0-train_epoch1")
     assert "  after     run0-train_epoch0\n  before    run0-train_epoch2\n" in text
     assert "(exit 75: asked again after 60s; 42: done without a job)" in text
@@ -180,7 +183,7 @@ def test_people_read_the_same(capsys: Captured) -> None:
 
 def test_several_nodes_at_once(capsys: Captured) -> None:
     found = explanations(capsys, "mine.toml --explain 'run0-*'")
-    assert [each["node"] for each in found] == [f"run0-train_epoch{epoch}" for epoch in range(3)]
+    assert [each["name"] for each in found] == [f"run0-train_epoch{epoch}" for epoch in range(3)]
 
 
 def test_nodes_of_sub_dags(tmp_path: Path) -> None:

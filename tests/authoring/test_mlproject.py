@@ -206,7 +206,7 @@ def test_the_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Cap
 def test_it_is_written_again_by_its_description(here: Path, capsys: Captured) -> None:
     _, _, first = run_command("new", capsys, "ensemble", "--mlproject")
     answer = json_output("new", capsys, "ensemble", "--dry-run")
-    assert answer["change"]["same"]
+    assert answer["change"]["unchanged"]
     assert "mlflow run ensemble -b metlmon" in first
     assert set(FILES) <= {file["name"] for file in answer["files"]}
 

@@ -83,12 +83,12 @@ def test_a_dry_run_writes_nothing(capsys: Captured, own: str) -> None:
 
 def test_json_has_it_all(capsys: Captured, own: str) -> None:
     found = new_json(capsys, f"out --template {own} --name big --runs 2 --epochs 2")
-    assert (found["schema"], found["directory"], found["dag"]) == (1, "out", "big.dag")
+    assert (found["schema"], found["directory"], found["dag_file"]) == (1, "out", "big.dag")
     assert (found["shape"], found["nodes"], found["jobs"]) == ("chain", 4, 4)
-    assert [run["run"] for run in found["runs"]] == ["run0", "run1"]
+    assert [run["name"] for run in found["runs"]] == ["run0", "run1"]
     assert found["picture"][0] == "run0, run1  2 runs like this"
     assert found["written"] is True
-    assert found["change"]["stand"] == "new"
+    assert found["change"]["progress"] == "new"
     assert {each["name"] for each in found["files"]} == set(os.listdir("out"))
 
 
@@ -126,7 +126,7 @@ def test_options_go_before_the_description(capsys: Captured, own: str) -> None:
     dag = next(file["text"] for file in found["files"] if file["name"] == "other.dag")
     assert 'x="1"' in dag
     assert 'y="2"' in dag
-    assert new_json(capsys, "mine.toml --dry-run")["dag"] == "mine.dag"
+    assert new_json(capsys, "mine.toml --dry-run")["dag_file"] == "mine.dag"
 
 
 def test_shapes_by_options(capsys: Captured, own: str) -> None:
@@ -163,7 +163,7 @@ def test_a_sweep_file(capsys: Captured) -> None:
     Path("flow.dag").write_text("GEN SUBDAG flow train.subdag a from\n  1 to 3 by 1\n")
     Path("train.subdag").write_text("PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n")
     found = new_json(capsys, "flow.dag out --var learning_rate=0.1 --dry-run")
-    assert [run["run"] for run in found["runs"]] == ["flow0", "flow1", "flow2"]
+    assert [run["name"] for run in found["runs"]] == ["flow0", "flow1", "flow2"]
     assert (found["source"], found["shape"]) == ("flow.dag", "sweep file")
     assert run_new(capsys, "flow.dag out")[0] == Exit.OK
     code, out, _ = run_new(capsys, "out")
@@ -350,12 +350,12 @@ def test_the_kept_description_can_be_changed_where_it_lies(capsys: Captured, own
     for words in ("ensemble/ensemble.toml --dry-run", "ensemble --dry-run"):
         change = new_json(capsys, words)["change"]
         assert change["runs_added"] == ["run2"]
-        assert not any(each["kept"] for each in change["files"])
+        assert change["protected_files"] == []
     assert run_new(capsys, "ensemble/ensemble.toml")[0] == Exit.OK
-    assert new_json(capsys, "ensemble")["change"]["same"]
+    assert new_json(capsys, "ensemble")["change"]["unchanged"]
     # It does without the template that it was made from.
     Path(own).unlink()
-    assert new_json(capsys, "ensemble")["change"]["same"]
+    assert new_json(capsys, "ensemble")["change"]["unchanged"]
 
 
 def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str) -> None:
@@ -378,7 +378,7 @@ def test_a_running_dag_is_refused(capsys: Captured, own: str) -> None:
     running(Path("ensemble"))
     code, out, err = run_new(capsys, "ensemble --runs 3 --json")
     assert code == Exit.USAGE
-    assert json.loads(out)["change"]["stand"] == "running"
+    assert json.loads(out)["change"]["progress"] == "running"
     assert "a DAGMan has this DAG" in err
 
 

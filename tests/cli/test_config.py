@@ -105,8 +105,8 @@ def test_path_names_the_files_that_are_looked_at(
         "schema": 1,
         "dagdir": str(own.parent),
         "files": [
-            {"origin": "user", "path": str(user), "exists": False},
-            {"origin": "dagdir", "path": str(own), "exists": True},
+            {"origin": "user", "path": str(user), "exists": False, "foreign": False},
+            {"origin": "dagdir", "path": str(own), "exists": True, "foreign": False},
         ],
         "cache": "/somewhere/cache/metlmon",
     }

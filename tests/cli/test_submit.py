@@ -89,12 +89,12 @@ def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
     assert {f["name"]: f["text"] for f in output["files"]} == {
         f.name: f.data.decode() for f in plan.files
     }
-    assert [(r["run"], r["uuid"], r["seed"], tuple(r["targets"])) for r in output["runs"]] == [
+    assert [(r["name"], r["uuid"], r["seed"], tuple(r["targets"])) for r in output["runs"]] == [
         (r.name, r.uuid, r.seed, r.targets) for r in plan.runs
     ]
-    assert (output["nodes"], output["jobs"], output["dag"]) == (6, 6, "ensemble.dag")
+    assert (output["nodes"], output["jobs"], output["dag_file"]) == (6, 6, "ensemble.dag")
     assert (output["schema"], output["written"], output["submitted"]) == (1, False, None)
-    assert [(c["field"], c["fatal"]) for c in output["complaints"]] == [("seeds", False)]
+    assert [(c["field"], c["fatal"]) for c in output["problems"]] == [("seeds", False)]
     assert err.startswith("metlmon: warning: --seeds: 5 is there more than once")
 
 

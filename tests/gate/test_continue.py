@@ -263,7 +263,7 @@ def test_what_follows_no_pattern_is_reported(
         text += f"PARENT run2-train_epoch{epoch} CHILD {side}\n"
     ended.write("e.dag", text)
     assert ended.go_on("run2", "--epochs", "6", "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["remarks"] == [
+    assert json.loads(capsys.readouterr().out)["notes"] == [
         "run2: its sites follow no pattern: epochs 5 to 6 go to that of epoch 4, delta",
         "run2: run2-eval_epochN follows no pattern: it comes after added epochs as after the last "
         "one",
@@ -343,7 +343,7 @@ def test_pipes_are_not_waited_for(ended: Ended, capsys: pytest.CaptureFixture[st
     path.unlink()
     os.mkfifo(path)
     assert ended.go_on("run1", "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["runs"][0]["first"] == 2
+    assert json.loads(capsys.readouterr().out)["runs"][0]["first_epoch"] == 2
     rules = ended.path / "e.gate.json"
     rules.unlink()
     os.mkfifo(rules)
@@ -371,15 +371,16 @@ def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
             shutil.rmtree(folder / f"version_{epoch}")
     assert ended.go_on("run1", "--dry-run", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (found["first"], found["last"]) == (first, 4)
+    assert (found["first_epoch"], found["last_epoch"]) == (first, 4)
 
 
 def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path.name for path in ended.path.iterdir())
     assert ended.go_on("--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["written"], found["dag_file"], found["nodes"]) == (False, "e-2.dag", 4)
-    assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [
+    plan = found["plan"]
+    assert (found["written"], plan["dag_file"], plan["nodes"]) == (False, "e-2.dag", 4)
+    assert [(run["run"], run["first_epoch"], run["last_epoch"]) for run in found["runs"]] == [
         *(("run0", 3, 4), ("run1", 3, 4)),
     ]
     assert sorted(path.name for path in ended.path.iterdir()) == before
@@ -458,7 +459,9 @@ def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
     capsys.readouterr()
     assert of_file(ended, "e.dag", "--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [("run1", 3, 4)]
+    assert [(run["run"], run["first_epoch"], run["last_epoch"]) for run in found["runs"]] == [
+        ("run1", 3, 4)
+    ]
     assert of_file(ended, "e-2.dag", "--dry-run") == 0
     assert "No run continues" in capsys.readouterr().out
     assert of_file(ended, "e.sub") == 2

@@ -114,10 +114,10 @@ def test_a_flag_is_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     metl.trained()
     assert metl.go_on("--json") == 0
     output = json.loads(capsys.readouterr().out)
-    assert output["left_out"] == []
-    assert [(run["checkpoint"], run["first"], run["last"]) for run in output["runs"]] == [
-        (f"output/training_logs/{uuid}", 3, 4) for uuid in RUNS.values()
-    ]
+    assert output["excluded"] == []
+    assert [
+        (run["checkpoint"], run["first_epoch"], run["last_epoch"]) for run in output["runs"]
+    ] == [(f"output/training_logs/{uuid}", 3, 4) for uuid in RUNS.values()]
     assert main(["check", str(metl.path / "metl-2.dag")]) == 0
 
 
@@ -223,7 +223,7 @@ def test_the_dag_of_the_experiment(
         (folder / "last.ckpt").write_bytes(b"a checkpoint")
     assert main(["continue", str(tmp_path), "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
-    assert output["left_out"] == []
+    assert output["excluded"] == []
     # metl.log: 10, 8, 9, 6 and 9 epochs ended with return value 0.
-    assert [run["first"] - 1 for run in output["runs"]] == [10, 8, 9, 6, 9]
-    assert output["nodes"] == 5 * 30 - 42
+    assert [run["first_epoch"] - 1 for run in output["runs"]] == [10, 8, 9, 6, 9]
+    assert output["plan"]["nodes"] == 5 * 30 - 42

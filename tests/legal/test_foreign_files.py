@@ -99,7 +99,7 @@ def test_what_is_misspelt_in_a_submit_description_is_reported(
     dagdir.write("a.sub", "executable = /bin/true\nrequst_gpus = 1\nlog = a.log\nstray\nqueue\n")
     main(["check", "--json", str(dagdir.path)])
     output = {
-        each["line"]: each["what"] for each in json.loads(capsys.readouterr().out)["findings"]
+        each["line"]: each["message"] for each in json.loads(capsys.readouterr().out)["findings"]
     }
     assert output[2] == "requst_gpus is no command of condor_submit: is request_gpus meant?"
     assert output[4] == "this line is neither an assignment nor a command"

@@ -25,7 +25,7 @@ class Written:
 
     @property
     def dag(self) -> Path:
-        return self.directory / Path(str(self.report_of["dag"])).name
+        return self.directory / Path(str(self.report_of["dag_file"])).name
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Written:
         return truth.of_dagmans(truth.dagmans(self.pool, self.directory))
 
     def uuid(self, run: str) -> str:
-        (found,) = (each["uuid"] for each in self.report_of["runs"] if each["run"] == run)
+        (found,) = (each["uuid"] for each in self.report_of["runs"] if each["name"] == run)
         return str(found)
 
     # --- what metlmon says ---

@@ -283,7 +283,7 @@ def test_a_stopped_run_goes_on_with_what_it_has_not_trained(
 ) -> None:
     stopped = steered.run(BY_KEY)["gate"]["stopped"]
     (result,) = continued["runs"]
-    assert (result["first"], result["last"]) == (stopped["epoch"], EPOCHS)
+    assert (result["first_epoch"], result["last_epoch"]) == (stopped["epoch"], EPOCHS)
     run = steered.written.run(BY_KEY, steered.written.end())
     assert run["uuid"] == result["uuid"] == steered.written.uuid(BY_KEY)
     assert (run["epochs_done"], run["epochs_total"]) == (EPOCHS, EPOCHS)

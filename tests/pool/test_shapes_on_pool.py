@@ -142,7 +142,7 @@ def test_it_is_written_without_fault(ran: Ran) -> None:
     assert ran.checked["dags"] == [ran.written.dag.name]
     assert [each for each in ran.checked["findings"] if each["severity"] != "note"] == []
     result = ran.written.report_of
-    complaints = [each["text"].split(": ")[1] for each in result["complaints"]]
+    complaints = [each["text"].split(": ")[1] for each in result["problems"]]
     assert complaints == [f"{name} has no effect on the jobs" for name in ran.shape.idle]
     counts = (result["nodes"], result["jobs"], len(result["runs"]))
     # It counts nodes that have a job: those that are sub-DAGs themselves have not.

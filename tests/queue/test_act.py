@@ -111,7 +111,7 @@ def test_what_is_denied_is_an_exit_status(dagdir: Dagdir, schedd: Schedd, capsys
     assert code == Exit.REFUSED
     output = json.loads(out)
     assert output["answers"][0]["reply"] == "permission denied"
-    assert output["jobs"][0]["cluster"] == 79
+    assert output["request"]["targets"][0]["cluster"] == 79
 
 
 def test_a_schedd_that_is_down_is_one_sentence(

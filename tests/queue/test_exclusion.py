@@ -59,7 +59,7 @@ def test_jobs_that_wait_are_changed_and_those_at_machines_are_not() -> None:
     made = preview(EXCLUDE, *rows, jobs=jobs)
     assert made.request is not None
     assert [each.id for each in made.request.targets] == ["1.0", "2.0"]
-    assert [(each.id, why) for each, why in made.left_out] == [("4.0", "excluded already")]
+    assert [(each.subject, each.reason) for each in made.left_out] == [("4.0", "excluded already")]
     assert "2 waiting jobs no longer match its machines" in made.effect
     assert "1 job at machines is not touched" in made.effect
     assert made.line == submit_line(X)
@@ -272,7 +272,8 @@ def test_the_command_says_what_it_touches_and_undoes_it(dagdir: Dagdir, capsys: 
     assert f"no need to exclude the site {X}: the site is excluded already" in err
     code, out, _ = command(capsys, dagdir, "include-site", X, "--yes", "--json")
     answered = json.loads(out)
-    assert (answered["act"], answered["site"], answered["dags"]) == ("include-site", X, [])
+    request = answered["request"]
+    assert (answered["act"], request["site"], request["dags"]) == ("include-site", X, [])
     assert [each["reply"] for each in answered["answers"]] == ["done"]
 
 

@@ -55,7 +55,7 @@ def test_each_act_touches_the_jobs_it_can(act: PoolAction, touched: list[str]) -
 
 def test_what_is_left_out_is_reported_why() -> None:
     made = offer(PoolAction.HOLD, row(1), row(3, State.HELD), row(4, State.COMPLETED))
-    assert [(target.id, why) for target, why in made.left_out] == [
+    assert [(each.subject, each.reason) for each in made.left_out] == [
         ("3.0", "held already"),
         ("4.0", "completed: no longer in the queue"),
     ]
@@ -125,7 +125,7 @@ def test_another_owners_job_among_ours_is_left_out() -> None:
     word = replace(WORD, jobs=(job(1), job(2, owner="ben")))
     made = offer(PoolAction.HOLD, row(1), row(2), word=word)
     assert ids(made) == ["1.0"]
-    assert made.left_out[0][1] == "belongs to ben, you are anna"
+    assert made.left_out[0].reason == "belongs to ben, you are anna"
 
 
 def test_logs_of_another_machine() -> None:

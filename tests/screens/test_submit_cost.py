@@ -105,7 +105,7 @@ def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_mu
     assert main([*output, "--past", str(FIXTURES / "gated")]) == 0
     reported = json.loads(capsys.readouterr().out)["cost"]
     assert reported["lower"] < reported["gpu_hours"] < reported["upper"]
-    assert (reported["gpus"], reported["past"]["gpus"]) == (1, [1, 1])
+    assert (reported["gpus"], reported["history"]["gpus"]) == (1, [1, 1])
 
 
 def test_for_how_many_gpus_it_holds_is_reported(first_round: StatsInput) -> None:
@@ -179,7 +179,7 @@ def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
     made = estimate_cost(cost_history(first_round), 600, 30)
     assert made is not None
     assert reported["gpu_hours"] == pytest.approx(made.hours)
-    assert reported["past"]["epochs"] == 630
+    assert reported["history"]["epochs"] == 630
     assert main([*result, "--past", str(tmp_path)]) == 2, "there is no DAG in it"
     assert "no DAG file here" in capsys.readouterr().err
     assert main(["new", "--example", "sweep-file"]) == 0

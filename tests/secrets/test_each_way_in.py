@@ -8,7 +8,6 @@ from pathlib import Path
 from keys import SHAPES
 
 from metlmon.authoring.request import PlanError
-from metlmon.authoring.write_dag import without_secrets
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.reports import read_node_status
 from metlmon.errors import InputError
@@ -18,7 +17,7 @@ from metlmon.model.job_events import Job, Stream
 from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.types import PoolError
 from metlmon.pool.worker import WorkerFailure, queue_job
-from metlmon.redact import HIDDEN
+from metlmon.redact import HIDDEN, redact_job_text
 
 KEY = SHAPES["GitHub"]
 
@@ -61,7 +60,7 @@ def test_sentences_of_errors() -> None:
 
 def test_a_description_that_is_shown() -> None:
     text = f'arguments = --token {KEY} -x\nenvironment = "OMP=sesame"\nqueue'
-    result = without_secrets(text)
+    result = redact_job_text(text)
     assert "sesame" not in result
     assert result == f"arguments = --token {HIDDEN} -x\nenvironment = {HIDDEN}\nqueue"
 

@@ -177,7 +177,9 @@ def test_of_several_runs_those_that_can_be_are_touched() -> None:
     assert [each.run for each in made.request.runs] == ["run0", "run1"]
     assert made.subject == "2 runs"
     assert made.effect.endswith("writes 2 files in gate/ens")
-    assert [(each.id, why) for each, why in made.left_out] == [("cccc", run_actions.STOPPED)]
+    assert [(each.subject, each.reason) for each in made.left_out] == [
+        ("cccc", run_actions.STOPPED)
+    ]
 
 
 def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:

@@ -80,10 +80,10 @@ def test_all_means_all_runs_and_a_uuid_one(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     result = output_of(capsys, "pause", dagdir.path, "all")
-    assert [run["uuid"] for run in result["runs"]] == [UUID, OTHER]
+    assert [run["uuid"] for run in result["request"]["runs"]] == [UUID, OTHER]
     assert [answer["reply"] for answer in result["answers"]] == ["done", "done"]
     result = output_of(capsys, "resume-run", dagdir.path, OTHER[:4])
-    assert [run["files"] for run in result["runs"]] == [[f"gate/ens/{OTHER}.pause"]]
+    assert [run["files"] for run in result["request"]["runs"]] == [[f"gate/ens/{OTHER}.pause"]]
     assert file(dagdir, "pause").exists()
     assert not file(dagdir, "pause", OTHER).exists()
 
@@ -95,7 +95,7 @@ def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captu
     assert "2.0  run0  epoch 2  running" in err
     code, out, _ = spoken(capsys, "stop-now", dagdir.path, "run0", "--dry-run", "--json")
     assert code == Exit.OK
-    (run,) = json.loads(out)["runs"]
+    (run,) = json.loads(out)["request"]["runs"]
     assert [job["cluster"] for job in run["jobs"]] == [2]
     assert not (dagdir.path / "gate").exists()
     assert schedd.acts() == []
@@ -103,7 +103,7 @@ def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captu
 
 def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     result = output_of(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
-    assert (result["code"], result["site"]) == (Exit.OK, "SDSC PRP")
+    assert (result["code"], result["request"]["site"]) == (Exit.OK, "SDSC PRP")
     assert file(dagdir, "target").read_text() == "SDSC PRP\n"
     code, out, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "dag", "--yes")
     assert code == Exit.OK

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
+
+from metlmon.redact import redact_secrets
 
 
 class LintSeverity(StrEnum):
@@ -249,9 +251,9 @@ class Finding(Struct, frozen=True):
     """One finding.
 
     ``kind``: stable, since scripts filter by it. ``file``: relative to the dagdir. ``line``: from
-    1; None for the file as a whole. ``message``, ``remedy``: one sentence each; names from the
-    files in them are not yet escaped for the terminal. ``count``: the places in this file that it
-    stands for; ``line`` is the first of them.
+    1; None for the file as a whole. ``message``, ``remedy``: one sentence each, without secrets;
+    names from the files in them are not yet escaped for the terminal. ``count``: the places in this
+    file that it stands for; ``line`` is the first of them.
     """
 
     severity: LintSeverity
@@ -269,12 +271,26 @@ class LintResult(Struct, frozen=True):
     ``dags``: the top-level DAG files; ``findings``: sorted by file and line.
     """
 
+    json_properties: ClassVar = ("errors", "warnings", "notes")
+
     dags: tuple[str, ...]
     findings: tuple[Finding, ...]
 
     def number(self, severity: LintSeverity) -> int:
         """The number of findings of this severity."""
         return sum(finding.severity is severity for finding in self.findings)
+
+    @property
+    def errors(self) -> int:
+        return self.number(LintSeverity.ERROR)
+
+    @property
+    def warnings(self) -> int:
+        return self.number(LintSeverity.WARNING)
+
+    @property
+    def notes(self) -> int:
+        return self.number(LintSeverity.NOTE)
 
 
 class _Occurrences(Struct):
@@ -325,7 +341,7 @@ class Findings:
                 kind=kind,
                 file=file,
                 line=first.line,
-                message=first.message,
+                message=redact_secrets(first.message),
                 remedy=KINDS[kind].remedy,
                 count=first.count,
             )

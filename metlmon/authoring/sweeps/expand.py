@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from metlmon.authoring.description import sweep_copy_name
 from metlmon.authoring.gate_config import has_gate, with_gate
-from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
+from metlmon.authoring.graph import (
+    ALWAYS_SUCCEEDS,
+    Graph,
+    GraphNode,
+    NodeRole,
+    ScriptOptions,
+    VariableValue,
+)
 from metlmon.authoring.request import PlanError, Request, RequestProblem
 from metlmon.authoring.runs import has_effect, merge_variables, request_variables, used_names
 from metlmon.authoring.sweeps.files import (
@@ -428,7 +435,7 @@ class _Expander:
             skip_code=node.skip,
             post=scripts.get("POST", default_post),
             hold=scripts.get("HOLD"),
-            options=tuple((kind, text) for kind, text in options.items() if text),
+            options=tuple(ScriptOptions(kind, text) for kind, text in options.items() if text),
             retries=retries,
             unless_exit=unless,
             noop=node.noop,

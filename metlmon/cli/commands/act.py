@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
+from metlmon.cli.outputs import Output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
 from metlmon.live.session import Session
@@ -43,6 +43,7 @@ from metlmon.pool.types import (
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import DagRow, JobRow, RunRow, Status
 from metlmon.text.formatting import count, epoch_number, plain
+from metlmon.text.record_json import Flat, json_of
 
 JOBS_LISTED: Final = 20
 """Jobs that a preview names; it counts the others."""
@@ -50,50 +51,12 @@ JOBS_LISTED: Final = 20
 TO_DAG: Final = "dag"
 """The value of ``--to`` for the site in the DAG file."""
 
-TARGET: Final = JsonObject(
-    Target,
-    "A job that an action is for; file is written, too.",
-    "cluster proc dag node run epoch state file",
-)
-RUN_TARGET: Final = JsonObject(
-    RunTarget,
-    "A run that an action is for, the files that it writes, and the jobs that it removes.",
-    "run uuid dag epoch state files jobs",
-)
-DAG_TARGET: Final = JsonObject(
-    DagTarget,
-    "A DAG whose later jobs an action is for, the file that it writes, and the runs that go on.",
-    "dag file runs",
-)
-LEFT_OUT: Final = JsonObject(
-    None,
-    "A job or a run that an action leaves out, and why; with the fields of one of these.",
-    name="LeftOut",
-    given={"run": str | None, "dag": str | None, "epoch": int | None, "state": str, "why": str},
-    optional={
-        **{"cluster": int, "proc": int, "node": str | None, "file": str | None},
-        **{"uuid": str | None, "files": list[str], "jobs": [TARGET]},
-    },
-)
-ANSWER: Final = JsonObject(
-    ActionResult,
-    "What came of an action for a job, a run or a DAG.",
-    "subject reply=code",
-    name="Answer",
-    computed={"text": (str | None, lambda answer: answer.text or None)},
-)
-ACT_OUTPUT: Final = JsonObject(
-    ActionPreview,
-    "metlmon act --json; refused: why nothing was tried. line: for submit files, which "
-    "exclude-site does not change.",
-    "act subject line",
-    name="ActOutput",
-    given={
-        **{"schema": int, "dag": str | None, "value": int | None, "site": str | None},
-        **{"dags": [DAG_TARGET], "runs": [RUN_TARGET], "jobs": [TARGET], "left_out": [LEFT_OUT]},
-        **{"refused": str | None, "answers": [ANSWER]},
-    },
-)
+
+class ActOutput(Output, frozen=True, kw_only=True):
+    """``metlmon act --json``; refused: why nothing was tried."""
+
+    preview: Flat[ActionPreview]
+    answers: tuple[ActionResult, ...]
 
 
 def act(options: argparse.Namespace) -> int:
@@ -238,24 +201,8 @@ def _print_results(
 ) -> int:
     """Print the results as JSON, if asked for. Returns the exit status."""
     if options.json:
-        left_out = [
-            {**(TARGET if isinstance(each, Target) else RUN_TARGET).write(each), "why": why}
-            for each, why in preview.left_out
-        ]
-        output = ACT_OUTPUT.write(
-            preview,
-            schema=SCHEMA,
-            dag=request and request.dag,
-            value=request and request.value,
-            site=request and (request.site or None),
-            dags=request.dags if request else (),
-            runs=request.runs if request else (),
-            jobs=request.targets if request else (),
-            left_out=left_out,
-            refused=preview.refused or error,
-            answers=results,
-        )
-        print_json(output)
+        preview = replace(preview, request=request, refused=preview.refused or error)
+        print_json(json_of(ActOutput(preview=preview, answers=results)))
     good = (ResultCode.DONE, ResultCode.ALREADY)
     performed = request is not None and error is None
     return Exit.OK if performed and all(each.code in good for each in results) else Exit.REFUSED
@@ -340,7 +287,9 @@ def preview_lines(
         jobs = removed if preview.act is PoolAction.REMOVE_DAG else ()
         lines.append(f"  DAGMan's job {request.targets[0].id}, and {len(jobs)} jobs with it")
         lines += _listed("  ", [_target_text(target(row)) for row in jobs])
-    excluded = (f"{_target_text(each)}: {plain(why, 120)}" for each, why in preview.left_out)
+    excluded = (
+        f"{_target_text(each.target)}: {plain(each.reason, 120)}" for each in preview.left_out
+    )
     lines += _listed("left out: ", excluded)
     lines += [f"effect: {preview.effect}", f"undo: {preview.undo}"]
     return lines if preview.line is None else [*lines, _line_text(preview.line)]

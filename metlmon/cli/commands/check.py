@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.lint import Finding, LintResult, LintSeverity
+from metlmon.authoring.lint import LintResult, LintSeverity
 from metlmon.authoring.lint import check as lint
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
+from metlmon.cli.outputs import Output
 from metlmon.config.loader import load_configuration
-from metlmon.redact import redact_secrets
 from metlmon.text.formatting import count, plain
+from metlmon.text.record_json import Flat, json_of
 
 SENTENCE: Final = 400
 """Characters of a sentence, and of a file's name."""
@@ -23,24 +23,13 @@ SENTENCE: Final = 400
 COLOURS: Final = {LintSeverity.ERROR: "1;31", LintSeverity.WARNING: "33", LintSeverity.NOTE: "36"}
 """SGR parameters of the severities, as compilers colour them."""
 
-FINDING: Final = JsonObject(
-    Finding,
-    "What is wrong in a file, and what to do about it; values of keys are in none of it. severity: "
-    "error, warning or note. kind: a stable word such as no-retry. line: from 1, null for the file "
-    "as a whole. count: how many places it stands for.",
-    "severity kind file line todo=remedy count",
-    given={"what": str},
-)
-CHECK_OUTPUT: Final = JsonObject(
-    None,
-    "metlmon check --json: findings by file and line, and how many of each severity. dags: the "
-    "top-level DAG files that were looked at. strict: whether warnings count as errors.",
-    name="CheckOutput",
-    given={
-        **{"schema": int, "dagdir": str, "strict": bool, "dags": list[str]},
-        **{"errors": int, "warnings": int, "notes": int, "findings": [FINDING]},
-    },
-)
+
+class CheckOutput(Output, frozen=True, kw_only=True):
+    """``metlmon check --json``; ``strict``: whether warnings count as errors."""
+
+    dagdir: str
+    strict: bool
+    result: Flat[LintResult]
 
 
 def check(options: argparse.Namespace) -> int:
@@ -49,24 +38,11 @@ def check(options: argparse.Namespace) -> int:
     settings = load_configuration(path.parent if path.is_file() else path).settings
     result = lint(path, settings)
     if options.json:
-        print_json(
-            CHECK_OUTPUT.write(
-                None,
-                dags=result.dags,
-                schema=SCHEMA,
-                dagdir=options.dir,
-                strict=options.strict,
-                errors=result.number(LintSeverity.ERROR),
-                warnings=result.number(LintSeverity.WARNING),
-                notes=result.number(LintSeverity.NOTE),
-                findings=[FINDING.write(each, what=_sentence(each)) for each in result.findings],
-            )
-        )
+        output = CheckOutput(dagdir=options.dir, strict=options.strict, result=result)
+        print_json(json_of(output))
     else:
         _print(result)
-    failing = result.number(LintSeverity.ERROR)
-    if options.strict:
-        failing += result.number(LintSeverity.WARNING)
+    failing = result.errors + (result.warnings if options.strict else 0)
     return Exit.FOUND if failing else Exit.OK
 
 
@@ -77,13 +53,11 @@ def _print(result: LintResult) -> None:
         where = each.file if each.line is None else f"{each.file}:{each.line}"
         more = f" (and {count(each.count - 1, 'more', 'more')})" if each.count > 1 else ""
         word = _coloured(each.severity) if coloured else each.severity.value
-        print(f"{plain(where, SENTENCE)}: {word}: {_sentence(each)}{more} [{each.kind}]")
+        print(
+            f"{plain(where, SENTENCE)}: {word}: {plain(each.message, SENTENCE)}{more} [{each.kind}]"
+        )
         print(f"    {plain(each.remedy, SENTENCE)}")
     print(_summary(result))
-
-
-def _sentence(finding: Finding) -> str:
-    return plain(redact_secrets(finding.message), SENTENCE)
 
 
 def _coloured(severity: LintSeverity) -> str:

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
+from metlmon.cli.outputs import Output
 from metlmon.config.loader import (
     Configuration,
     SettingEntry,
@@ -21,6 +24,7 @@ from metlmon.config.loader import (
 from metlmon.config.toml_file import SettingProblem
 from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
+from metlmon.text.record_json import json_of
 
 TEXT_LIMIT: Final = 400
 """Characters of one cell or sentence; ``--json`` has them whole."""
@@ -30,39 +34,19 @@ COLUMN_LIMIT: Final = 44
 
 ORIGINS: Final = {"user": "your own", "dagdir": "this dagdir's", "built-in": "built in"}
 
-SETTINGS_FILE: Final = JsonObject(
-    Source,
-    "A file that settings are read from; origin: user or dagdir.",
-    "origin path exists",
-    name="SettingsFile",
-)
-SETTING: Final = JsonObject(
-    SettingEntry,
-    "A setting, and where it comes from.",
-    "key origin path line",
-    name="Setting",
-    given={"value": Any},
-)
-SETTING_ERROR: Final = JsonObject(
-    SettingProblem,
-    "What is wrong in a file of settings.",
-    "path line message",
-    name="SettingError",
-    computed={"key": (str | None, lambda problem: problem.key or None)},
-)
-CONFIG_OUTPUT: Final = JsonObject(
-    None,
-    "metlmon config --json. cache with path only, settings with show only, valid and errors with "
-    "show and validate.",
-    name="ConfigOutput",
-    given={"schema": int, "dagdir": str, "files": [SETTINGS_FILE]},
-    optional={
-        "cache": str | None,
-        "settings": [SETTING],
-        "valid": bool,
-        "errors": [SETTING_ERROR],
-    },
-)
+
+class ConfigOutput(Output, frozen=True, kw_only=True):
+    """``metlmon config --json``.
+
+    cache with path only, settings with show only, valid and errors with show and validate.
+    """
+
+    dagdir: str
+    files: tuple[Source, ...]
+    cache: Path | UnsetType | None = UNSET
+    settings: tuple[SettingEntry, ...] | UnsetType = UNSET
+    valid: bool | UnsetType = UNSET
+    errors: tuple[SettingProblem, ...] | UnsetType = UNSET
 
 
 def config(options: argparse.Namespace) -> int:
@@ -72,7 +56,7 @@ def config(options: argparse.Namespace) -> int:
     configuration = load_configuration(dagdir)
     wrong = Exit.USAGE if configuration.problems else Exit.OK
     if options.json:
-        print_json(_json(options.what, str(dagdir), configuration))
+        print_json(json_of(_output(options.what, str(dagdir), configuration)))
     elif options.what == "path":
         _print_files(configuration)
     elif options.what == "validate":
@@ -83,18 +67,18 @@ def config(options: argparse.Namespace) -> int:
     return Exit.OK if options.what == "path" else wrong
 
 
-def _json(what: str, dagdir: str, configuration: Configuration) -> dict[str, Any]:
-    values: dict[str, Any] = {"schema": SCHEMA, "dagdir": dagdir, "files": configuration.sources}
+def _output(what: str, dagdir: str, configuration: Configuration) -> ConfigOutput:
+    output = ConfigOutput(dagdir=dagdir, files=configuration.sources)
     if what == "path":
-        cache = cache_directory()
-        return CONFIG_OUTPUT.write(None, cache=None if cache is None else str(cache), **values)
-    values |= {"valid": not configuration.problems, "errors": configuration.problems}
-    if what == "show":
-        values["settings"] = [
-            SETTING.write(entry, value=_redacted(entry.key, entry.json_value()))
-            for entry in configuration.entries
-        ]
-    return CONFIG_OUTPUT.write(None, **values)
+        return replace(output, cache=cache_directory())
+    errors = configuration.problems
+    output = replace(output, valid=not errors, errors=errors)
+    if what == "validate":
+        return output
+    entries = configuration.entries
+    values = (_redacted(entry.key, entry.json_value()) for entry in entries)
+    settings = (replace(entry, value=value) for entry, value in zip(entries, values, strict=True))
+    return replace(output, settings=tuple(settings))
 
 
 # --- for people ---------------------------------------------------------------------------

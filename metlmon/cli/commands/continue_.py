@@ -7,50 +7,30 @@ import os
 import shlex
 from typing import Final
 
-from metlmon.authoring.continuation import Continuation, ExcludedRun, continuation
+from metlmon.authoring.continuation import Continuation, continuation
 from metlmon.authoring.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
+from metlmon.cli.outputs import Output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, epoch_number, plain
+from metlmon.text.record_json import Flat, json_of
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 300
 
-CONTINUED_RUN: Final = JsonObject(
-    ContinuedRun,
-    "A run that continues with epochs first to last, and why it had ended before.",
-    "run uuid before=reason checkpoint",
-    computed={
-        "done": (int | None, lambda run: None if run.done is None else epoch_number(run.done)),
-        "first": (int, lambda run: epoch_number(run.first)),
-        "last": (int, lambda run: epoch_number(run.last)),
-    },
-)
-EXCLUDED_RUN: Final = JsonObject(
-    ExcludedRun, "A run that does not continue, and why.", "run uuid why=reason"
-)
-CONTINUE_OUTPUT: Final = JsonObject(
-    Continuation,
-    "metlmon continue --json; of: the DAG files whose runs continue.",
-    "of=source_files runs left_out=excluded remarks=notes",
-    name="ContinueOutput",
-    computed={
-        "dag_file": (str | None, lambda result: result.plan and result.plan.dag_file),
-        "files": (
-            list[str],
-            lambda result: [file.name for file in result.plan.files] if result.plan else [],
-        ),
-        "nodes": (int, lambda result: result.plan.nodes if result.plan else 0),
-    },
-    given={"schema": int, "dagdir": str, "written": bool},
-)
+
+class ContinueOutput(Output, frozen=True, kw_only=True):
+    """``metlmon continue --json``."""
+
+    dagdir: str
+    result: Flat[Continuation]
+    written: bool
 
 
 def continue_(options: argparse.Namespace) -> int:
@@ -76,8 +56,8 @@ def continue_(options: argparse.Namespace) -> int:
     except PlanError as error:
         raise InputError(f"continue: {error}") from None
     if options.json:
-        dagdir = reader.path_given
-        print_json(CONTINUE_OUTPUT.write(result, schema=SCHEMA, dagdir=dagdir, written=written))
+        output = ContinueOutput(dagdir=reader.path_given, result=result, written=written)
+        print_json(json_of(output))
     elif result.plan is not None:
         file = plain(result.plan.dag_file, 200)
         where = shlex.quote(plain(str(reader.dagdir), 2000))

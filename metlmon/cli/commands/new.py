@@ -13,8 +13,9 @@ from codecs import BOM_UTF8
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from metlmon import authoring
@@ -35,9 +36,7 @@ from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli import new_output
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA
-from metlmon.cli.new_output import CHANGE, COST, plan_json, print_answer, say
-from metlmon.cli.output import print_json
+from metlmon.cli.new_output import ExplainOutput, NewOutput, explained_node, print_answer, say
 from metlmon.cli.request_options import (
     is_given,
     option_of,
@@ -248,8 +247,8 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
     source_of = partial(_source_of, source, options)
     if options.json:
-        nodes_json = [new_output.explanation_json(node, source_of) for node in explanations]
-        print_json({"schema": SCHEMA, "explained": nodes_json})
+        explained = tuple(explained_node(node, source_of) for node in explanations)
+        print_answer(ExplainOutput(explained=explained))
     else:
         width = _width() if sys.stdout.isatty() else None
         new_output.print_explained(explanations, source_of, width)
@@ -272,11 +271,11 @@ def _source_of(source: Path | None, options: argparse.Namespace, variable: Varia
 def _print_plan(
     plan: Plan,
     diff: PlanDiff,
-    problems: Sequence[RequestProblem],
+    problems: tuple[RequestProblem, ...],
     source: Path | None,
     options: argparse.Namespace,
-) -> dict[str, Any] | None:
-    """Print the plan; with ``--json`` return the object to print at the end instead."""
+) -> NewOutput | None:
+    """Print the plan; with ``--json`` return what to print at the end instead."""
     cost = None if options.past is None else _cost(plan, options)
     if not options.json:
         new_output.print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
@@ -287,16 +286,15 @@ def _print_plan(
             for sentence in cost_estimate_lines(cost, options.past):
                 print(plain(sentence))
         return None
-    answer = {
-        **plan_json(plan, problems),
-        "shape": plan.request.shape.value if plan.request.source is None else "sweep file",
-        "source": None if source is None else str(source),
-        "picture": draw_graph(plan.graph, WIDTH),
-        "change": CHANGE.write(diff),
-    }
-    if options.past is not None:
-        answer["cost"] = cost and COST.write(cost)
-    return answer
+    return NewOutput(
+        plan=plan,
+        problems=problems,
+        shape=plan.request.shape.value if plan.request.source is None else "sweep file",
+        source=source,
+        picture=tuple(draw_graph(plan.graph, WIDTH)),
+        change=diff,
+        cost=UNSET if options.past is None else cost,
+    )
 
 
 def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
@@ -324,7 +322,7 @@ def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
 
 
 def _write(
-    plan: Plan, diff: PlanDiff, answer: dict[str, Any] | None, options: argparse.Namespace
+    plan: Plan, diff: PlanDiff, answer: NewOutput | None, options: argparse.Namespace
 ) -> int:
     for remark in diff.notes:
         say(f"warning: {remark}")
@@ -347,7 +345,7 @@ def _write(
         say(f"{error}{' (--force)' if plan.existing_files and not options.force else ''}")
         return Exit.USAGE
     if answer is not None:
-        answer["written"] = bool(paths)
+        answer = replace(answer, written=bool(paths))
     if options.submit:
         return new_output.submit(plan, answer)
     print_answer(answer)

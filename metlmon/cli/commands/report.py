@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from datetime import datetime
 from typing import Any, Final
 
+from msgspec import UNSET, Struct, UnsetType
+
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json, terminal_width
 from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
+from metlmon.cli.outputs import Output
 from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -19,6 +22,7 @@ from metlmon.report.document import Report, Section
 from metlmon.snapshot.ledger import HourUnit
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import plain
+from metlmon.text.record_json import json_of
 
 REPORT_MARKS: Final = (to_html.MARK, to_markdown.MARK)
 """How a report says that it is one: a newer one replaces it."""
@@ -26,35 +30,39 @@ REPORT_MARKS: Final = (to_html.MARK, to_markdown.MARK)
 PIPE_WIDTH: Final = 1000
 """Columns that no terminal shows: nothing is cut or left out for a script."""
 
-REPORT_TABLE: Final = JsonObject(
-    None,
-    "A table of the report: rows as objects by column, and their total.",
-    name="ReportTable",
-    given={"rows": list[dict[str, Any]], "total": dict[str, Any] | None},
-)
-REPORT_OUTPUT: Final = JsonObject(
-    Report,
-    "metlmon report --json: the tables of the report, with raw numbers.",
-    "dagdir as_of live title",
-    name="ReportOutput",
-    computed={
-        "schema": (int, lambda report: SCHEMA),
-        "window": (TimeWindow, lambda report: TimeWindow(report.since, report.until)),
-        "headline": (str, lambda report: report.prose(report.headline)),
-        "unknown": (list[str], lambda report: list(map(report.prose, report.limitations))),
-        "definitions": (
-            dict[str, str],
-            lambda report: {key: report.prose(text) for key, text in report.definitions.items()},
-        ),
-    },
-    given={
-        **{"totals": dict[str, Any], "moved": dict[str, Any]},
-        **dict.fromkeys(
-            ("gpus", "sites", "periods", "times", "causes", "transfers", "runs"), REPORT_TABLE
-        ),
-    },
-    optional=dict.fromkeys(("places", "labels", "best_runs", "sweep"), REPORT_TABLE),
-)
+
+class ReportTable(Struct, frozen=True):
+    """A table of the report: rows as objects by column, and their total."""
+
+    rows: tuple[dict[str, Any], ...]
+    total: dict[str, Any] | None
+
+
+class ReportOutput(Output, frozen=True, kw_only=True):
+    """``metlmon report --json``: the tables of the report, with raw numbers."""
+
+    dagdir: str
+    as_of: datetime | None
+    live: bool
+    title: str
+    headline: str
+    limitations: tuple[str, ...]
+    window: TimeWindow
+    definitions: dict[str, str]
+    totals: dict[str, Any]
+    moved: dict[str, Any]
+    gpus: ReportTable
+    sites: ReportTable
+    periods: ReportTable
+    times: ReportTable
+    causes: ReportTable
+    transfers: ReportTable
+    runs: ReportTable
+    profiles: ReportTable | UnsetType = UNSET
+    places: ReportTable | UnsetType = UNSET
+    labels: ReportTable | UnsetType = UNSET
+    best_runs: ReportTable | UnsetType = UNSET
+    sweep: ReportTable | UnsetType = UNSET
 
 
 def report(options: argparse.Namespace) -> int:
@@ -71,10 +79,7 @@ def report(options: argparse.Namespace) -> int:
     measure = HourUnit.GPU if options.json else builder.ledger().measure
     document = report_of(reader, window, title=options.title, measure=measure)
     if options.json:
-        from metlmon.report.document import tables_json
-
-        stamp = builder.clock.with_offset
-        print_json(REPORT_OUTPUT.write(document, stamp, **tables_json(document)))
+        print_json(json_of(_output(document), builder.clock.with_offset))
     elif not formats:
         _print(document)
     writers = {"html": to_html.render_html, "md": to_markdown.render_markdown}
@@ -82,6 +87,22 @@ def report(options: argparse.Namespace) -> int:
         text = writers[name](document)
         write_output(getattr(options, name), text, force=options.force, marks=REPORT_MARKS)
     return Exit.OK
+
+
+def _output(document: Report) -> ReportOutput:
+    from metlmon.report.document import tables_json
+
+    return ReportOutput(
+        dagdir=document.dagdir,
+        as_of=document.as_of,
+        live=document.live,
+        title=document.title,
+        headline=document.prose(document.headline),
+        limitations=tuple(map(document.prose, document.limitations)),
+        window=TimeWindow(document.since, document.until),
+        definitions={key: document.prose(text) for key, text in document.definitions.items()},
+        **tables_json(document),
+    )
 
 
 def report_of(

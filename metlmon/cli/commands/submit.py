@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +18,16 @@ from metlmon.authoring.request import (
     StopRules,
 )
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import SCHEMA
 from metlmon.cli.new_output import (
-    TEMPLATES_OUTPUT,
+    SubmitOutput,
+    TemplatesOutput,
     counts,
-    plan_json,
     print_answer,
     print_files,
     say,
 )
 from metlmon.cli.new_output import submit as submit_dag
-from metlmon.cli.output import is_terminal, print_json
+from metlmon.cli.output import is_terminal
 from metlmon.cli.request_options import option_of, with_options
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
@@ -75,7 +73,7 @@ def _new_directory(name: str) -> Path:
     return next((path for path in paths if not path.exists()), Path(name))
 
 
-def _plan(request: Request) -> tuple[Plan | None, Sequence[RequestProblem]]:
+def _plan(request: Request) -> tuple[Plan | None, tuple[RequestProblem, ...]]:
     """The plan, if there is one, and all problems, which are printed."""
     validation = authoring.validate(request)
     problems = validation.problems
@@ -96,7 +94,7 @@ def _dry_run(request: Request, options: argparse.Namespace) -> int:
     if plan is None:
         return Exit.USAGE
     if options.json:
-        print_json(plan_json(plan, problems))
+        print_answer(SubmitOutput(plan=plan, problems=problems))
     else:
         print_files(plan)
     return Exit.OK
@@ -112,7 +110,7 @@ def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
         hint = " (--force)" if plan.existing_files and not options.force else ""
         say(f"{error}{hint}")
         return Exit.USAGE
-    answer = {**plan_json(plan, problems), "written": True} if options.json else None
+    answer = SubmitOutput(plan=plan, problems=problems, written=True) if options.json else None
     if not options.no_submit:
         return submit_dag(plan, answer)
     print_answer(answer)
@@ -125,7 +123,7 @@ def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
 def _list_templates(as_json: bool) -> int:
     templates = authoring.templates()
     if as_json:
-        print_json(TEMPLATES_OUTPUT.write(None, schema=SCHEMA, templates=templates))
+        print_answer(TemplatesOutput(templates=templates))
         return Exit.OK
     for template in templates:
         print(f"{template.name}: {plain(template.title)}")

@@ -61,7 +61,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "warnings": 1,
         "notes": 0,
     }
-    assert [each.pop("what") and each.pop("todo") and each for each in findings] == [
+    assert [each.pop("message") and each.pop("remedy") and each for each in findings] == [
         {
             "severity": "warning",
             "kind": "no-retry",
