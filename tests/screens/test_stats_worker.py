@@ -56,8 +56,8 @@ def second(basis: StatsInput) -> str:
     return "second"
 
 
-def comes(what: Callable[[], object]) -> bool:
-    end = time.monotonic() + PATIENCE
+def comes(what: Callable[[], object], seconds: float = PATIENCE) -> bool:
+    end = time.monotonic() + seconds
     while not what() and time.monotonic() < end:
         time.sleep(0.01)
     return bool(what())
@@ -184,13 +184,18 @@ def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.Monke
     try:
         study.watch_job_files()
         assert comes(lambda: feed.asked)
-        before, quiet_until = feed.asked, time.monotonic() + 0.2
-        while time.monotonic() < quiet_until:
-            if feed.asked != before:  # Not before it rests.
-                before, quiet_until = feed.asked, time.monotonic() + 0.2
-            time.sleep(0.01)
-        study.watch_job_files()
-        assert comes(lambda: feed.asked > before)
+
+        def read_again_after_a_rest() -> bool:
+            before, quiet_until = feed.asked, time.monotonic() + 0.2
+            while time.monotonic() < quiet_until:
+                if feed.asked != before:  # Not before it rests.
+                    before, quiet_until = feed.asked, time.monotonic() + 0.2
+                time.sleep(0.01)
+            study.watch_job_files()
+            return comes(lambda: feed.asked > before, seconds=2)
+
+        # On a busy machine it may not have rested yet.
+        assert comes(read_again_after_a_rest)
     finally:
         study.close()
 
