@@ -25,7 +25,7 @@ from metlmon.pool.types import (
     ActionRequest,
     QueueSnapshot,
 )
-from metlmon.snapshot.types import JobRow
+from metlmon.snapshot.ledger import JobEntry
 from screens.actions import bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
 from screens.base.context import AppOptions, SavedFiles, load_states, save_states
@@ -449,15 +449,11 @@ class MetlmonApp(FaultTolerantApp):
             below = [name_of_screen(screen) for screen in self.screen_stack]
             self.open_screen(next((name for name in names if name in below), names[0]))
 
-    def open_run_of(self, job: JobRow) -> None:
+    def open_run_of(self, job: JobEntry) -> None:
         """Open the run that a job belongs to, if any."""
-        if self.snapshot is None or job.run is None:
-            return
-        for row in self.snapshot.status.runs:
-            named = (row.name, row.dag or None) == (job.run, job.dag)
-            if row.uuid == job.uuid if job.uuid else named:
-                self.open_screen("run", row.key)
-                return
+        runs = () if self.snapshot is None else self.snapshot.status.runs
+        if any(row.key == job.run for row in runs):
+            self.open_screen("run", job.run)
 
     def go_back(self) -> None:
         """Return to the present, or else to the previous screen; the overview stays."""

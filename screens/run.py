@@ -14,8 +14,9 @@ from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
+from metlmon.snapshot.ledger import JobEntry
 from metlmon.snapshot.row_text import gate_symbol
-from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
+from metlmon.snapshot.types import EpochRow, RunView, SideCounts
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
@@ -315,11 +316,9 @@ class RunScreen(ListScreen, ActionScreen):
         run = (SelectedRun(view.row, queued),)
         if not rows:
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
-        jobs: list[JobRow] = []
+        jobs: list[JobEntry] = []
         for row in rows:
-            jobs_of_row = [
-                job for job in queued if (job.in_dag, job.node) == (row.in_dag, row.node)
-            ]
+            jobs_of_row = [job for job in queued if job.key == (row.in_dag, row.node)]
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += jobs_of_row or self.job_rows(last_jobs)
         names = [

@@ -16,12 +16,11 @@ from msgspec import Struct, field
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.types import (
     Count,
     DagDescription,
     GpuHours,
-    JobRow,
     JobView,
     NodeRow,
     ProblemGroup,
@@ -92,7 +91,7 @@ class Feed(Protocol):
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         """Return the jobs in the queue according to their logs, of one run or of all."""
         return ()
 

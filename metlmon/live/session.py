@@ -30,10 +30,9 @@ from metlmon.model.model_state import Notice
 from metlmon.model.run import Runs
 from metlmon.remote.paths import Disconnected, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.types import (
     DagDescription,
-    JobRow,
     JobView,
     NodeRow,
     Nodes,
@@ -234,7 +233,7 @@ class Session:
         with self._lock.foreground():
             return self._current_builder().problems()
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         with self._lock.foreground():
             return self._current_builder().queued_rows(run)
 

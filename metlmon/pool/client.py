@@ -63,7 +63,8 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.types import DagRow, JobRow, Status
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow, Status
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
 
@@ -148,7 +149,7 @@ class PoolClient:
     def previews(
         self,
         status: Status,
-        jobs: Sequence[JobRow],
+        jobs: Sequence[JobEntry],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,

@@ -41,7 +41,8 @@ from metlmon.pool.types import (
     SelectedRun,
     Target,
 )
-from metlmon.snapshot.types import DagRow, JobRow, Status
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow, Status
 from metlmon.text.formatting import DAG_STATES, plain
 
 DAGMAN_ACTIONS: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG})
@@ -65,7 +66,7 @@ ALREADY: Final = (
 
 def action_previews(
     snapshot: QueueSnapshot,
-    jobs: Sequence[JobRow],
+    jobs: Sequence[JobEntry],
     dags: Sequence[DagRow],
     refusal: str | None = None,
     runs: Sequence[SelectedRun] = (),
@@ -106,7 +107,7 @@ def _job_preview(
     act: PoolAction,
     snapshot: QueueSnapshot,
     queue: Mapping[tuple[int, int], QueueJob],
-    jobs: Sequence[JobRow],
+    jobs: Sequence[JobEntry],
     refusal: str | None,
 ) -> ActionPreview:
     targets: list[Target] = []
@@ -139,7 +140,7 @@ def _job_preview(
 
 
 def _exclusion_reason(
-    act: PoolAction, row: JobRow, queued: QueueJob | None, snapshot: QueueSnapshot
+    act: PoolAction, row: JobEntry, queued: QueueJob | None, snapshot: QueueSnapshot
 ) -> str | None:
     """Why the action skips a job, or None if it does not.
 
@@ -177,7 +178,7 @@ def _exclusion_reason(
 
 def _with_placement_files(
     preview: ActionPreview,
-    jobs: Sequence[JobRow],
+    jobs: Sequence[JobEntry],
     queue: Mapping[tuple[int, int], QueueJob],
     status: Status | None,
 ) -> ActionPreview:
@@ -219,7 +220,7 @@ def _with_placement_files(
 
 
 def _no_target(
-    jobs: Sequence[JobRow],
+    jobs: Sequence[JobEntry],
     targets: Sequence[Target],
     left_out: Sequence[LeftOut],
     queue: Mapping[tuple[int, int], QueueJob],

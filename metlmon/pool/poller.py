@@ -36,7 +36,8 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ScheddInfo,
 )
-from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow, QueueState
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow, JobView, QueueRow, QueueState
 
 SOON_SECONDS: Final = 2.0
 """Pause after an action: the schedd takes about that long to show its effect."""
@@ -220,7 +221,7 @@ class QueuePoller:
         self._pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self._pause * 2)
         self._next_query = self._now() + self._pause
 
-    def _query_jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
+    def _query_jobs(self, rows: Mapping[JobId, JobEntry], dags: Sequence[DagRow]) -> list[QueueJob]:
         """All jobs of our DAGMans, then those of our clusters not among them.
 
         The latter have an unknown DAGMan: a sub-DAG's, or one without its own log.
@@ -244,7 +245,7 @@ class QueuePoller:
         return list(jobs.values())
 
     def _store(
-        self, snapshot: QueueSnapshot, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]
+        self, snapshot: QueueSnapshot, rows: Mapping[JobId, JobEntry], dags: Sequence[DagRow]
     ) -> None:
         """Store a snapshot, update the discrepancies, and schedule the next query."""
         has_jobs = bool(snapshot.jobs or snapshot.dagmans)
@@ -275,7 +276,7 @@ def match_jobs(
     info: ScheddInfo,
     queried_at: float,
     jobs: Iterable[QueueJob],
-    rows: Mapping[JobId, JobRow],
+    rows: Mapping[JobId, JobEntry],
     dags: Sequence[DagRow],
     dagdir: Path,
     logs: Iterable[str],
@@ -297,7 +298,7 @@ def match_jobs(
         row = rows.get(key)
         if row is None and job.cluster in files:
             (dagmans if is_dagman_of(job, files[job.cluster]) else foreign).append(job)
-        elif ownership.includes(job, row.node if row is not None else None):
+        elif ownership.includes(job, row.node_name if row is not None else None):
             ours.append(job)
         elif row is not None:
             foreign.append(job)

@@ -24,7 +24,8 @@ from metlmon.dagman import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.types import HELD, LeftOut, PoolAction, QueueJob, QueueSnapshot, Target
-from metlmon.snapshot.types import DagRow, JobRow
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow
 from metlmon.text.formatting import plain
 
 DEEPEST: Final = 10
@@ -268,7 +269,7 @@ def agree(state: State, status: int) -> bool:
 
 def differences(
     snapshot: QueueSnapshot,
-    rows: Mapping[JobId, JobRow],
+    rows: Mapping[JobId, JobEntry],
     before: Mapping[JobId, QueueDiscrepancy],
 ) -> dict[JobId, QueueDiscrepancy]:
     """The discrepancies in this snapshot.
@@ -433,14 +434,14 @@ def count_reasons(left_out: Sequence[LeftOut]) -> str:
     return "; ".join(f"{count} {reason}" for reason, count in reasons.most_common(MAX_NAMES))
 
 
-def target(row: JobRow, file: str | None = None) -> Target:
+def target(row: JobEntry, file: str | None = None) -> Target:
     """The job as a target of a request."""
     return Target(
         cluster=row.cluster,
         proc=row.proc,
         dag=row.dag,
-        node=row.node,
-        run=row.run,
+        node=row.node_name,
+        run=row.run_name,
         epoch=row.epoch,
         state=row.state,
         file=file,

@@ -16,7 +16,8 @@ from metlmon.pool.protocol import QueueJob as QueueJob
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
-from metlmon.snapshot.types import JobRow, QueueHold, QueueState, RunRow
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import QueueHold, QueueState, RunRow
 from metlmon.text.record_json import Nullable
 
 HELD: Final = 5
@@ -120,7 +121,7 @@ class SelectedRun(Struct, frozen=True):
     """A selected run and those of its jobs that are queued according to the logs."""
 
     row: RunRow
-    jobs: tuple[JobRow, ...] = ()
+    jobs: tuple[JobEntry, ...] = ()
 
 
 class RunTarget(Struct, frozen=True):

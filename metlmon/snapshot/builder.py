@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from metlmon.eventlog import Held, RemoteError
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
@@ -31,7 +33,7 @@ from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,
-    HoldEntry,
+    JobEntry,
     Ledger,
     NodeFault,
     is_hidden,
@@ -40,7 +42,6 @@ from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.totals import (
     AN_HOUR,
     ExecutionTotals,
-    JobEntries,
     ProblemCause,
     ProblemTotals,
     problems_by_cause,
@@ -55,7 +56,6 @@ from metlmon.snapshot.types import (
     EventLine,
     FailedEpoch,
     GpuRow,
-    JobRow,
     JobView,
     Latest,
     LogRow,
@@ -243,11 +243,11 @@ class SnapshotBuilder:
 
     # --- lists --------------------------------------------------------------------------
 
-    def job_rows(self) -> list[JobRow]:
+    def job_rows(self) -> list[JobEntry]:
         """All jobs but the DAGMan jobs of top-level DAGs, by cluster and proc."""
         return [self.job_row(job) for job in self.real_jobs()]
 
-    def queued_rows(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_rows(self, run: str | None = None) -> tuple[JobEntry, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
         jobs = (self.ensemble.jobs[key] for key in self.totals.queued)
         if run is not None:
@@ -293,8 +293,8 @@ class SnapshotBuilder:
     def problems(self) -> tuple[ProblemGroup, ...]:
         """Problems by cause: those present now first, then by what they cost."""
         derivation = self.derivation
-        jobs = (derivation.entries[key] for key in sorted(derivation.entries))
-        troubled = (entries for entries in jobs if entries.is_troubled)
+        jobs = (derivation.jobs[key] for key in sorted(derivation.jobs))
+        troubled = (job for job in jobs if job.is_troubled)
         by_cause = problems_by_cause(troubled, self.as_of, self.clock)
         groups = [self._problem_group(cause, totals) for cause, totals in by_cause.items()]
         groups += self._nodes_without_jobs()
@@ -367,36 +367,16 @@ class SnapshotBuilder:
         job = ensemble.jobs.get(ensemble.reused_ids.newest((cluster, proc)))
         return None if job is None or job.key in ensemble.unproven.foreign else job
 
-    def job_row(self, job: Job) -> JobRow:
-        """The row of one job."""
+    def job_row(self, job: Job) -> JobEntry:
+        """A job of a list, with what only lists show."""
         derivation = self.derivation
-        entries = derivation.job_entries(job)
-        entry = entries.job
+        record = derivation.record_of(job)
         attribution = derivation.attributions.get(job.key)
         candidates = attribution.candidates if attribution else ()
-        since = entry.since
-        hold = _current_hold(entry.state, entries)
-        return JobRow(
-            **self._placement(entry.key, entry.state, entries),
-            dag=entry.dag,
-            in_dag=entry.in_dag or None,
-            node=job.node_name if entry.in_dag == NO_DAG else entry.node,
-            run=entry.run_name,
-            uuid=entry.uuid,
-            epoch=entry.epoch,
-            cluster=job.cluster,
-            proc=job.proc,
-            state=entry.state,
-            since=since,
-            seconds=self.seconds(since),
-            submitted=entry.submitted,
-            executions=entries.executions,
-            transfers=entries.transfers,
-            bytes_sent=entry.bytes_sent,
-            bytes_received=entry.bytes_received,
-            memory_mb=entry.memory_mb,
-            request_memory_mb=entry.request_memory_mb,
-            hold_subcode=hold.subcode if hold else None,
+        return replace(
+            record,
+            seconds=self.seconds(record.since),
+            off_target=derivation.off_target(record.key, record.site),
             ambiguous=tuple(derivation.dags[key].file for key in candidates),
         )
 
@@ -417,7 +397,6 @@ class SnapshotBuilder:
             output=self._file_of(job, "out"),
             error=self._file_of(job, "err"),
             siblings=self._submitted_jobs(key) if key and record else (job.id,),
-            states=tuple(history.states),
         )
 
     def event_lines(self, job: Job) -> tuple[EventLine, ...]:
@@ -473,17 +452,15 @@ class SnapshotBuilder:
         is_above = os.path.abspath(directory) == above
         return relative if is_above or not relative.startswith("..") else path
 
-    def _placement(
-        self, key: NodeKey | None, state: State, entries: JobEntries | None
-    ) -> dict[str, Any]:
+    def _placement(self, key: NodeKey, state: State, job: JobEntry | None) -> dict[str, Any]:
         """The fields of a :class:`Placement`, for a node in this state with this job."""
-        last, hold = _last_execution(entries), _current_hold(state, entries)
-        site = last.site if last else None
+        hold = job.hold if job is not None and state is State.HELD else None
+        site = job.site if job else None
         return {
             "target": self._derivation.target(key),
             "site": site,
-            "gpu": last.gpu if last else None,
-            "gpus": last.gpus if last else None,
+            "gpu": job.gpu if job else None,
+            "gpus": job.gpus if job else None,
             "off_target": self._derivation.off_target(key, site),
             "hold_reason": hold.reason if hold else None,
             "hold_code": hold.code if hold else None,
@@ -498,7 +475,6 @@ class SnapshotBuilder:
         if record is None or state is None:
             return None
         node, states, dag = record.node, derivation.states, key[0]
-        entries = self._node_job(key)
         job_state, job_return = self._job_result(key)
         waits_for: list[str] = []
         if state.state is State.WAITING:
@@ -512,7 +488,7 @@ class SnapshotBuilder:
         gate = self.gate_status(run) if run is not None and skipped else None
         clusters = {job.cluster for job in record.jobs}
         return NodeRow(
-            **self._placement(key, state.state, entries),
+            **self._placement(key, state.state, self._node_job(key)),
             dag_key=dag,
             dag=derivation.dag_file(dag),
             node=key[1],
@@ -546,19 +522,18 @@ class SnapshotBuilder:
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         return state.failure.text if state.failure else None
 
-    def _node_job(self, key: NodeKey) -> JobEntries | None:
-        """The entries of the job that determines a node's state."""
+    def _node_job(self, key: NodeKey) -> JobEntry | None:
+        """The job that determines a node's state."""
         job = self._derivation.states[key].job
-        return self.derivation.job_entries(job) if job is not None else None
+        return self.derivation.record_of(job) if job is not None else None
 
     def _job_result(self, key: NodeKey) -> tuple[State | None, int | None]:
         """The state of a node's job, and the return value of its last execution."""
-        job, entries = self._derivation.states[key].job, self._node_job(key)
-        if job is None or job.noop or entries is None:
+        job, record = self._derivation.states[key].job, self._node_job(key)
+        if job is None or job.noop or record is None:
             return None, None
-        last = _last_execution(entries)
-        state = entries.job.state if entries.job.states else None
-        return state, last.return_value if last else None
+        last = record.last_execution
+        return record.state if record.states else None, last.return_value if last else None
 
     def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
         result = self._derivation.submission_result(key)
@@ -642,10 +617,9 @@ class SnapshotBuilder:
         """The latest epoch of a run, by its node."""
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
-        entries = self._node_job(key)
         job, dag = state.job, derivation.dags[key[0]]
         return Latest(
-            **self._placement(key, state.state, entries),
+            **self._placement(key, state.state, self._node_job(key)),
             epoch=part.epoch,
             epoch_var=part.epoch_var,
             node=key[1],
@@ -715,8 +689,8 @@ class SnapshotBuilder:
         """The row of one node of a run."""
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
-        entries = self._node_job(key)
-        wait, transfer, execution = self._phases(entries)
+        job = self._node_job(key)
+        wait, transfer, execution = self._phases(job)
         job_state, job_return = self._job_result(key)
         success = self._success(key)
         executions, totals = self.derivation.node_executions(key), ExecutionTotals()
@@ -728,7 +702,7 @@ class SnapshotBuilder:
         seconds = success.trained if success else None
         trained = longest if longest and is_hidden(seconds, longest.trained) else None
         return EpochRow(
-            **self._placement(key, state.state, entries),
+            **self._placement(key, state.state, job),
             node=key[1],
             dag=derivation.dag_file(key[0]),
             in_dag=key[0],
@@ -739,7 +713,7 @@ class SnapshotBuilder:
             since=state.since,
             seconds=self.seconds(state.since),
             jobs=self._submitted_jobs(key),
-            submitted=entries.job.submitted if entries else None,
+            submitted=job.submitted if job else None,
             queue_wait=wait,
             transfer=transfer,
             execution=execution,
@@ -760,25 +734,22 @@ class SnapshotBuilder:
         if not is_completed or result is None or result.success is None:
             return None
         job, index = result.success
-        entries = self.derivation.entries.get(job)
-        return entries.executions[index] if entries is not None else None
+        record = self.derivation.jobs.get(job)
+        return record.executions[index] if record is not None else None
 
-    def _phases(
-        self, entries: JobEntries | None
-    ) -> tuple[float | None, float | None, float | None]:
+    def _phases(self, job: JobEntry | None) -> tuple[float | None, float | None, float | None]:
         """Seconds of the last attempt: queue wait, input transfer, execution."""
-        if entries is None or entries.job.submitted is None:
+        if job is None or job.submitted is None:
             return None, None, None
-        job, executions = entries.job, entries.executions
-        last = executions[-1] if executions else None
-        started = [(span.start, span) for span in entries.transfers if span.start is not None]
-        queue_start: datetime = entries.job.submitted
+        last = job.last_execution
+        started = [(span.start, span) for span in job.transfers if span.start is not None]
+        queue_start: datetime = job.submitted
         if last is None or (job.queued and last.end is not None):
             queue_start = (last.end if last else None) or queue_start
             spans = [(start, span) for start, span in started if start >= queue_start]
             queue_end, execution = spans[-1][0] if spans else None, None
         else:
-            previous = executions[-2] if len(executions) > 1 else None
+            previous = job.executions[-2] if len(job.executions) > 1 else None
             queue_start = (previous.end if previous else None) or queue_start
             spans = [
                 (start, span)
@@ -819,17 +790,6 @@ class SnapshotBuilder:
         return self._running[dag]
 
 
-def _last_execution(entries: JobEntries | None) -> ExecutionEntry | None:
-    return entries.executions[-1] if entries is not None and entries.executions else None
-
-
-def _current_hold(state: State, entries: JobEntries | None) -> HoldEntry | None:
-    """The hold of a job that is held, and whose node or which itself is in this state."""
-    if state is not State.HELD or entries is None or not entries.job.holds:
-        return None
-    return entries.job.holds[-1] if entries.job.state is State.HELD else None
-
-
 def _event_text(text: str, detail: object, body: str) -> str:
     """An event's header text, followed by its body, or by the reason that covers it."""
     reason: str | None
@@ -850,7 +810,7 @@ def _expand_macros(name: str | None, job: Job) -> str | None:
 def _build_ledger(builder: SnapshotBuilder) -> Ledger:
     """The ledger of a snapshot."""
     derivation = builder.derivation
-    jobs = [derivation.entries[key] for key in sorted(derivation.entries)]
+    jobs = [derivation.jobs[key] for key in sorted(derivation.jobs)]
     # Jobs beside a DAG have no part in its estimates and curves.
     in_order = derivation.runs.in_order()
     runs = [run for run in in_order if not derivation.is_beside(run.nodes()[0])]
@@ -860,9 +820,9 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         live=builder.live,
         runs=tuple(map(builder.run_row, runs)),
         epochs=tuple(chain.from_iterable(_epochs(derivation, run) for run in runs)),
-        jobs=tuple([entries.job for entries in jobs]),
-        executions=tuple(chain.from_iterable(entries.executions for entries in jobs)),
-        transfers=tuple(chain.from_iterable(entries.transfers for entries in jobs)),
+        jobs=tuple(jobs),
+        executions=tuple(chain.from_iterable(job.executions for job in jobs)),
+        transfers=tuple(chain.from_iterable(job.transfers for job in jobs)),
         # A copy, since the reader still refines the offset from UTC.
         seconds_between=deepcopy(builder.clock).seconds,
         nodes_unlogged=len(derivation.sums.unlogged),
@@ -940,7 +900,7 @@ def _epochs(derivation: Derivation, run: Run) -> tuple[EpochEntry, ...]:
         derivation.ensemble.placements,
         [derivation.states[key] for key in keys],
         [derivation.submission_result(key) for key in keys],
-        [derivation.node_entries(key) for key in keys],
+        [derivation.node_jobs(key) for key in keys],
         [len(derivation.dags[dag].node_reports.get(name, ())) for dag, name in keys],
     )
     known = derivation.epochs.get(run.key)
@@ -1008,7 +968,7 @@ def _ended(
         return None
     times = [post.time for post in derivation.nodes[key].posts if post.ok]
     if state.job is not None:
-        job = derivation.job_entries(state.job).job
+        job = derivation.record_of(state.job)
         times += [job.ended] if job.state is State.COMPLETED and job.ended else []
     for report in derivation.dags[key[0]].node_reports.get(key[1], ()):
         if report.kind in (NodeReportKind.DONE, NodeReportKind.JOB_DONE):

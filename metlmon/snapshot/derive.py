@@ -39,8 +39,8 @@ from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.snapshot.entries import NO_OWNER, EntryFactory
 from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobOwner
-from metlmon.snapshot.totals import JobEntries, Totals
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, JobOwner
+from metlmon.snapshot.totals import Totals
 
 JOBS_PER_STEP: Final = 8
 NODES_PER_STEP: Final = 200
@@ -178,7 +178,7 @@ class Derivation:
 
     It is not thread-safe, like the ensemble itself. When the DAGs or the clock change,
     :meth:`renewed` returns a new object: a snapshot that is still shown goes on using its own.
-    ``entries``, ``totals``, ``sums``, ``states`` and ``run_states`` are of the last
+    ``jobs``, ``totals``, ``sums``, ``states`` and ``run_states`` are of the last
     :meth:`derive`.
     """
 
@@ -189,7 +189,7 @@ class Derivation:
         self.attributions = ensemble.attributions
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.has_dags = self.dags.keys() != {NO_DAG}
-        self.entries: dict[JobKey, JobEntries] = {}
+        self.jobs: dict[JobKey, JobEntry] = {}
         """By job; without those of another directory's DAG."""
         self.totals = Totals()
         self.sums = NodeSums()
@@ -209,19 +209,19 @@ class Derivation:
         self._seen = 0
         self._pending: dict[JobKey, None] = {}
         self._jobs_of_no_dag = 0
-        self._own_entries: dict[JobKey, JobEntries] = {}
-        """The entries by the events of each job alone, without causes that other jobs show."""
+        self._own_jobs: dict[JobKey, JobEntry] = {}
+        """By the events of each job alone, without causes that other jobs show."""
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
-        self._expired: dict[JobKey, tuple[JobEntries, dict[ExecutionId, str], JobEntries]] = {}
+        self._expired: dict[JobKey, tuple[JobEntry, dict[ExecutionId, str], JobEntry]] = {}
         self._names = NameTable(ensemble.settings)
         self._factory = EntryFactory(self._names, ensemble.clock)
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._run_totals: dict[str | None, tuple[list[tuple[JobKey, JobEntries]], Totals]] = {}
+        self._run_totals: dict[str | None, tuple[list[tuple[JobKey, JobEntry]], Totals]] = {}
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
@@ -272,7 +272,7 @@ class Derivation:
         if any(state is not DagState.NOT_SUBMITTED for state in states):
             return False
         self.update_jobs()
-        return any(entries.job.queued for entries in self._own_entries.values())
+        return any(job.queued for job in self._own_jobs.values())
 
     def _job_steps(self) -> Iterator[None]:
         """Make the records of the changed jobs, step by step."""
@@ -368,12 +368,12 @@ class Derivation:
         key, attribution = job.key, self.attributions.get(job.key)
         self._strays[key] = None
         if attribution is not None and attribution.foreign:
-            self._own_entries.pop(key, None)
+            self._own_jobs.pop(key, None)
             self._open.discard(key)
         elif not job.noop:
             histories = {key: (job, job.history())}
-            for _, entries in self._factory.build(histories, NO_OWNER, None, key):
-                self._put(key, entries)
+            for _, record in self._factory.build(histories, NO_OWNER, None, key):
+                self._put(key, record)
 
     def _update_node(self, memo: NodeMemo) -> None:
         """Make the records of a node's jobs: the numbers of their attempts are interdependent."""
@@ -396,15 +396,15 @@ class Derivation:
             is_service=memo.category.service,
         )
         memo.has_executions = False
-        for job_key, entries in built:
-            self._put(job_key, entries)
-            memo.has_executions |= bool(entries.executions)
+        for job_key, job in built:
+            self._put(job_key, job)
+            memo.has_executions |= bool(job.executions)
         for job_key in memo.jobs if self._strays else ():
             self._strays.pop(job_key, None)
 
-    def _put(self, key: JobKey, entries: JobEntries) -> None:
-        self._own_entries[key] = entries
-        (self._open.add if entries.is_open else self._open.discard)(key)
+    def _put(self, key: JobKey, job: JobEntry) -> None:
+        self._own_jobs[key] = job
+        (self._open.add if job.is_open else self._open.discard)(key)
 
     def _owner_of(self, memo: NodeMemo) -> JobOwner:
         if memo.category.beside:
@@ -449,17 +449,17 @@ class Derivation:
         self._resolve_runs()
         self._update_stale()
         self._note_strays()
-        self.entries = self._with_expiries(as_of)
+        self.jobs = self._with_expiries(as_of)
         self.totals = self._add_up()
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
         for key in list(self._open):
-            entries = self._own_entries[key]
-            if any(state is State.SUSPENDED for _, state in entries.job.states):
+            job = self._own_jobs[key]
+            if any(state is State.SUSPENDED for _, state in job.states):
                 self._factory.stale.add(self.node_of(self.ensemble.jobs[key]) or key)
             else:
-                self._own_entries[key] = self._factory.at_as_of(entries)
+                self._own_jobs[key] = self._factory.at_as_of(job)
         self._update_stale()
 
     def _sum_nodes(self) -> None:
@@ -600,11 +600,11 @@ class Derivation:
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
-    def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, JobEntries]:
-        """The entries by job; evictions at the end of an annex have that cause."""
-        own, evicted = self._own_entries, dict[JobKey, list[ExecutionEntry]]()
-        for key, entries in own.items():
-            for entry in entries.executions:
+    def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, JobEntry]:
+        """The jobs by key; evictions at the end of an annex have that cause."""
+        own, evicted = self._own_jobs, dict[JobKey, list[ExecutionEntry]]()
+        for key, job in own.items():
+            for entry in job.executions:
                 if entry.outcome is not _GOOD and may_be_expiry(entry):
                     evicted.setdefault(key, []).append(entry)
         causes = find_expiries(
@@ -629,10 +629,10 @@ class Derivation:
         return shown
 
     def _add_up(self) -> Totals:
-        """The totals of all jobs; those of a run are kept as long as its entries are the same."""
-        by_run: dict[str | None, list[tuple[JobKey, JobEntries]]] = {}
-        for item in sorted(self.entries.items(), key=itemgetter(0)):
-            by_run.setdefault(item[1].job.run, []).append(item)
+        """The totals of all jobs; those of a run are kept as long as its jobs are the same."""
+        by_run: dict[str | None, list[tuple[JobKey, JobEntry]]] = {}
+        for item in sorted(self.jobs.items(), key=itemgetter(0)):
+            by_run.setdefault(item[1].run, []).append(item)
         totals, before, self._run_totals = Totals(), self._run_totals, {}
         for run, jobs in by_run.items():
             known = before.get(run)
@@ -709,22 +709,22 @@ class Derivation:
             return self.ensemble.states.submission_result(key)
         return submission_result(self.nodes[key])
 
-    def job_entries(self, job: Job) -> JobEntries:
-        """The entries of a job, also of one that counts nowhere (of a NOOP node)."""
-        entries = self.entries.get(job.key)
-        if entries is None:
+    def record_of(self, job: Job) -> JobEntry:
+        """The record of a job, also of one that counts nowhere (of a NOOP node)."""
+        record = self.jobs.get(job.key)
+        if record is None:
             histories = {job.key: (job, job.history())}
-            ((_, entries),) = self._factory.build(histories, NO_OWNER, None, job.key)
-        return entries
+            ((_, record),) = self._factory.build(histories, NO_OWNER, None, job.key)
+        return record
 
-    def node_entries(self, key: NodeKey) -> list[JobEntries]:
-        """The entries of a node's jobs, by job."""
+    def node_jobs(self, key: NodeKey) -> list[JobEntry]:
+        """The jobs of a node."""
         jobs = self._memos[key].jobs
-        return [entries for job in jobs if (entries := self.entries.get(job)) is not None]
+        return [record for job in jobs if (record := self.jobs.get(job)) is not None]
 
     def node_executions(self, key: NodeKey) -> list[ExecutionEntry]:
         """The executions of a node's jobs, by job."""
-        return [each for entries in self.node_entries(key) for each in entries.executions]
+        return [each for job in self.node_jobs(key) for each in job.executions]
 
     def run_names(self, run: Run) -> tuple[str, str | None]:
         """The name of a run, and its label."""

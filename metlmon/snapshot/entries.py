@@ -1,4 +1,4 @@
-"""Builds the ledger entries of a job: itself, its executions, transfers and holds.
+"""Builds the record of a job, with its executions, transfers and holds.
 
 Look-ups by time in a job's history are bisections: a job may be held or started thousands of
 times, and its entries need not be in chronological order.
@@ -19,7 +19,7 @@ from metlmon.eventlog import UsageRow
 from metlmon.eventlog.events import UsageTable
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
-from metlmon.model.job_events import Job, JobKey, NodeKey
+from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey
 from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
 from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of
@@ -32,7 +32,6 @@ from metlmon.snapshot.ledger import (
     StateChanges,
     TransferEntry,
 )
-from metlmon.snapshot.totals import JobEntries
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _IDLE: Final = State.IDLE
@@ -77,8 +76,8 @@ class EntryFactory:
         success: tuple[JobKey, int] | None,
         user: NodeKey | JobKey,
         is_service: bool = False,
-    ) -> Iterator[tuple[JobKey, JobEntries]]:
-        """The entries of the jobs of a node, or of a job of no node (``user``).
+    ) -> Iterator[tuple[JobKey, JobEntry]]:
+        """The records of the jobs of a node, or of a job of no node (``user``).
 
         ``success``: the job and index of the execution that completed the node. ``is_service``:
         the job of a SERVICE node is over when its DAG is.
@@ -96,10 +95,9 @@ class EntryFactory:
                 history = replace(history, executions=_ended_well(history.executions))
                 attempts = {**attempts, **_attempts({key: (job, history)})}
             starts = StartTimes(history.executions, places)
-            job_entry = self._job(job, history, fields, starts)
-            executions = self._executions(job_entry, history, fields, attempts, places, final)
-            transfers = self._transfers(job_entry, history, starts, user)
-            yield key, JobEntries(job_entry, tuple(executions), tuple(transfers))
+            executions = tuple(self._executions(job, history, fields, attempts, places, final))
+            transfers = tuple(self._transfers(job, history, fields, starts, user))
+            yield key, self._job(job, history, fields, starts, executions, transfers)
 
     def _is_at_access_point(self, history: JobHistory, user: NodeKey | JobKey) -> bool:
         """Whether the schedd ran the job itself.
@@ -122,29 +120,33 @@ class EntryFactory:
         self._without_attributes.add(user)
         return self._has_attributes
 
-    def at_as_of(self, entries: JobEntries) -> JobEntries:
-        """The entries of a job with what has not ended counted up to ``as_of``.
+    def at_as_of(self, job: JobEntry) -> JobEntry:
+        """A job with what has not ended counted up to ``as_of``.
 
-        Not for a job that was suspended: its entries are built again.
+        Not for a job that was suspended: it is built again.
         """
         holds = [
             hold
             if hold.end is not None
             else replace(hold, seconds=self.seconds(hold.start, None) or 0.0)
-            for hold in entries.job.holds
+            for hold in job.holds
         ]
         executions = [
             entry if entry.end is not None else self._execution_at_as_of(entry)
-            for entry in entries.executions
+            for entry in job.executions
         ]
         transfers = [
             entry
             if entry.end is not None or entry.start is None
             else replace(entry, seconds=self.seconds(entry.start, None))
-            for entry in entries.transfers
+            for entry in job.transfers
         ]
-        job = replace(entries.job, holds=tuple(holds)) if holds else entries.job
-        return JobEntries(job, tuple(executions), tuple(transfers))
+        return replace(
+            job,
+            holds=tuple(holds),
+            executions=tuple(executions),
+            transfers=tuple(transfers),
+        )
 
     def _execution_at_as_of(self, entry: ExecutionEntry) -> ExecutionEntry:
         seconds = self.seconds(entry.start, None) or 0.0
@@ -161,7 +163,7 @@ class EntryFactory:
 
     def _executions(
         self,
-        job: JobEntry,
+        job: Job,
         history: JobHistory,
         owner: Mapping[str, Any],
         attempts: Mapping[int, int],
@@ -198,7 +200,7 @@ class EntryFactory:
             previous = execution
             yield ExecutionEntry(
                 **owner,
-                job=job.job,
+                job=job.id,
                 attempt=attempts[id(execution)],
                 site=site,
                 host=self._texts.setdefault(host, host),
@@ -257,16 +259,17 @@ class EntryFactory:
 
     def _transfers(
         self,
-        job: JobEntry,
+        job: Job,
         history: JobHistory,
+        owner: Mapping[str, Any],
         starts: StartTimes,
         user: NodeKey | JobKey,
     ) -> Iterable[TransferEntry]:
         for span in history.transfers:
             yield TransferEntry(
-                job=job.job,
-                run=job.run,
-                epoch=job.epoch,
+                job=job.id,
+                run=owner["run"],
+                epoch=owner["epoch"],
                 direction=span.direction,
                 start=span.start,
                 end=span.end,
@@ -311,6 +314,8 @@ class EntryFactory:
         history: JobHistory,
         owner: Mapping[str, Any],
         starts: StartTimes,
+        executions: tuple[ExecutionEntry, ...],
+        transfers: tuple[TransferEntry, ...],
     ) -> JobEntry:
         usage = _memory(history.usage)
         request = usage.request if usage is not None else None
@@ -326,7 +331,10 @@ class EntryFactory:
             since=history.since,
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
+            node_name=job.node_name if owner["in_dag"] == NO_DAG else owner["node"],
             states=StateChanges(self._share(states), times),
+            executions=executions,
+            transfers=transfers,
             holds=tuple(self._holds(history, starts)) if history.holds else (),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,

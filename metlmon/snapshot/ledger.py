@@ -330,21 +330,28 @@ class StateChanges(Sequence[StateChange]):
 
 
 class JobEntry(JobOwner, frozen=True, kw_only=True):
-    """One job.
+    """One job, with its executions and transfers in order.
 
     ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
     terminal). ``since``: when it entered the last one; of a running job, when its execution began.
-    ``ended``: when it left the queue. ``bytes_at``: when its bytes were last reported.
-    ``gaps``: line and sentence of events that its log lacks. ``removal``: the reason of its
-    removal, as logged.
+    ``ended``: when it left the queue. ``node_name``: the name of its node, of a job of no DAG the
+    one in its log. ``bytes_at``: when its bytes were last reported. ``gaps``: line and sentence of
+    events that its log lacks. ``removal``: the reason of its removal, as logged.
+
+    Only the jobs of lists and of the Job screen have: ``seconds`` since ``since``; ``off_target``,
+    whether its target excludes the site where it ran last; ``ambiguous``, the files of the DAGs
+    to one of which it belongs.
     """
 
     job: JobId
     state: State
-    states: Sequence[StateChange]
+    states: Sequence[StateChange] = ()
     since: datetime | None = None
     submitted: datetime | None = None
     ended: datetime | None = None
+    node_name: str | None = None
+    executions: tuple[ExecutionEntry, ...] = ()
+    transfers: tuple[TransferEntry, ...] = ()
     holds: tuple[HoldEntry, ...] = ()
     bytes_sent: int | None = None
     bytes_received: int | None = None
@@ -353,11 +360,89 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     request_memory_mb: int | None = None
     gaps: tuple[tuple[int, str], ...] = ()
     removal: str | None = None
+    seconds: float | None = None
+    off_target: bool = False
+    ambiguous: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> int:
+        return self.job[0]
+
+    @property
+    def proc(self) -> int:
+        return self.job[1]
 
     @property
     def queued(self) -> bool:
         """Whether it is in the queue by its log."""
         return bool(self.states) and self.state in ACTIVE
+
+    @property
+    def last_execution(self) -> ExecutionEntry | None:
+        """Its last execution; None if it never ran."""
+        return self.executions[-1] if self.executions else None
+
+    @property
+    def site(self) -> str | None:
+        """Where it ran last."""
+        return self.executions[-1].site if self.executions else None
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU model of its last execution."""
+        return self.executions[-1].gpu if self.executions else None
+
+    @property
+    def gpus(self) -> int | None:
+        """The number of GPUs of its last execution."""
+        return self.executions[-1].gpus if self.executions else None
+
+    @property
+    def hold(self) -> HoldEntry | None:
+        """The hold that lasts; None if it is not held."""
+        return self.holds[-1] if self.state is State.HELD and self.holds else None
+
+    @property
+    def hold_reason(self) -> str | None:
+        return self.hold.reason if self.hold else None
+
+    @property
+    def hold_code(self) -> int | None:
+        return self.hold.code if self.hold else None
+
+    @property
+    def hold_subcode(self) -> int | None:
+        return self.hold.subcode if self.hold else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an execution, a transfer or a hold has not ended."""
+        return (
+            any(entry.end is None for entry in self.executions)
+            or any(each.end is None and each.start is not None for each in self.transfers)
+            or any(hold.end is None for hold in self.holds)
+        )
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether it had, or may have, a problem."""
+        return bool(
+            self.holds
+            or self.state is State.DISCONNECTED
+            or any(entry.cause is not None for entry in self.executions)
+            or any(
+                each.outcome == "unfinished" or (each.end is None and each.direction == "input")
+                for each in self.transfers
+            )
+        )
+
+    def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> JobEntry:
+        """With the causes of some executions, by their job and start."""
+        executions = tuple(
+            replace(entry, cause=causes.get((entry.job, entry.start), entry.cause))
+            for entry in self.executions
+        )
+        return replace(self, executions=executions)
 
 
 class EpochEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):

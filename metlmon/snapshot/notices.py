@@ -393,8 +393,8 @@ def _missing_dag_files(derivation: Derivation) -> Iterator[Notice]:
 def _log_gaps(derivation: Derivation) -> Iterator[Notice]:
     """Events that are missing in the logs."""
     for key in derivation.totals.gaps:
-        job, entries = derivation.ensemble.jobs[key], derivation.entries.get(key)
+        job, record = derivation.ensemble.jobs[key], derivation.jobs.get(key)
         file = min(job.user_logs or job.nodes_logs, default=None)
-        for line, text in entries.job.gaps if entries is not None else ():
+        for line, text in record.gaps if record is not None else ():
             where = line if job.user_logs else None
             yield Notice("log-gap", file, where, f"job {job.cluster}.{job.proc}: {text}")

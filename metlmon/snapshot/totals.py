@@ -1,4 +1,4 @@
-"""The ledger entries of a job, and the totals of all: the only module that sums them.
+"""The totals of all jobs: the only module that sums them.
 
 All sums are of whole microseconds (times whole GPUs), so that they do not depend on the order. All
 definitions are those of ``metlmon/README.md``.
@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
 from metlmon.model.reasons import REQUEUED
@@ -24,7 +21,6 @@ from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
-_DISCONNECTED: Final = State.DISCONNECTED
 
 SECOND: Final = 1_000_000
 AN_HOUR: Final = 3600 * SECOND
@@ -37,44 +33,6 @@ LossCause: TypeAlias = tuple[str | None, int | None, int | None, bool]
 
 Losses due to a gap in the log are not mixed with known ones.
 """
-
-
-class JobEntries(Struct, frozen=True):
-    """The ledger entries of one job."""
-
-    job: JobEntry
-    executions: tuple[ExecutionEntry, ...] = ()
-    transfers: tuple[TransferEntry, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether an execution, a transfer or a hold has not ended."""
-        return (
-            any(entry.end is None for entry in self.executions)
-            or any(each.end is None and each.start is not None for each in self.transfers)
-            or any(hold.end is None for hold in self.job.holds)
-        )
-
-    @property
-    def is_troubled(self) -> bool:
-        """Whether it had, or may have, a problem."""
-        return bool(
-            self.job.holds
-            or self.job.state is _DISCONNECTED
-            or any(entry.cause is not None for entry in self.executions)
-            or any(
-                each.outcome == "unfinished" or (each.end is None and each.direction == "input")
-                for each in self.transfers
-            )
-        )
-
-    def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> JobEntries:
-        """With the causes of some executions, by their job and start."""
-        executions = tuple(
-            replace(entry, cause=causes.get((entry.job, entry.start), entry.cause))
-            for entry in self.executions
-        )
-        return replace(self, executions=executions)
 
 
 class ExecutionTotals:
@@ -209,7 +167,7 @@ class Totals:
     ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
     """
 
-    def __init__(self, jobs: Sequence[tuple[JobKey, JobEntries]] = ()) -> None:
+    def __init__(self, jobs: Sequence[tuple[JobKey, JobEntry]] = ()) -> None:
         self.total = ExecutionTotals()
         self.runs: defaultdict[str, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.sites: defaultdict[str | None, SiteTotals] = defaultdict(SiteTotals)
@@ -221,17 +179,16 @@ class Totals:
         self._transfers: defaultdict[str, list[int]] = defaultdict(list)
         groups: dict[tuple[str | None, ...], SiteTotals] = {}
         # One pass, in which every record is read once: most of the time goes into fetching them.
-        for key, entries in jobs:
-            job = entries.job
+        for key, job in jobs:
             self._sent += job.bytes_sent or 0
             self._received += job.bytes_received or 0
             if job.ended is None and job.queued:
                 self.queued.append(key)
             if job.gaps:
                 self.gaps.append(key)
-            for transfer in entries.transfers:
+            for transfer in job.transfers:
                 self._add_transfer(transfer)
-            for entry in entries.executions:
+            for entry in job.executions:
                 self._add_execution(key, entry, groups)
         for (run, site, gpu, _), group in groups.items():
             self.total.merge(group)
@@ -414,23 +371,22 @@ class ProblemTotals:
 
 
 def problems_by_cause(
-    jobs: Iterable[JobEntries], as_of: datetime | None, clock: Clock
+    jobs: Iterable[JobEntry], as_of: datetime | None, clock: Clock
 ) -> dict[ProblemCause, ProblemTotals]:
     """All problems of these jobs up to ``as_of``."""
     totals: dict[ProblemCause, ProblemTotals] = {}
-    for entries in jobs:
-        for occurrence in _occurrences(entries, as_of, clock):
-            totals.setdefault(occurrence.cause, ProblemTotals()).add(entries.job, occurrence)
+    for job in jobs:
+        for occurrence in _occurrences(job, as_of, clock):
+            totals.setdefault(occurrence.cause, ProblemTotals()).add(job, occurrence)
     return totals
 
 
-def _occurrences(entries: JobEntries, as_of: datetime | None, clock: Clock) -> Iterator[Occurrence]:
-    job = entries.job
-    for execution in entries.executions:
+def _occurrences(job: JobEntry, as_of: datetime | None, clock: Clock) -> Iterator[Occurrence]:
+    for execution in job.executions:
         if execution.kind == "badput":
             yield _bad_end(execution)
-    yield from _holds(job, entries.executions)
-    for transfer in filter(_is_stalled, entries.transfers):
+    yield from _holds(job)
+    for transfer in filter(_is_stalled, job.transfers):
         now = transfer.end is None and job.state is State.TRANSFERRING_INPUT
         yield Occurrence(STALLED_INPUT, transfer.end or as_of, now=now)
     if job.state is State.DISCONNECTED and as_of is not None:
@@ -454,8 +410,8 @@ def _bad_end(execution: ExecutionEntry) -> Occurrence:
     )
 
 
-def _holds(job: JobEntry, executions: Iterable[ExecutionEntry]) -> Iterator[Occurrence]:
-    ends = {execution.end for execution in executions if execution.outcome is Outcome.HELD}
+def _holds(job: JobEntry) -> Iterator[Occurrence]:
+    ends = {execution.end for execution in job.executions if execution.outcome is Outcome.HELD}
     for number, hold in enumerate(job.holds, start=1):
         yield Occurrence(
             cause=(str(Outcome.HELD), hold.cause),

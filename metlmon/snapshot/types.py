@@ -20,9 +20,9 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import DagAbort
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.ledger import ExecutionEntry, Placement, TransferEntry, is_hidden
 from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
 from metlmon.snapshot.ledger import GpuHours as GpuHours
+from metlmon.snapshot.ledger import JobEntry, Placement, is_hidden
 from metlmon.snapshot.ledger import Latest as Latest
 from metlmon.snapshot.ledger import RunRow as RunRow
 
@@ -208,35 +208,6 @@ class QueueState(Struct, frozen=True):
     holds: Mapping[JobId, QueueHold] = field(default_factory=dict)
 
 
-class JobRow(Placement, frozen=True, kw_only=True):
-    """One job.
-
-    ``dag`` is the top-level DAG's file, ``in_dag`` the DAG that contains the node; these, ``node``
-    and ``run`` are None for a job of no DAG.
-    """
-
-    dag: str | None
-    in_dag: str | None
-    node: str | None
-    run: str | None
-    uuid: str | None
-    epoch: int | None
-    cluster: int
-    proc: int
-    state: State
-    since: datetime | None
-    seconds: float | None
-    submitted: datetime | None
-    executions: tuple[ExecutionEntry, ...]
-    transfers: tuple[TransferEntry, ...]
-    bytes_sent: int | None
-    bytes_received: int | None
-    memory_mb: int | None
-    request_memory_mb: int | None
-    hold_subcode: int | None
-    ambiguous: tuple[str, ...] = ()
-
-
 class EpochRow(Placement, frozen=True, kw_only=True):
     """One node of a run in the run's history.
 
@@ -395,20 +366,18 @@ class JobView(Struct, frozen=True):
     """The details of one job.
 
     ``output`` and ``error`` are the file names of the submit description, with macros expanded
-    (relative to the dagdir); None when unknown. ``states``: every state the job entered, and when.
-    ``memory_updates``: number of 006 events (they are not among ``events``). ``usage_execution``:
-    the number of the execution that ``usage`` is of, from 1. ``queue``: what the schedd adds; None
-    without one.
+    (relative to the dagdir); None when unknown. ``memory_updates``: number of 006 events (they are
+    not among ``events``). ``usage_execution``: the number of the execution that ``usage`` is of,
+    from 1. ``queue``: what the schedd adds; None without one.
     """
 
-    row: JobRow
+    row: JobEntry
     events: tuple[EventLine, ...]
     memory_updates: int
     usage: Sequence[UsageRow]
     output: str | None
     error: str | None
     siblings: tuple[tuple[int, int], ...]
-    states: tuple[tuple[datetime, State], ...] = ()
     usage_execution: int = 0
     queue: QueueRow | None = None
 

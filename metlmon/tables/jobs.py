@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.snapshot.types import JobRow
+from metlmon.snapshot.ledger import JobEntry
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
@@ -15,30 +15,36 @@ from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
 from metlmon.text.spans import file_name, line
 
 
-def filter_text(row: JobRow) -> str:
+def filter_text(row: JobEntry) -> str:
     """The text of a job that a filter searches, in lower case."""
-    parts = [formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node, row.dag]
+    parts = [
+        formatting.job_id(row.cluster, row.proc),
+        row.run_name,
+        row.uuid,
+        row.node_name,
+        row.dag,
+    ]
     parts += [row.site, row.target, STATES[row.state].word]
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-_JOB: Final[Column[JobRow]] = Column(
+_JOB: Final[Column[JobEntry]] = Column(
     "job",
     "JOB",
     lambda row: formatting.job_id(row.cluster, row.proc),
     doc="cluster and process",
     align="right",
 )
-_GPU_AND_TRIES: Final[Sequence[Column[JobRow]]] = (
+_GPU_AND_TRIES: Final[Sequence[Column[JobEntry]]] = (
     Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
     Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=4),
 )
 
 
-def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
+def columns(jobs: Sequence[JobEntry]) -> list[Column[JobEntry]]:
     """The columns of jobs, with a DAG column if there are several DAGs."""
     several = len({job.dag for job in jobs}) > 1
-    dag: Column[JobRow] = Column(
+    dag: Column[JobEntry] = Column(
         "dag",
         "DAG",
         lambda row: row.dag,
@@ -49,7 +55,9 @@ def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
     return [
         _JOB,
         *([dag] if several else []),
-        Column("run", "RUN", lambda row: plain(row.run or "", 40) or None, minimum=6, maximum=24),
+        Column(
+            "run", "RUN", lambda row: plain(row.run_name or "", 40) or None, minimum=6, maximum=24
+        ),
         Column("epoch", "EPOCH", _epoch, Kind.COUNT),
         Column("state", "NOW", lambda row: STATES[row.state], Kind.STATE),
         Column("since", "FOR", lambda row: row.seconds, Kind.DURATION, minimum=9),
@@ -68,16 +76,16 @@ def columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
     ]
 
 
-def listed_columns(this_year: int | None = None) -> list[Column[JobRow]]:
+def listed_columns(this_year: int | None = None) -> list[Column[JobEntry]]:
     """The columns of the list of jobs that a command prints."""
 
-    def node(row: JobRow) -> str:
+    def node(row: JobEntry) -> str:
         if row.ambiguous:
             dags = len(row.ambiguous)
             return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
-        return plain(row.node or UNKNOWN, 200)
+        return plain(row.node_name or UNKNOWN, 200)
 
-    def hours(row: JobRow) -> float | None:
+    def hours(row: JobEntry) -> float | None:
         seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
         return sum(seconds) if seconds else None
 
@@ -113,5 +121,5 @@ def listed_columns(this_year: int | None = None) -> list[Column[JobRow]]:
     ]
 
 
-def _epoch(row: JobRow) -> int | str:
+def _epoch(row: JobEntry) -> int | str:
     return "" if row.epoch is None else formatting.epoch_number(row.epoch)

@@ -9,7 +9,8 @@ from textual import on
 
 from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
 from metlmon.pool.types import DAG_ACTS, SITE_ACTS, ActionPreview, PoolAction
-from metlmon.snapshot.types import DagRow, JobRow, RunRow
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow, RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
 from screens.base.screens import SnapshotScreen
@@ -108,7 +109,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
 
     def open_confirmation(self, preview: ActionPreview) -> None:
         """Open the confirmation, with all queued jobs that the action also removes."""
-        also_removed: tuple[JobRow, ...] = ()
+        also_removed: tuple[JobEntry, ...] = ()
         if preview.act is PoolAction.REMOVE_DAG and preview.request is not None:
             queued = self.context.feed.queued_jobs()
             also_removed = tuple(job for job in queued if job.dag == preview.request.dag)
@@ -147,7 +148,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         dags = () if snapshot is None else snapshot.status.dags
         return tuple(dag for dag in dags if dag.file in wanted)
 
-    def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[JobRow, ...]:
+    def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[JobEntry, ...]:
         """The jobs with these ids, whatever their state."""
         views = (self.context.feed.job_view(*job) for job in jobs)
         return tuple(view.row for view in views if view is not None)
@@ -168,19 +169,10 @@ def _missing(act: PoolAction, site: str | None) -> str:
     return f"the site is {EXCLUDED if act is PoolAction.EXCLUDE_SITE else NOT_EXCLUDED}"
 
 
-def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[JobRow]) -> dict[str, list[JobRow]]:
+def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[JobEntry]) -> dict[str, list[JobEntry]]:
     """The queued jobs of each run, by its key."""
-    by_name: dict[tuple[str, str], str] = {}
-    by_uuid: dict[str, str] = {}
-    jobs: dict[str, list[JobRow]] = {}
-    for run in runs:
-        jobs[run.key] = []
-        by_name[run.name, run.dag] = run.key
-        if run.uuid is not None:
-            by_uuid[run.uuid] = run.key
+    jobs: dict[str, list[JobEntry]] = {run.key: [] for run in runs}
     for job in queued:
-        key = by_name.get((job.run or "", job.dag or ""))
-        key = key if job.uuid is None else by_uuid.get(job.uuid)
-        if key is not None:
-            jobs[key].append(job)
+        if job.run in jobs:
+            jobs[job.run].append(job)
     return jobs

@@ -13,7 +13,8 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolAction, SelectedRun
-from metlmon.snapshot.types import JobRow, RunRow
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import RunRow
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
@@ -294,7 +295,7 @@ class EntryScreen(ListScreen, ActionScreen):
         entries = () if health is None else health.entries
         return next((entry for entry in entries if entry.key == self.key), None)
 
-    def _jobs(self, entry: HealthEntry) -> list[JobRow]:
+    def _jobs(self, entry: HealthEntry) -> list[JobEntry]:
         return list(self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS]))
 
     def _runs(self, entry: HealthEntry) -> list[RunRow]:

@@ -29,7 +29,7 @@ def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
     job = (row.cluster, row.proc)
     last = row.executions[-1] if row.executions else None
     reason = row.hold_reason or (last.reason if last is not None else None)
-    choices = {"job": job_id(*job), "node": row.node or "", "reason": reason or ""}
+    choices = {"job": job_id(*job), "node": row.node_name or "", "reason": reason or ""}
     for title, name in (("output", view.output), ("errors", view.error)):
         choices[title] = as_typed(str(dagdir.resolve() / name)) if name else ""
     choices["why idle"] = shlex.join(analyze_command(job))

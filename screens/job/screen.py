@@ -139,7 +139,7 @@ class JobScreen(JobTools, ActionScreen):
         title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
         left = join((title, state + (since if row.seconds is not None else ())), line("   "))
         lines = [line(" ") + justify(left, self._job_label(view), room - 2)]
-        node = line(("node ", DIM), plain(row.node or "none: it belongs to no DAG", 60))
+        node = line(("node ", DIM), plain(row.node_name or "none: it belongs to no DAG", 60))
         dag = line(("in ", DIM), file_name(row.dag, 40)) if row.dag else ()
         lines.append(line(" ") + join((node, dag), line("  ")))
         if row.ambiguous:
@@ -167,7 +167,7 @@ class JobScreen(JobTools, ActionScreen):
 
     def _job_label(self, view: JobView) -> Line:
         row = view.row
-        run = line(plain(row.run, 24)) if row.run else ()
+        run = line(plain(row.run_name, 24)) if row.run_name else ()
         epoch = (
             line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
         )

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.states import TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
-from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.types import EventLine, JobView, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.tables.layout import Column, Kind, render_table
 from metlmon.tables.runs import site_and_target
@@ -126,7 +126,7 @@ def _indent(lines: Iterable[Line]) -> list[Line]:
     return [line(" ") + content for content in lines]
 
 
-def _hold(row: JobRow, room: int) -> list[Line]:
+def _hold(row: JobEntry, room: int) -> list[Line]:
     if row.state is not State.HELD:
         return []
     reason = plain(row.hold_reason or "The log gives no reason.", REASON)
@@ -135,7 +135,7 @@ def _hold(row: JobRow, room: int) -> list[Line]:
     return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
 
 
-def _checkpoint(row: JobRow, origin: CheckpointOrigin) -> list[Line]:
+def _checkpoint(row: JobEntry, origin: CheckpointOrigin) -> list[Line]:
     """Which job made the checkpoint of the epoch, and from which checkpoint."""
     where = f" at {plain(origin.site, 40)}" if origin.site else ""
     if origin.job == (row.cluster, row.proc):
@@ -235,7 +235,7 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
     ]
 
 
-def _transfers(row: JobRow, room: int, this_year: int | None) -> list[Line]:
+def _transfers(row: JobEntry, room: int, this_year: int | None) -> list[Line]:
     lines = [line(" ") + _transfer(transfer, this_year) for transfer in row.transfers]
     if row.bytes_sent is not None or row.bytes_received is not None:
         sent, received = (formatting.size(row.bytes_sent), formatting.size(row.bytes_received))
@@ -406,12 +406,12 @@ class StateSpan(Struct, frozen=True):
 
 def spans_by_state(view: JobView, as_of: datetime | None) -> list[StateSpan]:
     """The states of a job in order, up to its end or ``as_of``."""
-    if not view.states:
+    if not view.row.states:
         return []
-    origin = view.states[0][0]
+    origin = view.row.states[0][0]
     spans: list[StateSpan] = []
-    state, span_start = view.states[0][1], 0.0
-    for when, next_state in view.states[1:]:
+    state, span_start = view.row.states[0][1], 0.0
+    for when, next_state in view.row.states[1:]:
         seconds = seconds_ago(when, origin)
         if seconds is not None and seconds > span_start:
             spans.append(StateSpan(state, span_start, seconds))
@@ -448,8 +448,8 @@ def state_lines(
     spans = spans_by_state(view, as_of)
     if not spans:
         return []
-    start = view.states[0][0]
-    last = as_of if view.row.state not in TERMINAL else view.states[-1][0]
+    start = view.row.states[0][0]
+    last = as_of if view.row.state not in TERMINAL else view.row.states[-1][0]
     totals: dict[State, float] = {}
     for span in spans:
         totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
@@ -466,7 +466,7 @@ def state_lines(
     return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]
 
 
-def facts(row: JobRow, this_year: int | None) -> list[Line]:
+def facts(row: JobEntry, this_year: int | None) -> list[Line]:
     """Site, GPU, memory and submission time of a job, as parts of one line."""
     parts = []
     if row.site is not None:

@@ -29,7 +29,8 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.types import EpochRow, JobRow, Status
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import EpochRow, Status
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, render_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -196,7 +197,7 @@ class ConfirmScreen(ConfirmationBase):
     AUTO_FOCUS = "Document"
 
     def __init__(
-        self, preview: ActionPreview, dag_jobs: Sequence[JobRow], on_confirmed: Callable[[], None]
+        self, preview: ActionPreview, dag_jobs: Sequence[JobEntry], on_confirmed: Callable[[], None]
     ) -> None:
         super().__init__()
         self._preview = preview

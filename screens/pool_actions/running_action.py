@@ -26,7 +26,8 @@ from metlmon.pool.types import (
     RunTarget,
     SelectedRun,
 )
-from metlmon.snapshot.types import DagRow, JobRow
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow
 from metlmon.stats.totals import group_by
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Symbol, Weight, plain
@@ -99,7 +100,7 @@ class Selection(msgspec.Struct, frozen=True):
     """
 
     description: str
-    jobs: tuple[JobRow, ...] = ()
+    jobs: tuple[JobEntry, ...] = ()
     dags: tuple[DagRow, ...] = ()
     runs: tuple[SelectedRun, ...] = ()
     site: str | None = None

@@ -72,7 +72,7 @@ def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
     assert set(rows) == set(RUNS), "é in two forms and Run, run are not the same"
     assert {row.state for row in rows.values()} == {State.RUNNING}
     assert sum(named.snapshot_builder().status().epoch_states.values()) == 2 * len(RUNS)
-    jobs = {job.cluster: job.run for job in named.snapshot_builder().job_rows()}
+    jobs = {job.cluster: job.run_name for job in named.snapshot_builder().job_rows()}
     assert jobs == {100 + i: RUNS[i // 2] for i in range(2 * len(RUNS))}
 
 

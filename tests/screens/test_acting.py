@@ -142,7 +142,7 @@ async def test_from_a_run_its_epochs_by_node() -> None:
     feed = QueuedFeed(update())
     view = feed.job_view(RUN1 or 0, 0)
     assert view is not None
-    twin = replace(view, row=replace(view.row, proc=1, state=State.RUNNING))
+    twin = replace(view, row=replace(view.row, job=(RUN1 or 0, 1), state=State.RUNNING))
     feed.jobs[RUN1 or 0, 1] = twin
     was = feed.queued_jobs
     feed.queued_jobs = lambda run=None: (*was(run), *([twin.row] if run == RUNS[1].key else []))  # type: ignore[method-assign]

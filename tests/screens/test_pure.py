@@ -119,8 +119,10 @@ def test_a_jobs_life_goes_through_its_states() -> None:
 
 def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
     view = job_view(RUNS[1], 14700390)
-    early = (view.states[0][0] - timedelta(hours=1), State.HELD)
-    made = spans_by_state(replace(view, states=(*view.states[:4], early, *view.states[4:])), AS_OF)
+    states = view.row.states
+    early = (states[0][0] - timedelta(hours=1), State.HELD)
+    row = replace(view.row, states=(*states[:4], early, *states[4:]))
+    made = spans_by_state(replace(view, row=row), AS_OF)
     assert all(stretch.end > stretch.start for stretch in made)
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
 
@@ -200,7 +202,7 @@ def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
 
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
-    twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
+    twins = [replace(row, dag=dag, name="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
     narrow = fit_columns(runs_table.columns(twins), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow

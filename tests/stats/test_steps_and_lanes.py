@@ -17,7 +17,6 @@ from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunRow
-from metlmon.snapshot.types import JobRow
 from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
 from metlmon.tables.timeline_text import (
     SIGNS,
@@ -49,7 +48,7 @@ GOOD, LOST, HELD, IDLE = (
 
 
 @cache
-def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobRow]]:
+def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobEntry]]:
     painter = read_dagdir(dagdir, settings=Settings())
     ledger = painter.ledger()
     return build_timeline(ledger), ledger, painter.job_rows()

@@ -9,7 +9,8 @@ from pathlib import Path
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.types import JobRow, Status
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import Status
 from tests.support.event_logs import Log
 
 NODE = "run0-train_epoch0"
@@ -75,7 +76,7 @@ def again(reader: DagdirReader) -> Status:
     return reader.snapshot_builder().status()
 
 
-def jobs(reader: DagdirReader) -> dict[int, JobRow]:
+def jobs(reader: DagdirReader) -> dict[int, JobEntry]:
     return {job.cluster: job for job in reader.snapshot_builder().job_rows()}
 
 

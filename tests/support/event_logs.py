@@ -26,8 +26,8 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
-from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
-from metlmon.snapshot.types import JobRow, RunRow
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.types import RunRow
 from tests.support.dag_texts import weave
 
 DAY = "2026-05-04"
@@ -309,7 +309,7 @@ class EnsembleReading:
         cluster, proc = job if isinstance(job, tuple) else (job, 0)
         return self.ensemble.jobs[(cluster, proc, 0)].history()
 
-    def job(self, job: int | tuple[int, int], as_of: str | None = None) -> JobRow:
+    def job(self, job: int | tuple[int, int], as_of: str | None = None) -> JobEntry:
         wanted = job if isinstance(job, tuple) else (job, 0)
         rows = self.painter(as_of).job_rows()
         return next(row for row in rows if (row.cluster, row.proc) == wanted)

@@ -25,6 +25,7 @@ from metlmon.pool.types import (
     ActionPreview,
     ActionRequest,
     ActionResult,
+    LeftOut,
     PoolAction,
     PoolError,
     QueueSnapshot,
@@ -35,15 +36,8 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.types import (
-    DagRow,
-    JobRow,
-    JobView,
-    ProblemGroup,
-    QueueRow,
-    RunView,
-    Status,
-)
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow, JobView, ProblemGroup, QueueRow, RunView, Status
 from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
 
 SITES = (
@@ -113,12 +107,12 @@ class FakePool:
         self.dags: list[Path] = []
         self.asked: list[str] = []
         self.closed = False
-        self.queued: tuple[JobRow, ...] = ()
+        self.queued: tuple[JobEntry, ...] = ()
 
     def previews(
         self,
         status: Status,
-        jobs: Sequence[JobRow],
+        jobs: Sequence[JobEntry],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,
@@ -140,10 +134,10 @@ class FakePool:
             )
         return (*made, *of_runs)
 
-    def _of_jobs(self, act: PoolAction, jobs: Sequence[JobRow]) -> ActionPreview:
+    def _of_jobs(self, act: PoolAction, jobs: Sequence[JobEntry]) -> ActionPreview:
         fit = tuple(target(job) for job in jobs if job.state in FITTING[act])
         out = tuple(
-            (target(j), "its state forbids it") for j in jobs if j.state not in FITTING[act]
+            LeftOut(target(j), "its state forbids it") for j in jobs if j.state not in FITTING[act]
         )
         runs = ", ".join(dict.fromkeys(each.run or "?" for each in fit))
         subject = f"{len(fit)} job{'s' * (len(fit) != 1)} of {runs}"
@@ -246,7 +240,7 @@ class QueuedFeed(FakeFeed):
         if view is None or (cluster, proc) in self.jobs:
             return view
         rows = self._latest.status.runs if self._latest else ()
-        row = next(r for r in rows if (r.name, r.dag) == (view.row.run, view.row.dag))
+        row = next(r for r in rows if r.key == view.row.run)
         newest = row.latest is not None and row.latest.cluster == cluster
         state = row.state if newest else State.COMPLETED
         result = replace(view.row, state=State.WAITING if state is None else state)
@@ -300,7 +294,7 @@ class HostileFeed(FakeFeed):
         view = self._clean.job_view(cluster, proc)
         return None if view is None else harmed(replace(view, queue=replace(QUEUE, differs="x")))
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         return harmed(self._clean.queued_jobs(run))
 
     def problems(self) -> tuple[ProblemGroup, ...]:
@@ -317,7 +311,7 @@ class HostilePool(FakePool):
     def previews(
         self,
         status: Status,
-        jobs: Sequence[JobRow],
+        jobs: Sequence[JobEntry],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,

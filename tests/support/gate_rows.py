@@ -14,7 +14,8 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
-from metlmon.snapshot.types import GpuHours, JobRow, Latest, RunRow
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import GpuHours, Latest, RunRow
 from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
 
 UUID = "aaaa1111-0000"
@@ -71,7 +72,7 @@ def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> RunRow:
 
 def training(
     cluster: int = 7, node: str = "run0-train_epoch2", state: State = State.RUNNING
-) -> JobRow:
+) -> JobEntry:
     """The run's job in the queue, by the logs."""
     return replace(row(cluster, state, node=node), uuid=UUID, epoch=2)
 
@@ -83,14 +84,14 @@ def queued(cluster: int = 7, node: str = "run0-train_epoch2", **more: object) ->
     return job(cluster, status, node=node, **more)  # type: ignore[arg-type]
 
 
-def selected(of: RunRow | None = None, *jobs: JobRow) -> SelectedRun:
+def selected(of: RunRow | None = None, *jobs: JobEntry) -> SelectedRun:
     return SelectedRun(of or run(), jobs or (training(),))
 
 
 class GatedLogs(Logs):
     """A feed with runs in its picture."""
 
-    def __init__(self, *rows: JobRow, runs: Iterable[RunRow], dagdir: Path) -> None:
+    def __init__(self, *rows: JobEntry, runs: Iterable[RunRow], dagdir: Path) -> None:
         super().__init__(*rows, dags=[dag()], dagdir=dagdir)
         self.runs = tuple(runs)
 

@@ -10,9 +10,9 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
-from metlmon.snapshot.types import JobRow, JobView, NodeRow, RunView
+from metlmon.snapshot.types import JobView, NodeRow, RunView
 from tests.support.event_logs import Log
 from tests.support.sample_snapshots import FakeFeed, update
 
@@ -77,7 +77,7 @@ class PainterFeed(FakeFeed):
     def node_row(self, key: NodeKey) -> NodeRow | None:
         return self.painter.node_row(key)
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         return self.painter.queued_rows(run)
 
 

@@ -11,14 +11,8 @@ from msgspec.structs import replace
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
-from metlmon.snapshot.types import (
-    DagRow,
-    JobRow,
-    JobView,
-    LogRow,
-    Progress,
-    Status,
-)
+from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.types import DagRow, JobView, LogRow, Progress, Status
 
 DAGDIR = Path("/home/anna/ens")
 NINE = datetime(2026, 1, 5, 9, 0, 0)
@@ -31,28 +25,20 @@ def row(
     node: str | None = None,
     run: str | None = "run0",
     since: datetime = NINE,
-) -> JobRow:
+) -> JobEntry:
     """A job as the logs have it."""
-    return JobRow(
+    return JobEntry(
         dag="ens.dag",
         in_dag="ens.dag",
         node=node or f"n{cluster}",
+        node_name=node or f"n{cluster}",
         run=run,
-        uuid=None,
+        run_name=run,
         epoch=0,
-        cluster=cluster,
-        proc=0,
+        job=(cluster, 0),
         state=state,
         since=since,
-        seconds=None,
         submitted=NINE,
-        executions=(),
-        transfers=(),
-        bytes_sent=None,
-        bytes_received=None,
-        memory_mb=None,
-        request_memory_mb=None,
-        hold_subcode=None,
     )
 
 
@@ -115,7 +101,7 @@ def picture(dags: Iterable[DagRow]) -> Status:
 class Logs(NullFeed):
     """A feed of the jobs and DAGs that a test gives it."""
 
-    def __init__(self, *rows: JobRow, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
+    def __init__(self, *rows: JobEntry, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
         super().__init__(dagdir)
         self.rows = {(each.cluster, each.proc): each for each in rows}
         self.dags = tuple(dags)
@@ -136,7 +122,7 @@ class Logs(NullFeed):
         found = self.rows.get((cluster, proc))
         return JobView(found, (), 0, (), None, None, ()) if found else None
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
 
     def set_in_queue(self, present: bool) -> None:

@@ -34,7 +34,6 @@ from metlmon.snapshot.types import (
     EpochRow,
     EventLine,
     GpuHours,
-    JobRow,
     JobView,
     Latest,
     LogRow,
@@ -233,25 +232,36 @@ def job_view(row: RunRow, cluster: int) -> JobView:
         )  # fmt: skip
     else:
         executions.append(execution(second, 51.0, Outcome.IN_FLIGHT))
+    hold = HoldEntry(end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD)
     latest = row.latest
+    node = f"{row.name}-train_epoch{latest.epoch if latest else 0}"
     return JobView(
-        row=JobRow(
+        row=JobEntry(
             dag=row.dag,
             in_dag=row.dag,
-            node=f"{row.name}-train_epoch{latest.epoch if latest else 0}",
-            run=row.name,
+            node=node,
+            node_name=node,
+            run=row.key,
+            run_name=row.name,
             uuid=row.uuid,
             epoch=latest.epoch if latest else None,
-            cluster=cluster,
-            proc=0,
+            job=(cluster, 0),
             state=State.HELD if held else State.RUNNING,
             since=end,
             seconds=seconds,
             target="expanse",
-            site="UIUC-RAILS",
-            gpu=A80,
-            gpus=1,
             submitted=start,
+            states=(
+                (start, State.IDLE),
+                (first - timedelta(minutes=9), State.TRANSFERRING_INPUT),
+                (first - timedelta(minutes=1), State.STARTING),
+                (first, State.RUNNING),
+                (first + timedelta(hours=4), State.IDLE),
+                (second, State.RUNNING),
+                (second + timedelta(hours=3), State.SUSPENDED),
+                (second + timedelta(hours=4), State.RUNNING),
+                *(((end, State.HELD),) if held else ()),
+            ),
             executions=tuple(executions),
             transfers=(
                 TransferEntry(
@@ -272,9 +282,7 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             bytes_received=2_302_770_316,
             memory_mb=65511,
             request_memory_mb=65536,
-            hold_reason=MEMORY_HOLD if held else None,
-            hold_code=34 if held else None,
-            hold_subcode=0 if held else None,
+            holds=(hold,) if held else (),
             off_target=True,
         ),
         events=tuple(events),
@@ -288,18 +296,7 @@ def job_view(row: RunRow, cluster: int) -> JobView:
         output=f"{row.name}_{cluster}.out",
         error=f"{row.name}_{cluster}.err",
         siblings=next((e.jobs for e in epochs(row) if (cluster, 0) in e.jobs), ()),
-        states=(
-            (start, State.IDLE),
-            (first - timedelta(minutes=9), State.TRANSFERRING_INPUT),
-            (first - timedelta(minutes=1), State.STARTING),
-            (first, State.RUNNING),
-            (first + timedelta(hours=4), State.IDLE),
-            (second, State.RUNNING),
-            (second + timedelta(hours=3), State.SUSPENDED),
-            (second + timedelta(hours=4), State.RUNNING),
-            *(((end, State.HELD),) if held else ()),
-        ),
-    )  # fmt: skip
+    )
 
 
 def problems() -> tuple[ProblemGroup, ...]:
@@ -463,7 +460,7 @@ class FakeFeed:
                 return job_view(row, cluster)
         return None
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         rows = self._latest.status.runs if self._latest else ()
         asked = [row for row in rows if run in (None, row.key) and row.latest is not None]
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]

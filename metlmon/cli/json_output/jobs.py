@@ -9,7 +9,7 @@ from metlmon.cli.json_output.objects import HEAD, JsonObject, job_ids, utc_time
 from metlmon.model.model_state import Notice
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.snapshot import types
-from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
 from metlmon.snapshot.row_text import state_reason
 
 if TYPE_CHECKING:
@@ -61,12 +61,14 @@ TRANSFER: Final = JsonObject(
     name="Transfer",
 )
 JOB: Final = JsonObject(
-    types.JobRow,
+    JobEntry,
     "A job; dag, node and run are null for a job of no DAG. candidates: the nodes that it may "
     "belong to, where several may.",
-    "dag in_dag node run uuid epoch cluster proc state since target site gpu gpus submitted "
-    "executions transfers bytes_sent bytes_received memory_mb request_memory_mb hold_reason "
-    "hold_code hold_subcode candidates=ambiguous",
+    "dag node=node_name run=run_name uuid epoch cluster proc state since target site gpu gpus "
+    "submitted executions transfers bytes_sent bytes_received memory_mb request_memory_mb "
+    "hold_reason hold_code hold_subcode candidates=ambiguous",
+    name="Job",
+    computed={"in_dag": (str | None, lambda job: job.in_dag or None)},
 )
 QUEUE_JOB: Final = JsonObject(
     QueueJob,
