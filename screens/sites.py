@@ -394,4 +394,4 @@ class ExecutionsScreen(ListScreen):
     def action_owner(self) -> None:
         view = self.context.feed.job_view(*self._job) if self._job is not None else None
         if view is not None:
-            self.context.open_run_of(view.row)
+            self.context.open_run_of(view.job)

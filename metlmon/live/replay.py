@@ -141,9 +141,9 @@ def _training_log_times(recording: Path, reader: DagdirReader) -> dict[Path, dat
         for epoch in view.epochs if view is not None and run.uuid else ():
             job_views = (painter.job_view(*job) for job in epoch.jobs)
             rows = [
-                job_view.row
+                job_view.job
                 for job_view in job_views
-                if job_view is not None and job_view.row.executions
+                if job_view is not None and job_view.job.executions
             ]
             ends = [row.executions[-1].end for row in rows for _ in row.executions]
             key = (run.uuid or "", str(epoch.epoch_var))

@@ -197,14 +197,14 @@ class _Undo:
             view = self._feed.job_view(int(cluster), int(proc))
         queued = None
         if view is not None:
-            queued = self._client.queue_snapshot.job(view.row.cluster, view.row.proc)
+            queued = self._client.queue_snapshot.job(view.job.cluster, view.job.proc)
         before = site_of(change.before or "")
         if view is None or queued is None or before is None:
             self._reject(change, GONE)
         elif queued.site != change.after:
             self._reject(change, CHANGED)
         else:
-            request = ActionRequest(PoolAction.RETARGET, (target(view.row),), site=before)
+            request = ActionRequest(PoolAction.RETARGET, (target(view.job),), site=before)
             self._client.perform(request, self._on_result)
 
     def _restore_placement(self, change: SiteChange) -> None:

@@ -257,7 +257,7 @@ class QueuePoller:
             if key not in log_rows:
                 view = self._feed.job_view(*key)
                 if view is not None:
-                    log_rows[key] = view.row
+                    log_rows[key] = view.job
         self._discrepancies = (
             differences(snapshot, log_rows, self._discrepancies) if self._has_our_jobs else {}
         )

@@ -16,8 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from metlmon.eventlog import Held, RemoteError
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
@@ -245,7 +243,7 @@ class SnapshotBuilder:
 
     def job_rows(self) -> list[JobEntry]:
         """All jobs but the DAGMan jobs of top-level DAGs, by cluster and proc."""
-        return [self.job_row(job) for job in self.real_jobs()]
+        return list(map(self.derivation.record_of, self.real_jobs()))
 
     def queued_rows(self, run: str | None = None) -> tuple[JobEntry, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
@@ -253,7 +251,7 @@ class SnapshotBuilder:
         if run is not None:
             nodes = set(self.runs.by_key[run].nodes() if run in self.runs.by_key else ())
             jobs = (job for job in jobs if self._derivation.node_of(job) in nodes)
-        return tuple(map(self.job_row, jobs))
+        return tuple(map(self._derivation.record_of, jobs))
 
     def dag_nodes(self) -> tuple[DagNodes, ...]:
         """All DAGs with the states of their nodes, as input of a node tree."""
@@ -367,36 +365,25 @@ class SnapshotBuilder:
         job = ensemble.jobs.get(ensemble.reused_ids.newest((cluster, proc)))
         return None if job is None or job.key in ensemble.unproven.foreign else job
 
-    def job_row(self, job: Job) -> JobEntry:
-        """A job of a list, with what only lists show."""
-        derivation = self.derivation
-        record = derivation.record_of(job)
-        attribution = derivation.attributions.get(job.key)
-        candidates = attribution.candidates if attribution else ()
-        return replace(
-            record,
-            seconds=self.seconds(record.since),
-            off_target=derivation.off_target(record.key, record.site),
-            ambiguous=tuple(derivation.dags[key].file for key in candidates),
-        )
-
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         """The details of one job; None when there is no such job."""
         job = self.job(cluster, proc)
         if job is None:
             return None
         key = self._derivation.node_of(job)
-        record = self._derivation.nodes.get(key) if key else None
-        history = job.history()
+        node = self._derivation.nodes.get(key) if key else None
+        record, history = self.derivation.record_of(job), job.history()
         return JobView(
-            row=self.job_row(job),
+            job=record,
+            seconds=self.seconds(record.since),
+            off_target=self._derivation.off_target(record.key, record.site),
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
             usage=history.usage,
             usage_execution=history.usage_execution,
             output=self._file_of(job, "out"),
             error=self._file_of(job, "err"),
-            siblings=self._submitted_jobs(key) if key and record else (job.id,),
+            siblings=self._submitted_jobs(key) if key and node else (job.id,),
         )
 
     def event_lines(self, job: Job) -> tuple[EventLine, ...]:

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.dagman import Node, NodeKind
 from metlmon.model.attribution import Attribution
@@ -371,9 +372,16 @@ class Derivation:
             self._own_jobs.pop(key, None)
             self._open.discard(key)
         elif not job.noop:
-            histories = {key: (job, job.history())}
-            for _, record in self._factory.build(histories, NO_OWNER, None, key):
-                self._put(key, record)
+            self._put(key, self._stray_record(job))
+
+    def _stray_record(self, job: Job) -> JobEntry:
+        """The record of a job of no node."""
+        histories = {job.key: (job, job.history())}
+        ((_, record),) = self._factory.build(histories, NO_OWNER, None, job.key)
+        attribution = self.attributions.get(job.key)
+        if attribution is None or not attribution.candidates:
+            return record
+        return replace(record, candidates=tuple(self.dags[k].file for k in attribution.candidates))
 
     def _update_node(self, memo: NodeMemo) -> None:
         """Make the records of a node's jobs: the numbers of their attempts are interdependent."""
@@ -712,10 +720,7 @@ class Derivation:
     def record_of(self, job: Job) -> JobEntry:
         """The record of a job, also of one that counts nowhere (of a NOOP node)."""
         record = self.jobs.get(job.key)
-        if record is None:
-            histories = {job.key: (job, job.history())}
-            ((_, record),) = self._factory.build(histories, NO_OWNER, None, job.key)
-        return record
+        return self._stray_record(job) if record is None else record
 
     def node_jobs(self, key: NodeKey) -> list[JobEntry]:
         """The jobs of a node."""

@@ -336,11 +336,8 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     terminal). ``since``: when it entered the last one; of a running job, when its execution began.
     ``ended``: when it left the queue. ``node_name``: the name of its node, of a job of no DAG the
     one in its log. ``bytes_at``: when its bytes were last reported. ``gaps``: line and sentence of
-    events that its log lacks. ``removal``: the reason of its removal, as logged.
-
-    Only the jobs of lists and of the Job screen have: ``seconds`` since ``since``; ``off_target``,
-    whether its target excludes the site where it ran last; ``ambiguous``, the files of the DAGs
-    to one of which it belongs.
+    events that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``:
+    of a job of no node, the files of the DAGs to one of which it may belong.
     """
 
     job: JobId
@@ -360,9 +357,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     request_memory_mb: int | None = None
     gaps: tuple[tuple[int, str], ...] = ()
     removal: str | None = None
-    seconds: float | None = None
-    off_target: bool = False
-    ambiguous: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
 
     @property
     def cluster(self) -> int:

@@ -363,15 +363,19 @@ class QueueRow(Struct, frozen=True):
 
 
 class JobView(Struct, frozen=True):
-    """The details of one job.
+    """A job, with the details that only its screen shows.
 
+    ``seconds``: since it entered its state. ``off_target``: its target excludes the site where it
+    ran last.
     ``output`` and ``error`` are the file names of the submit description, with macros expanded
     (relative to the dagdir); None when unknown. ``memory_updates``: number of 006 events (they are
     not among ``events``). ``usage_execution``: the number of the execution that ``usage`` is of,
     from 1. ``queue``: what the schedd adds; None without one.
     """
 
-    row: JobEntry
+    job: JobEntry
+    seconds: float | None
+    off_target: bool
     events: tuple[EventLine, ...]
     memory_updates: int
     usage: Sequence[UsageRow]

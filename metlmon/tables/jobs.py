@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import JobEntry
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
@@ -41,8 +42,13 @@ _GPU_AND_TRIES: Final[Sequence[Column[JobEntry]]] = (
 )
 
 
-def columns(jobs: Sequence[JobEntry]) -> list[Column[JobEntry]]:
-    """The columns of jobs, with a DAG column if there are several DAGs."""
+def columns(
+    jobs: Sequence[JobEntry], seconds: Mapping[JobId, float | None]
+) -> list[Column[JobEntry]]:
+    """The columns of jobs, with a DAG column if there are several DAGs.
+
+    ``seconds``: since each job entered its state.
+    """
     several = len({job.dag for job in jobs}) > 1
     dag: Column[JobEntry] = Column(
         "dag",
@@ -60,7 +66,7 @@ def columns(jobs: Sequence[JobEntry]) -> list[Column[JobEntry]]:
         ),
         Column("epoch", "EPOCH", _epoch, Kind.COUNT),
         Column("state", "NOW", lambda row: STATES[row.state], Kind.STATE),
-        Column("since", "FOR", lambda row: row.seconds, Kind.DURATION, minimum=9),
+        Column("since", "FOR", lambda row: seconds.get(row.job), Kind.DURATION, minimum=9),
         Column(
             "site",
             "SITE",
@@ -80,8 +86,8 @@ def listed_columns(this_year: int | None = None) -> list[Column[JobEntry]]:
     """The columns of the list of jobs that a command prints."""
 
     def node(row: JobEntry) -> str:
-        if row.ambiguous:
-            dags = len(row.ambiguous)
+        if row.candidates:
+            dags = len(row.candidates)
             return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
         return plain(row.node_name or UNKNOWN, 200)
 

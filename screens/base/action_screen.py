@@ -10,7 +10,7 @@ from textual import on
 from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
 from metlmon.pool.types import DAG_ACTS, SITE_ACTS, ActionPreview, PoolAction
 from metlmon.snapshot.ledger import JobEntry
-from metlmon.snapshot.types import DagRow, RunRow
+from metlmon.snapshot.types import DagRow, JobView, RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
 from screens.base.screens import SnapshotScreen
@@ -150,8 +150,12 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
 
     def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[JobEntry, ...]:
         """The jobs with these ids, whatever their state."""
+        return tuple(view.job for view in self.job_views(jobs))
+
+    def job_views(self, jobs: Iterable[tuple[int, int]]) -> list[JobView]:
+        """The jobs with these ids, whatever their state, with their details."""
         views = (self.context.feed.job_view(*job) for job in jobs)
-        return tuple(view.row for view in views if view is not None)
+        return [view for view in views if view is not None]
 
     def name_or_count(self, names: list[str], noun: str) -> str:
         """The one name, or the number of names: ``run4``, ``3 runs``."""

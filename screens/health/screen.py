@@ -13,7 +13,6 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolAction, SelectedRun
-from metlmon.snapshot.ledger import JobEntry
 from metlmon.snapshot.types import RunRow
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
@@ -295,9 +294,6 @@ class EntryScreen(ListScreen, ActionScreen):
         entries = () if health is None else health.entries
         return next((entry for entry in entries if entry.key == self.key), None)
 
-    def _jobs(self, entry: HealthEntry) -> list[JobEntry]:
-        return list(self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS]))
-
     def _runs(self, entry: HealthEntry) -> list[RunRow]:
         snapshot = self.context.snapshot
         rows = () if snapshot is None else snapshot.status.runs
@@ -324,10 +320,11 @@ class EntryScreen(ListScreen, ActionScreen):
                 noun="run",
             )
             return
-        jobs = self._jobs(entry)
+        views = self.job_views(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
+        jobs = [view.job for view in views]
         cut = len(entry.jobs) > MOST_JOBS
         self.fill(
-            job_columns(jobs),
+            job_columns(jobs, {view.job.job: view.seconds for view in views}),
             jobs,
             lambda job: f"{job.cluster}.{job.proc}",
             job_text,
@@ -364,6 +361,6 @@ class EntryScreen(ListScreen, ActionScreen):
         job = self._current_job(self.table.cursor)
         view = None if job is None else self.context.feed.job_view(*job)
         if view is not None:
-            self.context.open_run_of(view.row)
+            self.context.open_run_of(view.job)
         elif self.table.cursor is not None:
             self.context.open_screen("run", self.table.cursor)

@@ -25,7 +25,7 @@ from screens.widgets.table import Table, TableRow
 
 def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
     """What can be copied of a job: title and text, made safe for a terminal."""
-    row = view.row
+    row = view.job
     job = (row.cluster, row.proc)
     last = row.executions[-1] if row.executions else None
     reason = row.hold_reason or (last.reason if last is not None else None)

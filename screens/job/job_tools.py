@@ -59,7 +59,7 @@ class JobTools(SnapshotScreen):
             self.show_message(context.time_travel.refusal() or "")
         elif context.pool_actions is None and not context.options.read_only:
             self.show_message(context.options.no_pool_reason)
-        elif view is None or (refusal := refusal_to_ask(view.row.state)) is not None:
+        elif view is None or (refusal := refusal_to_ask(view.job.state)) is not None:
             self.show_message("nothing is known of this job yet" if view is None else refusal or "")
         else:
-            self.app.push_screen(ToolScreen(*self.job, idle=view.row.state is State.IDLE))
+            self.app.push_screen(ToolScreen(*self.job, idle=view.job.state is State.IDLE))

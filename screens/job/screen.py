@@ -97,7 +97,7 @@ class JobScreen(JobTools, ActionScreen):
         side_by_side = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)
         if output.display != side_by_side:
             output.display = side_by_side
-        ended = view.row.state in TERMINAL
+        ended = view.job.state in TERMINAL
         as_of = None if snapshot is None or ended else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
         tails = () if side_by_side else self._tails
@@ -128,26 +128,26 @@ class JobScreen(JobTools, ActionScreen):
         ]
 
     def _header(self, view: JobView) -> list[Line]:
-        row, room = view.row, self.app.size.width
+        row, room = view.job, self.app.size.width
         state = symbol_span(STATES[row.state])
-        duration = formatting.duration(row.seconds)
+        duration = formatting.duration(view.seconds)
         since = line((" for ", DIM), duration)
         if row.state in TERMINAL:
             since = line(" ", duration, (" ago", DIM))
         elif row.state is State.HELD and (clock := self.removal_clock(*self.job)):
             since += line((f", {clock}", ALARM))
         title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
-        left = join((title, state + (since if row.seconds is not None else ())), line("   "))
+        left = join((title, state + (since if view.seconds is not None else ())), line("   "))
         lines = [line(" ") + justify(left, self._job_label(view), room - 2)]
         node = line(("node ", DIM), plain(row.node_name or "none: it belongs to no DAG", 60))
         dag = line(("in ", DIM), file_name(row.dag, 40)) if row.dag else ()
         lines.append(line(" ") + join((node, dag), line("  ")))
-        if row.ambiguous:
-            names = ", ".join(plain(name, 40) for name in row.ambiguous)
-            prefix = "may belong to any of " if len(row.ambiguous) > 1 else "may belong to "
-            suffix = "" if len(row.ambiguous) > 1 else ", or to another directory's DAG"
+        if row.candidates:
+            names = ", ".join(plain(name, 40) for name in row.candidates)
+            prefix = "may belong to any of " if len(row.candidates) > 1 else "may belong to "
+            suffix = "" if len(row.candidates) > 1 else ", or to another directory's DAG"
             lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
-        facts = job_sections.facts(row, self.this_year)
+        facts = job_sections.facts(view, self.this_year)
         if facts:
             lines += [line(" ") + content for content in wrap_parts(facts, line("   "), room - 2)]
         lines += self._progress(view)
@@ -156,7 +156,7 @@ class JobScreen(JobTools, ActionScreen):
 
     def _progress(self, view: JobView) -> list[Line]:
         """Progress of the running epoch, from the last progress line of the job."""
-        if view.row.state is not State.RUNNING:
+        if view.job.state is not State.RUNNING:
             return []
         self.context.stats.watch_job_files()
         streamed = (self.context.stats.value(streams) or {}).get(self.job)
@@ -166,7 +166,7 @@ class JobScreen(JobTools, ActionScreen):
         return [line(" ") + content]
 
     def _job_label(self, view: JobView) -> Line:
-        row = view.row
+        row = view.job
         run = line(plain(row.run_name, 24)) if row.run_name else ()
         epoch = (
             line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
@@ -262,4 +262,4 @@ class JobScreen(JobTools, ActionScreen):
     def action_owner(self) -> None:
         view = self.context.feed.job_view(*self.job)
         if view is not None:
-            self.context.open_run_of(view.row)
+            self.context.open_run_of(view.job)

@@ -82,10 +82,10 @@ def build_sections(
     :func:`metlmon.text.formatting.moment`. ``origin``: of the checkpoint of its epoch.
     """
     sections = JobSections([], [])
-    row = view.row
+    row = view.job
     failed = row.state is State.FAILED
-    sections.add("Why it is held", _hold(row, room), room)
-    sections.add("Life", _indent(state_lines(view, as_of, room - 2, this_year)), room)
+    sections.add("Why it is held", _hold(view, room), room)
+    sections.add("Life", _indent(state_lines(row, as_of, room - 2, this_year)), room)
     title = formatting.count(len(row.executions), "execution")
     sections.add(title.capitalize(), _executions(row.executions, room, this_year), room)
     if origin is not None and origin.recorded:
@@ -126,12 +126,13 @@ def _indent(lines: Iterable[Line]) -> list[Line]:
     return [line(" ") + content for content in lines]
 
 
-def _hold(row: JobEntry, room: int) -> list[Line]:
+def _hold(view: JobView, room: int) -> list[Line]:
+    row = view.job
     if row.state is not State.HELD:
         return []
     reason = plain(row.hold_reason or "The log gives no reason.", REASON)
     codes = "" if row.hold_code is None else f"   code {code_text(row.hold_code, row.hold_subcode)}"
-    since = f"held for {formatting.duration(row.seconds)}"
+    since = f"held for {formatting.duration(view.seconds)}"
     return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
 
 
@@ -351,7 +352,7 @@ def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
         day, _, clock = time.rpartition(" ")
         if one_line_per_day and (previous is None or previous.time.date() != event.time.date()):
             lines.append(line(" ", (day, DIM)))
-        symbol = _event_symbol(event, view.row.state)
+        symbol = _event_symbol(event, view.job.state)
         word = symbol.word or plain(event.name.lower().replace("_", " "), 24)
         gap = seconds_ago(event.time, previous.time) if previous else None
         interval = f"+{formatting.duration(gap)}" if gap and gap >= 1 else ""
@@ -404,14 +405,14 @@ class StateSpan(Struct, frozen=True):
     end: float
 
 
-def spans_by_state(view: JobView, as_of: datetime | None) -> list[StateSpan]:
+def spans_by_state(job: JobEntry, as_of: datetime | None) -> list[StateSpan]:
     """The states of a job in order, up to its end or ``as_of``."""
-    if not view.row.states:
+    if not job.states:
         return []
-    origin = view.row.states[0][0]
+    origin = job.states[0][0]
     spans: list[StateSpan] = []
-    state, span_start = view.row.states[0][1], 0.0
-    for when, next_state in view.row.states[1:]:
+    state, span_start = job.states[0][1], 0.0
+    for when, next_state in job.states[1:]:
         seconds = seconds_ago(when, origin)
         if seconds is not None and seconds > span_start:
             spans.append(StateSpan(state, span_start, seconds))
@@ -442,14 +443,14 @@ def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
 
 
 def state_lines(
-    view: JobView, as_of: datetime | None, cells: int, this_year: int | None = None
+    job: JobEntry, as_of: datetime | None, cells: int, this_year: int | None = None
 ) -> list[Line]:
     """The bar, its start and end, and the total time in each state."""
-    spans = spans_by_state(view, as_of)
+    spans = spans_by_state(job, as_of)
     if not spans:
         return []
-    start = view.row.states[0][0]
-    last = as_of if view.row.state not in TERMINAL else view.row.states[-1][0]
+    start = job.states[0][0]
+    last = as_of if job.state not in TERMINAL else job.states[-1][0]
     totals: dict[State, float] = {}
     for span in spans:
         totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
@@ -466,11 +467,11 @@ def state_lines(
     return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]
 
 
-def facts(row: JobEntry, this_year: int | None) -> list[Line]:
+def facts(view: JobView, this_year: int | None) -> list[Line]:
     """Site, GPU, memory and submission time of a job, as parts of one line."""
-    parts = []
+    row, parts = view.job, []
     if row.site is not None:
-        parts.append(site_and_target(row.site, row.target, row.off_target, None, state=row.state))
+        parts.append(site_and_target(row.site, row.target, view.off_target, None, state=row.state))
     elif row.target is not None:
         parts.append(line(("wants ", DIM), plain(row.target, 40)))
     if row.gpu is not None or row.gpus is not None:

@@ -44,7 +44,7 @@ def test_without_evidence_it_is_ambiguous_and_reported() -> None:
     result = read_ensemble(BOTH, plain_log())
     job = result.job(77)
     assert (job.dag, job.node, job.run) == (None, None, None)
-    assert job.ambiguous == ("a.dag", "b.dag")
+    assert job.candidates == ("a.dag", "b.dag")
     (notice,) = result.painter().notices()
     assert notice.kind == "ambiguous-dag"
     assert "77.0" in notice.text
@@ -149,8 +149,8 @@ def test_a_nodes_log_of_a_dag_that_is_not_here_has_it() -> None:
 def test_a_job_of_no_dag_is_listed() -> None:
     log = Log().submit(5).execute(5, gpus=1, at="11:00:00").terminate(5, at="12:00:00")
     result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
-    jobs = {j.cluster: j for j in result.painter().job_rows()}
-    assert [(j.dag, j.node, j.run, j.ambiguous) for j in jobs.values()] == [(None,) * 3 + ((),)] * 2
+    jobs = result.painter().job_rows()
+    assert [(j.dag, j.node, j.run, j.candidates) for j in jobs] == [(None, None, None, ())] * 2
     assert result.painter().status().gpu_hours.goodput == 1.0
     assert not list(result.painter().notices())
 

@@ -181,8 +181,10 @@ def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
     ids=["upload", "reconnected", "connected by a 006", "unsuspended"],
 )
 def test_a_job_runs_since_its_execution_began(pause: Callable[[Log], Log]) -> None:
-    row = of_one_job(pause(running())).job(77, as_of="12:00:00")
-    assert (row.state.value, row.since, row.seconds) == ("running", moment("10:00:00"), 2 * HOUR)
+    view = of_one_job(pause(running())).painter("12:00:00").job_view(77, 0)
+    assert view is not None
+    assert (view.job.state.value, view.job.since) == ("running", moment("10:00:00"))
+    assert view.seconds == 2 * HOUR
     assert of_one_job(pause(running())).run("run0", as_of="12:00:00").latest.seconds == 2 * HOUR  # type: ignore[union-attr]
 
 
@@ -230,9 +232,10 @@ def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
 
 
 def test_it_runs_since_before_its_uploads(shared: Callable[[str], Path]) -> None:
-    (job,) = opened(shared("cases/checkpoint-resets-the-time-running")).job_rows()
+    builder = opened(shared("cases/checkpoint-resets-the-time-running"))
+    (job,) = builder.job_rows()
     assert job.since is not None
-    assert (f"{job.since:%H:%M:%S}", job.seconds) == ("14:05:40", 3619)
+    assert (f"{job.since:%H:%M:%S}", builder.seconds(job.since)) == ("14:05:40", 3619)
 
 
 # --- one rule for all figures -----------------------------------------------------------------

@@ -122,9 +122,10 @@ def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
 
 def test_since_is_when_the_state_began_not_the_last_event() -> None:
     log = submitted().execute(77, at="11:00:00").image(77, 5, at="15:00:00")
-    job = of_one_job(log).job(77)
-    assert job.since == moment("11:00:00")
-    assert job.seconds == 4 * 3600
+    result = of_one_job(log)
+    view = result.painter().job_view(77, 0)
+    assert view is not None
+    assert (view.job.since, view.seconds) == (moment("11:00:00"), 4 * 3600)
 
 
 # --- terminal states ----------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
     painter = dagdir.reader().snapshot_builder()
     view = painter.job_view(77, 0)
     assert view is not None
-    (execution,) = view.row.executions
+    (execution,) = view.job.executions
     assert (execution.end, execution.code) == (datetime(2026, 1, 2, 10), 13)
     assert not execution.uncertain
     assert [line.number for line in view.events] == [0, 1, 12, 9]

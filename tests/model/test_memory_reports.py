@@ -117,4 +117,4 @@ def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
     assert result.ensemble.changed_jobs.since(0) == [(7, 0, 0)]
     view = EnsembleReading(result.ensemble).painter().job_view(7, 0)
     assert view is not None
-    assert (view.memory_updates, view.row.memory_mb) == (3, 300)
+    assert (view.memory_updates, view.job.memory_mb) == (3, 300)

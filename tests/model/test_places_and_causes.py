@@ -150,9 +150,10 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
 
     def off(*dags: str) -> set[bool]:
         result = read_ensemble({f"{n}.dag": text for n, text in enumerate(dags)}, log)
-        latest = result.run("run0").latest
+        latest, view = result.run("run0").latest, result.painter().job_view(77, 0)
         assert latest is not None
-        return {latest.off_target, result.job(77).off_target}
+        assert view is not None
+        return {latest.off_target, view.off_target}
 
     assert off(pool + site) == {True}
     assert off(pool, site) == {False}

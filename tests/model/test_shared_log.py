@@ -100,7 +100,7 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
         assert {row.cluster for row in rows if row.node} == ours
         # Submitted in the last two seconds of the snapshot, of which DAGMan's files tell nothing.
         assert {row.cluster for row in rows if not row.node} <= {251, 252}
-        assert all(row.ambiguous == ("one.dag",) for row in rows if not row.node)
+        assert all(row.candidates == ("one.dag",) for row in rows if not row.node)
         assert "shared-log" in {warning.kind for warning in status.warnings}
         result = " ".join(warning.text for warning in status.warnings)
         assert "condor_rm" not in result
@@ -237,7 +237,7 @@ def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
     result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
     assert clusters(result) == [OURS, 80]
     job = result.job(80)
-    assert (job.dag, job.ambiguous) == (None, ("run.dag",))
+    assert (job.dag, job.candidates) == (None, ("run.dag",))
     notices = {notice.kind: notice.text for notice in result.painter().notices()}
     assert notices["ambiguous-dag"].startswith("1 job (80.0) may belong to run.dag, or to the DAG")
     # DAGMan's file goes on, and names it or not.

@@ -142,10 +142,10 @@ async def test_from_a_run_its_epochs_by_node() -> None:
     feed = QueuedFeed(update())
     view = feed.job_view(RUN1 or 0, 0)
     assert view is not None
-    twin = replace(view, row=replace(view.row, job=(RUN1 or 0, 1), state=State.RUNNING))
+    twin = replace(view, job=replace(view.job, job=(RUN1 or 0, 1), state=State.RUNNING))
     feed.jobs[RUN1 or 0, 1] = twin
     was = feed.queued_jobs
-    feed.queued_jobs = lambda run=None: (*was(run), *([twin.row] if run == RUNS[1].key else []))  # type: ignore[method-assign]
+    feed.queued_jobs = lambda run=None: (*was(run), *([twin.job] if run == RUNS[1].key else []))  # type: ignore[method-assign]
     async with opened_to_act(feed=feed) as seen:
         await seen.press(*TO_RUN1, "enter", "a", "X")
         assert "2 jobs" in seen.text

@@ -151,7 +151,7 @@ async def test_of_a_failed_job_the_last_words_come_early(show: Show, tmp_path: P
     feed = FakeFeed(update(), tmp_path)
     view = job_view(RUNS[1], 14700390)
     feed.jobs[14700390, 0] = replace(
-        view, row=replace(view.row, state=State.FAILED), error="run1_1.err"
+        view, job=replace(view.job, state=State.FAILED), error="run1_1.err"
     )
     async with show(feed, size=(100, 60)) as seen:
         await seen.press("down", "enter", "enter")

@@ -106,7 +106,7 @@ def test_nothing_measured_makes_no_chart() -> None:
 
 
 def test_a_jobs_life_goes_through_its_states() -> None:
-    made = spans_by_state(job_view(RUNS[1], 14700390), AS_OF)
+    made = spans_by_state(job_view(RUNS[1], 14700390).job, AS_OF)
     assert [stretch.state for stretch in made] == [
         State.IDLE, State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.IDLE,
         State.RUNNING, State.SUSPENDED, State.RUNNING, State.HELD,
@@ -118,11 +118,11 @@ def test_a_jobs_life_goes_through_its_states() -> None:
 
 
 def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
-    view = job_view(RUNS[1], 14700390)
-    states = view.row.states
+    job = job_view(RUNS[1], 14700390).job
+    states = job.states
     early = (states[0][0] - timedelta(hours=1), State.HELD)
-    row = replace(view.row, states=(*states[:4], early, *states[4:]))
-    made = spans_by_state(replace(view, row=row), AS_OF)
+    states = (*states[:4], early, *states[4:])
+    made = spans_by_state(replace(job, states=states), AS_OF)
     assert all(stretch.end > stretch.start for stretch in made)
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
 

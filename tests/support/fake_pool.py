@@ -240,11 +240,11 @@ class QueuedFeed(FakeFeed):
         if view is None or (cluster, proc) in self.jobs:
             return view
         rows = self._latest.status.runs if self._latest else ()
-        row = next(r for r in rows if r.key == view.row.run)
+        row = next(r for r in rows if r.key == view.job.run)
         newest = row.latest is not None and row.latest.cluster == cluster
         state = row.state if newest else State.COMPLETED
-        result = replace(view.row, state=State.WAITING if state is None else state)
-        return replace(view, row=result, queue=self.queue if state in ACTIVE else None)
+        result = replace(view.job, state=State.WAITING if state is None else state)
+        return replace(view, job=result, queue=self.queue if state in ACTIVE else None)
 
 
 def many(n: int) -> Snapshot:

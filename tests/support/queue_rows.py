@@ -120,7 +120,7 @@ class Logs(NullFeed):
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         found = self.rows.get((cluster, proc))
-        return JobView(found, (), 0, (), None, None, ()) if found else None
+        return JobView(found, None, False, (), 0, (), None, None, ()) if found else None
 
     def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)

@@ -236,7 +236,7 @@ def job_view(row: RunRow, cluster: int) -> JobView:
     latest = row.latest
     node = f"{row.name}-train_epoch{latest.epoch if latest else 0}"
     return JobView(
-        row=JobEntry(
+        job=JobEntry(
             dag=row.dag,
             in_dag=row.dag,
             node=node,
@@ -248,7 +248,6 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             job=(cluster, 0),
             state=State.HELD if held else State.RUNNING,
             since=end,
-            seconds=seconds,
             target="expanse",
             submitted=start,
             states=(
@@ -283,8 +282,9 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             memory_mb=65511,
             request_memory_mb=65536,
             holds=(hold,) if held else (),
-            off_target=True,
         ),
+        seconds=seconds,
+        off_target=True,
         events=tuple(events),
         memory_updates=214,
         usage=(
@@ -464,7 +464,7 @@ class FakeFeed:
         rows = self._latest.status.runs if self._latest else ()
         asked = [row for row in rows if run in (None, row.key) and row.latest is not None]
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
-        return tuple(view.row for view in views if view is not None and view.row.state in ACTIVE)
+        return tuple(view.job for view in views if view is not None and view.job.state in ACTIVE)
 
     def nodes(self) -> tuple[DagNodes, ...]:
         return self.dag_nodes

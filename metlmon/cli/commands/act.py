@@ -242,7 +242,7 @@ def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[
     view = session.job_view(int(number[1]), int(number[2]))
     if view is None:
         raise InputError(f"{text}: no log has this job")
-    return (view.row,)
+    return (view.job,)
 
 
 def _select_runs(

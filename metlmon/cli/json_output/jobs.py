@@ -66,7 +66,7 @@ JOB: Final = JsonObject(
     "belong to, where several may.",
     "dag node=node_name run=run_name uuid epoch cluster proc state since target site gpu gpus "
     "submitted executions transfers bytes_sent bytes_received memory_mb request_memory_mb "
-    "hold_reason hold_code hold_subcode candidates=ambiguous",
+    "hold_reason hold_code hold_subcode candidates",
     name="Job",
     computed={"in_dag": (str | None, lambda job: job.in_dag or None)},
 )
