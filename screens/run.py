@@ -16,7 +16,7 @@ from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.ledger import JobEntry
 from metlmon.snapshot.row_text import gate_symbol
-from metlmon.snapshot.types import EpochRow, RunView, SideCounts
+from metlmon.snapshot.types import Epoch, RunView, SideCounts
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
@@ -80,9 +80,9 @@ class RunScreen(ListScreen, ActionScreen):
         self._is_evaluated = True
         self._run_view: Memo[RunView | None] = Memo()
         self._header_lines: Memo[list[Line]] = Memo()
-        self._columns: Memo[tuple[list[Column[EpochRow]], dict[str, int]]] = Memo()
-        self._epochs: Memo[list[EpochRow]] = Memo()
-        self._side_nodes: Memo[Sequence[EpochRow]] = Memo()
+        self._columns: Memo[tuple[list[Column[Epoch]], dict[str, int]]] = Memo()
+        self._epochs: Memo[list[Epoch]] = Memo()
+        self._side_nodes: Memo[Sequence[Epoch]] = Memo()
 
     def show(self, snapshot: Snapshot | None) -> None:
         feed = self.context.feed
@@ -148,7 +148,7 @@ class RunScreen(ListScreen, ActionScreen):
         latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
         return epochs_table.key_of(latest_rows[-1]) if latest_rows else None
 
-    def _fit(self, view: RunView) -> tuple[list[Column[EpochRow]], dict[str, int]]:
+    def _fit(self, view: RunView) -> tuple[list[Column[Epoch]], dict[str, int]]:
         """The columns, and the widths of those that fit."""
         self.context.stats.watch_job_files()
         room, marks = self.app.size.width, not self.show_evaluations
@@ -156,7 +156,7 @@ class RunScreen(ListScreen, ActionScreen):
         results = self.context.stats.value(evaluations)
         origins = self._origins()
 
-        def fit() -> tuple[list[Column[EpochRow]], dict[str, int]]:
+        def fit() -> tuple[list[Column[Epoch]], dict[str, int]]:
             result = (results or {}).get(self.key)
             columns = epochs_table.columns(
                 view, progress or {}, marks, result, this_year=self.this_year, origins=origins
@@ -167,14 +167,14 @@ class RunScreen(ListScreen, ActionScreen):
         inputs = view, progress, room, marks, results, self.this_year, self.state.hidden, origins
         return self._columns(fit, *inputs)
 
-    def _with_evaluations(self, epochs: Sequence[EpochRow]) -> list[EpochRow]:
+    def _with_evaluations(self, epochs: Sequence[Epoch]) -> list[Epoch]:
         """The epochs, each followed by its evaluations as rows if that is switched on."""
         if not self.show_evaluations:
             return list(epochs)
         pairs = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
         return [row for epoch, evaluations in pairs for row in (epoch, *evaluations)]
 
-    def _details(self, epoch: EpochRow | None) -> list[Line]:
+    def _details(self, epoch: Epoch | None) -> list[Line]:
         """The whole reason of a hold; of an idle job the queue's information."""
         if epoch is not None and epoch.state is State.HELD and epoch.hold_reason:
             lines = wrap(hold_reason(epoch.hold_reason), self.app.size.width - 2, BAD, indent=1)
@@ -262,8 +262,8 @@ class RunScreen(ListScreen, ActionScreen):
             return state
         if latest.epoch is not None:
             state += line((" epoch ", DIM), str(formatting.epoch_number(latest.epoch)))
-        if latest.seconds is not None:
-            duration = formatting.duration(latest.seconds)
+        if row.seconds is not None:
+            duration = formatting.duration(row.seconds)
             state += (
                 line(", ", duration, (" ago", DIM)) if ended else line((" for ", DIM), duration)
             )
@@ -369,7 +369,7 @@ def _side_counts(view: RunView) -> SideCounts:
     return SideCounts(len(view.side), states[State.COMPLETED], failed, passed)
 
 
-def _all_rows(view: RunView | None) -> list[EpochRow]:
+def _all_rows(view: RunView | None) -> list[Epoch]:
     """All nodes of a run: epochs, then side nodes."""
     return [] if view is None else [*view.epochs, *view.side]
 
@@ -452,11 +452,11 @@ def epoch_bars(view: RunView) -> list[ChartBar]:
     return [ChartBar(_epoch_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
 
 
-def _epoch_label(row: EpochRow) -> str:
+def _epoch_label(row: Epoch) -> str:
     return row.node if row.epoch is None else str(formatting.epoch_number(row.epoch))
 
 
-def chart_title(rows: Sequence[EpochRow], item: str = "epoch") -> Line:
+def chart_title(rows: Sequence[Epoch], item: str = "epoch") -> Line:
     """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
     known = [(row.execution, row) for row in rows if row.execution is not None]
     done = [seconds for seconds, row in known if row.state is State.COMPLETED]

@@ -18,7 +18,7 @@ from metlmon.model.states import (
     DagState,
     State,
 )
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry, NodeFault, RunRow
+from metlmon.snapshot.ledger import HOUR, Epoch, ExecutionEntry, JobEntry, NodeFault, RunRow
 from metlmon.snapshot.types import QueueHold
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
@@ -153,7 +153,7 @@ class BlockedEpochs:
 
     def __init__(self, facts: HealthFacts) -> None:
         self._facts = facts
-        self._left: dict[str, dict[NodeKey, EpochEntry]] = {}
+        self._left: dict[str, dict[NodeKey, Epoch]] = {}
         for epoch in facts.ledger.epochs:
             if epoch.counts and epoch.state not in DONE:
                 before = facts.runs[epoch.run].ends_before

@@ -10,7 +10,7 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.trainings import ENDED_RUNS
 from metlmon.health.types import HealthEntry
-from metlmon.snapshot.ledger import EpochEntry
+from metlmon.snapshot.ledger import Epoch
 from metlmon.text.formatting import count, epoch_text, job_id
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _broken_run(
     facts: HealthFacts,
     run: str,
     breaks: list[ChainBreak],
-    epochs: dict[tuple[str, int | None], EpochEntry],
+    epochs: dict[tuple[str, int | None], Epoch],
 ) -> HealthEntry:
     first = breaks[0]
     more = f", and {count(len(breaks) - 1, 'more break')}" if len(breaks) > 1 else ""

@@ -325,9 +325,9 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     measure = next((e.measure for e in usage.clipped.executions), HourUnit.GPU)
     periods = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}
     moved = sum(
-        epoch.longest_seconds is not None
-        and epoch.seconds is not None
-        and (epoch.site, epoch.gpu) != (epoch.longest_site, epoch.longest_gpu)
+        epoch.longest is not None
+        and epoch.success is not None
+        and (epoch.success.site, epoch.success.gpu) != (epoch.longest.site, epoch.longest.gpu)
         for epoch in completed
     )
     return {
@@ -350,7 +350,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "measure": measure,
         "wall_measure": measure is HourUnit.WALL,
         "period_name": periods[usage.period],
-        "clear_times": [e.seconds for e in epochs if e.seconds is not None and not e.hidden],
+        "clear_times": [e.success.trained for e in epochs if e.success and not e.hidden],
         "longest_times": [e.longest_seconds for e in completed if e.longest_seconds is not None],
         "count": count,
         "number": number,

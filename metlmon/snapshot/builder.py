@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from metlmon.eventlog import Held, RemoteError
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
@@ -24,17 +26,15 @@ from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
 from metlmon.model.node_states import effective_parents
 from metlmon.model.run import GateStatus, Run, gate_status
-from metlmon.model.states import ALIVE, DONE, ENDED, LOST, DagState, State
+from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.remote.paths import join
-from metlmon.snapshot.derive import Derivation
+from metlmon.snapshot.derive import Derivation, EpochMemo
 from metlmon.snapshot.ledger import (
-    EpochEntry,
     ExecutionEntry,
     JobEntry,
     Ledger,
     NodeFault,
-    is_hidden,
 )
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.totals import (
@@ -50,12 +50,10 @@ from metlmon.snapshot.types import (
     DagDescription,
     DagRow,
     DescribedNode,
-    EpochRow,
+    Epoch,
     EventLine,
-    FailedEpoch,
     GpuRow,
     JobView,
-    Latest,
     LogRow,
     NodeRow,
     Nodes,
@@ -98,6 +96,7 @@ class SnapshotBuilder:
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
         self._run_rows: dict[str, RunRow] = {}
+        self._epochs: dict[str, Mapping[NodeKey, Epoch]] = {}
         self._dags_by_path = {dag.workflow.path: dag for dag in derivation.dags.values()}
         self._running: dict[str, bool] = {}
 
@@ -560,6 +559,9 @@ class SnapshotBuilder:
                 for execution in derivation.node_executions(key):
                     totals.add(execution)
         overruled = derivation.sums.overruled
+        latest = self.epoch(run_state.latest) if run_state.latest else None
+        failed = self.epoch(run_state.failed) if run_state.failed else None
+        current = failed or latest
         return RunRow(
             key=run.key,
             name=name,
@@ -574,10 +576,11 @@ class SnapshotBuilder:
             epochs_inferred=run_state.inferred,
             epochs_skipped=run_state.skipped,
             state=run_state.state,
-            latest=self._latest_epoch(run_state.latest) if run_state.latest else None,
+            latest=latest,
             gpu_hours=(totals or ExecutionTotals()).hours(unit),
             gate=self.gate_status(run),
-            failed=self._failed_epoch(run_state.failed) if run_state.failed else None,
+            failed=failed,
+            seconds=self.seconds(current.since) if current is not None else None,
             epochs_unknown=sum(
                 is_unknown(derivation.states[key]) for key in run_state.epochs.values()
             )
@@ -586,38 +589,6 @@ class SnapshotBuilder:
             epochs_overruled=sum(key in overruled for key in run_state.epochs.values())
             if overruled
             else 0,
-        )
-
-    def _failed_epoch(self, key: NodeKey) -> FailedEpoch:
-        state = self._derivation.states[key]
-        return FailedEpoch(
-            epoch=self._derivation.runs.parts[key].epoch,
-            node=key[1],
-            state=state.state,
-            since=state.since,
-            seconds=self.seconds(state.since),
-            part=state.failure.part if state.failure else None,
-            reason=state.failure.text if state.failure else None,
-        )
-
-    def _latest_epoch(self, key: NodeKey) -> Latest:
-        """The latest epoch of a run, by its node."""
-        derivation = self.derivation
-        state, part = derivation.states[key], derivation.runs.parts[key]
-        job, dag = state.job, derivation.dags[key[0]]
-        return Latest(
-            **self._placement(key, state.state, self._node_job(key)),
-            epoch=part.epoch,
-            epoch_var=part.epoch_var,
-            node=key[1],
-            cluster=job.cluster if job else dag.last_cluster(key[1]),
-            proc=job.proc if job else None,
-            state=state.state,
-            since=state.since,
-            seconds=self.seconds(state.since),
-            attempt=self._attempts(key),
-            retries_left=self._retries_left(key),
-            overruled=key in derivation.sums.overruled,
         )
 
     def find_runs(self, wanted: str) -> list[RunRow]:
@@ -650,13 +621,16 @@ class SnapshotBuilder:
                 derivation.states[node].submitted is None,
             ),
         )
-        side = {node: self.epoch_row(node) for node in run.side_nodes}
-        side_rows: dict[NodeKey | None, list[EpochRow]] = {}
+        side = {node: self.epoch(node) for node in run.side_nodes}
+        side_rows: dict[NodeKey | None, list[Epoch]] = {}
         for node, row in side.items():
             side_rows.setdefault(self._epoch_before(node, run), []).append(row)
         return RunView(
             self.run_row(run),
-            tuple(self.epoch_row(node, tuple(side_rows.get(node, ()))) for node in listed),
+            tuple(
+                replace(self.epoch(node), evaluations=tuple(side_rows.get(node, ())))
+                for node in listed
+            ),
             tuple(side.values()),
         )
 
@@ -672,46 +646,98 @@ class SnapshotBuilder:
         epochs = [k for k in parents if runs.by_node.get(k) is run and runs.parts[k].training]
         return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
 
-    def epoch_row(self, key: NodeKey, evaluations: tuple[EpochRow, ...] = ()) -> EpochRow:
-        """The row of one node of a run."""
+    def epochs_of(self, run: Run) -> Mapping[NodeKey, Epoch]:
+        """The epochs of a run by node, in order; those that have not changed are kept."""
+        if run.key not in self._epochs:
+            memo = self._make_epochs(run, self.derivation.epochs.get(run.key))
+            self.derivation.epochs[run.key] = memo
+            self._epochs[run.key] = memo.epochs
+        return self._epochs[run.key]
+
+    def _make_epochs(self, run: Run, known: EpochMemo | None) -> EpochMemo:
+        derivation = self.derivation
+        states, dags, result = derivation.states, derivation.dags, derivation.submission_result
+        keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
+        counted = set(derivation.run_states[run.key].epochs.values())
+        starts = [dags[dag].last_fresh_start() for dag in dict.fromkeys(dag for dag, _ in keys)]
+        unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
+        common = derivation.run_names(run), unit, counted, placements, starts
+        of_nodes = {
+            key: (
+                *(states[key], result(key), derivation.node_jobs(key)),
+                len(dags[key[0]].node_reports.get(key[1], ())),
+            )
+            for key in keys
+        }
+        if known is None or known.common != common:
+            epochs = {key: self._epoch(key, key in counted) for key in keys}
+        elif known.of_nodes != of_nodes or known.as_of != self.as_of:
+            # Only of a job in the queue the wait lasts up to as-of.
+            epochs = {
+                key: epoch
+                if of_nodes[key] == known.of_nodes[key]
+                and (known.as_of == self.as_of or epoch.job_state not in ACTIVE)
+                else self._epoch(key, key in counted)
+                for key, epoch in known.epochs.items()
+            }
+        else:
+            return known
+        return EpochMemo(common, of_nodes, self.as_of, epochs)
+
+    def epoch(self, key: NodeKey) -> Epoch:
+        """One node of a run."""
+        runs = self._derivation.runs
+        if runs.parts[key].training:
+            return self.epochs_of(runs.by_node[key])[key]
+        return self._epoch(key)
+
+    def _epoch(self, key: NodeKey, counts: bool = True) -> Epoch:
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
+        run, dag, result = derivation.runs.by_node[key], key[0], derivation.submission_result(key)
+        name, label = derivation.run_names(run)
         job = self._node_job(key)
-        wait, transfer, execution = self._phases(job)
-        job_state, job_return = self._job_result(key)
+        executions, totals = derivation.node_executions(key), ExecutionTotals()
+        for execution in executions:
+            if not execution.at_access_point:
+                totals.add(execution)
+        wait, transfer, seconds = self._phases(job)
+        submit_times = [time for time in result.submit_times if time is not None] if result else []
         success = self._success(key)
-        executions, totals = self.derivation.node_executions(key), ExecutionTotals()
-        for each in executions:
-            if not each.at_access_point:
-                totals.add(each)
-        # The first of several of equal length.
-        longest = max(executions, key=lambda each: each.trained, default=None)
-        seconds = success.trained if success else None
-        trained = longest if longest and is_hidden(seconds, longest.trained) else None
-        return EpochRow(
-            **self._placement(key, state.state, job),
+        is_done = state.state is State.COMPLETED
+        return Epoch(
+            run=run.key,
+            run_name=name,
+            uuid=run.uuid,
+            label=label,
+            dag=derivation.dag_file(dag),
+            in_dag=dag,
             node=key[1],
-            dag=derivation.dag_file(key[0]),
-            in_dag=key[0],
             epoch=part.epoch,
             epoch_var=part.epoch_var,
+            training=part.training,
+            counts=counts,
             state=state.state,
             inferred=state.inferred,
             since=state.since,
-            seconds=self.seconds(state.since),
-            jobs=self._submitted_jobs(key),
-            submitted=job.submitted if job else None,
+            failure=state.failure,
+            target=derivation.target(key),
+            off_target=derivation.off_target(key, job.site if job else None),
+            jobs=result.jobs if result is not None else (),
+            first_submitted=min(submit_times, default=None),
+            cluster=state.job.cluster if state.job else derivation.dags[dag].last_cluster(key[1]),
+            proc=state.job.proc if state.job else None,
+            job=None if state.job is None or state.job.noop else job,
+            attempts=max((each.attempt for each in executions), default=0),
+            retries_left=self._retries_left(key),
+            completed=_ended(derivation, key, state, success) if is_done else None,
+            success=success,
+            # The first of several of equal length.
+            longest=max(executions, key=lambda each: each.trained, default=None),
+            gpu_hours=totals.hours(derivation.totals.hour_unit),
             queue_wait=wait,
             transfer=transfer,
-            execution=execution,
-            attempts=self._attempts(key),
-            gpu_hours=totals.hours(derivation.totals.hour_unit),
-            trained_on=trained.site if trained is not None else None,
-            success_seconds=seconds,
-            longest_seconds=longest.trained if success and longest else None,
-            job_state=job_state,
-            job_return=job_return,
-            evaluations=evaluations,
+            execution=seconds,
         )
 
     def _success(self, key: NodeKey) -> ExecutionEntry | None:
@@ -806,7 +832,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         as_of=builder.as_of,
         live=builder.live,
         runs=tuple(map(builder.run_row, runs)),
-        epochs=tuple(chain.from_iterable(_epochs(derivation, run) for run in runs)),
+        epochs=tuple(chain.from_iterable(builder.epochs_of(run).values() for run in runs)),
         jobs=tuple(jobs),
         executions=tuple(chain.from_iterable(job.executions for job in jobs)),
         transfers=tuple(chain.from_iterable(job.transfers for job in jobs)),
@@ -873,72 +899,6 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
     if job.history().state is not State.COMPLETED:
         return None
     return NodeFailure("post", failure_text("post", post.value), post.value)
-
-
-def _epochs(derivation: Derivation, run: Run) -> tuple[EpochEntry, ...]:
-    """The epochs of a run, which are made again when one of its nodes has changed."""
-    names, run_state = derivation.run_names(run), derivation.run_states[run.key]
-    unit = derivation.totals.hour_unit
-    keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
-    source = (
-        names,
-        unit,
-        run_state,
-        derivation.ensemble.placements,
-        [derivation.states[key] for key in keys],
-        [derivation.submission_result(key) for key in keys],
-        [derivation.node_jobs(key) for key in keys],
-        [len(derivation.dags[dag].node_reports.get(name, ())) for dag, name in keys],
-    )
-    known = derivation.epochs.get(run.key)
-    if known is None or known[0] != source:
-        counted = set(run_state.epochs.values())
-        epochs = tuple([_epoch(derivation, run, key, key in counted) for key in keys])
-        known = derivation.epochs[run.key] = source, epochs
-    return known[1]
-
-
-def _epoch(derivation: Derivation, run: Run, key: NodeKey, counts: bool) -> EpochEntry:
-    names, unit = derivation.run_names(run), derivation.totals.hour_unit
-    part, state = derivation.runs.parts[key], derivation.states[key]
-    executions = derivation.node_executions(key)
-    totals = ExecutionTotals()
-    for execution in executions:
-        if not execution.at_access_point:
-            totals.add(execution)
-    success = next((execution for execution in executions if execution.final), None)
-    # The first of several of equal length.
-    longest = max(executions, key=lambda execution: execution.trained, default=None)
-    result = derivation.submission_result(key)
-    submit_times = [time for time in result.submit_times if time is not None] if result else []
-    done = state.state is State.COMPLETED
-    return EpochEntry(
-        run=run.key,
-        run_name=names[0],
-        uuid=run.uuid,
-        label=names[1],
-        dag=derivation.dag_file(key[0]),
-        in_dag=key[0],
-        node=key[1],
-        epoch=part.epoch,
-        epoch_var=part.epoch_var,
-        counts=counts,
-        state=state.state,
-        inferred=state.inferred,
-        target=derivation.target(key),
-        first_submitted=min(submit_times, default=None),
-        completed=_ended(derivation, key, state, success) if done else None,
-        attempts=max((execution.attempt for execution in executions), default=0),
-        jobs=result.jobs if result is not None else (),
-        site=success.site if success else None,
-        gpu=success.gpu if success else None,
-        gpus=success.gpus if success else None,
-        seconds=success.trained if success else None,
-        longest_site=longest.site if longest else None,
-        longest_gpu=longest.gpu if longest else None,
-        longest_seconds=longest.trained if longest else None,
-        gpu_hours=totals.hours(unit),
-    )
 
 
 def _ended(

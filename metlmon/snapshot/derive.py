@@ -40,7 +40,7 @@ from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.snapshot.entries import NO_OWNER, EntryFactory
 from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, JobOwner
+from metlmon.snapshot.ledger import Epoch, ExecutionEntry, JobEntry, JobOwner
 from metlmon.snapshot.totals import Totals
 
 JOBS_PER_STEP: Final = 8
@@ -122,6 +122,15 @@ class RunMemo(NamedTuple):
     state: RunState
 
 
+class EpochMemo(NamedTuple):
+    """The epochs of a run by node, and what they were made from, by node and in common."""
+
+    common: object
+    of_nodes: Mapping[NodeKey, object]
+    as_of: datetime | None
+    epochs: Mapping[NodeKey, Epoch]
+
+
 class DagNodeCounts(Struct):
     """Node counts of one DAG, as DAGMan counts: without SERVICE nodes."""
 
@@ -196,8 +205,8 @@ class Derivation:
         self.sums = NodeSums()
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
-        self.epochs: dict[str, tuple[object, tuple[EpochEntry, ...]]] = {}
-        """By run its epochs, and what they were made from."""
+        self.epochs: dict[str, EpochMemo] = {}
+        """By run."""
         self.epoch_states: Counter[State] = Counter()
         """States of the nodes that count for an epoch."""
         self.ambiguous: set[JobKey] = set()

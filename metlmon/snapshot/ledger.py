@@ -18,8 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.node import NodeFailure
 from metlmon.model.run import DagAbort, GateStatus
-from metlmon.model.states import ACTIVE, Outcome, State
+from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
 
 HOUR: Final = 3600.0
 
@@ -28,17 +29,6 @@ SHORT_SUCCESS: Final = 0.5
 
 Such an epoch was trained elsewhere than where it succeeded ("hidden compute").
 """
-
-
-def is_hidden(success_seconds: float | None, longest_seconds: float | None) -> bool:
-    """Whether the longest execution of an epoch trained it, not the successful one.
-
-    That a longer one was lost proves nothing: the next one begins again, and may be faster. One
-    that took less than half its time took over what it had made.
-    """
-    if success_seconds is None or not longest_seconds:
-        return False
-    return success_seconds < SHORT_SUCCESS * longest_seconds
 
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
@@ -440,64 +430,14 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
         return replace(self, executions=executions)
 
 
-class EpochEntry(Struct, frozen=True, rename={"run": "key", "run_name": "run"}):
-    """One training node of a run.
-
-    ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``counts``: it is the node that
-    counts for its epoch (another DAG may have it too); a run's epochs are counted by these only.
-    ``site``, ``gpu``, ``gpus``, ``seconds``: of the execution that completed it; ``longest_site``,
-    ``longest_gpu``, ``longest_seconds``: of its longest one. ``completed``: None where neither an
-    event nor DAGMan's log has the time (inferred, marked DONE). ``gpu_hours``: of all its
-    executions.
-    """
-
-    json_omits: ClassVar = frozenset({"goodput", "badput", "running"})
-
-    run: str
-    run_name: str
-    uuid: str | None
-    label: str | None
-    dag: str
-    in_dag: str
-    node: str
-    epoch: int | None
-    epoch_var: int | None
-    counts: bool
-    state: State
-    inferred: bool
-    target: str | None
-    first_submitted: datetime | None
-    completed: datetime | None
-    attempts: int
-    jobs: tuple[JobId, ...]
-    site: str | None
-    gpu: str | None
-    gpus: int | None
-    seconds: float | None
-    longest_site: str | None
-    longest_gpu: str | None
-    longest_seconds: float | None
-    gpu_hours: GpuHours
-
-    @property
-    def key(self) -> NodeKey:
-        """The key of the node."""
-        return self.in_dag, self.node
-
-    @property
-    def hidden(self) -> bool:
-        """Whether another execution than the successful one trained it."""
-        return is_hidden(self.seconds, self.longest_seconds)
-
-
 class NodeFault(Struct, frozen=True, kw_only=True):
     """One node that is held, failed, removed, futile, or unknown as DAGMan lost its job's end.
 
     ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
-    :class:`EpochEntry`; True for other nodes. ``job``: the job that determines the state.
+    :class:`Epoch`; True for other nodes. ``job``: the job that determines the state.
     ``tries``: those of DAGMan since the DAG was submitted last; ``retries``: its RETRY count;
     ``unless_exit``: the value of UNLESS-EXIT that ended it.
-    ``part`` and ``reason``: as in :class:`FailedEpoch`; ``error``: what was wrong with its submit
+    ``part`` and ``reason``: of its failure; ``error``: what was wrong with its submit
     description. ``failed_ancestor``: the key of the failed
     node behind which a futile one is. ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
     """
@@ -534,40 +474,171 @@ class Placement(Struct, frozen=True, kw_only=True):
     hold_code: int | None = None
 
 
-class Latest(Placement, frozen=True, kw_only=True):
-    """The latest epoch of a run.
+class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
+    """One node of a run: an epoch or, where it does not train, a side node.
 
-    ``attempt`` counts the node's executions. ``retries_left``: retries that DAGMan has left.
-    ``overruled``: the job failed, but the node's POST script succeeded.
+    ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
+    the node. ``counts``: it is the node that counts for its epoch (another DAG may have it too); a
+    run's epochs are counted by these only. ``failure``: why it failed, by DAGMan's reports alone.
+
+    ``jobs`` are (cluster, proc) in order of submission; ``first_submitted``: the first one's
+    submission; ``job``: the one that determines the node's state, None of a NOOP node, ``cluster``
+    and ``proc``: its number (of one that is in no log here the cluster alone). ``attempts``:
+    executions. ``retries_left``: those that DAGMan has left. ``completed``: None where neither an
+    event nor DAGMan's log has the time (inferred, marked DONE).
+
+    ``success``: of all executions, the one that completed the node; ``longest``: the longest one.
+    ``gpu_hours``: of all. ``queue_wait``: seconds from submission of
+    the last job to the start of its last execution, without the transfer; ``transfer``: seconds of
+    input transfer before that execution; ``execution``: seconds of that execution.
+
+    ``evaluations``: in a :class:`RunView`, the side nodes that are its children in the DAG.
     """
 
-    epoch: int | None
+    json_omits: ClassVar = frozenset({"failure", "job", "success", "longest", "evaluations"})
+    json_properties: ClassVar = (
+        *(
+            "submitted",
+            "job_state",
+            "job_return",
+            "site",
+            "gpu",
+            "gpus",
+            "hold_reason",
+            "hold_code",
+        ),
+        *("part", "reason", "overruled"),
+        *("success_seconds", "longest_site", "longest_gpu", "longest_seconds", "trained_on"),
+    )
+
+    run: str
+    run_name: str
+    uuid: str | None = None
+    label: str | None = None
+    dag: str
+    in_dag: str
     node: str
-    state: State
+    epoch: int | None
     epoch_var: int | None = None
+    training: bool = True
+    counts: bool = True
+    state: State
+    inferred: bool = False
+    since: datetime | None = None
+    failure: NodeFailure | None = None
+    target: str | None = None
+    off_target: bool = False
+    jobs: tuple[JobId, ...] = ()
+    first_submitted: datetime | None = None
     cluster: int | None = None
     proc: int | None = None
-    since: datetime | None = None
-    seconds: float | None = None
-    attempt: int = 0
+    job: JobEntry | None = None
+    attempts: int = 0
     retries_left: int | None = None
-    overruled: bool = False
+    completed: datetime | None = None
+    success: ExecutionEntry | None = None
+    longest: ExecutionEntry | None = None
+    gpu_hours: GpuHours = GpuHours()
+    queue_wait: float | None = None
+    transfer: float | None = None
+    execution: float | None = None
+    evaluations: tuple[Epoch, ...] = ()
 
+    @property
+    def key(self) -> NodeKey:
+        """The key of the node."""
+        return self.in_dag, self.node
 
-class FailedEpoch(Struct, frozen=True):
-    """The epoch that a run failed at, or that was removed.
+    @property
+    def submitted(self) -> datetime | None:
+        """When its job was submitted."""
+        return self.job.submitted if self.job else None
 
-    ``part`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
-    do not show it; else None.
-    """
+    @property
+    def job_state(self) -> State | None:
+        """The state of its job, whatever a POST script made of the result."""
+        return self.job.state if self.job and self.job.states else None
 
-    epoch: int | None
-    node: str
-    state: State
-    since: datetime | None
-    seconds: float | None
-    part: str | None
-    reason: str | None
+    @property
+    def job_return(self) -> int | None:
+        """The return value of its job's last execution."""
+        last = self.job.last_execution if self.job else None
+        return last.return_value if last else None
+
+    @property
+    def site(self) -> str | None:
+        """Where its job ran last, as ``gpu`` and ``gpus``."""
+        return self.job.site if self.job else None
+
+    @property
+    def gpu(self) -> str | None:
+        return self.job.gpu if self.job else None
+
+    @property
+    def gpus(self) -> int | None:
+        return self.job.gpus if self.job else None
+
+    @property
+    def hold(self) -> HoldEntry | None:
+        """The hold that lasts; None if it is not held."""
+        return self.job.hold if self.job and self.state is State.HELD else None
+
+    @property
+    def hold_reason(self) -> str | None:
+        return self.hold.reason if self.hold else None
+
+    @property
+    def hold_code(self) -> int | None:
+        return self.hold.code if self.hold else None
+
+    @property
+    def part(self) -> str | None:
+        """What failed of it (pre, submit, post or job), where no event of a job shows it."""
+        return self.failure.part if self.failure else None
+
+    @property
+    def reason(self) -> str | None:
+        """DAGMan's reason of that failure."""
+        return self.failure.text if self.failure else None
+
+    @property
+    def overruled(self) -> bool:
+        """Whether the job failed, but the POST script succeeded."""
+        return self.state is State.COMPLETED and self.job_state in FAILED_JOB
+
+    @property
+    def success_seconds(self) -> float | None:
+        """Seconds of training of the execution that completed it."""
+        return self.success.trained if self.success else None
+
+    @property
+    def longest_site(self) -> str | None:
+        return self.longest.site if self.longest else None
+
+    @property
+    def longest_gpu(self) -> str | None:
+        return self.longest.gpu if self.longest else None
+
+    @property
+    def longest_seconds(self) -> float | None:
+        """Seconds of training of its longest execution."""
+        return self.longest.trained if self.longest else None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether another execution than the successful one trained it ("hidden compute").
+
+        That a longer one was lost proves nothing: the next one begins again, and may be faster. One
+        that took less than half its time took over what it had made.
+        """
+        if self.success is None or self.longest is None or not self.longest.trained:
+            return False
+        return self.success.trained < SHORT_SUCCESS * self.longest.trained
+
+    @property
+    def trained_on(self) -> str | None:
+        """With hidden compute, the site of the longest execution."""
+        return self.longest_site if self.hidden else None
 
 
 class RunRow(Struct, frozen=True, rename={"name": "run"}):
@@ -580,7 +651,8 @@ class RunRow(Struct, frozen=True, rename={"name": "run"}):
     ``abort``: what ended it, by ABORT-DAG-ON. ``failed``: where a failed or removed run failed;
     this may differ from its latest epoch, which is one that was submitted. ``epochs_unknown``:
     epochs whose state is in none of the files here, so that more than ``epochs_done`` may be done.
-    ``epochs_overruled``: of those done, how many failed jobs a POST script overruled.
+    ``epochs_overruled``: of those done, how many failed jobs a POST script overruled. ``seconds``:
+    since when its failed, else its latest epoch is in its state, up to as-of.
     """
 
     json_omits: ClassVar = frozenset({"abort"})
@@ -595,19 +667,20 @@ class RunRow(Struct, frozen=True, rename={"name": "run"}):
     epochs_inferred: int
     epochs_skipped: int
     state: State
-    latest: Latest | None
+    latest: Epoch | None
     gpu_hours: GpuHours
     gate: GateStatus | None = None
-    failed: FailedEpoch | None = None
+    failed: Epoch | None = None
     epochs_unknown: int = 0
     epochs_overruled: int = 0
     item: str = "epoch"
     label: str | None = None
     began: datetime | None = None
     abort: DagAbort | None = None
+    seconds: float | None = None
 
     @property
-    def shown_epoch(self) -> Latest | None:
+    def shown_epoch(self) -> Epoch | None:
         """The latest epoch; None if the run failed at another one."""
         elsewhere = self.failed is not None and (
             self.latest is None or self.latest.node != self.failed.node
@@ -694,7 +767,7 @@ class Ledger(Struct, frozen=True):
     as_of: datetime | None
     live: bool
     runs: tuple[RunRow, ...] = ()
-    epochs: tuple[EpochEntry, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
     jobs: tuple[JobEntry, ...] = ()
     executions: tuple[ExecutionEntry, ...] = ()
     transfers: tuple[TransferEntry, ...] = ()

@@ -15,7 +15,7 @@ from typing import Final
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.types import DagRow, EpochRow, NodeRow, RunRow, SideCounts, Status
+from metlmon.snapshot.types import DagRow, Epoch, NodeRow, RunRow, SideCounts, Status
 from metlmon.text.formatting import (
     STATES,
     Colour,
@@ -55,7 +55,7 @@ def name_range(first: str, last: str) -> str:
     return f"{first} … {rest or last}"
 
 
-def job_result_text(row: NodeRow | EpochRow) -> str:
+def job_result_text(row: NodeRow | Epoch) -> str:
     """``return value 3``, of a node whose job failed."""
     if row.job_return is not None:
         return f"return value {row.job_return}"
@@ -233,7 +233,7 @@ def gate_symbol(row: RunRow) -> Symbol | None:
     return STOPPED if row.stopped else PAUSED if row.paused else None
 
 
-def is_waiting_at(row: RunRow, epoch: EpochRow) -> bool:
+def is_waiting_at(row: RunRow, epoch: Epoch) -> bool:
     """Whether it is this epoch that the gate of its run holds back."""
     return row.paused and epoch.state is State.PRE
 
@@ -249,7 +249,7 @@ def waits_since(gate: GateStatus) -> str:
     return f"waits at the gate since {moment(gate.paused)}"
 
 
-def epoch_target(row: RunRow, epoch: EpochRow) -> str | None:
+def epoch_target(row: RunRow, epoch: Epoch) -> str | None:
     """The target of an epoch.
 
     One that its gate has not let through yet goes to the target set at the gate.

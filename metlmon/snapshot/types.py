@@ -20,10 +20,9 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import DagAbort
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
+from metlmon.snapshot.ledger import Epoch as Epoch
 from metlmon.snapshot.ledger import GpuHours as GpuHours
-from metlmon.snapshot.ledger import JobEntry, Placement, is_hidden
-from metlmon.snapshot.ledger import Latest as Latest
+from metlmon.snapshot.ledger import JobEntry, Placement
 from metlmon.snapshot.ledger import RunRow as RunRow
 
 
@@ -208,63 +207,15 @@ class QueueState(Struct, frozen=True):
     holds: Mapping[JobId, QueueHold] = field(default_factory=dict)
 
 
-class EpochRow(Placement, frozen=True, kw_only=True):
-    """One node of a run in the run's history.
-
-    ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
-    the node. ``success_seconds``, ``longest_seconds``: of a completed epoch, the length of its
-    successful execution and of its longest one. ``queue_wait``: seconds from submission of the last
-    job to the start of its last execution, without the transfer; ``transfer``: seconds of input
-    transfer before that execution; ``execution``: seconds of that execution. ``trained_on``: with
-    hidden compute, the site of the longest execution. ``jobs`` are (cluster, proc) in
-    order of submission. ``job_state``, ``job_return``: state and return value of the job that
-    determines the node's state; a POST script may have changed the result. ``evaluations``: of an
-    epoch, the side nodes that are its children in the DAG.
-    """
-
-    node: str
-    dag: str
-    in_dag: str
-    epoch: int | None
-    epoch_var: int | None
-    state: State
-    inferred: bool
-    since: datetime | None
-    seconds: float | None
-    jobs: tuple[tuple[int, int], ...]
-    submitted: datetime | None
-    queue_wait: float | None
-    transfer: float | None
-    execution: float | None
-    attempts: int
-    gpu_hours: GpuHours
-    trained_on: str | None
-    success_seconds: float | None = None
-    longest_seconds: float | None = None
-    job_state: State | None = None
-    job_return: int | None = None
-    evaluations: tuple[EpochRow, ...] = ()
-
-    @property
-    def overruled(self) -> bool:
-        """Whether the job failed, but the POST script succeeded."""
-        return self.state is State.COMPLETED and self.job_state in FAILED_JOB
-
-    @property
-    def hidden(self) -> bool:
-        """Whether another execution than the successful one trained it."""
-        return is_hidden(self.success_seconds, self.longest_seconds)
-
-
 class RunView(Struct, frozen=True):
     """One run with its epochs in order, and all its side nodes."""
 
     row: RunRow
-    epochs: tuple[EpochRow, ...]
-    side: tuple[EpochRow, ...]
+    epochs: tuple[Epoch, ...]
+    side: tuple[Epoch, ...]
 
     @property
-    def other_side_nodes(self) -> tuple[EpochRow, ...]:
+    def other_side_nodes(self) -> tuple[Epoch, ...]:
         """The side nodes that belong to no epoch."""
         paired = {(row.in_dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
         return tuple(row for row in self.side if (row.in_dag, row.node) not in paired)
@@ -280,7 +231,7 @@ class NodeRow(Placement, frozen=True, kw_only=True):
     """One node of a DAG, of any kind.
 
     ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
-    join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`EpochRow`. ``retries``: the
+    join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`Epoch`. ``retries``: the
     node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``: number of parents,
     ``unfinished_parents`` of which are not done; ``waits_for`` names the first of these. ``run``:
     the key of its run. ``stopped_by``: the rule by which the gate of its run skipped it.

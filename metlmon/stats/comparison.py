@@ -144,9 +144,9 @@ def _completed_epochs(
     sites: dict[str, Counter[str | None]] = {key: Counter() for key in keys}
     gpus: dict[str, Counter[str | None]] = {key: Counter() for key in keys}
     for epoch in stats_input.ledger.epochs:
-        if epoch.run in sites and epoch.counts and epoch.seconds is not None:
-            sites[epoch.run][epoch.site] += 1
-            gpus[epoch.run][epoch.gpu] += 1
+        if epoch.run in sites and epoch.counts and epoch.success is not None:
+            sites[epoch.run][epoch.success.site] += 1
+            gpus[epoch.run][epoch.success.gpu] += 1
     return sites, gpus
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import EpochEntry
+from metlmon.snapshot.ledger import Epoch
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
 from metlmon.stats.simulation import gamma_quantile
@@ -133,10 +133,11 @@ def cost_history(stats_input: StatsInput) -> CostHistory | None:
     return CostHistory.from_runs(run_hours, bad, median_cycle, gpu_range)
 
 
-def _gpus(epoch: EpochEntry) -> int | None:
+def _gpus(epoch: Epoch) -> int | None:
     """The GPUs of an epoch, on all machines of its last job."""
     machines = sum(job[0] == epoch.jobs[-1][0] for job in epoch.jobs)
-    return epoch.gpus * machines if epoch.gpus is not None else None
+    gpus = epoch.success.gpus if epoch.success else None
+    return gpus * machines if gpus is not None else None
 
 
 def estimate_cost(

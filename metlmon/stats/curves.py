@@ -32,7 +32,7 @@ from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.ledger import RunRow
-from metlmon.snapshot.types import EpochRow
+from metlmon.snapshot.types import Epoch
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
     Colour,
@@ -497,7 +497,7 @@ class EvaluationResult(Struct, frozen=True):
     by_version: Mapping[int, float]
     by_epoch: Mapping[int, float]
 
-    def value(self, evaluation: EpochRow, epoch: EpochRow) -> float | None:
+    def value(self, evaluation: Epoch, epoch: Epoch) -> float | None:
         """The result of the evaluation of an epoch; None if it has written none."""
         if self.by_version:
             return self.by_version.get(-1 if evaluation.epoch_var is None else evaluation.epoch_var)

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DONE, TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import Epoch, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import DagRow
 from metlmon.stats.causes import USER_VACATE_CODES
 from metlmon.stats.simulation import KaplanMeier, Lifetime
@@ -87,9 +87,9 @@ class Cycle(Struct, frozen=True):
         return not self.ended and not self.interrupted
 
 
-def counted_epochs(ledger: Ledger) -> dict[str, list[EpochEntry]]:
+def counted_epochs(ledger: Ledger) -> dict[str, list[Epoch]]:
     """The epochs of each run that count, in order."""
-    runs: dict[str, list[EpochEntry]] = {run.key: [] for run in ledger.runs}
+    runs: dict[str, list[Epoch]] = {run.key: [] for run in ledger.runs}
     for epoch in ledger.epochs:
         if epoch.counts:
             runs.setdefault(epoch.run, []).append(epoch)
@@ -116,7 +116,7 @@ DowntimeFunction = Callable[[str, datetime, datetime], float]
 
 
 def epoch_durations(
-    ledger: Ledger, epochs: Sequence[EpochEntry], downtime_between: DowntimeFunction | None = None
+    ledger: Ledger, epochs: Sequence[Epoch], downtime_between: DowntimeFunction | None = None
 ) -> list[Cycle]:
     """The cycles of one run, including the one in progress, without its downtime."""
     now = ledger.as_of
@@ -125,7 +125,7 @@ def epoch_durations(
 
     cycles: list[Cycle] = []
 
-    def add_cycle(number: int, epoch: EpochEntry, start: datetime, end: datetime) -> None:
+    def add_cycle(number: int, epoch: Epoch, start: datetime, end: datetime) -> None:
         seconds = ledger.seconds_between(start, end)
         if downtime_between is not None:
             seconds = max(0.0, seconds - downtime_between(epoch.run, start, end))

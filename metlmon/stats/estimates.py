@@ -39,7 +39,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunRow
+from metlmon.snapshot.ledger import Epoch, ExecutionEntry, RunRow
 from metlmon.stats.epoch_times import (
     Cycle,
     Downtime,
@@ -281,10 +281,10 @@ class _Estimator:
             for run in self.ledger.runs
         }
 
-    def _ready_epochs(self) -> dict[str, EpochEntry]:
+    def _ready_epochs(self) -> dict[str, Epoch]:
         """The next epochs of runs that continue and do not execute, if they may start now."""
         executing = {entry.run for entry in self.executions.in_flight.values()}
-        ready: dict[str, EpochEntry] = {}
+        ready: dict[str, Epoch] = {}
         for run in self.ledger.runs:
             is_ready = run.key not in executing and self.stop_reasons[run.key] is None
             if is_ready and self._epochs_left(run):
@@ -299,7 +299,7 @@ class _Estimator:
             unsubmitted &= children
         return {run: epoch for run, epoch in ready.items() if epoch.key not in unsubmitted}
 
-    def _unfinished(self, run: RunRow) -> list[EpochEntry]:
+    def _unfinished(self, run: RunRow) -> list[Epoch]:
         return [epoch for epoch in self.epochs[run.key] if epoch.state not in DONE]
 
     # --- the ensemble ---------------------------------------------------------------------
@@ -525,7 +525,7 @@ class _Estimator:
                 each.trials[i] += waited * factor
 
     def _rest_of_cycle(
-        self, run: RunRow, unfinished: Sequence[EpochEntry], permutations: _CommonRandomNumbers
+        self, run: RunRow, unfinished: Sequence[Epoch], permutations: _CommonRandomNumbers
     ) -> list[float]:
         """The rest of the current cycle in each trial, if its epoch is not executing.
 
@@ -544,7 +544,7 @@ class _Estimator:
         ]
 
     def _current_epoch(
-        self, run: RunRow, epoch: EpochEntry, permutations: _CommonRandomNumbers
+        self, run: RunRow, epoch: Epoch, permutations: _CommonRandomNumbers
     ) -> _CurrentEpoch | None:
         """The run's first unfinished epoch; None if there is no estimate of it."""
         entries = [self.executions.in_flight.get(job) for job in epoch.jobs]
@@ -589,7 +589,7 @@ class _Estimator:
         )
 
 
-def _before_gate_end(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[EpochEntry]:
+def _before_gate_end(epochs: Iterable[Epoch], ends_before: int) -> Iterator[Epoch]:
     """The epochs that are done or before ``ends_before``, where the gate ends."""
     for epoch in epochs:
         if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
@@ -606,7 +606,7 @@ class _SimulatedRun(Struct):
     trials: list[float] = []
     current: _CurrentEpoch | None = None
     factors: Sequence[float] = ()
-    epochs: Sequence[EpochEntry] = ()
+    epochs: Sequence[Epoch] = ()
     seconds: Sequence[float] = ()
 
 
@@ -616,7 +616,7 @@ class _CurrentEpoch(Struct, frozen=True):
     ``executing``: whether a job executes it now; otherwise the trials include its queue wait.
     """
 
-    epoch: EpochEntry
+    epoch: Epoch
     trials: list[float]
     source: str
     samples: int

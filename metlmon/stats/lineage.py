@@ -21,8 +21,7 @@ from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry
-from metlmon.snapshot.types import EpochRow
+from metlmon.snapshot.ledger import Epoch, ExecutionEntry
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """Clocks of execute nodes differ from the access point's; a sidecar may be written at the end."""
@@ -82,7 +81,7 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
         return None not in executions and self.execution != self.credited_execution
 
 
-def origin_of(row: EpochRow, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
+def origin_of(row: Epoch, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
     """The origin of an epoch's checkpoint, by the origins of its run; None if unknown.
 
     None for other nodes as well, such as those of an earlier DAG with the same epoch.
@@ -128,7 +127,7 @@ class Lineage(Struct, frozen=True):
 
 def lineage(stats_input: StatsInput) -> Lineage:
     """The lineage of the checkpoints of all runs."""
-    epochs: defaultdict[str, dict[int, EpochEntry]] = defaultdict(dict)
+    epochs: defaultdict[str, dict[int, Epoch]] = defaultdict(dict)
     for epoch in stats_input.ledger.epochs:
         if epoch.counts and epoch.epoch is not None:
             epochs[epoch.run][epoch.epoch] = epoch
@@ -170,7 +169,7 @@ class _Chain:
 
     def __init__(
         self,
-        epochs: Mapping[int, EpochEntry],
+        epochs: Mapping[int, Epoch],
         executions: Mapping[JobId, Sequence[ExecutionEntry]],
         records: Sequence[CheckpointRecord],
         zone: tzinfo | None,
@@ -219,7 +218,7 @@ class _Chain:
                 origins[number] = origin
         return origins
 
-    def _inferred(self, epoch: EpochEntry) -> CheckpointOrigin | None:
+    def _inferred(self, epoch: Epoch) -> CheckpointOrigin | None:
         if epoch.state is not State.COMPLETED or epoch.epoch is None:
             return None
         executions = self._executions_of(epoch)
@@ -240,7 +239,7 @@ class _Chain:
             credited_execution=self._number(final),
         )
 
-    def _recorded(self, epoch: EpochEntry, record: CheckpointRecord) -> CheckpointOrigin:
+    def _recorded(self, epoch: Epoch, record: CheckpointRecord) -> CheckpointOrigin:
         made = self._execution_of(epoch, record)
         job = record.job if made is None else made.job
         final = next((each for each in self._executions_of(epoch) if each.final), None)
@@ -262,13 +261,13 @@ class _Chain:
             file=record.file,
         )
 
-    def _executions_of(self, epoch: EpochEntry) -> list[ExecutionEntry]:
+    def _executions_of(self, epoch: Epoch) -> list[ExecutionEntry]:
         return [each for job in epoch.jobs for each in self._executions.get(job, ())]
 
     def _number(self, execution: ExecutionEntry) -> int:
         return [each.start for each in self._executions[execution.job]].index(execution.start) + 1
 
-    def _execution_of(self, epoch: EpochEntry, record: CheckpointRecord) -> ExecutionEntry | None:
+    def _execution_of(self, epoch: Epoch, record: CheckpointRecord) -> ExecutionEntry | None:
         """The execution that made a checkpoint; None if several may have."""
         if record.job is not None:
             candidates = list(self._executions.get(record.job, ()))

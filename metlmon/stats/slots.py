@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import Epoch, ExecutionEntry, JobEntry, Ledger
 
 RECENT: Final = 100
 """Executions by which slots are counted, or two per run if these are more: slots come and go."""
@@ -186,7 +186,7 @@ class SlotUse:
     ``disconnected``: runs whose execution is, and has no slot.
     """
 
-    def __init__(self, ledger: Ledger, next_epochs: Mapping[str, EpochEntry] | None = None) -> None:
+    def __init__(self, ledger: Ledger, next_epochs: Mapping[str, Epoch] | None = None) -> None:
         """``next_epochs``: of each run that continues and does not execute, that it is ready for.
 
         Ready runs that DAGMan has not submitted yet may be among them; by default those with an
@@ -227,9 +227,7 @@ class SlotUse:
             if since < end
         )
 
-    def _waits(
-        self, ledger: Ledger, next_epochs: Mapping[str, EpochEntry]
-    ) -> dict[int, list[_Wait]]:
+    def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
         """The waits of all runs before their executions, and those that go on, by group."""
         jobs = {job.job: job for job in ledger.jobs}
         entries = [e for e in ledger.executions if e.training and not e.dagman]

@@ -24,7 +24,7 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import (
-    EpochEntry,
+    Epoch,
     ExecutionEntry,
     HourUnit,
     JobEntry,
@@ -209,19 +209,19 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     site_gpus: tuple[SiteGpuUsage, ...]
     causes: tuple[Cause, ...]
     waiting: tuple[TargetWaits, ...]
-    hidden: tuple[EpochEntry, ...]
+    hidden: tuple[Epoch, ...]
     executions: tuple[ExecutionEntry, ...]
     profiles: tuple[PoolProfile, ...] = ()
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     item: str = "epoch"
 
-    def hidden_epoch(self, execution: ExecutionEntry) -> EpochEntry | None:
+    def hidden_epoch(self, execution: ExecutionEntry) -> Epoch | None:
         """The epoch that an execution completed, where another one trained it."""
         return self._hidden_by_job.get(execution.job) if execution.final else None
 
     @cached_property
-    def _hidden_by_job(self) -> Mapping[JobId, EpochEntry]:
+    def _hidden_by_job(self) -> Mapping[JobId, Epoch]:
         return {job: epoch for epoch in self.hidden for job in epoch.jobs}
 
     @property
@@ -308,7 +308,7 @@ class GroupEntries(Struct, frozen=True):
     """Entries of a group; ``idle_jobs``: jobs without an execution, for their bytes."""
 
     executions: Sequence[ExecutionEntry] = ()
-    epochs: Sequence[EpochEntry] = ()
+    epochs: Sequence[Epoch] = ()
     transfers: Sequence[TransferEntry] = ()
     holds: Sequence[MatchedHold] = ()
     idle_jobs: Sequence[JobEntry] = ()
@@ -335,7 +335,7 @@ class UsageGroups:
         self.idle_jobs = [
             job for job in self.clipped.jobs if job.job not in ran and not job.at_access_point
         ]
-        self.epoch_of: dict[JobId, EpochEntry] = {
+        self.epoch_of: dict[JobId, Epoch] = {
             job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
         }
         self._longest = _longest_executions(ledger)
@@ -395,7 +395,7 @@ class UsageGroups:
     def by_run(self) -> Mapping[str | None, GroupUsage]:
         """The usage by run key, without transfers and holds; None: jobs of no run."""
         executions = group_by(self.executions, lambda e: e.run)
-        epochs: Groups[EpochEntry] = {**group_by(self.epochs, lambda e: e.run)}
+        epochs: Groups[Epoch] = {**group_by(self.epochs, lambda e: e.run)}
         return {
             run: self.usage(run, GroupEntries(executions.get(run, ()), epochs.get(run, ())))
             for run in dict.fromkeys((*executions, *epochs))
@@ -415,7 +415,7 @@ class UsageGroups:
     def _groups(
         self,
         executions: Groups[ExecutionEntry],
-        epochs: Groups[EpochEntry],
+        epochs: Groups[Epoch],
         transfers: Groups[TransferEntry] = MappingProxyType({}),
         holds: Groups[MatchedHold] = MappingProxyType({}),
     ) -> tuple[GroupUsage, ...]:
@@ -466,7 +466,7 @@ class UsageGroups:
         finals = [e for e in executions if e.final]
         return distribution(map(self.seconds, finals)), sum(map(self.is_hidden, finals))
 
-    def _longest_of(self, epochs: Sequence[EpochEntry]) -> LongestExecutions:
+    def _longest_of(self, epochs: Sequence[Epoch]) -> LongestExecutions:
         longest = [self._longest[epoch.key] for epoch in epochs if epoch.key in self._longest]
         return LongestExecutions(
             epochs=len(epochs),

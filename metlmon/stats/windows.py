@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import (
-    EpochEntry,
+    Epoch,
     ExecutionEntry,
     JobEntry,
     Ledger,
@@ -325,7 +325,7 @@ class _WindowClipper:
             bytes_received=entry.bytes_received if has_bytes else None,
         )
 
-    def contains_epoch(self, epoch: EpochEntry) -> bool:
+    def contains_epoch(self, epoch: Epoch) -> bool:
         known = epoch.completed is not None
         return known and epoch.state is State.COMPLETED and self.contains(epoch.completed)
 

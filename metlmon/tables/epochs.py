@@ -16,7 +16,7 @@ from metlmon.snapshot.row_text import (
     job_result_text,
     waits_since,
 )
-from metlmon.snapshot.types import EpochRow, RunRow, RunView
+from metlmon.snapshot.types import Epoch, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.lineage import Break, CheckpointOrigin, origin_of
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
@@ -49,12 +49,12 @@ from metlmon.text.spans import (
 NO_ORIGINS: Final[Mapping[int, CheckpointOrigin]] = {}
 
 
-def key_of(row: EpochRow) -> str:
+def key_of(row: Epoch) -> str:
     """The row key of an epoch: node names are only unique within their DAG."""
     return f"{row.in_dag}\n{row.node}"
 
 
-def filter_text(row: EpochRow) -> str:
+def filter_text(row: Epoch) -> str:
     """The text of an epoch that a filter searches, in lower case."""
     jobs = [formatting.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
@@ -72,7 +72,7 @@ def columns(
     result: EvaluationResult | None = None,
     this_year: int | None = None,
     origins: Mapping[int, CheckpointOrigin] = NO_ORIGINS,
-) -> list[Column[EpochRow]]:
+) -> list[Column[Epoch]]:
     """The columns of a run's epochs.
 
     ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
@@ -82,7 +82,7 @@ def columns(
     row, run = view.row, view.row.name
     job = row.item == "job"
     unit = row.gpu_hours.measure.short
-    columns: list[Column[EpochRow]] = [
+    columns: list[Column[Epoch]] = [
         Column(
             "epoch",
             "JOB" if job else "EPOCH",
@@ -221,7 +221,7 @@ def columns(
     return [column for column in columns if column.name not in absent]
 
 
-def _known(row: EpochRow, value: float | None) -> float | str | None:
+def _known(row: Epoch, value: float | None) -> float | str | None:
     """A value; where it is not known, empty for an epoch that has not begun."""
     if value is not None:
         return value
@@ -247,18 +247,18 @@ def name_in_run(run: str, node: str) -> str:
     return node.removeprefix(f"{run}-") or node
 
 
-def _epoch(row: EpochRow, run: str) -> str | int:
+def _epoch(row: Epoch, run: str) -> str | int:
     if not is_epoch(row):
         return plain(name_in_run(run, row.node), 40)
     return formatting.epoch_number(row.epoch or 0)
 
 
-def is_epoch(row: EpochRow) -> bool:
+def is_epoch(row: Epoch) -> bool:
     """Whether this is a training node, by its name."""
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
-def _state(row: EpochRow, _: int | None, run: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: Epoch, _: int | None, run: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
     if is_waiting_at(run, row):
         return symbol_span(PAUSED)
     symbol = STATES[row.state]
@@ -272,7 +272,7 @@ def _state(row: EpochRow, _: int | None, run: RunRow, streams: Mapping[JobId, St
     return symbol_span(symbol) + epoch_percent(row.state, streamed)
 
 
-def evaluation_sign(row: EpochRow) -> Line:
+def evaluation_sign(row: Epoch) -> Line:
     """Mark and word of an evaluation; with an overruled failure, its node succeeded."""
     if row.overruled:
         return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
@@ -281,7 +281,7 @@ def evaluation_sign(row: EpochRow) -> Line:
     return line((f"{symbol.glyph} {word}", style_of(symbol)))
 
 
-def _evaluation(row: EpochRow, cells: int | None, result: EvaluationResult | None) -> Line:
+def _evaluation(row: Epoch, cells: int | None, result: EvaluationResult | None) -> Line:
     """The evaluations of an epoch: state or result of a single one, else marks."""
     contents = [
         evaluation_sign(evaluation) + _value(result.value(evaluation, row) if result else None)
@@ -298,20 +298,20 @@ def _value(value: float | None) -> Line:
     return () if value is None else line((f" {formatting.metric(value)}", TextStyle()))
 
 
-def _site(row: EpochRow, cells: int | None, run: RunRow) -> Line:
+def _site(row: Epoch, cells: int | None, run: RunRow) -> Line:
     target = epoch_target(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
         return UNKNOWN_CELL if _known(row, None) is None else ()
     return site_and_target(row.site, target, row.off_target, cells, state=row.state)
 
 
-def _gpu(row: EpochRow) -> str | None:
+def _gpu(row: Epoch) -> str | None:
     if row.gpu is None and row.gpus is None:
         return "" if _known(row, None) == "" else None
     return formatting.gpus(row.gpu, row.gpus)
 
 
-def _execution(row: EpochRow, _: int | None) -> Line:
+def _execution(row: Epoch, _: int | None) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
     seconds = _known(row, row.execution)
     if seconds is None:
@@ -320,7 +320,7 @@ def _execution(row: EpochRow, _: int | None) -> Line:
 
 
 def detail_line(
-    row: EpochRow, cells: int, run: RunRow | None = None, origin: CheckpointOrigin | None = None
+    row: Epoch, cells: int, run: RunRow | None = None, origin: CheckpointOrigin | None = None
 ) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
@@ -362,7 +362,7 @@ def is_broken(origin: CheckpointOrigin) -> bool:
 
 
 def has_detail_line(
-    row: EpochRow, run: RunRow | None = None, origin: CheckpointOrigin | None = None
+    row: Epoch, run: RunRow | None = None, origin: CheckpointOrigin | None = None
 ) -> bool:
     """Is :func:`detail_line` not empty? Cheap, since it is called for all epochs."""
     if origin is not None and (origin.made_by_another or is_broken(origin)):
@@ -376,7 +376,7 @@ def has_detail_line(
 _TROUBLE_STATES: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 
-def _in_trouble(row: EpochRow) -> EpochRow | None:
+def _in_trouble(row: Epoch) -> Epoch | None:
     """The evaluation of an epoch, or the side node itself, that is in trouble."""
     candidates = row.evaluations if is_epoch(row) else (row,)
     return next(
@@ -384,7 +384,7 @@ def _in_trouble(row: EpochRow) -> EpochRow | None:
     )
 
 
-def evaluation_to_open(row: EpochRow) -> EpochRow | None:
+def evaluation_to_open(row: Epoch) -> Epoch | None:
     """The evaluation of an epoch that is in trouble, or else the one submitted last."""
     troubled = _in_trouble(row)
     return troubled or max(
@@ -392,7 +392,7 @@ def evaluation_to_open(row: EpochRow) -> EpochRow | None:
     )
 
 
-def _trouble_line(row: EpochRow, cells: int) -> Line:
+def _trouble_line(row: Epoch, cells: int) -> Line:
     """Why an evaluation is in trouble, and whether its node failed."""
     name = plain(row.node, 40)
     if row.state is State.HELD:

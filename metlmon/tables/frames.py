@@ -132,6 +132,10 @@ def _latest_epoch(entry: Any) -> int | None:
     return None if entry.latest is None else _epoch(entry.latest)
 
 
+def _success(name: str) -> Of:
+    return lambda epoch: None if epoch.success is None else getattr(epoch.success, name)
+
+
 def _latest(name: str) -> Of:
     return lambda entry: None if entry.latest is None else getattr(entry.latest, name)
 
@@ -184,8 +188,8 @@ RUNS: Final = (
     _count("latest_proc", "its job: proc", _latest("proc")),
     _state("latest_state", "its state", _latest("state"), words=tuple(State)),
     _time("latest_since", "since when it is in that state", _latest("since")),
-    _seconds("latest_seconds", "how long it is in that state", _latest("seconds")),
-    _count("latest_attempt", "tries of its node so far", _latest("attempt")),
+    _seconds("seconds", "how long it is in its state: that of the epoch that failed, else of this"),
+    _count("latest_attempts", "executions of its node so far", _latest("attempts")),
     _text("latest_target", "where it was sent", _latest("target")),
     _text("latest_site", "where it runs, or ran last", _latest("site")),
     _text("latest_gpu", "GPU model there", _latest("gpu")),
@@ -217,10 +221,10 @@ EPOCHS: Final = (
         "its jobs in order of submission: cluster.proc, blanks between",
         lambda e: " ".join(job_id(*job) for job in e.jobs),
     ),
-    _text("site", "site of the execution that completed it"),
-    _text("gpu", "GPU model of that execution"),
-    _count("gpus", "number of GPUs of that execution"),
-    _seconds("seconds", "how long that execution ran"),
+    _text("site", "site of the execution that completed it", _success("site")),
+    _text("gpu", "GPU model of that execution", _success("gpu")),
+    _count("gpus", "number of GPUs of that execution", _success("gpus")),
+    _seconds("seconds", "how long that execution ran", attrgetter("success_seconds")),
     _text("longest_site", "site of its longest execution"),
     _text("longest_gpu", "GPU model of its longest execution"),
     _seconds("longest_seconds", "how long its longest execution ran"),

@@ -16,7 +16,7 @@ from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
-from metlmon.snapshot.types import EpochRow, Latest, RunRow
+from metlmon.snapshot.types import Epoch, RunRow
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.curves import alarm_order, last_cell, value_cell, value_cost
@@ -103,8 +103,7 @@ Key = Callable[[RunRow], tuple[object, ...]]
 
 
 def _seconds(row: RunRow) -> float:
-    job = row.failed or row.latest
-    return -1.0 if job is None or job.seconds is None else job.seconds
+    return -1.0 if row.seconds is None else row.seconds
 
 
 def _site(row: RunRow) -> str:
@@ -299,11 +298,11 @@ def every_column(
         Column(
             "try",
             "TRY",
-            lambda row: (row.shown_epoch and row.shown_epoch.attempt) or None,
+            lambda row: (row.shown_epoch and row.shown_epoch.attempts) or None,
             Kind.COUNT,
             doc="executions of the latest epoch",
             drop=17,
-            style=lambda row: tries_style(row.shown_epoch.attempt) if row.shown_epoch else PLAIN,
+            style=lambda row: tries_style(row.shown_epoch.attempts) if row.shown_epoch else PLAIN,
         ),
         Column(
             "good",
@@ -403,7 +402,7 @@ def _urgency(row: RunRow) -> int:
 
 def _since(row: RunRow) -> float | None:
     job = row.failed or row.latest
-    return None if job is None or row.state is not job.state else job.seconds
+    return None if job is None or row.state is not job.state else row.seconds
 
 
 def _site_cell(row: RunRow, cells: int | None) -> Line:
@@ -453,7 +452,7 @@ def site_and_target(
     return line((formatting.wants(target), DIM))
 
 
-def site_minimum(rows: Iterable[Latest | EpochRow | None]) -> int:
+def site_minimum(rows: Iterable[Epoch | Epoch | None]) -> int:
     """The fewest cells of a column of sites: two names, where one is not the target."""
     return 9 if any(row is not None and row.off_target for row in rows) else 7
 

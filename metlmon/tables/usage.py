@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, HourUnit
+from metlmon.snapshot.ledger import HOUR, Epoch, ExecutionEntry, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals
@@ -595,19 +595,19 @@ def _places_column(name: str, title: str, groups: Sequence[GroupUsage], drop: in
     return Column(name, title, places, drop=drop, cell=cell, maximum=60)
 
 
-def hidden_columns() -> list[Column[EpochEntry]]:
+def hidden_columns() -> list[Column[Epoch]]:
     """Return the columns of completed epochs with hidden compute."""
 
     def name(text: str | None) -> str:
         return plain(text or "unknown", LONG_NAME_LIMIT)
 
-    def epoch(row: EpochEntry) -> int | None:
+    def epoch(row: Epoch) -> int | None:
         return None if row.epoch is None else formatting.epoch_number(row.epoch)
 
     return [
         Column("run", "RUN", lambda row: name(row.run_name)),
         Column("epoch", "EPOCH", epoch, Kind.COUNT),
-        Column("seconds", "SUCCEEDED IN", lambda row: row.seconds, Kind.DURATION),
+        Column("seconds", "SUCCEEDED IN", lambda row: row.success_seconds, Kind.DURATION),
         Column("site", "AT", lambda row: name(row.site)),
         Column("longest", "LONGEST TRY", lambda row: row.longest_seconds, Kind.DURATION),
         Column("longest_site", "AT", lambda row: name(row.longest_site)),
@@ -964,10 +964,10 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
     return formatting.clip(" ".join(parts), room)
 
 
-def longest_note(epoch: EpochEntry) -> str:
+def longest_note(epoch: Epoch) -> str:
     """The note on an epoch that a longer execution may have trained."""
     site = site_name(epoch.longest_site, NAME_LIMIT)
-    took = formatting.duration(epoch.seconds)
+    took = formatting.duration(epoch.success_seconds)
     longest = formatting.duration(epoch.longest_seconds)
     return (
         f"{HIDDEN.glyph} hidden compute: this execution of {took} completed the epoch, but its "

@@ -349,7 +349,7 @@ def _add_runs(
             places["gpu"] = models.get(latest.gpu) or label_text(latest.gpu)
         samples.add("run_state", 1, run=run, state=row.state, **places)
         if latest is not None:
-            samples.add("run_state_seconds", latest.seconds, run=run)
+            samples.add("run_state_seconds", row.seconds, run=run)
             if latest.epoch is not None:
                 samples.add("run_latest_epoch", epoch_number(latest.epoch), run=run)
         samples.add("run_epochs_planned", row.epochs_total, run=run)

@@ -30,7 +30,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.ledger import JobEntry
-from metlmon.snapshot.types import EpochRow, Status
+from metlmon.snapshot.types import Epoch, Status
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, render_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -82,7 +82,7 @@ MAX_SITES: Final = 6
 def known_sites(
     pool_sites: Sequence[SiteInfo],
     status: Status | None,
-    epochs: Iterable[EpochRow],
+    epochs: Iterable[Epoch],
     with_default: bool,
 ) -> dict[str, str]:
     """Return the selectable sites with a description: collector, DAG, past executions.

@@ -279,9 +279,10 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
 
 
 def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
-    from metlmon.snapshot.types import GpuHours, Latest
+    from metlmon.snapshot.types import Epoch, GpuHours
+    from tests.support.records import blank
 
-    latest = Latest(epoch=1, epoch_var=2, node="run0-train_epoch1", state=state, attempt=1)
+    latest = blank(Epoch, epoch=1, epoch_var=2, node="run0-train_epoch1", state=state)
     row = RunRow("k", "run0", UUID, "e.dag", 4, 1, 0, 0, state, latest, GpuHours())
     return replace(row, gate=gate)
 

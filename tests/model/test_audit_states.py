@@ -115,7 +115,7 @@ def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -
     (run,) = status.runs
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.latest.state) == (2, 81, State.IDLE)
-    assert (run.epochs_done, run.latest.gpu, run.latest.attempt) == (2, None, 0)
+    assert (run.epochs_done, run.latest.gpu, run.latest.attempts) == (2, None, 0)
 
 
 def test_a_resubmission_that_only_dagman_tells_of() -> None:

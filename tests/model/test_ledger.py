@@ -110,12 +110,12 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
         spent = {kind: getattr(epoch.gpu_hours, kind) for kind in ("goodput", "badput", "running")}
         assert hours(mine) == pytest.approx(spent, abs=SECOND)
         final = [entry for entry in mine if entry.final]
-        if epoch.seconds is None:
+        if epoch.success is None:
             assert final == []
             continue
         (last,) = final
-        assert (last.site, last.gpu, last.gpus) == (epoch.site, epoch.gpu, epoch.gpus)
-        assert last.seconds == epoch.seconds
+        assert last == epoch.success
+        assert last.seconds == epoch.success_seconds
         assert last.end == epoch.completed
         assert epoch.longest_seconds == max(entry.seconds for entry in mine)
 

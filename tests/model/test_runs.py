@@ -171,7 +171,7 @@ def test_attempts_are_the_nodes_executions_over_all_its_jobs() -> None:
     log.submit(78, "run0-train_epoch0").execute(78)
     run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
     assert run.latest is not None
-    assert (run.latest.attempt, run.latest.cluster) == (3, 78)
+    assert (run.latest.attempts, run.latest.cluster) == (3, 78)
 
 
 def test_why_it_is_held() -> None:

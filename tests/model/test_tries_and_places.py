@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.model.states import State
-from metlmon.snapshot.types import Latest
+from metlmon.snapshot.types import Epoch
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.spans import text
@@ -49,8 +49,8 @@ def attempts(report_of: EnsembleReading) -> tuple[int, int, list[int]]:
     assert latest is not None
     assert node is not None
     entries = sorted(painter.ledger().executions, key=lambda e: (e.job, e.start))
-    assert painter.ledger().epochs[0].attempts == latest.attempt
-    return latest.attempt, node.attempts, [entry.attempt for entry in entries]
+    assert painter.ledger().epochs[0].attempts == latest.attempts
+    return latest.attempts, node.attempts, [entry.attempt for entry in entries]
 
 
 def test_two_procs_of_a_node_are_one_try_on_two_machines() -> None:
@@ -67,13 +67,13 @@ def test_two_procs_of_a_node_are_one_try_on_two_machines() -> None:
 # --- where --------------------------------------------------------------------------------
 
 
-def latest(log: Log, dag: str = SITE) -> Latest:
+def latest(log: Log, dag: str = SITE) -> Epoch:
     found = read_ensemble(dag, log).run("run0").latest
     assert found is not None
     return found
 
 
-def _where(at: Latest) -> str:
+def _where(at: Epoch) -> str:
     return text(site_and_target(at.site, at.target, at.off_target, None, at.state))
 
 

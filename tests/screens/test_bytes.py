@@ -31,8 +31,8 @@ def with_run(at: int, row: RunRow) -> Snapshot:
 
 def later(row: RunRow, seconds: float) -> RunRow:
     assert row.latest is not None
-    assert row.latest.seconds is not None
-    return replace(row, latest=replace(row.latest, seconds=row.latest.seconds + seconds))
+    assert row.seconds is not None
+    return replace(row, seconds=row.seconds + seconds)
 
 
 async def settled(seen: Terminal, *keys: str) -> int:

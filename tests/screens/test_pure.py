@@ -22,6 +22,7 @@ from screens.overview import header as overview_header
 from screens.run import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from screens.widgets.footer import key_line
+from tests.support.records import job_at
 from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status
 
 
@@ -211,7 +212,9 @@ def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
 def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
-    wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
+    wordy = replace(
+        held, latest=replace(held.latest, job=job_at(None, hold="at ap40, no such file " * 40))
+    )
     result = runs_table.cursor_detail(wordy, set(), 80)
     assert len(result) == runs_table.REASON_LINES
     assert all(spans.width(each) < 80 for each in result)

@@ -16,7 +16,7 @@ from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger, RunRow
-from metlmon.snapshot.types import Latest, Status
+from metlmon.snapshot.types import Epoch, Status
 from metlmon.stats.curves import (
     Course,
     Curves,
@@ -40,7 +40,7 @@ def points(*values: float, start: int = 0) -> tuple[Point, ...]:
     return tuple(Point(start + n, value, 0, "x") for n, value in enumerate(values))
 
 
-def run(name: str, label: str | None = None, latest: Latest | None = None) -> RunRow:
+def run(name: str, label: str | None = None, latest: Epoch | None = None) -> RunRow:
     return blank(RunRow, key=name, name=name, label=label, state=State.RUNNING, latest=latest)
 
 
@@ -217,7 +217,7 @@ def test_the_answer_names_what_matters() -> None:
 
 
 def test_the_running_epoch_is_reported_with_its_run() -> None:
-    latest = Latest(epoch=3, node="n", cluster=78, proc=0, state=State.RUNNING, attempt=1)
+    latest = blank(Epoch, epoch=3, node="n", cluster=78, proc=0, state=State.RUNNING)
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
     found = curves(StatsInput(cast(Status, None), ledger, Settings(), {}, {(78, 0): streamed}))

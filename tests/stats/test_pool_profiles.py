@@ -309,7 +309,7 @@ def recorded(name: str) -> Ledger:
 def test_counts_of_recorded_ensembles_are_those_of_their_epochs(ledger: Ledger) -> None:
     assert ledger.as_of is not None
     profiles = learn_profiles(observations_of(ledger), ledger.as_of)
-    epochs = Counter((e.site, e.gpu) for e in ledger.epochs if e.seconds is not None)
+    epochs = Counter((e.success.site, e.success.gpu) for e in ledger.epochs if e.success)
     assert {(pool.site, pool.gpu): p.epochs for pool, p in profiles.items()} == epochs
     for pool, profile in profiles.items():
         there = [

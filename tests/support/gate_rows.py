@@ -15,8 +15,9 @@ from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
 from metlmon.snapshot.ledger import JobEntry
-from metlmon.snapshot.types import GpuHours, Latest, RunRow
+from metlmon.snapshot.types import Epoch, GpuHours, RunRow
 from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
+from tests.support.records import blank
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"
@@ -29,23 +30,18 @@ WORD = QueueSnapshot(
 """A schedd that has the DAG's DAGMan, and no job."""
 
 
-def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: object) -> Latest:
-    made = Latest(
+def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: object) -> Epoch:
+    made = blank(
+        Epoch,
         epoch=epoch,
         epoch_var=epoch + 1,
         node=f"run0-train_epoch{epoch}",
         cluster=cluster,
         proc=0,
         target="delta",
-        site=None,
-        gpu=None,
-        gpus=None,
         state=state,
         since=NINE,
-        seconds=None,
-        attempt=1,
-        hold_reason=None,
-        hold_code=None,
+        attempts=1,
         retries_left=2,
     )
     return replace(made, **more)  # type: ignore[arg-type]

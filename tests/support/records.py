@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -15,7 +16,9 @@ from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
+from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
+from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -42,6 +45,34 @@ def _empty(annotation: Any) -> Any:
     if origin in (Sequence, tuple):
         return ()
     return blank(origin) if issubclass(origin, msgspec.Struct) else origin()
+
+
+def execution_at(
+    site: str | None, gpu: str | None = None, gpus: int | None = None, seconds: float = 0.0
+) -> ExecutionEntry:
+    """An execution of an epoch that is known by its place alone."""
+    start = datetime(2026, 1, 1)
+    return ExecutionEntry(
+        job=(0, 0), start=start, end=start, seconds=seconds, outcome=Outcome.GOOD, site=site,
+        gpu=gpu, gpus=gpus,
+    )  # fmt: skip
+
+
+def job_at(
+    site: str | None,
+    gpu: str | None = None,
+    gpus: int | None = None,
+    hold: str | None = None,
+    code: int | None = None,
+    submitted: datetime | None = None,
+) -> JobEntry:
+    """The job of an epoch, where it ran last, and why it is held."""
+    now = datetime(2026, 1, 1)
+    holds = () if hold is None else (HoldEntry(now, None, 0, code, None, hold, None, None, hold),)
+    return JobEntry(
+        job=(0, 0), state=State.HELD if hold else State.RUNNING, submitted=submitted, holds=holds,
+        executions=(execution_at(site, gpu, gpus),),
+    )  # fmt: skip
 
 
 def read_dagdir(path: Path, **options: Any) -> SnapshotBuilder:

@@ -15,9 +15,9 @@ from metlmon.config.settings import Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
-from metlmon.snapshot.types import DagRow, Latest, RunRow, Status
-from tests.support.records import blank, read_dagdir, stats_input
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.types import DagRow, Epoch, RunRow, Status
+from tests.support.records import blank, execution_at, job_at, read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NOON = datetime(2026, 3, 2, 12, 0, 0)
@@ -44,7 +44,7 @@ def basis(
     runs: Mapping[str, Past], dag: DagState = DagState.RUNNING, live: bool = True
 ) -> StatsInput:
     """The ensemble of these runs at :data:`NOON`."""
-    epochs: list[EpochEntry] = []
+    epochs: list[Epoch] = []
     executions: list[ExecutionEntry] = []
     jobs: list[JobEntry] = []
     entries: list[RunRow] = []
@@ -130,11 +130,10 @@ def _epoch(
     submitted: datetime | None,
     completed: datetime | None = None,
     seconds: float | None = None,
-) -> EpochEntry:
-    there = completed is not None
-    site, gpu = (past.site, A40) if there else (None, None)
+) -> Epoch:
+    final = None if completed is None else execution_at(past.site, A40, 1, seconds or 0.0)
     return blank(
-        EpochEntry,
+        Epoch,
         run=run,
         run_name=run,
         dag=DAG,
@@ -149,13 +148,8 @@ def _epoch(
         completed=completed,
         attempts=1,
         jobs=() if job is None else (job,),
-        site=site,
-        gpu=gpu,
-        gpus=1 if there else None,
-        seconds=seconds,
-        longest_site=site,
-        longest_gpu=gpu,
-        longest_seconds=seconds,
+        success=final,
+        longest=final,
     )
 
 
@@ -204,22 +198,17 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
     at = min(done, past.total - 1)
     held = "memory usage exceeded" if state is State.HELD else None
     latest = blank(
-        Latest,
+        Epoch,
         epoch=at,
         epoch_var=at + 1,
         node=f"{run}-train_epoch{at}",
         cluster=cluster,
         proc=0,
         target=past.target,
-        site=past.site,
-        gpu=A40,
-        gpus=1,
+        job=job_at(past.site, A40, 1, held, 21),
         state=state,
         since=since,
-        seconds=past.age,
-        attempt=3,
-        hold_reason=held,
-        hold_code=21 if held else None,
+        attempts=3,
     )
     return blank(
         RunRow,
@@ -230,6 +219,7 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
         epochs_total=past.total,
         epochs_done=done,
         latest=latest,
+        seconds=past.age,
         began=began,
     )
 

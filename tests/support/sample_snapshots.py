@@ -31,11 +31,10 @@ from metlmon.snapshot.types import (
     Count,
     DagDescription,
     DagRow,
-    EpochRow,
+    Epoch,
     EventLine,
     GpuHours,
     JobView,
-    Latest,
     LogRow,
     NodeRow,
     ProblemGroup,
@@ -46,6 +45,7 @@ from metlmon.snapshot.types import (
     Status,
     TransferTotals,
 )
+from tests.support.records import blank, execution_at, job_at
 
 AS_OF = datetime(2025, 11, 14, 8, 14)
 DAG = "global_pretraining.dag"
@@ -78,22 +78,18 @@ def run(
     number = sum(map(ord, name))
     begun = state is not State.WAITING
     off = site is not None and target is not None and site.lower() != target.lower()
-    latest = Latest(
+    latest = blank(
+        Epoch,
         epoch=min(done, total - 1),
         epoch_var=min(done, total - 1) + 1,
         node=f"{name}-train_epoch{min(done, total - 1)}",
         cluster=14700000 + number,
         proc=0,
         target=target or site,
-        site=site,
-        gpu=gpu,
-        gpus=gpus,
+        job=job_at(site, gpu, gpus, hold, 34),
         state=state,
         since=None if seconds is None else AS_OF - timedelta(seconds=seconds),
-        seconds=seconds,
-        attempt=attempt,
-        hold_reason=hold,
-        hold_code=34 if hold else None,
+        attempts=attempt,
         off_target=off,
     )
     hours = GpuHours(done * 9.6, bad, 3.5 if state is State.RUNNING else 0.0)
@@ -109,6 +105,7 @@ def run(
         epochs_skipped=0,
         state=state,
         latest=latest if begun else None,
+        seconds=seconds if begun else None,
         gpu_hours=hours,
     )
 
@@ -132,7 +129,7 @@ RUNS = (
 
 
 @cache
-def epochs(row: RunRow) -> tuple[EpochRow, ...]:
+def epochs(row: RunRow) -> tuple[Epoch, ...]:
     made = []
     first = 14600000 + 100 * sum(map(ord, row.name)) % 90000
     for n in range(row.epochs_total):
@@ -144,8 +141,12 @@ def epochs(row: RunRow) -> tuple[EpochRow, ...]:
         if begun and not done and latest is not None and latest.cluster is not None:
             jobs = ((first + n, 0), (latest.cluster, 0))
         wave = 10800 + (n * 7919) % 5400
+        site = latest.site if now and latest else ("Delta", "CHTC-Spark-CE1", "expanse")[n % 3]
+        hold = latest.hold_reason if now and latest else None
+        submitted = AS_OF - timedelta(hours=6 * (row.epochs_total - n))
         made.append(
-            EpochRow(
+            blank(
+                Epoch,
                 node=f"{row.name}-train_epoch{n}",
                 dag=row.dag,
                 in_dag=row.dag,
@@ -154,32 +155,23 @@ def epochs(row: RunRow) -> tuple[EpochRow, ...]:
                 state=state,
                 inferred=n == 0 and row.epochs_done > 20,
                 since=None,
-                seconds=float(wave) if begun else None,
                 jobs=jobs,
                 target=latest.target if latest and begun else None,
-                site=(latest.site if now else ("Delta", "CHTC-Spark-CE1", "expanse")[n % 3])
-                if begun and latest
-                else None,
-                gpu=A80 if begun else None,
-                gpus=1 if begun else None,
+                job=job_at(site, A80, 1, hold, 34, submitted) if begun else None,
                 off_target=n % 7 == 3 and begun,
-                submitted=AS_OF - timedelta(hours=6 * (row.epochs_total - n)) if begun else None,
                 queue_wait=300.0 + 613 * n if begun else None,
                 transfer=41.0 if begun else None,
                 execution=float(wave) if begun else None,
                 attempts=1 + (n % 5 == 4) + 2 * (n == 9) if begun else 0,
                 gpu_hours=GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
-                trained_on="anvil" if n == 5 and done else None,
-                success_seconds=1800.0 if n == 5 and done else None,
-                longest_seconds=9000.0 if n == 5 and done else None,
-                hold_reason=latest.hold_reason if now and latest else None,
-                hold_code=latest.hold_code if now and latest else None,
+                success=execution_at(site, A80, 1, 1800.0) if n == 5 and done else None,
+                longest=execution_at("anvil", A80, 1, 9000.0) if n == 5 and done else None,
             )
         )
     return tuple(made)
 
 
-def side(row: RunRow) -> tuple[EpochRow, ...]:
+def side(row: RunRow) -> tuple[Epoch, ...]:
     ones = [e for e in epochs(row) if e.state is State.COMPLETED][-1:]
     return tuple(
         replace(e, node=f"{row.name}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
@@ -519,7 +511,7 @@ def _job_entry(row: RunRow) -> JobEntry:
     assert latest is not None
     since = latest.since or AS_OF
     hold = HoldEntry(
-        since, None, latest.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
+        since, None, row.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
         latest.site, latest.gpu, latest.hold_reason,
     )  # fmt: skip
     return JobEntry(
@@ -548,5 +540,5 @@ def _fault(row: RunRow) -> NodeFault:
         training=True,
         since=latest.since,
         job=(latest.cluster or 0, 0),
-        tries=latest.attempt,
+        tries=latest.attempts,
     )

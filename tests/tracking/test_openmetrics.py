@@ -160,7 +160,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         run, latest = row["run"], row["latest"] or {}
         places = {"site": latest.get("site"), "gpu": latest.get("gpu")}
         add("run_state", 1, run=run, state=row["state"], **places)
-        add("run_state_seconds", latest.get("seconds"), run=run)
+        add("run_state_seconds", row["seconds"], run=run)
         add("run_latest_epoch", latest.get("epoch"), run=run)
         add("run_epochs_planned", row["epochs_total"], run=run)
         add("run_epochs_done", row["epochs_done"], run=run)

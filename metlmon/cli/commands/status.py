@@ -181,8 +181,9 @@ def run(options: argparse.Namespace) -> int:
 
         stamp, stats = builder.clock.with_offset, input_with_trainings(reader)
         (figures,) = runs_json([row], stats, stamp)
-        epochs = epochs_json(view.epochs, _origins(stats, row.key), stamp)
-        print_json(RUN_OUTPUT.write(row, stamp, **figures, epochs=epochs, side_nodes=view.side))
+        origins = _origins(stats, row.key)
+        epochs, side = (epochs_json(each, builder, origins) for each in (view.epochs, view.side))
+        print_json(RUN_OUTPUT.write(row, stamp, **figures, epochs=epochs, side_nodes=side))
         print_warnings(builder.notices())
         return Exit.OK
     if not is_terminal():

@@ -27,6 +27,7 @@ from metlmon.text.formatting import epoch_number, job_id
 
 if TYPE_CHECKING:
     from metlmon.live.feed import StatsInput
+    from metlmon.snapshot.builder import SnapshotBuilder
     from metlmon.stats.run_figures import RunFigures
 
 # --- hours ------------------------------------------------------------------------------------
@@ -110,20 +111,31 @@ def run_figures_json(row: types.RunRow, figures: RunFigures, stamp: Stamp) -> di
 # --- runs -------------------------------------------------------------------------------------
 
 LATEST: Final = JsonObject(
-    types.Latest,
+    types.Epoch,
     "The latest epoch of a run that was submitted.",
-    "epoch epoch_var node cluster proc target site gpu gpus state since attempt hold_reason "
-    "hold_code off_target overruled seconds",
+    "epoch epoch_var node cluster proc target site gpu gpus state since attempts hold_reason "
+    "hold_code off_target overruled",
+    name="Latest",
+    main=False,
+)
+FAILED: Final = JsonObject(
+    types.Epoch,
+    "The epoch that a run failed at. part of it failed (pre, submit, post or job) for a reason of "
+    "DAGMan's, where its job's events do not show it.",
+    "epoch node state since part reason",
+    name="FailedEpoch",
+    main=False,
 )
 RUN: Final = JsonObject(
     types.RunRow,
     "A run; latest is null where nothing of it was submitted, dag where it is of jobs of no DAG. "
     "item: epoch or, of jobs without epochs, job. metric: null where no training wrote "
     "one. swept: variables of its nodes that differ between runs. wall_seconds: from its first "
-    "submission to the end of its last job, null while one is queued.",
+    "submission to the end of its last job, null while one is queued. seconds: in its state."
+    "",
     "run=name uuid epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
-    "epochs_overruled state latest gpu_hours hours=gpu_hours gate failed item",
-    kinds={"hours": HOURS},
+    "epochs_overruled state seconds latest gpu_hours hours=gpu_hours gate failed item",
+    kinds={"hours": HOURS, "latest": (LATEST, None), "failed": (FAILED, None)},
     computed={"dag": (str | None, lambda run: run.dag or None)},
     optional=RUN_FIGURES,
 )
@@ -143,18 +155,19 @@ CHECKPOINT: Final = JsonObject(
     },
 )
 EPOCH: Final = JsonObject(
-    types.EpochRow,
+    types.Epoch,
     "An epoch, or another node of a run. job_state, job_return: what its job came to, whatever a "
     "POST script made of it.",
     "node epoch epoch_var state inferred since target site gpu gpus submitted attempts "
-    "gpu_hours trained_on hold_reason hold_code job_state job_return overruled seconds "
-    "queue_wait transfer execution",
+    "gpu_hours trained_on hold_reason hold_code job_state job_return overruled queue_wait "
+    "transfer execution",
     computed={
         "dag": (str | None, lambda epoch: epoch.dag or None),
         "in_dag": (str | None, lambda epoch: epoch.in_dag or None),
         "jobs": (list[str], job_ids),
         "evaluations": (list[str], lambda epoch: [row.node for row in epoch.evaluations]),
     },
+    given={"seconds": float | None},
     optional={"checkpoint": (CHECKPOINT, None)},
 )
 RUN_OUTPUT: Final = JsonObject(
@@ -256,10 +269,18 @@ def runs_json(
 
 
 def epochs_json(
-    rows: Iterable[types.EpochRow], origins: Mapping[int, CheckpointOrigin], stamp: Stamp
+    rows: Iterable[types.Epoch], builder: SnapshotBuilder, origins: Mapping[int, CheckpointOrigin]
 ) -> list[dict[str, Any]]:
-    """Epochs of one run with the origins of their checkpoints."""
-    return [EPOCH.write(row, stamp, checkpoint=origin_of(row, origins)) for row in rows]
+    """Epochs of one run with the seconds in their states, and the origins of their checkpoints."""
+    return [
+        EPOCH.write(
+            row,
+            builder.clock.with_offset,
+            seconds=builder.seconds(row.since),
+            checkpoint=origin_of(row, origins),
+        )
+        for row in rows
+    ]
 
 
 def figures_json(stats: StatsInput, health: Health) -> dict[str, Any]:
