@@ -9,6 +9,7 @@ from typing import Final
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.queue import HELD, QueueJob
 from metlmon.model.states import (
     ACTIVE,
     ALIVE,
@@ -19,7 +20,6 @@ from metlmon.model.states import (
     State,
 )
 from metlmon.snapshot.ledger import HOUR, Epoch, ExecutionEntry, JobEntry, NodeFault, RunRow
-from metlmon.snapshot.types import QueueHold
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD
@@ -55,12 +55,13 @@ class HealthFacts:
         self.dags = {dag.file: dag for dag in self.status.dags}
         self.runs: dict[str, RunRow] = {run.key: run for run in ledger.runs}
         self.faults: dict[NodeKey, NodeFault] = {f.key: f for f in ledger.faults if f.counts}
+        self.queue = self.stats_input.queue.by_id()
         self.held: list[JobEntry] = []
         self.held_before: list[JobEntry] = []
         self.removed: list[JobEntry] = []
         self.strays_failed: list[JobEntry] = []
         self.idle: list[JobEntry] = []
-        self.held_in_queue: list[tuple[JobEntry, QueueHold]] = []
+        self.held_in_queue: list[tuple[JobEntry, QueueJob]] = []
         """Jobs that are idle by their log, and held in the queue."""
         self.disconnected: list[JobEntry] = []
         self.jobs: dict[JobId, JobEntry] = {}
@@ -81,7 +82,6 @@ class HealthFacts:
 
     def _sort_jobs(self) -> None:
         """Sort the jobs by what the rules look at; most are completed, and in none of these."""
-        held = self.stats_input.queue.holds
         needed = {fault.job for fault in self.faults.values() if fault.job is not None}
         for job in self.ledger.jobs:
             if job.job in needed:
@@ -95,8 +95,8 @@ class HealthFacts:
                 self.held_before.append(job)
             if state is _REMOVED:
                 self.removed.append(job)
-            elif state is _IDLE and job.job in held:
-                self.held_in_queue.append((job, held[job.job]))
+            elif state is _IDLE and (queued := self.queue.get(job.job)) and queued.status == HELD:
+                self.held_in_queue.append((job, queued))
             elif state is _IDLE:
                 self.idle.append(job)
             elif state is _DISCONNECTED and not job.dagman and not self.is_over(job.dag):

@@ -30,15 +30,15 @@ class Holds:
         """By job and cause of the hold, for the executions that it ended."""
         for job in facts.held:
             self._add_held(job)
-        for job, queue_hold in facts.held_in_queue:
+        for job, queued in facts.held_in_queue:
             since = job.states[-1][0] if job.states else job.submitted
             if since is not None:
-                reason = queue_hold.reason
+                reason = queued.hold_reason
                 hold = HoldEntry(
                     start=since,
                     end=None,
                     seconds=0.0,
-                    code=queue_hold.code,
+                    code=queued.hold_code,
                     subcode=None,
                     cause=reason or "",
                     site=None,
@@ -130,7 +130,7 @@ class RemovalClock:
     """
 
     def __init__(self, facts: HealthFacts) -> None:
-        self._policies = facts.stats_input.queue.removal_policies
+        self._queue = facts.queue
         limits: dict[str, int] = {}
         for job in facts.removed:
             policy = find_policy(job.removal)
@@ -141,7 +141,7 @@ class RemovalClock:
 
     def removal_at(self, job: JobEntry, hold: HoldEntry) -> datetime | None:
         """When the job will be removed; None if no policy is known."""
-        expression = self._policies.get(job.job)
-        own = removal_limit(expression) if expression is not None else None
+        queued = self._queue.get(job.job)
+        own = removal_limit(queued.removal_policy) if queued and queued.removal_policy else None
         limits = [limit for limit in (own, self._seen) if limit is not None]
         return hold.start + timedelta(seconds=min(limits)) if limits else None

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.queue import QueueSnapshot
 from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.types import (
     Count,
@@ -25,7 +26,6 @@ from metlmon.snapshot.types import (
     NodeRow,
     ProblemGroup,
     Progress,
-    QueueState,
     RunView,
     Status,
     TransferTotals,
@@ -119,9 +119,9 @@ class Feed(Protocol):
         """
         return {}
 
-    def queue_state(self) -> QueueState:
-        """Return what only the queue shows of jobs, where it is known."""
-        return QueueState()
+    def queue(self) -> QueueSnapshot:
+        """Return the queue when it was last queried; empty where it is not known."""
+        return QueueSnapshot()
 
     def historical(self, moment: datetime) -> Feed:
         """Return a feed, not started, of this dagdir as it was at ``moment``.
@@ -228,4 +228,4 @@ class StatsInput(Struct, frozen=True):
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
     files_read: bool = False
     load_description: Callable[[], DagDescription] = DagDescription
-    queue: QueueState = field(default_factory=QueueState)
+    queue: QueueSnapshot = field(default_factory=QueueSnapshot)

@@ -27,6 +27,7 @@ from metlmon.live.file_access import FsExecutor, FsTimeout, calls_through
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
+from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
 from metlmon.remote.paths import Disconnected, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
@@ -37,7 +38,6 @@ from metlmon.snapshot.types import (
     NodeRow,
     Nodes,
     ProblemGroup,
-    QueueState,
     RunView,
 )
 
@@ -281,9 +281,9 @@ class Session:
             raise InputError(error.describe()) from None
         return HistoricalSession(reader)
 
-    def queue_state(self) -> QueueState:
-        """Nothing: the files of a dagdir do not show the queue."""
-        return QueueState()
+    def queue(self) -> QueueSnapshot:
+        """Empty: the files of a dagdir do not show the queue."""
+        return QueueSnapshot()
 
     def set_in_queue(self, present: bool) -> None:
         with self._lock.foreground():

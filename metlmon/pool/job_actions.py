@@ -76,7 +76,7 @@ def action_previews(
 
     ``refusal``: why no action is possible at all; ``status``: the snapshot with these rows.
     """
-    queue = {(job.cluster, job.proc): job for job in snapshot.jobs}
+    queue = snapshot.by_id()
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
     previews = {act: _job_preview(act, snapshot, queue, jobs, refusal) for act in JOB_ACTS}
     previews[PoolAction.RETARGET] = _with_placement_files(

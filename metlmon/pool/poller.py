@@ -37,7 +37,7 @@ from metlmon.pool.types import (
     ScheddInfo,
 )
 from metlmon.snapshot.ledger import JobEntry
-from metlmon.snapshot.types import DagRow, JobView, QueueRow, QueueState
+from metlmon.snapshot.types import DagRow, JobView
 
 SOON_SECONDS: Final = 2.0
 """Pause after an action: the schedd takes about that long to show its effect."""
@@ -383,7 +383,10 @@ class QueueFeed:
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         view = self._feed.job_view(cluster, proc)
-        return replace(view, queue=self.queue_row(cluster, proc)) if view is not None else None
+        queried_at = self._poller.snapshot.queried_at
+        if view is None or queried_at is None:
+            return view
+        return replace(view, queue=self._queued(cluster, proc), queried_at=queried_at)
 
     def _with_warnings(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the queue's warnings added."""
@@ -395,29 +398,18 @@ class QueueFeed:
         silence = self._poller.silence_warning if snapshot.status.live else None
         return replace(snapshot, error=silence) if silence and snapshot.error is None else snapshot
 
-    def queue_state(self) -> QueueState:
-        """What only the queue shows of jobs."""
-        return self._poller.snapshot.state()
+    def queue(self) -> QueueSnapshot:
+        """The queue when it was last queried."""
+        return self._poller.snapshot
 
-    def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
-        """The queue's data on a job, or None if there is none."""
-        snapshot = self._poller.snapshot
-        differing = {item.job: item.queue_state for item in self._poller.lasting_discrepancies}
-        differs = differing.get((cluster, proc))
-        job = snapshot.job(cluster, proc)
-        if snapshot.queried_at is None or (job is None and differs is None):
-            return None
-        job = job or QueueJob(cluster, proc, GONE)
-        return QueueRow(
-            queried_at=snapshot.queried_at,
-            priority=job.priority,
-            matches=job.matches,
-            position=job.position,
-            waiting=job.waiting,
-            rejection=job.rejection,
-            rejected_at=job.rejected_at,
-            differs=differs,
-        )
+    def _queued(self, cluster: int, proc: int) -> QueueJob | None:
+        """The job in the queue; one that only the logs have there differs by this."""
+        lasting = self._poller.lasting_discrepancies
+        differs = next((d.queue_state for d in lasting if d.job == (cluster, proc)), None)
+        job = self._poller.snapshot.job(cluster, proc)
+        if differs is None:
+            return job
+        return replace(job or QueueJob(cluster, proc, GONE), differs=differs)
 
 
 def notices(discrepancies: Iterable[QueueDiscrepancy]) -> tuple[Notice, ...]:

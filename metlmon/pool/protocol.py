@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from metlmon.model.queue import QueueJob as QueueJob
+
 JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 JobAction = Literal["hold", "release", "remove", "vacate"]
@@ -90,51 +92,6 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     value: Raw | UnsetType = UNSET
     error: ErrorKind | None = None
     text: str = ""
-
-
-class QueueJob(Struct, frozen=True):
-    """One job in the queue (attributes of its ClassAd in brackets).
-
-    ``status`` [JobStatus]: 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring
-    output, 7 suspended. ``position``: rank among this ensemble's idle jobs by priority, then age,
-    from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
-    [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
-    ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
-    Requirements refer to MetlSite, ``by_site_list``: as a list of sites. ``excluded``: the sites
-    that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a list of
-    these. ``removal_policy`` [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it
-    may run in. ``slot`` [RemoteHost]: where it runs.
-    """
-
-    cluster: int
-    proc: int
-    status: int
-    owner: str = ""
-    priority: int = 0
-    matches: int = 0
-    position: int | None = None
-    waiting: int = 0
-    rejection: str | None = None
-    rejected_at: float | None = None
-    submitted_at: float | None = None
-    node: str | None = None
-    directory: str | None = None
-    log: str | None = None
-    hold_reason: str | None = None
-    hold_code: int | None = None
-    transferring: str | None = None
-    nodes_log: str | None = None
-    dagman: int | None = None
-    universe: int | None = None
-    arguments: str | None = None
-    site: str | None = None
-    by_site: bool = False
-    by_site_list: bool = False
-    removal_policy: str | None = None
-    excluded: tuple[str, ...] = ()
-    by_list: bool = False
-    annex: str | None = None
-    slot: str | None = None
 
 
 class ScheddInfo(Struct, frozen=True):

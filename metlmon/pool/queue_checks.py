@@ -281,7 +281,7 @@ def differences(
     if snapshot.queried_at is None or snapshot.error is not None:
         return {}
     discrepancies = {}
-    queue: dict[JobId, QueueJob] = {(job.cluster, job.proc): job for job in snapshot.jobs}
+    queue = snapshot.by_id()
     for key in sorted({*queue, *rows} - set(snapshot.foreign_jobs)):
         job, row = queue.get(key), rows.get(key)
         status = job.status if job is not None else GONE

@@ -55,7 +55,7 @@ def exclusion_preview(
     file in ``placement`` excludes. ``refusal``: why no action is possible at all.
     """
     exclude = act is PoolAction.EXCLUDE_SITE
-    queue = {(job.cluster, job.proc): job for job in snapshot.jobs}
+    queue = snapshot.by_id()
     waiting = [row for row in jobs if row.state in WAITING]
     targets: list[Target] = []
     left_out: list[LeftOut] = []

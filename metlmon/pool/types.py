@@ -11,17 +11,16 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
+from metlmon.model.queue import HELD as HELD
+from metlmon.model.queue import QueueJob as QueueJob
+from metlmon.model.queue import QueueSnapshot as QueueSnapshot
 from metlmon.model.states import State
-from metlmon.pool.protocol import QueueJob as QueueJob
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.ledger import JobEntry
-from metlmon.snapshot.types import QueueHold, QueueState, RunRow
+from metlmon.snapshot.types import RunRow
 from metlmon.text.record_json import Nullable
-
-HELD: Final = 5
-"""JobStatus of a job on hold."""
 
 QUERY_SECONDS: Final = 30.0
 """Shortest interval: each query makes the shared schedd scan its whole queue."""
@@ -247,51 +246,6 @@ class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
     subject: str
     code: ResultCode
     text: Nullable[str] = ""
-
-
-class QueueSnapshot(Struct, frozen=True):
-    """The schedd's queue as of ``queried_at`` (seconds since the epoch).
-
-    ``error``: why there is no current data (no HTCondor here, the schedd does not respond), else
-    None. ``is_pending``: the first query is still pending. ``jobs`` are sorted by (cluster, proc).
-    ``user``: our identity at the schedd. ``next_try``: time of the next query after an error.
-    ``dagmans``: DAGMan's own jobs, for the top-level DAGs. ``foreign_jobs``: ids of ours under
-    which the queue has jobs of another directory (the logs are a copy, or another machine's).
-    """
-
-    schedd: str | None = None
-    version: str | None = None
-    user: str | None = None
-    queried_at: float | None = None
-    jobs: tuple[QueueJob, ...] = ()
-    error: str | None = None
-    is_pending: bool = False
-    next_try: float | None = None
-    dagmans: tuple[QueueJob, ...] = ()
-    foreign_jobs: tuple[tuple[int, int], ...] = ()
-
-    def state(self) -> QueueState:
-        """What only the queue shows of jobs."""
-        by_id = {(job.cluster, job.proc): job for job in self.jobs}
-        return QueueState(
-            removal_policies={
-                key: job.removal_policy
-                for key, job in by_id.items()
-                if job.removal_policy is not None
-            },
-            holds={
-                key: QueueHold(job.hold_code, job.hold_reason)
-                for key, job in by_id.items()
-                if job.status == HELD
-            },
-        )
-
-    def job(self, cluster: int, proc: int) -> QueueJob | None:
-        """The job with this id, or None if the queue does not have it."""
-        for job in self.jobs:
-            if (job.cluster, job.proc) == (cluster, proc):
-                return job
-        return None
 
 
 class SubmitResult(Struct, frozen=True):

@@ -16,8 +16,9 @@ from msgspec import Struct, field
 from metlmon.dagman import Node
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, Hold
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
+from metlmon.model.queue import QueueJob
 from metlmon.model.run import DagAbort
 from metlmon.model.states import FAILED_JOB, DagState, State
 from metlmon.snapshot.ledger import Epoch as Epoch
@@ -189,24 +190,6 @@ class Status(Struct, frozen=True):
         return "job" if jobs else "epoch"
 
 
-class QueueHold(Struct, frozen=True):
-    """A hold in the queue [HoldReasonCode, HoldReason]."""
-
-    code: int | None
-    reason: str | None
-
-
-class QueueState(Struct, frozen=True):
-    """What only the queue shows of jobs: empty where it is not known.
-
-    ``removal_policies``: expressions that may remove a job [PeriodicRemove]. ``holds``: those of
-    the jobs that are held; no event is logged of one that is submitted on hold.
-    """
-
-    removal_policies: Mapping[JobId, str] = field(default_factory=dict)
-    holds: Mapping[JobId, QueueHold] = field(default_factory=dict)
-
-
 class RunView(Struct, frozen=True):
     """One run with its epochs in order, and all its side nodes."""
 
@@ -294,25 +277,6 @@ class EventLine(Struct, frozen=True):
     damaged: bool = False
 
 
-class QueueRow(Struct, frozen=True):
-    """What the job queue adds to a job's log.
-
-    ``queried_at``: time of the query (seconds since the epoch). ``position`` of ``waiting``: its
-    place among this ensemble's idle jobs, from 1. ``matches``: number of matches with a machine.
-    ``rejection``: reason of the last rejected match. ``differs``: the queue's state, as text, where
-    it persistently differs from the log's.
-    """
-
-    queried_at: float
-    priority: int
-    matches: int
-    position: int | None
-    waiting: int
-    rejection: str | None
-    rejected_at: float | None
-    differs: str | None = None
-
-
 class JobView(Struct, frozen=True):
     """A job, with the details that only its screen shows.
 
@@ -321,7 +285,8 @@ class JobView(Struct, frozen=True):
     ``output`` and ``error`` are the file names of the submit description, with macros expanded
     (relative to the dagdir); None when unknown. ``memory_updates``: number of 006 events (they are
     not among ``events``). ``usage_execution``: the number of the execution that ``usage`` is of,
-    from 1. ``queue``: what the schedd adds; None without one.
+    from 1. ``queue``: the job in the queue at ``queried_at`` (seconds since the epoch); None
+    where it is not known.
     """
 
     job: JobEntry
@@ -334,7 +299,8 @@ class JobView(Struct, frozen=True):
     error: str | None
     siblings: tuple[tuple[int, int], ...]
     usage_execution: int = 0
-    queue: QueueRow | None = None
+    queue: QueueJob | None = None
+    queried_at: float | None = None
 
 
 class ProblemGroup(Struct, frozen=True):

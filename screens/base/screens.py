@@ -25,9 +25,9 @@ from textual.widgets import Input
 from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
-from metlmon.pool.types import PoolError, QueueSnapshot
+from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
-from metlmon.snapshot.types import QueueRow
+from metlmon.snapshot.types import JobView
 from metlmon.tables.health import removal_clocks
 from metlmon.tables.layout import (
     Column,
@@ -470,12 +470,13 @@ MAX_REASON: Final = 400
 """Maximum length in characters of the negotiator's reasons and the schedd's errors."""
 
 
-def job_queue_lines(row: QueueRow | None, now: float, room: int) -> list[Line]:
+def job_queue_lines(view: JobView, now: float, room: int) -> list[Line]:
     """Priority, position, matches and last rejection of a job, ``room`` cells wide.
 
     A difference between the states in queue and log comes first.
     """
-    if row is None:
+    row, queried_at = view.queue, view.queried_at
+    if row is None or queried_at is None:
         return []
     lines: list[Line] = []
     if row.differs is not None:
@@ -486,7 +487,7 @@ def job_queue_lines(row: QueueRow | None, now: float, room: int) -> list[Line]:
         _queue_position(row),
         line(("priority ", DIM), str(row.priority)),
         line(formatting.count(row.matches, "match", "matches")),
-        line((f"asked {age_text(row.queried_at, now)}", DIM)),
+        line((f"asked {age_text(queried_at, now)}", DIM)),
     ]
     lines += [
         line(" ") + content
@@ -499,7 +500,7 @@ def job_queue_lines(row: QueueRow | None, now: float, room: int) -> list[Line]:
     return lines
 
 
-def job_queue_line(row: QueueRow | None, now: float) -> Line:
+def job_queue_line(row: QueueJob | None, now: float) -> Line:
     """One line on an idle job: its difference to the log, position and last rejection."""
     if row is None:
         return ()
@@ -526,7 +527,7 @@ def queue_lines_below(
     return [()] if height >= ROOMY_LINES and context.queue is not None else []
 
 
-def _queue_position(row: QueueRow) -> Line:
+def _queue_position(row: QueueJob) -> Line:
     if row.position is None:
         return ()
     position, idle_jobs = (formatting.number(number) for number in (row.position, row.waiting))

@@ -256,7 +256,7 @@ class StatsWorker:
             streams=streams,
             files_read=self._job_files is not None,
             load_description=lambda: self._feed.dag_description(),
-            queue=self._feed.queue_state(),
+            queue=self._feed.queue(),
         )
 
 

@@ -151,7 +151,7 @@ class JobScreen(JobTools, ActionScreen):
         if facts:
             lines += [line(" ") + content for content in wrap_parts(facts, line("   "), room - 2)]
         lines += self._progress(view)
-        lines += job_queue_lines(view.queue, self.context.now(), room - 2)
+        lines += job_queue_lines(view, self.context.now(), room - 2)
         return [*lines, ()]
 
     def _progress(self, view: JobView) -> list[Line]:

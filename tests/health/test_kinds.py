@@ -13,11 +13,11 @@ from metlmon.health.advice import HOLD_ADVICE, HOLD_SECTION, VACATE_ADVICE, VACA
 from metlmon.health.build import make_health
 from metlmon.health.headline import CALM, health_headline
 from metlmon.health.types import Health, Severity
+from metlmon.model.queue import HELD, QueueJob, QueueSnapshot
 from metlmon.model.reasons import code_name
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
-from metlmon.snapshot.types import QueueHold, QueueState
 from tests.health.ensembles import (
     HELD_RUNS,
     POLICY,
@@ -539,8 +539,9 @@ def test_a_job_that_the_queue_knows_as_held(tmp_path: Path) -> None:
     dagdir = write(tmp_path, TWO_RUNS, log)
     by_log = input_of(dagdir, log.time + timedelta(hours=30))
     assert kinds(make_health(by_log)) == ["unmatched"]
-    hold = QueueHold(15, "submitted on hold at user's request")
-    health = make_health(replace(by_log, queue=QueueState(holds={(cluster, 0): hold})))
+    reason = "submitted on hold at user's request"
+    held = QueueJob(cluster, 0, HELD, hold_code=15, hold_reason=reason)
+    health = make_health(replace(by_log, queue=QueueSnapshot(jobs=(held,))))
     entry = only(health, "held")
     assert (entry.text, entry.act) == ("submitted on hold (hold 15)", "release")
     assert entry.jobs == ((cluster, 0),)
@@ -678,16 +679,21 @@ def test_a_policy_that_removes_jobs_that_are_not_held(
     assert entry.reason == reason
 
 
+def with_policy(cluster: int, policy: str) -> QueueSnapshot:
+    """The queue with one job on hold."""
+    return QueueSnapshot(jobs=(QueueJob(cluster, 0, HELD, removal_policy=policy),))
+
+
 def test_the_clock_of_a_policy_in_the_queue(tmp_path: Path) -> None:
     log = EventLog()
     cluster = log.submit("run0-train_epoch0")
     log.hold(cluster, "via condor_hold (by user anna)", 1)
     dagdir = write(tmp_path, chains({"run0": 2}), log)
     policy = "(JobStatus == 5) && (time() - EnteredCurrentStatus > 7200)"
-    of_queue = replace(input_of(dagdir), queue=QueueState({(cluster, 0): policy}))
+    of_queue = replace(input_of(dagdir), queue=with_policy(cluster, policy))
     entry = only(make_health(of_queue), "held")
     assert entry.removal_at == log.time + timedelta(hours=2)
     # A policy that depends on more than the hold gives no time of removal.
     more = f"{policy} && NumHolds > 3"
-    unsure = replace(of_queue, queue=QueueState({(cluster, 0): more}))
+    unsure = replace(of_queue, queue=with_policy(cluster, more))
     assert only(make_health(unsure), "held").removal_at is None

@@ -608,8 +608,8 @@ async def test_what_went_wrong_is_a_sentence() -> None:
 
 async def test_a_lasting_difference_is_a_warning() -> None:
     feed = QueuedFeed(update())
-    assert feed.queue is not None
-    feed.queue = replace(feed.queue, differs="the queue says held, the log says idle")
+    assert feed.queued is not None
+    feed.queued = replace(feed.queued, differs="the queue says held, the log says idle")
     async with opened_to_act(feed=feed) as seen:
         await seen.press("down", "down", "down")
         assert "the queue says held, the log says idle" in seen.text
@@ -652,7 +652,7 @@ async def test_who_was_asked_is_reported_with_the_warnings() -> None:
 
 async def test_without_a_schedd_nothing_else_is_missing() -> None:
     feed = QueuedFeed(update())
-    feed.queue = None
+    feed.queued = None
     pool = FakePool()
     pool.queue_snapshot = QueueSnapshot(error="no HTCondor is installed here")
     async with opened_to_act(pool, feed=feed) as seen:

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import Feed, Snapshot, StatsInput
+from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import Progress, QueueState, Status
+from metlmon.snapshot.types import Progress, Status
 from screens.base import snapshot_pacer, stats_worker
 from screens.base.snapshot_pacer import BURST, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
@@ -44,8 +45,8 @@ class OneNode:
     def progress_lines(self) -> dict[Any, Any]:
         return {}
 
-    def queue_state(self) -> QueueState:
-        return QueueState()
+    def queue(self) -> QueueSnapshot:
+        return QueueSnapshot()
 
 
 def first(basis: StatsInput) -> str:

@@ -28,6 +28,7 @@ from metlmon.pool.types import (
     LeftOut,
     PoolAction,
     PoolError,
+    QueueJob,
     QueueSnapshot,
     ResultCode,
     ScheddInfo,
@@ -37,7 +38,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.ledger import JobEntry
-from metlmon.snapshot.types import DagRow, JobView, ProblemGroup, QueueRow, RunView, Status
+from metlmon.snapshot.types import DagRow, JobView, ProblemGroup, RunView, Status
 from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
 
 SITES = (
@@ -219,8 +220,10 @@ class FakePool:
         self.gate.set()
 
 
-QUEUE = QueueRow(
-    queried_at=NOW - 12,
+QUEUED = QueueJob(
+    1,
+    0,
+    1,
     priority=10,
     matches=2,
     position=3,
@@ -231,9 +234,9 @@ QUEUE = QueueRow(
 
 
 class QueuedFeed(FakeFeed):
-    """A feed whose jobs are in the state of their run, with a row of the queue for each."""
+    """A feed whose jobs are in the state of their run, and in the queue as well."""
 
-    queue: QueueRow | None = QUEUE
+    queued: QueueJob | None = QUEUED
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         view = super().job_view(cluster, proc)
@@ -244,7 +247,8 @@ class QueuedFeed(FakeFeed):
         newest = row.latest is not None and row.latest.cluster == cluster
         state = row.state if newest else State.COMPLETED
         result = replace(view.job, state=State.WAITING if state is None else state)
-        return replace(view, job=result, queue=self.queue if state in ACTIVE else None)
+        queued = self.queued if state in ACTIVE else None
+        return replace(view, job=result, queue=queued, queried_at=NOW - 12)
 
 
 def many(n: int) -> Snapshot:
@@ -292,7 +296,9 @@ class HostileFeed(FakeFeed):
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         view = self._clean.job_view(cluster, proc)
-        return None if view is None else harmed(replace(view, queue=replace(QUEUE, differs="x")))
+        if view is None:
+            return None
+        return harmed(replace(view, queue=replace(QUEUED, differs="x"), queried_at=NOW - 12))
 
     def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
         return harmed(self._clean.queued_jobs(run))

@@ -17,6 +17,7 @@ from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
+from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot.ledger import (
     ExecutionEntry,
@@ -39,7 +40,6 @@ from metlmon.snapshot.types import (
     NodeRow,
     ProblemGroup,
     Progress,
-    QueueState,
     RunRow,
     RunView,
     Status,
@@ -480,8 +480,8 @@ class FakeFeed:
     def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
-    def queue_state(self) -> QueueState:
-        return QueueState()
+    def queue(self) -> QueueSnapshot:
+        return QueueSnapshot()
 
     def progress_lines(self) -> Mapping[tuple[int, int], Streamed]:
         return self.streamed

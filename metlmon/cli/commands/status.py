@@ -69,7 +69,7 @@ def status(options: argparse.Namespace) -> int:
         _print_json(reader, options.only, queue)
         return code
     shown = select_runs(reader.snapshot_builder().status(), options.only)
-    stats = input_with_trainings(reader, **_queue_state(queue))
+    stats = input_with_trainings(reader, **_queue_of(queue))
     health = make_health(stats)
     from metlmon.cli.status_text import print_status
     from metlmon.stats.estimates import make_forecast
@@ -88,15 +88,15 @@ def _print_json(
 
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), only)
-    stats = input_with_trainings(reader, **_queue_state(queue))
+    stats = input_with_trainings(reader, **_queue_of(queue))
     more = figures_json(stats, make_health(stats)) | ({"queue": queue.json()} if queue else {})
     more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
     print_output(STATUS_OUTPUT, builder, shown, one_line=one_line, **more)
 
 
-def _queue_state(queue: QueueReport | None) -> dict[str, Any]:
-    """What only the queue shows of jobs, as a field of StatsInput."""
-    return {} if queue is None else {"queue": queue.snapshot.state()}
+def _queue_of(queue: QueueReport | None) -> dict[str, Any]:
+    """The queue as a field of StatsInput."""
+    return {} if queue is None else {"queue": queue.snapshot}
 
 
 def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -> Exit:
