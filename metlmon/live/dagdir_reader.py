@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -342,7 +343,7 @@ class DagdirReader:
     def step(self, seconds: float = STEP_SECONDS) -> ReadStep:
         """Read and apply events for about ``seconds``.
 
-        First a chunk of one DAGMan's files, then DAGMan's own job logs, then the other logs.
+        First a chunk of one DAGMan's files, then the logs (:meth:`_reading_order`).
         """
         deadline = time.monotonic() + seconds
         changed = False
@@ -350,14 +351,21 @@ class DagdirReader:
         if unread:
             self._next_dagman_files += 1
             changed |= unread[self._next_dagman_files % len(unread)].read_some(self.ensemble)
-        readers = sorted(self._logs.values(), key=lambda r: r.log.role is not LogRole.DAGMAN)
+        readers = list(self._logs.values())
         undated = any(files.unread_bytes for files in self._dagman_files)
-        for reader in readers:
-            if undated and reader.unread_bytes and reader.awaits_year():
-                # DAGMan's files have the years.
-                continue
-            while reader.unread_bytes and time.monotonic() < deadline:
-                changed |= self._apply(reader)
+        # While DAGMan's files are read, a log without years waits: they have the years.
+        queue = [
+            (self._reading_order(reader), index)
+            for index, reader in enumerate(readers)
+            if reader.unread_bytes and not (undated and reader.awaits_year())
+        ]
+        heapify(queue)
+        while queue and time.monotonic() < deadline:
+            index = heappop(queue)[1]
+            reader = readers[index]
+            changed |= self._apply(reader)
+            if reader.unread_bytes:
+                heappush(queue, (self._reading_order(reader), index))
         more = any(r.unread_bytes for r in readers) or any(
             f.unread_bytes for f in self._dagman_files
         )
@@ -372,6 +380,15 @@ class DagdirReader:
         if not more:
             self._caught_up = True
         return ReadStep(changed, more)
+
+    def _reading_order(self, reader: LogReader) -> tuple[bool, datetime]:
+        """DAGMan's own job's logs come first, then the log of which the least time was read.
+
+        So an event that is in two logs is met twice in a short time.
+        """
+        last = reader.position.last
+        time_read = self.ensemble.clock.naive(last) if last is not None else datetime.min
+        return reader.log.role is not LogRole.DAGMAN, time_read
 
     def _apply(self, reader: LogReader) -> bool:
         batch, warnings = reader.read(self.ensemble.clock, self.as_of, self.ensemble)

@@ -23,9 +23,9 @@ from metlmon.dagman import (
     StatusFile,
     Workflow,
 )
+from metlmon.eventlog.redaction import redact_and_truncate
 from metlmon.model.clock import Clock, ClockObservation, DagmanInterval, OutTimes, SubmissionTimes
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
-from metlmon.model.event_store import redact_and_truncate
 
 MAX_UNKNOWN_NODES: Final = 1000
 """Stored names of nodes that the DAG file does not have: enough for a warning."""

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from metlmon.eventlog import Aborted, Event, Held, Terminated
-from metlmon.model.event_store import redact_and_truncate
+from metlmon.eventlog.redaction import redact_and_truncate
 from metlmon.model.states import DagState
 
 MAX_FINAL_STATUS: Final = 2

@@ -29,6 +29,7 @@ from metlmon.eventlog import (
     Submit,
     Terminated,
 )
+from metlmon.eventlog.redaction import without_environment
 from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.attribution import (
     DAGMAN_IN_AD,
@@ -50,14 +51,13 @@ from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
     NO_DAG,
     NOOP_PROC,
-    EventStore,
     Job,
     JobKey,
     NodeKey,
     NodeRecord,
+    RecentJobs,
     Stream,
     merge_by_time,
-    without_environment,
 )
 from metlmon.model.job_groups import JobGroups, read_group
 from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice
@@ -118,7 +118,7 @@ class Ensemble:
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.groups = JobGroups(self.settings)
         """The jobs of no DAG; if there are any, ``dags`` has them under ``NO_DAG``."""
-        self.event_store = EventStore(self.settings.checkpoint_codes)
+        self.recent_jobs = RecentJobs(self.settings.checkpoint_codes)
         self.log_stats: dict[str, LogStats] = {}
         self.notices: list[Notice] = []
         self.lasting_notices: list[Notice] = []
@@ -261,7 +261,7 @@ class Ensemble:
         for cluster, time in affected.submitted:
             self.offsets.read_submission(time, self._submit_epoch(cluster))
         nodes |= self._attributor.recheck(nodes)
-        self.event_store.tidy()
+        self.recent_jobs.tidy()
         self._mark_changed(nodes)
         return bool(affected.touched or nodes or is_of_dagman)
 
@@ -434,7 +434,7 @@ class Ensemble:
             affected.to_attribute.add(key)
 
     def _new_job(self, key: JobKey, affected: _Affected) -> Job:
-        job = Job(*key, self.event_store)
+        job = Job(*key, self.recent_jobs)
         key = job.key
         self.jobs[key] = job
         self._attributor.add_job(key)
@@ -462,11 +462,11 @@ class Ensemble:
         for job in merged_jobs:
             if (node := self._attributor.remove_job(job)) is not None:
                 affected.nodes.add(node)
-            self.event_store.unpacked.pop(job, None)
+            self.recent_jobs.remove(job)
         self.reused_ids.add(merged_jobs[0], time)
         keys = self.reused_ids.job_keys(known.id)
         for key in keys:
-            self.jobs[key] = Job(*key, self.event_store)
+            self.jobs[key] = Job(*key, self.recent_jobs)
             affected.touched.add(key)
             affected.to_attribute.add(key)
         self._attributor.add_job(keys[-1])
@@ -487,9 +487,9 @@ class Ensemble:
             for event in events:
                 job = self.jobs[self.reused_ids.key_at(merged_job.key, event.time)]
                 if stream.rank == LogRole.NODES.value and nodes_log_dag is not None:
-                    job.nodes_logs = self.event_store.with_log(job.nodes_logs, nodes_log_dag)
+                    job.nodes_logs = self.recent_jobs.with_log(job.nodes_logs, nodes_log_dag)
                 else:
-                    job.user_logs = self.event_store.with_log(job.user_logs, stream.file)
+                    job.user_logs = self.recent_jobs.with_log(job.user_logs, stream.file)
                 if job.add(event, stream) and event.number in _ATTRIBUTION_EVENTS:
                     self._apply_attribution_event(job.key, job, event, affected)
         if merged_job.last_image_size is not None:
@@ -501,9 +501,9 @@ class Ensemble:
     def _add_log(self, batch: Batch, job: Job, affected: _Affected) -> None:
         """Note that the job is in the batch's log, which is evidence for its attribution."""
         if batch.role is not LogRole.NODES or batch.dag is None:
-            job.user_logs = self.event_store.with_log(job.user_logs, batch.file)
+            job.user_logs = self.recent_jobs.with_log(job.user_logs, batch.file)
         else:
-            job.nodes_logs = self.event_store.with_log(job.nodes_logs, batch.dag)
+            job.nodes_logs = self.recent_jobs.with_log(job.nodes_logs, batch.dag)
         affected.touched.add(job.key)
         affected.to_attribute.add(job.key)
 
@@ -590,7 +590,7 @@ class Ensemble:
                 (open_jobs.add if is_open else open_jobs.discard)(job.key)
         self.changed_jobs.update(affected.touched)
         nodes = self._attributor.attribute_changed(affected.touched, affected.to_attribute)
-        self.event_store.tidy()
+        self.recent_jobs.tidy()
         self._mark_changed(nodes | self._attributor.recheck(nodes))
 
     def _remove_reported_jobs(self, dag_key: str, stream: Stream, affected: _Affected) -> None:

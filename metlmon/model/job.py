@@ -66,6 +66,9 @@ SUCCESSFUL_CHECKPOINT = 1025
 """The job stored a checkpoint, and its claim could not be used again. Source:
 ``SuccessfulCheckpoint`` in ``condor_holdcodes.h``, set in ``vanilla_proc.cpp``."""
 
+BYTE_EVENTS: Final = frozenset({4, 5})
+"""Events that can report ``Run Bytes``."""
+
 FAILED_CHECKPOINT = 36
 """``FailedToCheckpoint`` in ``condor_holdcodes.h``."""
 
@@ -168,7 +171,8 @@ class JobHistory(Struct):
     the execution in flight, if any. ``lost_end``: the newest execution, if its end could not be
     logged. ``removal``: the reason of its removal. ``host``: the address of its schedd. ``usage``:
     the newest that was logged; ``usage_execution``: the number of its execution, from 1.
-    ``early_site``: of an execution whose 001 is not read yet, with its time.
+    ``early_site``: of an execution whose 001 is not read yet, with its time. ``first``: the time of
+    the first event; ``bytes_at``: the latest time of an event that can report bytes.
     """
 
     state: State | None = None
@@ -195,6 +199,8 @@ class JobHistory(Struct):
     lost_end: Execution | None = None
     removal: str | None = None
     early_site: tuple[datetime, str] | None = None
+    first: datetime | None = None
+    bytes_at: datetime | None = None
 
     @property
     def bytes_sent(self) -> int | None:
@@ -244,6 +250,10 @@ def apply_event(
 ) -> None:
     """Apply the next event in log order to ``history``; arguments as of :func:`fold`."""
     number, time = event.number, event.time
+    if history.first is None:
+        history.first = time
+    if number in BYTE_EVENTS and (history.bytes_at is None or time > history.bytes_at):
+        history.bytes_at = time
     if last_image is not None:
         if time >= last_image:
             note_image_size(history, last_image)

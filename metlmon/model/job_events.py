@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-import re
+import pickle
+import zlib
 from bisect import bisect_right
-from collections.abc import Iterable
 from datetime import datetime
 from itertools import accumulate
-from operator import itemgetter
+from sys import intern
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from metlmon.dagman import Node
 from metlmon.eventlog import Event, Submit
-from metlmon.model.event_store import (
-    Identity,
-    PlainData,
-    StringTable,
-    identity,
-    identity_unredacted,
-    is_damaged,
-    pack,
+from metlmon.eventlog.redaction import (
     redact_and_truncate,
-    redacted_event,
-    unpack,
-    unpack_event,
+    redact_event,
+    redact_first_line,
 )
 from metlmon.model.job import JobHistory, apply_event, fold, note_image_size
 from metlmon.model.states import TERMINAL, State
-from metlmon.redact import is_secret_name
 
 NOOP_PROC: Final = 2147483647
 """Proc of the events that DAGMan writes for a NOOP node, which has no job; its own counter is
 the subproc (``dagman_main.cpp``)."""
 
-MAX_UNPACKED_JOBS: Final = 2000
-"""Jobs with unpacked events (about 5 kB each): more than are active in most ensembles, and few
-enough that packing half of them takes ten milliseconds."""
+MAX_RECENT_JOBS: Final = 1000
+"""Jobs whose events are in memory as objects (about 5 kB each): more than are active in most
+ensembles, and few enough that compressing half of them takes fifty milliseconds."""
 
-MAX_CACHED_HISTORIES: Final = 1000
-"""Packed jobs whose histories stay cached after a look-up, about 2 kB each."""
+COMPRESSION: Final = 1
+"""The level of zlib: the next one takes longer and saves nothing."""
 
-NO_EVENTS: Final = pack({}, StringTable())
+SAMPLE_JOBS: Final = 4
+"""Jobs whose events are the dictionary for compressing those of others, which are alike: this
+saves two thirds of the memory, and more of them would save little."""
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -66,43 +58,43 @@ class Stream(NamedTuple):
     file: str
 
 
-class EventStore:
-    """Storage shared by an ensemble's jobs: one string table, and limits on memory.
+class RecentJobs:
+    """The jobs whose events are in memory as objects; those of all others are compressed.
 
-    ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. ``unpacked``: jobs whose events
-    are not packed; ``indexed``: buffers with an index. Call :meth:`tidy` from time to time while
-    adding events.
+    A year of a troubled ensemble has a hundred thousand jobs, and each of their events is about
+    ten objects. They are needed again when another log has events of the job, and when its history
+    is asked for. ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. Call :meth:`tidy`
+    from time to time while adding events. ``dictionary``: of zlib, for their events.
     """
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
-        self.strings = StringTable(redact=None)
-        self.unpacked: dict[Job, None] = {}
-        self.indexed: list[EventBuffer] = []
-        self._cached: dict[Job, None] = {}
+        self.dictionary = b""
+        self._jobs: dict[Job, None] = {}
         self._log_sets: dict[frozenset[str], frozenset[str]] = {}
 
+    def add(self, job: Job) -> None:
+        """Add a job."""
+        self._jobs[job] = None
+
+    def remove(self, job: Job) -> None:
+        """Remove a job, which is not in use any more."""
+        self._jobs.pop(job, None)
+
     def tidy(self) -> None:
-        """Drop the indexes, and pack the jobs unpacked first when there are too many."""
-        for events in self.indexed:
-            events.drop_index()
-        self.indexed.clear()
-        if len(self.unpacked) > MAX_UNPACKED_JOBS:
-            for job in list(self.unpacked)[: len(self.unpacked) - MAX_UNPACKED_JOBS // 2]:
-                job.pack()
+        """Compress the events of the jobs added first when there are too many."""
+        if len(self._jobs) > MAX_RECENT_JOBS:
+            oldest = list(self._jobs)[: len(self._jobs) - MAX_RECENT_JOBS // 2]
+            if not self.dictionary:
+                self.dictionary = b"".join(job.pickled_events() for job in oldest[:SAMPLE_JOBS])
+            for job in oldest:
+                job.compress()
+                del self._jobs[job]
 
     def with_log(self, logs: frozenset[str], log: str) -> frozenset[str]:
         """``logs`` with ``log`` added: one shared set for all jobs in the same logs."""
         extended = logs | {log}
         return self._log_sets.setdefault(extended, extended)
-
-    def note_cached_history(self, job: Job) -> None:
-        """Note that a packed job has a cached history; drop the oldest of too many."""
-        self._cached[job] = None
-        if len(self._cached) > MAX_CACHED_HISTORIES:
-            for other in list(self._cached)[: MAX_CACHED_HISTORIES // 2]:
-                self._cached.pop(other, None)
-                other.drop_history()
 
 
 class Job:
@@ -114,14 +106,14 @@ class Job:
     ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it.
     ``run_name``, ``run_epoch``: as in :class:`metlmon.eventlog.Submit`.
 
-    Events that have not been used recently are packed with the string table of ``store``;
-    callers see no difference.
+    Events of jobs that are not among the ``recent`` ones any more are compressed; callers see no
+    difference.
     """
 
     __slots__ = (
         "_events",
         "_history",
-        "_store",
+        "_recent",
         "_submission",
         "aborted_by",
         "batch_name",
@@ -144,7 +136,7 @@ class Job:
         "user_logs",
     )
 
-    def __init__(self, cluster: int, proc: int, subproc: int = 0, store: EventStore | None = None):
+    def __init__(self, cluster: int, proc: int, subproc: int = 0, recent: RecentJobs | None = None):
         self.cluster = cluster
         self.proc = proc
         self.subproc = subproc
@@ -164,8 +156,8 @@ class Job:
         self.memory_updates = 0
         self.last_image_size: datetime | None = None
         self.newest_time: datetime | None = None
-        self._store = store or EventStore()
-        self._events: EventBuffer | bytes = NO_EVENTS
+        self._recent = recent or RecentJobs()
+        self._events: JobEvents | bytes = JobEvents()
         self._history: JobHistory | None = None
         self._submission: tuple[datetime | None] | None = None
         self.logged_submit: datetime | None = None
@@ -210,19 +202,14 @@ class Job:
         if is_latest:
             self.newest_time = time
             is_latest = not time.microsecond
-        if number in AD_ATTRIBUTE_EVENTS:
-            event = without_environment(event)
-        strings = self._store.strings
-        events = self._events
-        if isinstance(events, bytes):
-            events = self._unpack(events)
+        events = self._usable_events()
         if is_latest:
-            event = redacted_event(event, strings)
-            events.append(stream, event, strings)
+            event = redact_event(event)
+            events.append(stream, event)
             if self._history is not None:
-                codes = self._store.checkpoint_codes
+                codes = self._recent.checkpoint_codes
                 apply_event(self._history, event, codes, self.last_image_size)
-        elif not events.add_if_new(stream, event, self._store):
+        elif not events.add_if_new(stream, event):
             return False
         else:
             self._history = None
@@ -237,17 +224,21 @@ class Job:
         if self.batch_name is None and detail.batch_name is not None:
             self.note_batch_name(detail.batch_name)
         if detail.run_uuid is not None:
-            self.run_uuid = self._shared(detail.run_uuid)
+            self.run_uuid = intern(redact_and_truncate(detail.run_uuid))
         if detail.run_name is not None:
-            self.run_name = self._shared(detail.run_name)
+            self.run_name = intern(redact_and_truncate(detail.run_name))
         self.run_epoch = self.run_epoch or detail.run_epoch
 
     def note_batch_name(self, name: str) -> None:
         """Note the ``JobBatchName``, without secrets."""
-        self.batch_name = self._shared(name)
+        self.batch_name = intern(redact_and_truncate(name))
 
-    def _shared(self, name: str) -> str:
-        return self._store.strings.shared(redact_and_truncate(name))
+    def _usable_events(self) -> JobEvents:
+        """The events as objects."""
+        if isinstance(self._events, bytes):
+            self._events = JobEvents.decompress(self._events, self._recent.dictionary)
+        self._recent.add(self)
+        return self._events
 
     def events(self) -> list[Event]:
         """The events without 006, each once, in order.
@@ -255,40 +246,15 @@ class Job:
         The order of one log is preserved (timestamps may step back); events that only another
         log has are inserted by time.
         """
-        job, strings = (self.cluster, self.proc, self.subproc), self._store.strings
-        merged: list[Event] = []
-        for events in self._ordered_streams():
-            merged = merge_by_time(
-                merged,
-                [
-                    event if event.__class__ is Event else unpack_event(event, *job, strings)
-                    for event in events
-                    if event is not None
-                ],
-            )
-        return merged
-
-    def _ordered_streams(self) -> list[list[PlainData]]:
-        """The plain events by log, in the logs' order."""
-        parts = list(self._streams())
-        if len(parts) > 1:
-            parts.sort(key=itemgetter(0, 1))
-        return [events for _, _, events in parts]
-
-    def _streams(self) -> Iterable[tuple[int, str, list[PlainData]]]:
-        events = self._events
-        if isinstance(events, bytes):
-            return unpack(events, self._store.strings)
-        return [(rank, file, stored) for (rank, file), stored in events.streams.items()]
+        return self._usable_events().merged()
 
     def history(self) -> JobHistory:
         """The job's history, folded from its events and cached."""
         history = self._history
         if history is None:
-            history = fold(self.events(), self._store.checkpoint_codes, self.last_image_size)
+            history = fold(self.events(), self._recent.checkpoint_codes, self.last_image_size)
             self._history = history
-            if self._events.__class__ is bytes:
-                self._store.note_cached_history(self)
+            self._recent.tidy()
         return history
 
     @property
@@ -317,105 +283,113 @@ class Job:
 
     def events_by_log(self) -> list[tuple[Stream, list[Event]]]:
         """The events without 006, by the log they were read from."""
-        job, strings = (self.cluster, self.proc, self.subproc), self._store.strings
-        return [
-            (
-                Stream(rank, file),
-                [
-                    event if event.__class__ is Event else unpack_event(event, *job, strings)
-                    for event in events
-                    if event is not None
-                ],
-            )
-            for rank, file, events in self._streams()
-        ]
+        return self._usable_events().by_log()
 
     def drop_events(self) -> None:
         """Drop the events, those of ``.dagman.out``, since a log has the job."""
-        self._events = EventBuffer({})
-        self._store.unpacked[self] = None
+        self._events = JobEvents()
         self._history = self._submission = self.newest_time = None
 
-    def drop_history(self) -> None:
-        """Drop the cached history; it is folded again from the events on demand."""
-        self._history = None
-
-    # --- packed -------------------------------------------------------------------------
-
-    def pack(self) -> None:
-        """Pack the events and drop the cached history."""
+    def compress(self) -> None:
+        """Compress the events, and drop the history, which is folded again from them on demand."""
         if not isinstance(self._events, bytes):
-            events = self._events
-            self._events = events.packed or pack(events.streams, self._store.strings)
+            self._events = self._events.compress(self._recent.dictionary)
         self._history = None
-        self._store.unpacked.pop(self, None)
 
-    def _unpack(self, packed: bytes) -> EventBuffer:
-        parts = unpack(packed, self._store.strings)
-        buffer = self._events = EventBuffer(
-            {Stream(rank, file): events for rank, file, events in parts}, packed
-        )
-        self._store.unpacked[self] = None
-        return buffer
+    def pickled_events(self) -> bytes:
+        """The events as :meth:`compress` compresses them."""
+        return self._usable_events().pickle()
 
 
-class EventBuffer:
-    """The unpacked events of one job, by log; None replaces a removed event.
+Identity: TypeAlias = tuple[int, datetime, str]
+"""Identity of an event among those of one job: number, time to the second, and first line."""
 
-    Those that have been packed before are plain data: few of them are needed again. ``packed``:
-    all of them packed; None once one has been added since.
-    """
 
-    __slots__ = ("_index", "packed", "streams")
+def _identity(event: Event) -> Identity:
+    time = event.time
+    return event.number, time.replace(microsecond=0) if time.microsecond else time, event.text
 
-    def __init__(self, streams: dict[Stream, list[PlainData]], packed: bytes | None = None) -> None:
-        self.streams = streams
-        self.packed = packed
-        # Built on demand: most jobs are in one log, with few events in the same second.
+
+class JobEvents:
+    """The events of one job, by log; None replaces a removed event."""
+
+    __slots__ = ("_compressed", "_index", "_logs")
+
+    def __init__(self, logs: dict[Stream, list[Event | None]] | None = None) -> None:
+        self._logs = logs if logs is not None else {}
+        # Made on demand: most jobs are in one log, with few events in the same second.
         self._index: dict[Identity, tuple[Stream, int]] | None = None
+        self._compressed: bytes | None = None
 
-    def append(self, stream: Stream, event: Event, strings: StringTable) -> None:
-        """Append an event that is not in the buffer."""
-        self.packed = None
-        events = self.streams.get(stream)
-        if events is None:
-            events = self.streams[stream] = []
+    def append(self, stream: Stream, event: Event) -> None:
+        """Append an event that is not among them."""
+        self._compressed = None
+        events = self._logs.setdefault(stream, [])
         if self._index is not None:
-            self._index[identity(event, strings)] = (stream, len(events))
+            self._index[_identity(event)] = (stream, len(events))
         events.append(event)
 
-    def drop_index(self) -> None:
-        """Drop the index, a third of the events' memory; it is built again on demand."""
-        self._index = None
-
-    def add_if_new(self, stream: Stream, event: Event, store: EventStore) -> bool:
+    def add_if_new(self, stream: Stream, event: Event) -> bool:
         """Add an event, without its secrets; return False for a copy that adds nothing.
 
-        Of two copies the undamaged one is stored, else that of the log with the lower rank,
-        which has more of the job.
+        Of two copies the undamaged one is kept, else that of the log with the lower rank, which
+        has more of the job. Most copies add nothing: only their first lines are searched for
+        secrets.
         """
-        strings = store.strings
         if self._index is None:
-            store.indexed.append(self)
             self._index = {
-                identity(known, strings): (known_stream, index)
-                for known_stream, events in self.streams.items()
+                _identity(known): (known_stream, index)
+                for known_stream, events in self._logs.items()
                 for index, known in enumerate(events)
                 if known is not None
             }
-        position = self._index.get(identity_unredacted(event))
+        number, time, _ = _identity(event)
+        position = self._index.get((number, time, redact_first_line(event)))
         if position is not None:
             known_stream, index = position
-            is_better = not event.damaged and is_damaged(self.streams[known_stream][index])
+            events = self._logs[known_stream]
+            known = events[index]
+            is_better = not event.damaged and known is not None and known.damaged
             if not is_better and (event.damaged or known_stream <= stream):
                 return False
-            self.packed = None
             if is_better and known_stream <= stream:
-                self.streams[known_stream][index] = redacted_event(event, strings)
+                self._compressed = None
+                events[index] = redact_event(event)
                 return True
-            self.streams[known_stream][index] = None
-        self.append(stream, redacted_event(event, strings), strings)
+            events[index] = None
+        self.append(stream, redact_event(event))
         return True
+
+    def by_log(self) -> list[tuple[Stream, list[Event]]]:
+        """The events by the log they were read from, in the logs' order."""
+        logs = sorted(self._logs.items()) if len(self._logs) > 1 else self._logs.items()
+        return [(log, [event for event in events if event is not None]) for log, events in logs]
+
+    def merged(self) -> list[Event]:
+        """All of them, in order, as :meth:`Job.events`."""
+        merged: list[Event] = []
+        for _, events in self.by_log():
+            merged = merge_by_time(merged, events)
+        return merged
+
+    def pickle(self) -> bytes:
+        """The events as bytes."""
+        logs = {log: events for log, events in self.by_log() if events}
+        return pickle.dumps(logs, pickle.HIGHEST_PROTOCOL)
+
+    def compress(self, dictionary: bytes) -> bytes:
+        """The events in a tenth of the memory, nothing of it for the garbage collector."""
+        if self._compressed is None:
+            compressor = zlib.compressobj(COMPRESSION, zdict=dictionary)
+            self._compressed = compressor.compress(self.pickle()) + compressor.flush()
+        return self._compressed
+
+    @classmethod
+    def decompress(cls, compressed: bytes, dictionary: bytes) -> JobEvents:
+        """The inverse of :meth:`compress`."""
+        events = cls(pickle.loads(zlib.decompressobj(zdict=dictionary).decompress(compressed)))
+        events._compressed = compressed
+        return events
 
 
 def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:
@@ -435,35 +409,6 @@ def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:
         merged.append(added[i])
         used = positions[i][0]
     return merged + events[used:]
-
-
-AD_ATTRIBUTE_EVENTS: Final = frozenset({28, 33})
-"""Events with attributes of the job's ClassAd (job ad information, attribute update)."""
-
-_ENVIRONMENT: Final = re.compile(
-    r"\b(?:job)?(env(?:ironment)?2?)\b(\s*=|\s+from\b|\s+to\b)(?:[^\n]|\n(?!\s*[\w.]+ = ))*",
-    re.IGNORECASE,
-)
-"""Matches up to the next line with an attribute: a value may contain newlines."""
-
-
-_ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
-
-
-def without_environment(event: Event) -> Event:
-    """Return an event without values of the environment, and of secret attributes.
-
-    API keys and tokens are passed in the environment; what is not stored cannot be shown.
-    """
-    changed = _ATTRIBUTE.match(event.text)
-    if changed is not None and is_secret_name(changed[1]):
-        # Its values may contain newlines and unbalanced quotes.
-        return replace(event, text=f"{changed[0]} (not shown)", body="")
-    return replace(
-        event,
-        text=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.text),
-        body="" if event.number == 33 else _ENVIRONMENT.sub(r"\1\2 (not shown)", event.body),
-    )
 
 
 NodeKey: TypeAlias = tuple[str, str]

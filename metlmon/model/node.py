@@ -175,10 +175,7 @@ def submission_result(record: NodeRecord) -> SubmissionResult | None:
 
 def _first_sign(job: Job) -> datetime | None:
     history = job.history()
-    if history.submitted is not None:
-        return history.submitted
-    events = job.events()
-    return events[0].time if events else job.newest_time
+    return history.submitted or history.first or job.newest_time
 
 
 def _submission_state(procs: Sequence[Job]) -> tuple[State, datetime | None, Job]:

@@ -37,9 +37,6 @@ from metlmon.snapshot.ledger import (
 _IDLE: Final = State.IDLE
 _GOOD_OR_OPEN: Final = (Outcome.GOOD, Outcome.IN_FLIGHT)
 
-BYTE_EVENTS: Final = frozenset({4, 5})
-"""Evicted and terminated: the events that report the bytes transferred."""
-
 _SHARED_STATES: Final = 8
 """State changes of a job up to which other jobs have probably the same."""
 
@@ -338,7 +335,7 @@ class EntryFactory:
             holds=tuple(self._holds(history, starts)) if history.holds else (),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
-            bytes_at=_bytes_at(job, history),
+            bytes_at=_bytes_at(history),
             memory_mb=None if peak is None else int(peak),
             request_memory_mb=None if request is None else int(request),
             # A restart of the schedd repeats the 001 of what it runs itself.
@@ -421,7 +418,7 @@ def _memory(usage: Sequence[UsageRow]) -> UsageRow | None:
     return next((row for row in usage if row.name == "Memory"), None)
 
 
-def _bytes_at(job: Job, history: JobHistory) -> datetime | None:
+def _bytes_at(history: JobHistory) -> datetime | None:
     """When the bytes of a job were last reported: they are counted at that time."""
     if history.bytes_sent is None and history.bytes_received is None:
         return None
@@ -430,11 +427,9 @@ def _bytes_at(job: Job, history: JobHistory) -> datetime | None:
         for execution in history.executions
         if execution.end is not None and execution.bytes_sent is not None
     ]
-    if not ends:
-        # Reported by an eviction before it ever ran. Its newest event does not count: it may
-        # be a memory update of a later attempt.
-        ends = [event.time for event in job.events() if event.number in BYTE_EVENTS]
-    return max(ends, default=None) or history.submitted
+    # Without one, an eviction reported them before it ever ran. Its newest event does not count:
+    # it may be a memory update of a later attempt.
+    return max(ends, default=None) or history.bytes_at or history.submitted
 
 
 def _shares(own: list[int | None], total: int | None) -> list[int | None]:

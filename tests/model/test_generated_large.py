@@ -117,15 +117,13 @@ def test_read_in_pieces_it_is_the_same(ensembles: Ensembles, name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_packed_it_is_the_same(
+def test_compressed_it_is_the_same(
     ensembles: Ensembles, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a large one most jobs lie packed, and lives are folded again when they are asked
+    """As of a large one most jobs are compressed, and lives are folded again when they are asked
     for: every time as other objects."""
-    monkeypatch.setattr(job_events, "MAX_CACHED_HISTORIES", 4)
+    monkeypatch.setattr(job_events, "MAX_RECENT_JOBS", 4)
     reader = opened(ensembles[name])
-    for job in reader.ensemble.jobs.values():
-        job.pack()
     assert differences(reader, truth_of(ensembles[name])) == []
     epochs = reader.snapshot_builder().ledger().epochs
     assert all(epoch.site for epoch in epochs if epoch.state is State.COMPLETED)

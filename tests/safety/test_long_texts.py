@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.model.event_store import TEXT_LIMIT, redact_and_truncate
+from metlmon.eventlog.redaction import TEXT_LIMIT, redact_and_truncate
 from metlmon.text.formatting import plain
 from tests.safety.corpus import forbidden
 from tests.safety.hostile_dagdir import Dagdir, write

@@ -1,0 +1,131 @@
+"""Events that were compressed are what they were."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.eventlog import (
+    Aborted,
+    Event,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Generic,
+    PostScript,
+    Submit,
+    Terminated,
+    Transfer,
+    UsageRow,
+    parse,
+)
+from metlmon.eventlog.events import UsageTable
+from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT, redact_event
+from metlmon.model.job_events import Job, JobEvents, Stream
+from metlmon.model.model_state import LogRole
+from tests.conftest import SHARED
+from tests.support.event_logs import Log, of_one_job
+
+WHEN = datetime(2026, 5, 4, 10, 0, 0)
+ROWS = (UsageRow("Cpus", "", 0.98, 8.0, 8.0, None), UsageRow("GPUs", "", None, 1.0, 1.0, "GPU-0"))
+
+DETAILS = [
+    None,
+    Submit("<10.0.0.1:9618>", "run0-train_epoch0", "run.dag+900", ("a note",), ("a warning",)),
+    Execute("<10.0.0.2:9618>", None, "slot1@host", None, 2, "NVIDIA L40S", 46068, 8, 160000, True),
+    Evicted(1004, 0, "a reason", False, True, None, 9, 1, 2**40, ROWS),
+    Terminated(
+        True, 0, None, None, 1, 2, 3, 4, WHEN.replace(tzinfo=UTC), UsageTable("\tA table\n\tA")
+    ),
+    Terminated(False, None, 11, "core.1", None, None, None, None, None, ()),
+    FileTransfer(Transfer.OUTPUT_FINISHED, 17, "<10.0.0.2:9618>"),
+    FileTransfer(None, None, None),
+    Aborted(None),
+    Generic("a line of its own"),
+    PostScript("run0-train_epoch0", True, 1, None),
+]
+
+times = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).flatmap(
+    lambda time: st.sampled_from([time, time.replace(microsecond=0), time.replace(fold=1)])
+)
+texts = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(["", "Job submitted from host: <10.0.0.1:9618>", "x" * (SHORT + 1)]),
+)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> Event:
+    return Event(
+        draw(st.integers(0, 50)),
+        7,
+        1,
+        0,
+        draw(times),
+        draw(texts),
+        draw(st.sampled_from(["", "\tbody\n", "long " * BODY_LIMIT])),
+        draw(st.sampled_from(DETAILS)),
+        draw(st.integers(0, 2**33)),
+        draw(st.booleans()),
+    )
+
+
+@given(st.lists(st.lists(events(), max_size=4), max_size=3))
+def test_compressed_and_decompressed(logs: list[list[Event]]) -> None:
+    kept = JobEvents()
+    for rank, held in enumerate(logs):
+        for event in held:
+            kept.append(Stream(rank, f"{rank}.log"), event)
+    dictionary = JobEvents({Stream(0, "0.log"): list(logs[0])}).pickle() if logs else b""
+    found = JobEvents.decompress(kept.compress(dictionary), dictionary)
+    assert found.by_log() == [(log, held) for log, held in kept.by_log() if held]
+    assert [event.time.fold for _, held in found.by_log() for event in held] == [
+        event.time.fold for held in logs for event in held
+    ]
+
+
+@given(events(), events())
+def test_an_event_is_kept_once(one: Event, other: Event) -> None:
+    """Equal are number, second, and first line; of two copies the undamaged one is kept."""
+    same = (one.number, one.time.replace(microsecond=0), one.text) == (
+        other.number,
+        other.time.replace(microsecond=0),
+        other.text,
+    )
+    kept = JobEvents()
+    assert kept.add_if_new(Stream(0, "a.log"), one)
+    kept = JobEvents.decompress(kept.compress(b""), b"")
+    is_better = one.damaged and not other.damaged
+    assert kept.add_if_new(Stream(1, "b.log"), other) is (is_better or not same)
+    assert len(kept.merged()) == (1 if same else 2)
+
+
+@pytest.mark.parametrize("name", ["metl-aws/metl.log"])
+def test_a_real_log(name: str) -> None:
+    path = SHARED / "examples" / name
+    if not path.exists():
+        pytest.skip("the real recording is not beside this checkout")
+    read = sorted(parse(path.read_bytes()).events, key=lambda event: event.ids)
+    for ids, each in groupby(read, key=lambda event: event.ids):
+        held, job = [event for event in each if event.number != 6], Job(*ids)
+        for event in held:
+            job.add(event, Stream(0, name))
+        history = job.history()
+        job.compress()
+        assert job.events() == list(map(redact_event, held))
+        assert job.history() == history
+
+
+@pytest.mark.parametrize("length", [7_900, TEXT_LIMIT - 10, TEXT_LIMIT, 9_000, 20_000])
+def test_an_event_in_two_logs_is_one_however_long_its_host(length: int) -> None:
+    logs = [Log("metl.log"), Log("run.dag.nodes.log", LogRole.NODES, "run.dag")]
+    for log in logs:
+        log.submit(5, "run0-train_epoch0")
+        log.raw(1, 5, f"Job executing on host: <{'a' * length}>", "\tGPUs = 1\n")
+        log.terminate(5, 0)
+    assert of_one_job(*logs).executions(5) == ["good"]
+    assert of_one_job(*logs[::-1]).executions(5) == ["good"]
