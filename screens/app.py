@@ -25,7 +25,7 @@ from metlmon.pool.types import (
     ActionRequest,
     QueueSnapshot,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from screens.actions import bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
 from screens.base.context import AppOptions, SavedFiles, load_states, save_states
@@ -449,7 +449,7 @@ class MetlmonApp(FaultTolerantApp):
             below = [name_of_screen(screen) for screen in self.screen_stack]
             self.open_screen(next((name for name in names if name in below), names[0]))
 
-    def open_run_of(self, job: JobEntry) -> None:
+    def open_run_of(self, job: Job) -> None:
         """Open the run that a job belongs to, if any."""
         runs = () if self.snapshot is None else self.snapshot.status.runs
         if any(row.key == job.run for row in runs):

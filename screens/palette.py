@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import STATES, job_id, plain
@@ -132,7 +132,7 @@ def _screens() -> Iterator[Entry]:
             yield Entry(" ".join([str(number)] * (i + 1)), title, words, (name,))
 
 
-def _job(job: JobEntry) -> Entry:
+def _job(job: Job) -> Entry:
     number = job_id(job.cluster, job.proc)
     text = f"{number}   {plain(job.run_name or job.node_name or '', 40)}   {STATES[job.state].word}"
     words = (

@@ -14,7 +14,7 @@ from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.row_text import gate_symbol
 from metlmon.snapshot.types import Epoch, RunView, SideCounts
 from metlmon.stats.curves import evaluations
@@ -316,7 +316,7 @@ class RunScreen(ListScreen, ActionScreen):
         run = (SelectedRun(view.row, queued),)
         if not rows:
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
-        jobs: list[JobEntry] = []
+        jobs: list[Job] = []
         for row in rows:
             jobs_of_row = [job for job in queued if job.key == (row.in_dag, row.node)]
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]

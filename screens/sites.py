@@ -7,7 +7,7 @@ from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, HourUnit
+from metlmon.snapshot.ledger import HOUR, Execution, HourUnit
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,
@@ -311,7 +311,7 @@ class ExecutionsScreen(ListScreen):
             details=lambda row: self._reason_lines(row, usage),
         )
 
-    def _is_shown(self, row: ExecutionEntry, usage: Usage | None) -> bool:
+    def _is_shown(self, row: Execution, usage: Usage | None) -> bool:
         kind = KINDS[self.kind]
         if kind == "marked":
             return usage is not None and usage.hidden_epoch(row) is not None
@@ -320,8 +320,8 @@ class ExecutionsScreen(ListScreen):
     def _head(
         self,
         usage: Usage | None,
-        executions: Sequence[ExecutionEntry],
-        rows: Sequence[ExecutionEntry],
+        executions: Sequence[Execution],
+        rows: Sequence[Execution],
     ) -> list[Line]:
         room = self.app.size.width - 2
         totals = sum_executions(executions, usage.measure if usage else HourUnit.GPU)
@@ -352,7 +352,7 @@ class ExecutionsScreen(ListScreen):
             )
         return [line("  ", texts[0]), line("  ", (texts[1], DIM))]
 
-    def _reason_lines(self, row: ExecutionEntry | None, usage: Usage | None) -> list[Line]:
+    def _reason_lines(self, row: Execution | None, usage: Usage | None) -> list[Line]:
         room = self.app.size.width - 2
         lines: list[Line] = []
         hidden = usage.hidden_epoch(row) if usage is not None and row is not None else None

@@ -19,7 +19,7 @@ from metlmon.model.states import (
     DagState,
     State,
 )
-from metlmon.snapshot.ledger import HOUR, Epoch, ExecutionEntry, JobEntry, NodeFault, RunRow
+from metlmon.snapshot.ledger import HOUR, Epoch, Execution, Job, NodeFault, RunRow
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD
@@ -56,24 +56,22 @@ class HealthFacts:
         self.runs: dict[str, RunRow] = {run.key: run for run in ledger.runs}
         self.faults: dict[NodeKey, NodeFault] = {f.key: f for f in ledger.faults if f.counts}
         self.queue = self.stats_input.queue.by_id()
-        self.held: list[JobEntry] = []
-        self.held_before: list[JobEntry] = []
-        self.removed: list[JobEntry] = []
-        self.strays_failed: list[JobEntry] = []
-        self.idle: list[JobEntry] = []
-        self.held_in_queue: list[tuple[JobEntry, QueueJob]] = []
+        self.held: list[Job] = []
+        self.held_before: list[Job] = []
+        self.removed: list[Job] = []
+        self.strays_failed: list[Job] = []
+        self.idle: list[Job] = []
+        self.held_in_queue: list[tuple[Job, QueueJob]] = []
         """Jobs that are idle by their log, and held in the queue."""
-        self.disconnected: list[JobEntry] = []
-        self.jobs: dict[JobId, JobEntry] = {}
+        self.disconnected: list[Job] = []
+        self.jobs: dict[JobId, Job] = {}
         self.jobs_queued = 0
         self._sort_jobs()
         self.exited = {cluster for dag in self.status.dags for cluster in dag.exited}
         """Clusters of DAGMan's own jobs that ended by themselves, those of sub-DAGs too."""
         self.exited.update(job.job[0] for job in ledger.jobs if job.dagman and job.state in _EXITED)
-        self.executions: list[ExecutionEntry] = [
-            e for e in ledger.executions if not e.at_access_point
-        ]
-        self.bad: list[ExecutionEntry] = [e for e in ledger.executions if e.cause is not None]
+        self.executions: list[Execution] = [e for e in ledger.executions if not e.at_access_point]
+        self.bad: list[Execution] = [e for e in ledger.executions if e.cause is not None]
         self.lost = {execution.job for execution in self.bad}
         """Jobs with an execution that ended badly."""
         self.uncertain: set[int] = set()
@@ -112,11 +110,11 @@ class HealthFacts:
     def seconds_between(self, start: datetime, end: datetime) -> float:
         return self.ledger.seconds_between(start, end)
 
-    def hours(self, executions: Iterable[ExecutionEntry]) -> float:
+    def hours(self, executions: Iterable[Execution]) -> float:
         """Hours lost of executions, in the ensemble's hour unit."""
         return sum(map(self.seconds_of, executions)) / HOUR
 
-    def seconds_of(self, execution: ExecutionEntry) -> float:
+    def seconds_of(self, execution: Execution) -> float:
         if execution.at_access_point:
             return 0.0
         weight = self.ledger.measure.weight(execution.gpus, execution.cpus)
@@ -129,7 +127,7 @@ class HealthFacts:
             return self.ledger.live
         return row.state in ALIVE
 
-    def is_last_of_run(self, job: JobEntry) -> bool:
+    def is_last_of_run(self, job: Job) -> bool:
         """Whether a job of no DAG is the last one of its run; no DAG will run it again."""
         if self.dags:
             return False

@@ -10,7 +10,7 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import code_name
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, NodeFault, TransferEntry
+from metlmon.snapshot.ledger import HOUR, Execution, Job, NodeFault, Transfer
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Group:
             return KINDS[self.kind].severity
         return Severity.COSTLY if self.seconds else Severity.NOTE
 
-    def add_job(self, job: JobEntry, since: datetime | None, until: datetime | None = None) -> None:
+    def add_job(self, job: Job, since: datetime | None, until: datetime | None = None) -> None:
         """Add a job that had the trouble from ``since`` to ``until``."""
         self._jobs[job.job] = None
         self._add(job.run, job.key, since, until)
@@ -55,7 +55,7 @@ class Group:
             self._jobs[fault.job] = None
         self._add(fault.run, fault.key, fault.since, None)
 
-    def add_execution(self, execution: ExecutionEntry, seconds: float) -> None:
+    def add_execution(self, execution: Execution, seconds: float) -> None:
         """Add a lost execution; ``seconds``: in the hour unit of the ensemble."""
         self._jobs[execution.job] = None
         self.seconds += seconds
@@ -113,13 +113,13 @@ def make_entry(
     text: str,
     advice: str,
     is_open: bool,
-    entries: Sequence[ExecutionEntry | TransferEntry | JobEntry] = (),
+    entries: Sequence[Execution | Transfer | Job] = (),
     key: str = "",
     **fields: Any,
 ) -> HealthEntry:
     """An entry on executions, transfers or jobs, with the site if it is the same for all."""
-    sites = {None if isinstance(each, JobEntry) else each.site for each in entries}
-    nodes = unique(None if isinstance(each, TransferEntry) else each.key for each in entries)
+    sites = {None if isinstance(each, Job) else each.site for each in entries}
+    nodes = unique(None if isinstance(each, Transfer) else each.key for each in entries)
     values: dict[str, Any] = {
         "severity": KINDS[kind].severity,
         "runs": unique(each.run for each in entries),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_urls
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, find_policy
-from metlmon.snapshot.ledger import HoldEntry
+from metlmon.snapshot.ledger import Hold
 from metlmon.stats.causes import is_quota
 from metlmon.text.formatting import count, duration, number
 
@@ -32,7 +32,7 @@ _WALL_TIME: Final = re.compile(r"duration of (?:(\d{1,6})\+)?(?:(\d{1,4}):)?(\d\
 _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 
 
-def hold_cause(hold: HoldEntry) -> HoldCause:
+def hold_cause(hold: Hold) -> HoldCause:
     """What holds have in common that are one entry."""
     hold = _with_codes(hold)
     if hold.code in CODES_WITH_REASON:
@@ -44,7 +44,7 @@ def hold_cause(hold: HoldEntry) -> HoldCause:
     return hold.code, hold.subcode, ""
 
 
-def hold_text(hold: HoldEntry, urls: Collection[str] = ()) -> str:
+def hold_text(hold: Hold, urls: Collection[str] = ()) -> str:
     """``wall-time limit reached (hold 47)``; of a failed transfer with the URL.
 
     ``urls``: those of several holds with this cause; without them, that of the hold.
@@ -60,18 +60,18 @@ def hold_text(hold: HoldEntry, urls: Collection[str] = ()) -> str:
     return f"{text}: {shorten(next(iter(urls)))}{more}"
 
 
-def failed_urls(hold: HoldEntry) -> tuple[str, ...]:
+def failed_urls(hold: Hold) -> tuple[str, ...]:
     """The URLs whose transfer failed."""
     is_transfer = _with_codes(hold).code in (OUTPUT, INPUT)
     return transfer_urls(hold.reason) if is_transfer else ()
 
 
-def _with_codes(hold: HoldEntry) -> HoldEntry:
+def _with_codes(hold: Hold) -> Hold:
     code, subcode = hold_codes(hold.code, hold.subcode, hold.reason)
     return hold if code == hold.code else replace(hold, code=code, subcode=subcode)
 
 
-def _words(hold: HoldEntry, advice: Advice) -> str:
+def _words(hold: Hold, advice: Advice) -> str:
     reason = " ".join((hold.reason or "")[: 10 * TEXT_LIMIT].split())
     if hold.code in (32, 33) and (sizes := _TOO_LARGE.search(reason)):
         what = "input" if hold.code == 32 else "output"

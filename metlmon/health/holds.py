@@ -14,7 +14,7 @@ from metlmon.health.hold_text import HoldCause, failed_urls, hold_cause, hold_te
 from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import find_policy, removal_limit
-from metlmon.snapshot.ledger import HoldEntry, JobEntry
+from metlmon.snapshot.ledger import Hold, Job
 from metlmon.stats.causes import is_quota
 
 
@@ -34,7 +34,7 @@ class Holds:
             since = job.states[-1][0] if job.states else job.submitted
             if since is not None:
                 reason = queued.hold_reason
-                hold = HoldEntry(
+                hold = Hold(
                     start=since,
                     end=None,
                     seconds=0.0,
@@ -69,7 +69,7 @@ class Holds:
         for group in self._groups.values():
             group.blocked = sum(self._facts.blocked.take(fault) for fault in group.faults)
 
-    def _add_held(self, job: JobEntry) -> None:
+    def _add_held(self, job: Job) -> None:
         for hold in job.holds[:-1]:
             self._add_past(job, hold)
         if not job.holds:
@@ -87,12 +87,12 @@ class Holds:
             group.fields["removal_at"] = min(times.values())
         self.by_job[job.job, hold.cause] = group
 
-    def _add_past(self, job: JobEntry, hold: HoldEntry) -> None:
+    def _add_past(self, job: Job, hold: Hold) -> None:
         group = self._group(hold, is_open=False, dagman=job.dagman)
         group.add_job(job, hold.start, hold.end)
         self.by_job[job.job, hold.cause] = group
 
-    def _group(self, hold: HoldEntry, *, is_open: bool, dagman: bool) -> Group:
+    def _group(self, hold: Hold, *, is_open: bool, dagman: bool) -> Group:
         """``dagman``: the job is the DAGMan of a sub-DAG."""
         cause = hold_cause(hold)
         group = self._groups.get((cause, is_open, dagman))
@@ -139,7 +139,7 @@ class RemovalClock:
                 limits[policy.expression] = limit
         self._seen = min(limits.values(), default=None)
 
-    def removal_at(self, job: JobEntry, hold: HoldEntry) -> datetime | None:
+    def removal_at(self, job: Job, hold: Hold) -> datetime | None:
         """When the job will be removed; None if no policy is known."""
         queued = self._queue.get(job.job)
         own = removal_limit(queued.removal_policy) if queued and queued.removal_policy else None

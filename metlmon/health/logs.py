@@ -18,7 +18,7 @@ from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.job import END_NOT_LOGGED
 from metlmon.model.states import DagState
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import Execution
 from metlmon.text.formatting import age, count
 
 SILENT_SECONDS: Final = 3600.0
@@ -33,7 +33,7 @@ class LogGap(Struct, frozen=True):
     since: datetime
     until: datetime
     seconds: float
-    lost: list[ExecutionEntry]
+    lost: list[Execution]
 
 
 def find_gaps(facts: HealthFacts) -> list[LogGap]:
@@ -61,7 +61,7 @@ def restarts(facts: HealthFacts) -> Iterator[HealthEntry]:
 
     The schedd logs no end of jobs whose lease ended meanwhile; it runs them again.
     """
-    by_restart: defaultdict[datetime, list[ExecutionEntry]] = defaultdict(list)
+    by_restart: defaultdict[datetime, list[Execution]] = defaultdict(list)
     for execution in facts.executions:
         restart = _restart_of(facts, execution)
         if restart is not None:
@@ -81,7 +81,7 @@ def restarts(facts: HealthFacts) -> Iterator[HealthEntry]:
         )
 
 
-def _restart_of(facts: HealthFacts, execution: ExecutionEntry) -> datetime | None:
+def _restart_of(facts: HealthFacts, execution: Execution) -> datetime | None:
     """The restart of the access point that ended an execution, without an event of its end."""
     if not execution.uncertain or execution.end is None:
         return None

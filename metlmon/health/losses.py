@@ -25,7 +25,7 @@ from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
 from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry
+from metlmon.snapshot.ledger import HOUR, Execution
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours
@@ -60,7 +60,7 @@ def lost_executions(
     """
     holes = {(hole.site, hole.text.split(":", 1)[0]): hole for hole in black_holes}
     shared = dict.fromkeys(holes, 0.0)
-    rest: list[ExecutionEntry] = []
+    rest: list[Execution] = []
     for entry in facts.bad:
         group = _explains(entry, holds, removals, failures)
         places = ((entry.site, entry.site), (entry.site, entry.host))
@@ -101,7 +101,7 @@ def lost_executions(
 
 
 def _explains(
-    entry: ExecutionEntry, holds: Holds, removals: Removals, failures: Failures
+    entry: Execution, holds: Holds, removals: Removals, failures: Failures
 ) -> Group | None:
     """The group of the hold, removal or failure that ended an execution."""
     cause = entry.held_cause or (entry.cause if entry.outcome is Outcome.HELD else None)
@@ -133,8 +133,8 @@ def _names_full_disk(cause: str) -> bool:
 
 
 def _split_full_disk(
-    ended: Sequence[ExecutionEntry],
-) -> tuple[list[ExecutionEntry], list[ExecutionEntry]]:
+    ended: Sequence[Execution],
+) -> tuple[list[Execution], list[Execution]]:
     """The executions that no full disk ended, and those that one did."""
     affected = [e for e in ended if _names_full_disk(e.cause or "")]
     if not affected:
@@ -157,7 +157,7 @@ def _split_full_disk(
 # --- annexes that expired -----------------------------------------------------------------------
 
 
-def _expiries(facts: HealthFacts, evicted: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
+def _expiries(facts: HealthFacts, evicted: Iterable[Execution]) -> Iterator[HealthEntry]:
     """One entry for each annex that expired; for more than a few at one place, one for all."""
     for place, lost in group_by(evicted, lambda e: (e.site, e.annex)).items():
         groups = group_by_time(lost, end_of, TOGETHER_SECONDS)
@@ -168,7 +168,7 @@ def _expiries(facts: HealthFacts, evicted: Iterable[ExecutionEntry]) -> Iterator
 def _expiry(
     facts: HealthFacts,
     place: tuple[str | None, str | None],
-    evicted: Sequence[ExecutionEntry],
+    evicted: Sequence[Execution],
     times: int,
 ) -> HealthEntry:
     site, annex = place
@@ -200,8 +200,8 @@ def _expiry(
 
 
 def _mass_evictions(
-    facts: HealthFacts, ended: Sequence[ExecutionEntry]
-) -> tuple[list[tuple[str | None, list[ExecutionEntry]]], list[ExecutionEntry]]:
+    facts: HealthFacts, ended: Sequence[Execution]
+) -> tuple[list[tuple[str | None, list[Execution]]], list[Execution]]:
     """Evictions of many runs together at one site, and the other executions."""
     evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
     if len(evicted) < MIN_RUNS:
@@ -217,9 +217,7 @@ def _mass_evictions(
     return together, [e for e in ended if id(e) not in found]
 
 
-def _mass_eviction(
-    facts: HealthFacts, site: str | None, group: list[ExecutionEntry]
-) -> HealthEntry:
+def _mass_eviction(facts: HealthFacts, site: str | None, group: list[Execution]) -> HealthEntry:
     first, last = min(map(end_of, group)), max(map(end_of, group))
     lost = facts.hours(group)
     runs = len({e.run for e in group if e.run is not None})
@@ -245,7 +243,7 @@ def _mass_eviction(
 
 
 def _mass_evictions_of(
-    facts: HealthFacts, site: str | None, groups: Sequence[list[ExecutionEntry]]
+    facts: HealthFacts, site: str | None, groups: Sequence[list[Execution]]
 ) -> HealthEntry:
     """One entry on many mass evictions at one site."""
     evicted = [entry for group in groups for entry in group]
@@ -268,7 +266,7 @@ def _mass_evictions_of(
 # --- by cause ---------------------------------------------------------------------------------
 
 
-def _by_cause(facts: HealthFacts, ended: Iterable[ExecutionEntry]) -> Iterator[HealthEntry]:
+def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[HealthEntry]:
     """Lost executions that were run again, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
     strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
@@ -296,7 +294,7 @@ def _by_cause(facts: HealthFacts, ended: Iterable[ExecutionEntry]) -> Iterator[H
         yield group.entry()
 
 
-def end_of(execution: ExecutionEntry) -> datetime:
+def end_of(execution: Execution) -> datetime:
     """When an execution ended; of one in flight, its start."""
     return execution.end or execution.start
 

@@ -20,7 +20,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, NodeFault
+from metlmon.snapshot.ledger import Execution, Hold, NodeFault
 from metlmon.snapshot.types import DagRow
 from metlmon.text.formatting import count, epoch_number, number
 
@@ -76,12 +76,12 @@ class Failures:
     def groups(self) -> list[Group]:
         return list(self._groups.values())
 
-    def _last_ends(self) -> dict[JobId, ExecutionEntry]:
+    def _last_ends(self) -> dict[JobId, Execution]:
         """The last bad execution of each job that made its node fail."""
         jobs = self._facts.jobs
         return {each.job: each for each in self._facts.bad if each.job in jobs}
 
-    def _add(self, fault: NodeFault, end: ExecutionEntry | None) -> None:
+    def _add(self, fault: NodeFault, end: Execution | None) -> None:
         abort = self._facts.ledger.aborts.get(fault.key[0])
         key = kind, cause = _cause(fault, end)
         if abort is not None and abort.node == fault.key:
@@ -122,7 +122,7 @@ class Failures:
             yield group.entry()
 
 
-def _cause(fault: NodeFault, end: ExecutionEntry | None) -> FailureCause:
+def _cause(fault: NodeFault, end: Execution | None) -> FailureCause:
     if fault.part in PARTS and fault.reason is not None:
         if fault.part == "submit":
             error = (fault.error or fault.reason).rstrip(" :")
@@ -270,7 +270,7 @@ def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
     hold = row.hold
     text, act_advice = "DAGMan is held", KIND_ADVICE["dag-held"][0]
     if hold is not None:
-        entry = HoldEntry(
+        entry = Hold(
             start=hold.time,
             end=None,
             seconds=0.0,

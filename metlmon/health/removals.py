@@ -19,7 +19,7 @@ from metlmon.health.types import Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import find_policy, held_limit
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import HoldEntry, JobEntry, NodeFault
+from metlmon.snapshot.ledger import Hold, Job, NodeFault
 from metlmon.text.formatting import duration
 
 _DAY: Final = 86400
@@ -100,7 +100,7 @@ def _policy_words(expression: str, *, system: bool) -> str:
     return f"removed by {whose} (held > {length})"
 
 
-def last_hold(job: JobEntry) -> HoldEntry | None:
+def last_hold(job: Job) -> Hold | None:
     """The hold during which a job was removed; None if it was not on hold."""
     if job.state is not State.REMOVED or len(job.states) < 2:
         return None
@@ -135,7 +135,7 @@ class Removals:
                 return group
         return None
 
-    def _add(self, job: JobEntry) -> None:
+    def _add(self, job: Job) -> None:
         fault = self._facts.faults.get(job.key) if job.key is not None else None
         determines = fault is not None and fault.job == job.job
         is_open = determines and fault is not None and fault.state is State.REMOVED
@@ -172,9 +172,7 @@ class Removals:
         group.add_fault(fault)
         self.handled.add(fault.key)
 
-    def _group(
-        self, job: JobEntry, removal: Removal, hold: HoldEntry | None, *, is_open: bool
-    ) -> Group:
+    def _group(self, job: Job, removal: Removal, hold: Hold | None, *, is_open: bool) -> Group:
         cause = hold_cause(hold) if hold is not None else None
         same = removal
         if removal.with_dag and removal.policy is None:
@@ -198,8 +196,8 @@ class Removals:
     def _new_group(
         self,
         removal: Removal,
-        hold: HoldEntry | None,
-        job: JobEntry | None,
+        hold: Hold | None,
+        job: Job | None,
         *,
         is_open: bool,
     ) -> Group:

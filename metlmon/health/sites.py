@@ -13,7 +13,7 @@ from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry
+from metlmon.snapshot.ledger import Execution, Job
 from metlmon.stats.black_holes import HOST_PRIOR, SITE_PRIOR, expected_loss, is_black_hole
 from metlmon.stats.causes import is_of_place
 from metlmon.stats.totals import group_by
@@ -48,7 +48,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.starts = self.good = self.evidence = 0
-        self.lost: list[ExecutionEntry] = []
+        self.lost: list[Execution] = []
 
 
 def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
@@ -118,7 +118,7 @@ def _black_hole(
     )
 
 
-def _usual_reason(lost: list[ExecutionEntry]) -> str | None:
+def _usual_reason(lost: list[Execution]) -> str | None:
     """The reason of the cause that ended most of these executions."""
     by_cause = group_by(lost, lambda entry: entry.cause)
     most = max(by_cause.values(), key=len)
@@ -215,7 +215,7 @@ def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
         )
 
 
-def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[JobEntry]) -> Iterator[HealthEntry]:
+def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[Job]) -> Iterator[HealthEntry]:
     """Annexes that jobs wait for, and in which none runs."""
     ledger = facts.ledger
     by_annex = group_by(facts.executions, annex_of)
@@ -250,7 +250,7 @@ def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
     JobLeaseDuration).
     """
     as_of = facts.ledger.as_of
-    found: list[tuple[float, JobEntry]] = []
+    found: list[tuple[float, Job]] = []
     for job in facts.disconnected:
         if job.states and as_of is not None:
             seconds = facts.ledger.seconds_between(job.states[-1][0], as_of)
@@ -275,12 +275,12 @@ def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
     )
 
 
-def annex_of(entry: ExecutionEntry) -> str:
+def annex_of(entry: Execution) -> str:
     """The annex of an execution in lower case: as logged, else the only one that it may run in."""
     return (entry.annex or entry.target_annex or "").casefold()
 
 
-def _served_targets(facts: HealthFacts) -> dict[tuple[str | None, str], list[ExecutionEntry]]:
+def _served_targets(facts: HealthFacts) -> dict[tuple[str | None, str], list[Execution]]:
     """The executions of trainings by top-level DAG and requested target."""
     entries = (e for e in facts.executions if e.target and e.training)
     return group_by(entries, lambda e: (e.dag, e.target or ""))

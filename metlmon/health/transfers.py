@@ -13,7 +13,7 @@ from metlmon.health.groups import make_entry
 from metlmon.health.logs import SILENT_SECONDS, LogGap
 from metlmon.health.losses import group_by_time
 from metlmon.health.types import HealthEntry
-from metlmon.snapshot.ledger import TransferEntry
+from metlmon.snapshot.ledger import Transfer
 from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count
@@ -48,7 +48,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
             group = overall.get(direction, [])
         return median(t.seconds or 0.0 for t in group) if group else None
 
-    def has_stalled(transfer: TransferEntry) -> bool:
+    def has_stalled(transfer: Transfer) -> bool:
         usual = usual_seconds(transfer.direction, transfer.site)
         limit = TRANSFER_LIMIT.total_seconds() if usual is None else STALL_TIMES * usual
         return transfer.start is not None and (transfer.seconds or 0.0) >= limit
@@ -101,6 +101,6 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
             )
 
 
-def start_of(transfer: TransferEntry) -> datetime:
+def start_of(transfer: Transfer) -> datetime:
     """When a transfer started, as far as that is known."""
     return transfer.start or datetime.min

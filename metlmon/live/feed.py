@@ -17,7 +17,7 @@ from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.queue import QueueSnapshot
-from metlmon.snapshot.ledger import JobEntry, Ledger
+from metlmon.snapshot.ledger import Job, Ledger
 from metlmon.snapshot.types import (
     Count,
     DagDescription,
@@ -91,7 +91,7 @@ class Feed(Protocol):
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         """Return the jobs in the queue according to their logs, of one run or of all."""
         return ()
 

@@ -44,7 +44,7 @@ from metlmon.model.states import State
 from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry, Ledger, RunRow
+from metlmon.snapshot.ledger import Job, Ledger, RunRow
 
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ class TrainingFiles:
         with self._lock:
             glob = SafeGlob(self._dagdir, len(ledger.runs))
             self._base = f"{glob.base}/"
-            jobs: dict[str, list[JobEntry]] = {}
+            jobs: dict[str, list[Job]] = {}
             for job in ledger.jobs:
                 if job.run is not None and job.training:
                     jobs.setdefault(job.run, []).append(job)
@@ -274,7 +274,7 @@ class TrainingFiles:
         return output
 
     def _collect(
-        self, run: RunRow, jobs: Sequence[JobEntry], glob: SafeGlob, builder: SnapshotBuilder
+        self, run: RunRow, jobs: Sequence[Job], glob: SafeGlob, builder: SnapshotBuilder
     ) -> _RunFiles:
         files = _RunFiles()
         placeholders = {"uuid": run.uuid, "run": run.name}
@@ -339,7 +339,7 @@ class TrainingFiles:
         files: _RunFiles,
         name: str,
         run: WandbRun,
-        jobs: Iterable[JobEntry],
+        jobs: Iterable[Job],
         builder: SnapshotBuilder,
     ) -> None:
         """Add the values of a W&B run for epochs without one; ``name``: of its file."""
@@ -390,9 +390,7 @@ class TrainingFiles:
         with open_text(path, LARGEST_EVENTS) as lines:
             return read_events(islice(lines, MOST_LINES), path.removeprefix(self._base))
 
-    def _add_printed(
-        self, files: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
-    ) -> None:
+    def _add_printed(self, files: _RunFiles, jobs: Sequence[Job], builder: SnapshotBuilder) -> None:
         """Add values from stdout for epochs without a value of the primary metric."""
         new = list[Point]()
         for job in self._without_value(files, jobs):
@@ -403,7 +401,7 @@ class TrainingFiles:
                 new += _points(known[1], output)
         files.add_missing(self._settings.metrics.primary, new)
 
-    def _without_value(self, files: _RunFiles, jobs: Sequence[JobEntry]) -> list[JobEntry]:
+    def _without_value(self, files: _RunFiles, jobs: Sequence[Job]) -> list[Job]:
         """The jobs of epochs without a value of the primary metric."""
         values = files.values.get(self._settings.metrics.primary, ())
         return [job for job in jobs if job.epoch is None or job.epoch not in values]
@@ -420,9 +418,7 @@ class TrainingFiles:
         paths += [f"{each.path}/{name}" for each in versions for name in VERSION_FILES]
         self._prefetch_ends(paths, LARGEST_TEXT)
 
-    def _prefetch_outputs(
-        self, jobs: Iterable[JobEntry], limit: int, builder: SnapshotBuilder
-    ) -> None:
+    def _prefetch_outputs(self, jobs: Iterable[Job], limit: int, builder: SnapshotBuilder) -> None:
         """Ask a machine far away for the ends of the outputs of jobs together."""
         if is_remote(self._dagdir):
             names = filter(None, (builder.output_file(*job.job) for job in jobs))
@@ -435,7 +431,7 @@ class TrainingFiles:
         reads = [(path, max(0, size - limit), min(size, limit)) for path, size in sizes]
         filesystem.prefetch(self._dagdir, [], reads)
 
-    def _job_output(self, job: JobEntry, builder: SnapshotBuilder) -> _Output | None:
+    def _job_output(self, job: Job, builder: SnapshotBuilder) -> _Output | None:
         name = builder.output_file(*job.job)
         # Resolving a path takes twenty times as long, and a copy may lack all of them.
         if name is None or not filesystem.lexists(f"{self._dagdir}/{name}"):
@@ -468,9 +464,7 @@ class TrainingFiles:
             return lines
 
 
-def _epoch_at(
-    moment: float | None, jobs: Iterable[JobEntry], builder: SnapshotBuilder
-) -> int | None:
+def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilder) -> int | None:
     """The epoch of the one job that was in the queue at a time in seconds since 1970."""
     if moment is None:
         return None

@@ -31,7 +31,7 @@ from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
 from metlmon.remote.paths import Disconnected, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.ledger import JobEntry, Ledger
+from metlmon.snapshot.ledger import Job, Ledger
 from metlmon.snapshot.types import (
     DagDescription,
     JobView,
@@ -233,7 +233,7 @@ class Session:
         with self._lock.foreground():
             return self._current_builder().problems()
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         with self._lock.foreground():
             return self._current_builder().queued_rows(run)
 

@@ -33,8 +33,8 @@ from metlmon.model.clock import (
 )
 from metlmon.model.dag_reports import QUEUED, DagReports, NodeReport
 from metlmon.model.dagman_runs import (
+    DagmanHold,
     DagmanRun,
-    Hold,
     Process,
     build_runs,
     current_run,
@@ -421,7 +421,7 @@ class Dag(DagReports):
         run = self.current_run()
         return DagState.RUNNING if run is None else run.live_state()
 
-    def current_hold(self) -> Hold | None:
+    def current_hold(self) -> DagmanHold | None:
         """The hold of DAGMan's own job, while it is on hold."""
         run = self.current_run()
         return None if run is None or run.ended else run.hold

@@ -98,7 +98,7 @@ class CrashLoop(Struct, frozen=True):
     since: datetime | None
 
 
-class Hold(Struct, frozen=True):
+class DagmanHold(Struct, frozen=True):
     """Why DAGMan's own job is on hold (event 012)."""
 
     time: datetime
@@ -119,7 +119,7 @@ class DagmanJob(Struct):
     start: datetime | None
     last_execute: datetime | None = None
     stopped_at: datetime | None = None
-    hold: Hold | None = None
+    hold: DagmanHold | None = None
     end: datetime | None = None
     removed: bool = False
     return_value: int | None = None
@@ -146,7 +146,7 @@ class DagmanJob(Struct):
             case 12:
                 self.stopped_at = self.stopped_at or event.time
                 held = event.detail if isinstance(event.detail, Held) else None
-                self.hold = Hold(
+                self.hold = DagmanHold(
                     event.time,
                     redact_and_truncate(held.reason) if held and held.reason else None,
                     held.code if held else None,
@@ -266,7 +266,7 @@ class DagmanRun(Struct):
         return (DagState.DONE if status == 0 else DagState.FAILED), self.end
 
     @property
-    def hold(self) -> Hold | None:
+    def hold(self) -> DagmanHold | None:
         """Its hold, while it is on hold."""
         hold = self.job.hold if self.job is not None else None
         return hold if hold is not None and not self._started_after(hold.time) else None

@@ -17,7 +17,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome
 from metlmon.placement.types import AnnexEpoch
 from metlmon.snapshot.expiries import ExecutionId, execution_id
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import Execution
 from metlmon.stats.epoch_times import ExecutionDurations
 from metlmon.stats.estimates import Forecast, make_forecast
 
@@ -31,7 +31,7 @@ class AnnexEpochs:
         trainings = [e for e in self._ledger.executions if e.training and not e.at_access_point]
         self._newest_first = sorted(trainings, key=lambda entry: entry.start, reverse=True)
         self._running = [e for e in self._newest_first if e.outcome is Outcome.IN_FLIGHT]
-        self._similar: dict[tuple[str, str, str], ExecutionEntry | None] = {}
+        self._similar: dict[tuple[str, str, str], Execution | None] = {}
         self._seconds: dict[ExecutionId | None, float | None] = {}
 
     def prepare(self) -> None:
@@ -61,7 +61,7 @@ class AnnexEpochs:
         """The run of each job."""
         return {job.job: job.run or "" for job in self._ledger.jobs}
 
-    def running(self, annex: str, jobs: Iterable[JobId]) -> list[ExecutionEntry]:
+    def running(self, annex: str, jobs: Iterable[JobId]) -> list[Execution]:
         """The epochs that run in an annex: by the log, else those of ``jobs``, by their slots."""
         in_slots = frozenset(jobs)
         return [
@@ -70,7 +70,7 @@ class AnnexEpochs:
             if _is_in(entry, annex) or (entry.annex is None and entry.job in in_slots)
         ]
 
-    def similar(self, annex: str, site: str, gpu: str) -> ExecutionEntry | None:
+    def similar(self, annex: str, site: str, gpu: str) -> Execution | None:
         """The newest execution in the annex; else at its site, else on its GPU model."""
         key = annex, site, gpu
         if key not in self._similar:
@@ -81,7 +81,7 @@ class AnnexEpochs:
             self._similar[key] = next(chain(own, at_site, of_model), None)
         return self._similar[key]
 
-    def next_seconds(self, like: ExecutionEntry | None) -> float | None:
+    def next_seconds(self, like: Execution | None) -> float | None:
         """Seconds from the match to the end of an epoch at the place of ``like``, the median.
 
         With the input transfer; None without a completed epoch.
@@ -100,7 +100,7 @@ class AnnexEpochs:
         return self._seconds[key]
 
     def annex_epochs(
-        self, running: Iterable[ExecutionEntry], seconds_left: float | None
+        self, running: Iterable[Execution], seconds_left: float | None
     ) -> tuple[AnnexEpoch, ...]:
         """Each running epoch, and whether it ends within ``seconds_left`` of the annex."""
         epochs = []
@@ -120,7 +120,7 @@ class AnnexEpochs:
             )
         return tuple(epochs)
 
-    def _remaining(self, entry: ExecutionEntry) -> float | None:
+    def _remaining(self, entry: Execution) -> float | None:
         """Seconds until a running epoch ends: as on the Estimates screen, where that has it."""
         forecast = self._forecasts.get(entry.run or "")
         if forecast is not None and forecast[0] == entry.epoch:
@@ -173,6 +173,6 @@ class AnnexEpochs:
         return float(median(counts)) if counts else 1.0
 
 
-def _is_in(entry: ExecutionEntry, annex: str) -> bool:
+def _is_in(entry: Execution, annex: str) -> bool:
     """Does an execution name an annex? HTCondor compares names without regard to case."""
     return entry.annex is not None and entry.annex.casefold() == annex.casefold()

@@ -26,7 +26,7 @@ from metlmon.pool.annex_types import (
     AnnexRequest,
     AnnexSlotType,
 )
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import HOUR, Execution, Job, Ledger
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, duration, epoch_number, moment, plain, year_of
 
@@ -183,7 +183,7 @@ def site_lives(ledger: Ledger) -> tuple[SiteLife, ...]:
     return tuple(sorted(lives, key=lambda life: (life.site, life.annex)))
 
 
-def _expiry_times(executions: Iterable[ExecutionEntry]) -> Iterator[datetime]:
+def _expiry_times(executions: Iterable[Execution]) -> Iterator[datetime]:
     """When annexes expired: the first eviction of each."""
     ends = sorted(e.end for e in executions if e.end is not None and is_expiry(e.cause))
     last: datetime | None = None
@@ -218,7 +218,7 @@ def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
     )
 
 
-def _never_seen(jobs: Sequence[JobEntry]) -> Annex:
+def _never_seen(jobs: Sequence[Job]) -> Annex:
     """An annex that jobs name, and neither a log, the schedd nor a collector shows."""
     name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
     waiting = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'} for {{}}"

@@ -25,7 +25,7 @@ from metlmon.placement.elastic import ElasticRun, allocate_nodes
 from metlmon.placement.elastic_profile import ThroughputSample, learn_throughput
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunRow
+from metlmon.snapshot.ledger import Execution, Ledger, RunRow
 from metlmon.snapshot.types import DescribedNode
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
@@ -224,7 +224,7 @@ def throughput_samples(stats_input: StatsInput, runs: Iterable[str]) -> Iterator
     lines of the running epoch.
     """
     ledger, wanted = stats_input.ledger, frozenset(runs)
-    attempts: dict[tuple[object, int], list[ExecutionEntry]] = {}
+    attempts: dict[tuple[object, int], list[Execution]] = {}
     for each in ledger.executions:
         if each.run in wanted and each.training:
             attempts.setdefault((each.key, each.attempt), []).append(each)
@@ -242,9 +242,7 @@ def throughput_samples(stats_input: StatsInput, runs: Iterable[str]) -> Iterator
             yield ThroughputSample(run=run, nodes=len(running), rate=rate)
 
 
-def _epoch_sample(
-    ledger: Ledger, executions: Sequence[ExecutionEntry]
-) -> Iterator[ThroughputSample]:
+def _epoch_sample(ledger: Ledger, executions: Sequence[Execution]) -> Iterator[ThroughputSample]:
     run, ends = executions[0].run, [each.end for each in executions if each.end is not None]
     seconds = ledger.seconds_between(min(each.start for each in executions), max(ends))
     if run is not None and seconds > 0:
@@ -252,7 +250,7 @@ def _epoch_sample(
         yield ThroughputSample(run=run, nodes=max(1, round(workers)), rate=1 / seconds)
 
 
-def most_at_once(executions: Iterable[ExecutionEntry]) -> int:
+def most_at_once(executions: Iterable[Execution]) -> int:
     """The most executions that ran at the same time."""
     changes = []
     for each in executions:
@@ -262,7 +260,7 @@ def most_at_once(executions: Iterable[ExecutionEntry]) -> int:
     return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
-def loss_rate(executions: Iterable[ExecutionEntry]) -> float:
+def loss_rate(executions: Iterable[Execution]) -> float:
     """Workers lost per second and worker: evicted, or no longer reached."""
     seconds, losses = 0.0, 0
     for each in executions:
@@ -271,5 +269,5 @@ def loss_rate(executions: Iterable[ExecutionEntry]) -> float:
     return losses / seconds if seconds else 0.0
 
 
-def _running(executions: Iterable[ExecutionEntry], run: str) -> list[ExecutionEntry]:
+def _running(executions: Iterable[Execution], run: str) -> list[Execution]:
     return [each for each in executions if each.run == run and each.outcome is Outcome.IN_FLIGHT]

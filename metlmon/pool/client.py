@@ -63,7 +63,7 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, Status
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
@@ -149,7 +149,7 @@ class PoolClient:
     def previews(
         self,
         status: Status,
-        jobs: Sequence[JobEntry],
+        jobs: Sequence[Job],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,

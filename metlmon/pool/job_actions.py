@@ -41,7 +41,7 @@ from metlmon.pool.types import (
     SelectedRun,
     Target,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, Status
 from metlmon.text.formatting import DAG_STATES, plain
 
@@ -66,7 +66,7 @@ ALREADY: Final = (
 
 def action_previews(
     snapshot: QueueSnapshot,
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     dags: Sequence[DagRow],
     refusal: str | None = None,
     runs: Sequence[SelectedRun] = (),
@@ -107,7 +107,7 @@ def _job_preview(
     act: PoolAction,
     snapshot: QueueSnapshot,
     queue: Mapping[tuple[int, int], QueueJob],
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     refusal: str | None,
 ) -> ActionPreview:
     targets: list[Target] = []
@@ -140,7 +140,7 @@ def _job_preview(
 
 
 def _exclusion_reason(
-    act: PoolAction, row: JobEntry, queued: QueueJob | None, snapshot: QueueSnapshot
+    act: PoolAction, row: Job, queued: QueueJob | None, snapshot: QueueSnapshot
 ) -> str | None:
     """Why the action skips a job, or None if it does not.
 
@@ -178,7 +178,7 @@ def _exclusion_reason(
 
 def _with_placement_files(
     preview: ActionPreview,
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     queue: Mapping[tuple[int, int], QueueJob],
     status: Status | None,
 ) -> ActionPreview:
@@ -220,7 +220,7 @@ def _with_placement_files(
 
 
 def _no_target(
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     targets: Sequence[Target],
     left_out: Sequence[LeftOut],
     queue: Mapping[tuple[int, int], QueueJob],

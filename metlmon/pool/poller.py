@@ -36,7 +36,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ScheddInfo,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, JobView
 
 SOON_SECONDS: Final = 2.0
@@ -221,7 +221,7 @@ class QueuePoller:
         self._pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self._pause * 2)
         self._next_query = self._now() + self._pause
 
-    def _query_jobs(self, rows: Mapping[JobId, JobEntry], dags: Sequence[DagRow]) -> list[QueueJob]:
+    def _query_jobs(self, rows: Mapping[JobId, Job], dags: Sequence[DagRow]) -> list[QueueJob]:
         """All jobs of our DAGMans, then those of our clusters not among them.
 
         The latter have an unknown DAGMan: a sub-DAG's, or one without its own log.
@@ -245,7 +245,7 @@ class QueuePoller:
         return list(jobs.values())
 
     def _store(
-        self, snapshot: QueueSnapshot, rows: Mapping[JobId, JobEntry], dags: Sequence[DagRow]
+        self, snapshot: QueueSnapshot, rows: Mapping[JobId, Job], dags: Sequence[DagRow]
     ) -> None:
         """Store a snapshot, update the discrepancies, and schedule the next query."""
         has_jobs = bool(snapshot.jobs or snapshot.dagmans)
@@ -276,7 +276,7 @@ def match_jobs(
     info: ScheddInfo,
     queried_at: float,
     jobs: Iterable[QueueJob],
-    rows: Mapping[JobId, JobEntry],
+    rows: Mapping[JobId, Job],
     dags: Sequence[DagRow],
     dagdir: Path,
     logs: Iterable[str],

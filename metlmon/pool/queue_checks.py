@@ -24,7 +24,7 @@ from metlmon.dagman import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.types import HELD, LeftOut, PoolAction, QueueJob, QueueSnapshot, Target
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow
 from metlmon.text.formatting import plain
 
@@ -269,7 +269,7 @@ def agree(state: State, status: int) -> bool:
 
 def differences(
     snapshot: QueueSnapshot,
-    rows: Mapping[JobId, JobEntry],
+    rows: Mapping[JobId, Job],
     before: Mapping[JobId, QueueDiscrepancy],
 ) -> dict[JobId, QueueDiscrepancy]:
     """The discrepancies in this snapshot.
@@ -434,7 +434,7 @@ def count_reasons(left_out: Sequence[LeftOut]) -> str:
     return "; ".join(f"{count} {reason}" for reason, count in reasons.most_common(MAX_NAMES))
 
 
-def target(row: JobEntry, file: str | None = None) -> Target:
+def target(row: Job, file: str | None = None) -> Target:
     """The job as a target of a request."""
     return Target(
         cluster=row.cluster,

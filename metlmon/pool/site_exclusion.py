@@ -22,7 +22,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     Target,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import Status
 from metlmon.text.formatting import count, plain
 from metlmon.text.site_lists import SEPARATOR
@@ -44,7 +44,7 @@ def exclusion_preview(
     act: PoolAction,
     snapshot: QueueSnapshot,
     site: str,
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     status: Status,
     files: Mapping[str, Sequence[str]],
     refusal: str | None = None,
@@ -108,7 +108,7 @@ def names(sites: Sequence[str], site: str) -> bool:
     return site.casefold() in (name.casefold() for name in sites)
 
 
-def _is_bound(row: JobEntry, job: QueueJob | None, site: str) -> bool:
+def _is_bound(row: Job, job: QueueJob | None, site: str) -> bool:
     """Whether the job asks for this site alone, as far as is known."""
     if job is not None and job.by_list:
         return False
@@ -144,7 +144,7 @@ def _dag_targets(
 def _nothing_to_do(
     exclude: bool,
     left_out: Sequence[LeftOut],
-    waiting: Sequence[JobEntry],
+    waiting: Sequence[Job],
     uncovered: Sequence[str],
 ) -> str:
     """Why there is nothing to change."""

@@ -18,7 +18,7 @@ from metlmon.model.states import State
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import RunRow
 from metlmon.text.record_json import Nullable
 
@@ -120,7 +120,7 @@ class SelectedRun(Struct, frozen=True):
     """A selected run and those of its jobs that are queued according to the logs."""
 
     row: RunRow
-    jobs: tuple[JobEntry, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
 
 class RunTarget(Struct, frozen=True):

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger
+from metlmon.snapshot.ledger import Execution, Ledger
 from metlmon.stats.causes import causes_of
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.totals import group_by, sum_by
@@ -281,7 +281,7 @@ def _transfer_groups(groups: UsageGroups) -> Iterable[TransferGroup]:
         )
 
 
-def _cause_label(entry: ExecutionEntry) -> str:
+def _cause_label(entry: Execution) -> str:
     """``1007/0``, ``signal 9``, ``return value 1``, or the outcome."""
     if entry.code is not None:
         return f"{entry.code}/{entry.subcode if entry.subcode is not None else '–'}"
@@ -317,7 +317,7 @@ def make_box_plot(values: Iterable[float]) -> BoxPlot | None:
     )
 
 
-def epoch_boxes(usage: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[K, BoxPlot]:
+def epoch_boxes(usage: ReportUsage, key: Callable[[Execution], K]) -> dict[K, BoxPlot]:
     """Box plots of the durations of completed epochs by ``key``, most epochs first."""
     groups = group_by(usage.completing_executions, lambda pair: key(pair[0]))
     boxes = {

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from metlmon.eventlog import Held, RemoteError
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
-from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, JobId, NodeKey, NodeRecord
+from metlmon.model.job_events import Job as LoggedJob
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
 from metlmon.model.node_states import effective_parents
@@ -31,8 +32,8 @@ from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.remote.paths import join
 from metlmon.snapshot.derive import Derivation, EpochMemo
 from metlmon.snapshot.ledger import (
-    ExecutionEntry,
-    JobEntry,
+    Execution,
+    Job,
     Ledger,
     NodeFault,
 )
@@ -240,11 +241,11 @@ class SnapshotBuilder:
 
     # --- lists --------------------------------------------------------------------------
 
-    def job_rows(self) -> list[JobEntry]:
+    def job_rows(self) -> list[Job]:
         """All jobs but the DAGMan jobs of top-level DAGs, by cluster and proc."""
         return list(map(self.derivation.record_of, self.real_jobs()))
 
-    def queued_rows(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_rows(self, run: str | None = None) -> tuple[Job, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
         jobs = (self.ensemble.jobs[key] for key in self.totals.queued)
         if run is not None:
@@ -351,14 +352,14 @@ class SnapshotBuilder:
 
     # --- jobs ---------------------------------------------------------------------------
 
-    def real_jobs(self) -> list[Job]:
+    def real_jobs(self) -> list[LoggedJob]:
         """All jobs except those of another directory's DAGs, by cluster and proc."""
         ensemble = self.ensemble
         foreign = ensemble.unproven.foreign
         jobs = (job for key, job in ensemble.jobs.items() if not job.noop and key not in foreign)
         return sorted(jobs, key=lambda job: (job.cluster, job.proc))
 
-    def job(self, cluster: int, proc: int) -> Job | None:
+    def job(self, cluster: int, proc: int) -> LoggedJob | None:
         """The job with this id that was submitted last; None if there is none."""
         ensemble = self.ensemble
         job = ensemble.jobs.get(ensemble.reused_ids.newest((cluster, proc)))
@@ -385,7 +386,7 @@ class SnapshotBuilder:
             siblings=self._submitted_jobs(key) if key and node else (job.id,),
         )
 
-    def event_lines(self, job: Job) -> tuple[EventLine, ...]:
+    def event_lines(self, job: LoggedJob) -> tuple[EventLine, ...]:
         """The events of a job as lines of text.
 
         Left out are its 006 events, and inferred holds that turned out to be needless.
@@ -409,7 +410,7 @@ class SnapshotBuilder:
         job = self.job(cluster, proc)
         return self._file_of(job, "out") if job is not None else None
 
-    def _file_of(self, job: Job, suffix: str) -> str | None:
+    def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
         """The output file of a job ("out"), or its error file ("err"), where known.
 
         Without a submit description, which the DAG file names, its number is in the file's name.
@@ -438,7 +439,7 @@ class SnapshotBuilder:
         is_above = os.path.abspath(directory) == above
         return relative if is_above or not relative.startswith("..") else path
 
-    def _placement(self, key: NodeKey, state: State, job: JobEntry | None) -> dict[str, Any]:
+    def _placement(self, key: NodeKey, state: State, job: Job | None) -> dict[str, Any]:
         """The fields of a :class:`Placement`, for a node in this state with this job."""
         hold = job.hold if job is not None and state is State.HELD else None
         site = job.site if job else None
@@ -508,7 +509,7 @@ class SnapshotBuilder:
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         return state.failure.text if state.failure else None
 
-    def _node_job(self, key: NodeKey) -> JobEntry | None:
+    def _node_job(self, key: NodeKey) -> Job | None:
         """The job that determines a node's state."""
         job = self._derivation.states[key].job
         return self.derivation.record_of(job) if job is not None else None
@@ -740,7 +741,7 @@ class SnapshotBuilder:
             execution=seconds,
         )
 
-    def _success(self, key: NodeKey) -> ExecutionEntry | None:
+    def _success(self, key: NodeKey) -> Execution | None:
         """The execution that completed a node; None where the node is not completed."""
         result = self._derivation.submission_result(key)
         is_completed = self._derivation.states[key].state is State.COMPLETED
@@ -750,7 +751,7 @@ class SnapshotBuilder:
         record = self.derivation.jobs.get(job)
         return record.executions[index] if record is not None else None
 
-    def _phases(self, job: JobEntry | None) -> tuple[float | None, float | None, float | None]:
+    def _phases(self, job: Job | None) -> tuple[float | None, float | None, float | None]:
         """Seconds of the last attempt: queue wait, input transfer, execution."""
         if job is None or job.submitted is None:
             return None, None, None
@@ -813,7 +814,7 @@ def _event_text(text: str, detail: object, body: str) -> str:
     return f"{text} {reason}".strip() if reason else text
 
 
-def _expand_macros(name: str | None, job: Job) -> str | None:
+def _expand_macros(name: str | None, job: LoggedJob) -> str | None:
     """A file name with the ``$(Cluster)`` and ``$(Process)`` macros expanded."""
     if name is None:
         return None
@@ -902,7 +903,7 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
 
 
 def _ended(
-    derivation: Derivation, key: NodeKey, state: NodeState, success: ExecutionEntry | None
+    derivation: Derivation, key: NodeKey, state: NodeState, success: Execution | None
 ) -> datetime | None:
     """When a completed node ended.
 

@@ -23,7 +23,8 @@ from metlmon.model.attribution import Attribution
 from metlmon.model.dag import named_by
 from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, JobKey, NodeKey, NodeRecord
+from metlmon.model.job_events import Job as LoggedJob
 from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (
@@ -38,9 +39,9 @@ from metlmon.model.run import (
 )
 from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
-from metlmon.snapshot.entries import NO_OWNER, EntryFactory
+from metlmon.snapshot.entries import NO_NODE, EntryFactory
 from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
-from metlmon.snapshot.ledger import Epoch, ExecutionEntry, JobEntry, JobOwner
+from metlmon.snapshot.ledger import Epoch, Execution, Job, JobNode
 from metlmon.snapshot.totals import Totals
 
 JOBS_PER_STEP: Final = 8
@@ -100,7 +101,7 @@ class NodeMemo(Struct):
 
     record: NodeRecord
     category: NodeCategory
-    owner: JobOwner | None = None
+    owner: JobNode | None = None
     jobs: tuple[JobKey, ...] = ()
     success: tuple[JobKey, int] | None = None
     is_final: bool = False
@@ -199,7 +200,7 @@ class Derivation:
         self.attributions = ensemble.attributions
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.has_dags = self.dags.keys() != {NO_DAG}
-        self.jobs: dict[JobKey, JobEntry] = {}
+        self.jobs: dict[JobKey, Job] = {}
         """By job; without those of another directory's DAG."""
         self.totals = Totals()
         self.sums = NodeSums()
@@ -219,19 +220,19 @@ class Derivation:
         self._seen = 0
         self._pending: dict[JobKey, None] = {}
         self._jobs_of_no_dag = 0
-        self._own_jobs: dict[JobKey, JobEntry] = {}
+        self._own_jobs: dict[JobKey, Job] = {}
         """By the events of each job alone, without causes that other jobs show."""
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
-        self._expired: dict[JobKey, tuple[JobEntry, dict[ExecutionId, str], JobEntry]] = {}
+        self._expired: dict[JobKey, tuple[Job, dict[ExecutionId, str], Job]] = {}
         self._names = NameTable(ensemble.settings)
         self._factory = EntryFactory(self._names, ensemble.clock)
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._run_totals: dict[str | None, tuple[list[tuple[JobKey, JobEntry]], Totals]] = {}
+        self._run_totals: dict[str | None, tuple[list[tuple[JobKey, Job]], Totals]] = {}
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
@@ -373,7 +374,7 @@ class Derivation:
         else:
             self._update_stray(job)
 
-    def _update_stray(self, job: Job) -> None:
+    def _update_stray(self, job: LoggedJob) -> None:
         """Make the records of a job of no node, or drop one of another directory's DAG."""
         key, attribution = job.key, self.attributions.get(job.key)
         self._strays[key] = None
@@ -383,10 +384,10 @@ class Derivation:
         elif not job.noop:
             self._put(key, self._stray_record(job))
 
-    def _stray_record(self, job: Job) -> JobEntry:
+    def _stray_record(self, job: LoggedJob) -> Job:
         """The record of a job of no node."""
         histories = {job.key: (job, job.history())}
-        ((_, record),) = self._factory.build(histories, NO_OWNER, None, job.key)
+        ((_, record),) = self._factory.build(histories, NO_NODE, None, job.key)
         attribution = self.attributions.get(job.key)
         if attribution is None or not attribution.candidates:
             return record
@@ -419,13 +420,13 @@ class Derivation:
         for job_key in memo.jobs if self._strays else ():
             self._strays.pop(job_key, None)
 
-    def _put(self, key: JobKey, job: JobEntry) -> None:
+    def _put(self, key: JobKey, job: Job) -> None:
         self._own_jobs[key] = job
         (self._open.add if job.is_open else self._open.discard)(key)
 
-    def _owner_of(self, memo: NodeMemo) -> JobOwner:
+    def _owner_of(self, memo: NodeMemo) -> JobNode:
         if memo.category.beside:
-            return NO_OWNER
+            return NO_NODE
         key, node = memo.record.key, memo.record.node
         run, part = self.runs.by_node.get(key), self.runs.parts.get(key)
         name, label = None, None
@@ -433,7 +434,7 @@ class Derivation:
             if run.key not in self._run_names:
                 self._run_names[run.key] = self.run_names(run)
             name, label = self._run_names[run.key]
-        return JobOwner(
+        return JobNode(
             dag=self.dag_file(key[0]) or None,
             in_dag=key[0],
             node=key[1],
@@ -603,7 +604,7 @@ class Derivation:
             else:
                 self._note_unknown_node(job, attribution)
 
-    def _note_unknown_node(self, job: Job, attribution: Attribution) -> None:
+    def _note_unknown_node(self, job: LoggedJob, attribution: Attribution) -> None:
         """Note the node name of a job that is in no DAG file here.
 
         Only where its nodes.log shows its DAG, or where the name is that of an epoch.
@@ -617,9 +618,9 @@ class Derivation:
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
-    def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, JobEntry]:
+    def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, Job]:
         """The jobs by key; evictions at the end of an annex have that cause."""
-        own, evicted = self._own_jobs, dict[JobKey, list[ExecutionEntry]]()
+        own, evicted = self._own_jobs, dict[JobKey, list[Execution]]()
         for key, job in own.items():
             for entry in job.executions:
                 if entry.outcome is not _GOOD and may_be_expiry(entry):
@@ -647,7 +648,7 @@ class Derivation:
 
     def _add_up(self) -> Totals:
         """The totals of all jobs; those of a run are kept as long as its jobs are the same."""
-        by_run: dict[str | None, list[tuple[JobKey, JobEntry]]] = {}
+        by_run: dict[str | None, list[tuple[JobKey, Job]]] = {}
         for item in sorted(self.jobs.items(), key=itemgetter(0)):
             by_run.setdefault(item[1].run, []).append(item)
         totals, before, self._run_totals = Totals(), self._run_totals, {}
@@ -699,7 +700,7 @@ class Derivation:
             return False
         return misses_target(target, site, self.targets.get(self.dags[key[0]].top, frozenset()))
 
-    def node_of(self, job: Job) -> NodeKey | None:
+    def node_of(self, job: LoggedJob) -> NodeKey | None:
         """The node of a job; None where it is not known."""
         attribution = self.attributions.get(job.key)
         return attribution.node_key if attribution is not None else None
@@ -726,17 +727,17 @@ class Derivation:
             return self.ensemble.states.submission_result(key)
         return submission_result(self.nodes[key])
 
-    def record_of(self, job: Job) -> JobEntry:
+    def record_of(self, job: LoggedJob) -> Job:
         """The record of a job, also of one that counts nowhere (of a NOOP node)."""
         record = self.jobs.get(job.key)
         return self._stray_record(job) if record is None else record
 
-    def node_jobs(self, key: NodeKey) -> list[JobEntry]:
+    def node_jobs(self, key: NodeKey) -> list[Job]:
         """The jobs of a node."""
         jobs = self._memos[key].jobs
         return [record for job in jobs if (record := self.jobs.get(job)) is not None]
 
-    def node_executions(self, key: NodeKey) -> list[ExecutionEntry]:
+    def node_executions(self, key: NodeKey) -> list[Execution]:
         """The executions of a node's jobs, by job."""
         return [each for job in self.node_jobs(key) for each in job.executions]
 

@@ -18,19 +18,21 @@ from msgspec.structs import asdict, replace
 from metlmon.eventlog import UsageRow
 from metlmon.eventlog.events import UsageTable
 from metlmon.model.clock import Clock
-from metlmon.model.job import Execution, JobHistory, TransferSpan
-from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey
+from metlmon.model.job import Execution as LoggedExecution
+from metlmon.model.job import JobHistory, TransferSpan
+from metlmon.model.job_events import NO_DAG, JobKey, NodeKey
+from metlmon.model.job_events import Job as LoggedJob
 from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
 from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of
 from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import (
-    ExecutionEntry,
-    HoldEntry,
-    JobEntry,
-    JobOwner,
+    Execution,
+    Hold,
+    Job,
+    JobNode,
     StateChanges,
-    TransferEntry,
+    Transfer,
 )
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
@@ -40,10 +42,10 @@ _GOOD_OR_OPEN: Final = (Outcome.GOOD, Outcome.IN_FLIGHT)
 _SHARED_STATES: Final = 8
 """State changes of a job up to which other jobs have probably the same."""
 
-Histories: TypeAlias = Mapping[JobKey, tuple[Job, JobHistory]]
+Histories: TypeAlias = Mapping[JobKey, tuple[LoggedJob, JobHistory]]
 """The jobs of one node with their histories."""
 
-NO_OWNER: Final = JobOwner()
+NO_NODE: Final = JobNode()
 """Owner of a job that belongs to no node, or to an unknown one."""
 
 
@@ -69,11 +71,11 @@ class EntryFactory:
     def build(
         self,
         histories: Histories,
-        owner: JobOwner,
+        owner: JobNode,
         success: tuple[JobKey, int] | None,
         user: NodeKey | JobKey,
         is_service: bool = False,
-    ) -> Iterator[tuple[JobKey, JobEntry]]:
+    ) -> Iterator[tuple[JobKey, Job]]:
         """The records of the jobs of a node, or of a job of no node (``user``).
 
         ``success``: the job and index of the execution that completed the node. ``is_service``:
@@ -117,7 +119,7 @@ class EntryFactory:
         self._without_attributes.add(user)
         return self._has_attributes
 
-    def at_as_of(self, job: JobEntry) -> JobEntry:
+    def at_as_of(self, job: Job) -> Job:
         """A job with what has not ended counted up to ``as_of``.
 
         Not for a job that was suspended: it is built again.
@@ -145,7 +147,7 @@ class EntryFactory:
             transfers=tuple(transfers),
         )
 
-    def _execution_at_as_of(self, entry: ExecutionEntry) -> ExecutionEntry:
+    def _execution_at_as_of(self, entry: Execution) -> Execution:
         seconds = self.seconds(entry.start, None) or 0.0
         gpu_seconds = None if entry.gpus is None else seconds * entry.gpus
         return replace(entry, seconds=seconds, gpu_seconds=gpu_seconds)
@@ -160,19 +162,19 @@ class EntryFactory:
 
     def _executions(
         self,
-        job: Job,
+        job: LoggedJob,
         history: JobHistory,
         owner: Mapping[str, Any],
         attempts: Mapping[int, int],
         places: Sequence[SiteAndGpu],
         final: int | None,
-    ) -> Iterable[ExecutionEntry]:
+    ) -> Iterable[Execution]:
         if not history.executions:
             return
         sent = _shares([e.bytes_sent for e in history.executions], history.bytes_sent)
         received = _shares([e.bytes_received for e in history.executions], history.bytes_received)
         idle, inputs = IdleTimes(history), InputTransfers(history)
-        previous: Execution | None = None
+        previous: LoggedExecution | None = None
         carried = 0.0
         for index, execution in enumerate(history.executions):
             machine, gpus = execution.machine, execution.gpus
@@ -195,7 +197,7 @@ class EntryFactory:
             if machine is not None and machine.alias and site:
                 self._note_host_site(machine.alias, site)
             previous = execution
-            yield ExecutionEntry(
+            yield Execution(
                 **owner,
                 job=job.id,
                 attempt=attempts[id(execution)],
@@ -256,14 +258,14 @@ class EntryFactory:
 
     def _transfers(
         self,
-        job: Job,
+        job: LoggedJob,
         history: JobHistory,
         owner: Mapping[str, Any],
         starts: StartTimes,
         user: NodeKey | JobKey,
-    ) -> Iterable[TransferEntry]:
+    ) -> Iterable[Transfer]:
         for span in history.transfers:
-            yield TransferEntry(
+            yield Transfer(
                 job=job.id,
                 run=owner["run"],
                 epoch=owner["epoch"],
@@ -307,13 +309,13 @@ class EntryFactory:
 
     def _job(
         self,
-        job: Job,
+        job: LoggedJob,
         history: JobHistory,
         owner: Mapping[str, Any],
         starts: StartTimes,
-        executions: tuple[ExecutionEntry, ...],
-        transfers: tuple[TransferEntry, ...],
-    ) -> JobEntry:
+        executions: tuple[Execution, ...],
+        transfers: tuple[Transfer, ...],
+    ) -> Job:
         usage = _memory(history.usage)
         request = usage.request if usage is not None else None
         peak: float | None = job.memory_max
@@ -321,7 +323,7 @@ class EntryFactory:
             peak = usage.usage if peak is None else max(peak, usage.usage)
         states = tuple([state for _, state in history.states])
         times = tuple([when for when, _ in history.states])
-        return JobEntry(
+        return Job(
             **owner,
             job=job.id,
             state=history.state or State.IDLE,
@@ -351,7 +353,7 @@ class EntryFactory:
             return states
         return self._state_tuples.setdefault(states, states)
 
-    def _holds(self, history: JobHistory, starts: StartTimes) -> Iterable[HoldEntry]:
+    def _holds(self, history: JobHistory, starts: StartTimes) -> Iterable[Hold]:
         # By index, not by time: the eviction that a hold causes has the same second.
         held_at = [i for i, (_, state) in enumerate(history.states) if state is State.HELD]
         ends = [history.states[i + 1][0] if i + 1 < len(history.states) else None for i in held_at]
@@ -361,7 +363,7 @@ class EntryFactory:
             end = None if hold_index is None else ends[hold_index]
             site, gpu = starts.last_to(when) or (None, None)
             code, reason = (held.code, held.reason) if held else (None, None)
-            yield HoldEntry(
+            yield Hold(
                 start=when,
                 end=end,
                 seconds=self.seconds(when, end) or 0.0,
@@ -374,7 +376,7 @@ class EntryFactory:
             )
 
 
-def _ended_well(executions: Sequence[Execution]) -> list[Execution]:
+def _ended_well(executions: Sequence[LoggedExecution]) -> list[LoggedExecution]:
     """The executions of a SERVICE node whose DAG has ended: the last one lasted as it should."""
     last = replace(executions[-1], outcome=Outcome.GOOD, held_by=None, checkpoint=None)
     return [*executions[:-1], last]
@@ -395,7 +397,7 @@ def _attempts(histories: Histories) -> dict[int, int]:
             return {id(history.executions[0]): 1}
         order = sorted(history.executions, key=lambda execution: execution.start)
         return {id(execution): number for number, execution in enumerate(order, start=1)}
-    by_submission: dict[tuple[int, int], list[Sequence[Execution]]] = {}
+    by_submission: dict[tuple[int, int], list[Sequence[LoggedExecution]]] = {}
     for (cluster, _, subproc), (_, history) in histories.items():
         if history.executions:
             by_submission.setdefault((cluster, subproc), []).append(history.executions)
@@ -491,7 +493,7 @@ class IdleTimes:
 class StartTimes:
     """The places of a job's executions, by start time."""
 
-    def __init__(self, executions: Sequence[Execution], places: Sequence[SiteAndGpu]) -> None:
+    def __init__(self, executions: Sequence[LoggedExecution], places: Sequence[SiteAndGpu]) -> None:
         self._places = places
         starts = [execution.start for execution in executions]
         self._last = latest_by(starts)

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import Execution
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _EVICTED: Final = Outcome.EVICTED
@@ -45,21 +45,21 @@ Place: TypeAlias = tuple[str | None, str | None]
 ExecutionId: TypeAlias = tuple[JobId, datetime]
 """A job, and the start of one of its executions."""
 
-EvictionGroups: TypeAlias = Mapping[Place, Sequence[Sequence[ExecutionEntry]]]
+EvictionGroups: TypeAlias = Mapping[Place, Sequence[Sequence[Execution]]]
 """By place: evictions within seconds, in order of time."""
 
 
-def execution_id(entry: ExecutionEntry) -> ExecutionId:
+def execution_id(entry: Execution) -> ExecutionId:
     """What identifies an execution while its entry changes."""
     return entry.job, entry.start
 
 
-def place_of(entry: ExecutionEntry) -> Place:
+def place_of(entry: Execution) -> Place:
     """The annex of an execution, or else its site."""
     return entry.site, entry.annex
 
 
-def may_be_expiry(entry: ExecutionEntry) -> bool:
+def may_be_expiry(entry: Execution) -> bool:
     """Whether an execution ended as those in an annex that expires."""
     if entry.outcome is not _EVICTED and entry.outcome is not _RECONNECT_FAILED:
         return False
@@ -70,9 +70,9 @@ def may_be_expiry(entry: ExecutionEntry) -> bool:
     return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
 
 
-def eviction_groups(evicted: Iterable[ExecutionEntry]) -> EvictionGroups:
+def eviction_groups(evicted: Iterable[Execution]) -> EvictionGroups:
     """Evictions within seconds at one place, where there are enough for an expiry."""
-    by_place: defaultdict[Place, list[ExecutionEntry]] = defaultdict(list)
+    by_place: defaultdict[Place, list[Execution]] = defaultdict(list)
     for entry in evicted:
         by_place[place_of(entry)].append(entry)
     groups = {}
@@ -86,8 +86,8 @@ def eviction_groups(evicted: Iterable[ExecutionEntry]) -> EvictionGroups:
 
 def infer_expiries(
     groups: EvictionGroups,
-    evicted: Iterable[ExecutionEntry],
-    executions: Iterable[ExecutionEntry],
+    evicted: Iterable[Execution],
+    executions: Iterable[Execution],
     as_of: datetime | None,
 ) -> Iterator[ExecutionId]:
     """The executions that probably ended because their annex expired.
@@ -95,7 +95,7 @@ def infer_expiries(
     ``evicted``: all for which :func:`may_be_expiry`; ``groups``: of these; ``executions``: all.
     """
     ends = sorted(map(_end, evicted))
-    there: dict[Place, list[ExecutionEntry]] = {place: [] for place in groups}
+    there: dict[Place, list[Execution]] = {place: [] for place in groups}
     for entry in executions:
         if not entry.at_access_point and (at_place := there.get(place_of(entry))) is not None:
             at_place.append(entry)
@@ -115,7 +115,7 @@ def infer_expiries(
 class _Work:
     """The executions at one place, for questions about many moments."""
 
-    def __init__(self, executions: Iterable[ExecutionEntry]) -> None:
+    def __init__(self, executions: Iterable[Execution]) -> None:
         spans = sorted((entry.start, entry.end or datetime.max) for entry in executions)
         self._starts = [start for start, _ in spans]
         self._latest_ends = list(accumulate((end for _, end in spans), max))
@@ -128,18 +128,18 @@ class _Work:
         return later > 0 and self._latest_ends[later - 1] > last
 
 
-def _end(entry: ExecutionEntry) -> datetime:
+def _end(entry: Execution) -> datetime:
     return entry.end or entry.start
 
 
-def _is_at(entry: ExecutionEntry, ends: Iterable[datetime]) -> bool:
+def _is_at(entry: Execution, ends: Iterable[datetime]) -> bool:
     """Whether it ended when its annex did."""
     return any(-TOGETHER <= _end(entry) - end <= LATE for end in ends)
 
 
-def _groups(entries: Iterable[ExecutionEntry]) -> Iterator[list[ExecutionEntry]]:
+def _groups(entries: Iterable[Execution]) -> Iterator[list[Execution]]:
     """Evictions in order of time, those within TOGETHER of the first in one group."""
-    group: list[ExecutionEntry] = []
+    group: list[Execution] = []
     for entry in sorted(entries, key=_end):
         if group and _end(entry) - _end(group[0]) > TOGETHER:
             yield group
@@ -150,8 +150,8 @@ def _groups(entries: Iterable[ExecutionEntry]) -> Iterator[list[ExecutionEntry]]
 
 
 def find_expiries(
-    evicted: Sequence[ExecutionEntry],
-    executions: Callable[[], Iterable[ExecutionEntry]],
+    evicted: Sequence[Execution],
+    executions: Callable[[], Iterable[Execution]],
     ends: Mapping[str, Iterable[datetime]],
     as_of: datetime | None,
 ) -> dict[ExecutionId, str]:

@@ -98,7 +98,7 @@ class GpuHours(Struct, frozen=True):
         return self if self.measure is HourUnit.GPU else GpuHours()
 
 
-class JobOwner(Struct, frozen=True, kw_only=True):
+class JobNode(Struct, frozen=True, kw_only=True):
     """The node and run of a job, as all entries of the job have them.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
@@ -132,7 +132,7 @@ class JobOwner(Struct, frozen=True, kw_only=True):
         return None if self.in_dag is None or self.node is None else (self.in_dag, self.node)
 
 
-class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
+class Execution(JobNode, frozen=True, kw_only=True):
     """One execution of a job.
 
     ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
@@ -150,7 +150,7 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
     """
 
     json_omits: ClassVar = frozenset(
-        {*JobOwner.__struct_fields__, "gpu_seconds", "counted", "measure"} - {"epoch", "node"}
+        {*JobNode.__struct_fields__, "gpu_seconds", "counted", "measure"} - {"epoch", "node"}
     )
     json_properties: ClassVar = (
         "lost",
@@ -235,13 +235,13 @@ class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
         return self.carried + (self.seconds if self.checkpoint is None else self.stored)
 
 
-class TransferEntry(Struct, frozen=True, gc=False):
+class Transfer(Struct, frozen=True, gc=False):
     """One transfer of a job.
 
     ``direction``: input, output; ``outcome``: ok, aborted, unfinished, failed (output alone),
     in-flight. ``end`` None: in flight. ``seconds``: up to as-of; None when its start was not
     logged. ``site``: that of its execution, else the site of ``host`` in other executions; None
-    when neither is known. ``counted``: as in :class:`ExecutionEntry`.
+    when neither is known. ``counted``: as in :class:`Execution`.
     """
 
     job: JobId
@@ -258,7 +258,7 @@ class TransferEntry(Struct, frozen=True, gc=False):
     counted: bool = True
 
 
-class HoldEntry(Struct, frozen=True, gc=False):
+class Hold(Struct, frozen=True, gc=False):
     """One hold.
 
     ``end``: when the job was released or removed, None while it is held. ``site``: where it ran
@@ -319,7 +319,7 @@ class StateChanges(Sequence[StateChange]):
         return repr(tuple(self))
 
 
-class JobEntry(JobOwner, frozen=True, kw_only=True):
+class Job(JobNode, frozen=True, kw_only=True):
     """One job, with its executions and transfers in order.
 
     ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
@@ -337,9 +337,9 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
     submitted: datetime | None = None
     ended: datetime | None = None
     node_name: str | None = None
-    executions: tuple[ExecutionEntry, ...] = ()
-    transfers: tuple[TransferEntry, ...] = ()
-    holds: tuple[HoldEntry, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    holds: tuple[Hold, ...] = ()
     bytes_sent: int | None = None
     bytes_received: int | None = None
     bytes_at: datetime | None = None
@@ -363,7 +363,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
         return bool(self.states) and self.state in ACTIVE
 
     @property
-    def last_execution(self) -> ExecutionEntry | None:
+    def last_execution(self) -> Execution | None:
         """Its last execution; None if it never ran."""
         return self.executions[-1] if self.executions else None
 
@@ -383,7 +383,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
         return self.executions[-1].gpus if self.executions else None
 
     @property
-    def hold(self) -> HoldEntry | None:
+    def hold(self) -> Hold | None:
         """The hold that lasts; None if it is not held."""
         return self.holds[-1] if self.state is State.HELD and self.holds else None
 
@@ -421,7 +421,7 @@ class JobEntry(JobOwner, frozen=True, kw_only=True):
             )
         )
 
-    def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> JobEntry:
+    def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> Job:
         """With the causes of some executions, by their job and start."""
         executions = tuple(
             replace(entry, cause=causes.get((entry.job, entry.start), entry.cause))
@@ -532,12 +532,12 @@ class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name":
     first_submitted: datetime | None = None
     cluster: int | None = None
     proc: int | None = None
-    job: JobEntry | None = None
+    job: Job | None = None
     attempts: int = 0
     retries_left: int | None = None
     completed: datetime | None = None
-    success: ExecutionEntry | None = None
-    longest: ExecutionEntry | None = None
+    success: Execution | None = None
+    longest: Execution | None = None
     gpu_hours: GpuHours = GpuHours()
     queue_wait: float | None = None
     transfer: float | None = None
@@ -579,7 +579,7 @@ class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name":
         return self.job.gpus if self.job else None
 
     @property
-    def hold(self) -> HoldEntry | None:
+    def hold(self) -> Hold | None:
         """The hold that lasts; None if it is not held."""
         return self.job.hold if self.job and self.state is State.HELD else None
 
@@ -768,9 +768,9 @@ class Ledger(Struct, frozen=True):
     live: bool
     runs: tuple[RunRow, ...] = ()
     epochs: tuple[Epoch, ...] = ()
-    jobs: tuple[JobEntry, ...] = ()
-    executions: tuple[ExecutionEntry, ...] = ()
-    transfers: tuple[TransferEntry, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
     seconds_between: Callable[[datetime, datetime], float] = plain_seconds
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU

@@ -15,7 +15,8 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import NO_DAG, Job, JobKey, NodeKey
+from metlmon.model.job_events import NO_DAG, JobKey, NodeKey
+from metlmon.model.job_events import Job as LoggedJob
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
 from metlmon.model.unrecorded_nodes import (
@@ -354,7 +355,7 @@ def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
 
 def _ambiguous_jobs(derivation: Derivation) -> Iterator[Notice]:
     """Jobs that may belong to more than one DAG."""
-    groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[LoggedJob]] = defaultdict(list)
     for key in sorted(derivation.ambiguous):
         attribution = derivation.attributions.get(key)
         if attribution is not None and attribution.candidates:

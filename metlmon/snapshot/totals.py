@@ -15,7 +15,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
 from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, HourUnit, JobEntry, TransferEntry, hour_unit_of
+from metlmon.snapshot.ledger import Execution, HourUnit, Job, Transfer, hour_unit_of
 from metlmon.snapshot.types import Count, GpuHours, TransferTotals
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
@@ -55,7 +55,7 @@ class ExecutionTotals:
         self.bad = [0] * len(UNITS)
         self.in_flight = [0] * len(UNITS)
 
-    def add(self, entry: ExecutionEntry) -> None:
+    def add(self, entry: Execution) -> None:
         """Add an execution."""
         seconds, outcome = entry.seconds, entry.outcome
         wall = round(seconds * SECOND)
@@ -147,7 +147,7 @@ class LossTotals:
         self.last: JobKey = (-1, 0, 0)
         self.example: str | None = None
 
-    def add(self, key: JobKey, entry: ExecutionEntry) -> None:
+    def add(self, key: JobKey, entry: Execution) -> None:
         """Add a bad execution; those of the last job come last."""
         self.executions += 1
         self.micros += round(entry.lost_gpu_seconds * SECOND)
@@ -167,7 +167,7 @@ class Totals:
     ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
     """
 
-    def __init__(self, jobs: Sequence[tuple[JobKey, JobEntry]] = ()) -> None:
+    def __init__(self, jobs: Sequence[tuple[JobKey, Job]] = ()) -> None:
         self.total = ExecutionTotals()
         self.runs: defaultdict[str, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.sites: defaultdict[str | None, SiteTotals] = defaultdict(SiteTotals)
@@ -218,7 +218,7 @@ class Totals:
         self._with_cpus += other._with_cpus
 
     def _add_execution(
-        self, key: JobKey, entry: ExecutionEntry, groups: dict[tuple[str | None, ...], SiteTotals]
+        self, key: JobKey, entry: Execution, groups: dict[tuple[str | None, ...], SiteTotals]
     ) -> None:
         """Add an execution, to the group of those with its run, site, GPU model and target."""
         if entry.cause is not None:
@@ -238,7 +238,7 @@ class Totals:
         self._with_gpus += bool(entry.gpus)
         self._with_cpus += entry.cpus is not None
 
-    def _add_transfer(self, transfer: TransferEntry) -> None:
+    def _add_transfer(self, transfer: Transfer) -> None:
         kind = transfer.outcome
         if transfer.direction == "output":
             if kind != "ok" or transfer.start is None:
@@ -270,7 +270,7 @@ class Totals:
         return hour_unit_of(self.total.executions, self._with_gpus, self._with_cpus)
 
 
-def loss_cause(entry: ExecutionEntry) -> LossCause:
+def loss_cause(entry: Execution) -> LossCause:
     """The cause that a bad end is attributed to."""
     cause = entry.cause and entry.cause.removesuffix(REQUEUED)
     return cause, entry.code, entry.subcode, entry.uncertain
@@ -353,7 +353,7 @@ class ProblemTotals:
         """The jobs, those of the latest occurrences first."""
         return tuple(sorted(self.jobs, key=self.jobs.__getitem__, reverse=True))
 
-    def add(self, job: JobEntry, occurrence: Occurrence) -> None:
+    def add(self, job: Job, occurrence: Occurrence) -> None:
         self.micros += occurrence.micros
         if occurrence.now:
             self.now.add(job.job)
@@ -371,7 +371,7 @@ class ProblemTotals:
 
 
 def problems_by_cause(
-    jobs: Iterable[JobEntry], as_of: datetime | None, clock: Clock
+    jobs: Iterable[Job], as_of: datetime | None, clock: Clock
 ) -> dict[ProblemCause, ProblemTotals]:
     """All problems of these jobs up to ``as_of``."""
     totals: dict[ProblemCause, ProblemTotals] = {}
@@ -381,7 +381,7 @@ def problems_by_cause(
     return totals
 
 
-def _occurrences(job: JobEntry, as_of: datetime | None, clock: Clock) -> Iterator[Occurrence]:
+def _occurrences(job: Job, as_of: datetime | None, clock: Clock) -> Iterator[Occurrence]:
     for execution in job.executions:
         if execution.kind == "badput":
             yield _bad_end(execution)
@@ -395,7 +395,7 @@ def _occurrences(job: JobEntry, as_of: datetime | None, clock: Clock) -> Iterato
             yield Occurrence(LOST_CONTACT, since, now=True)
 
 
-def _bad_end(execution: ExecutionEntry) -> Occurrence:
+def _bad_end(execution: Execution) -> Occurrence:
     micros = round(execution.lost_gpu_seconds * SECOND)
     if execution.held_cause is not None:
         # The hold caused the eviction, so the cost is the hold's.
@@ -410,7 +410,7 @@ def _bad_end(execution: ExecutionEntry) -> Occurrence:
     )
 
 
-def _holds(job: JobEntry) -> Iterator[Occurrence]:
+def _holds(job: Job) -> Iterator[Occurrence]:
     ends = {execution.end for execution in job.executions if execution.outcome is Outcome.HELD}
     for number, hold in enumerate(job.holds, start=1):
         yield Occurrence(
@@ -424,7 +424,7 @@ def _holds(job: JobEntry) -> Iterator[Occurrence]:
         )
 
 
-def _is_stalled(transfer: TransferEntry) -> bool:
+def _is_stalled(transfer: Transfer) -> bool:
     if transfer.direction != "input" or transfer.seconds is None:
         return False
     has_failed = transfer.end is None or transfer.outcome == "unfinished"

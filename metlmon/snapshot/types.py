@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from metlmon.dagman import Node
 from metlmon.eventlog import UsageRow as UsageRow
-from metlmon.model.dagman_runs import CrashLoop, Hold
+from metlmon.model.dagman_runs import CrashLoop, DagmanHold
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueJob
@@ -23,7 +23,7 @@ from metlmon.model.run import DagAbort
 from metlmon.model.states import FAILED_JOB, DagState, State
 from metlmon.snapshot.ledger import Epoch as Epoch
 from metlmon.snapshot.ledger import GpuHours as GpuHours
-from metlmon.snapshot.ledger import JobEntry, Placement
+from metlmon.snapshot.ledger import Job, Placement
 from metlmon.snapshot.ledger import RunRow as RunRow
 
 
@@ -56,7 +56,7 @@ class DagRow(Struct, frozen=True):
     recoveries: int = 0
     cluster: int | None = None
     refused: int = 0
-    hold: Hold | None = None
+    hold: DagmanHold | None = None
     nodes_unknown: int = 0
     removal: str | None = None
     abort: DagAbort | None = None
@@ -289,7 +289,7 @@ class JobView(Struct, frozen=True):
     where it is not known.
     """
 
-    job: JobEntry
+    job: Job
     seconds: float | None
     off_target: bool
     events: tuple[EventLine, ...]

@@ -16,7 +16,7 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import REQUEUED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, HoldEntry, JobEntry
+from metlmon.snapshot.ledger import HOUR, Execution, Hold, Job
 from metlmon.stats.totals import group_by
 
 QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
@@ -38,7 +38,7 @@ END_UNKNOWN: Final = "end not logged"
 SAME_HOURS: Final = timedelta(hours=12)
 """Time after a failure within which a success of another run shows that the place works."""
 
-MatchedHold = tuple[HoldEntry, ExecutionEntry | None]
+MatchedHold = tuple[Hold, Execution | None]
 """A hold, and the execution that it ended, if any."""
 
 
@@ -99,7 +99,7 @@ def cause_key(code: int | None, subcode: int | None, text: str) -> str:
     return f"{code}/{subcode or 0}" if code else text
 
 
-def cause_of_execution(entry: ExecutionEntry) -> str:
+def cause_of_execution(entry: Execution) -> str:
     """The cause key of a bad execution.
 
     Executions without a logged end have their own key, since their cost is a guess; so have those
@@ -115,9 +115,9 @@ def cause_of_execution(entry: ExecutionEntry) -> str:
 
 
 def causes_of(
-    executions: Iterable[ExecutionEntry],
+    executions: Iterable[Execution],
     holds: Iterable[MatchedHold] = (),
-    key: Callable[[ExecutionEntry], str] = cause_of_execution,
+    key: Callable[[Execution], str] = cause_of_execution,
 ) -> tuple[Cause, ...]:
     """The causes of bad executions and of holds, by descending GPU-seconds.
 
@@ -139,9 +139,7 @@ def causes_of(
     return tuple(sorted(causes, key=lambda c: (-c.lost_gpu_seconds, -c.occurrences, c.key)))
 
 
-def _build_cause(
-    key: str, executions: Sequence[ExecutionEntry], holds: Sequence[MatchedHold]
-) -> Cause:
+def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[MatchedHold]) -> Cause:
     texts = group_by(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
     reasons = [
         CauseReason(text, outcome, sum(e.counted for e in es), sum(e.lost_gpu_seconds for e in es))
@@ -180,9 +178,7 @@ def _build_cause(
 # --- holds ------------------------------------------------------------------------------------
 
 
-def match_holds(
-    jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]
-) -> list[MatchedHold]:
+def match_holds(jobs: Iterable[Job], executions: Iterable[Execution]) -> list[MatchedHold]:
     """Every hold with the execution it ended, which is logged seconds before it."""
     bad = (e for e in executions if e.kind == "badput" and e.counted and e.end is not None)
     ended = group_by(bad, lambda e: e.job)
@@ -198,7 +194,7 @@ def match_holds(
     return matched
 
 
-def _end(execution: ExecutionEntry) -> datetime:
+def _end(execution: Execution) -> datetime:
     return execution.end or execution.start
 
 
@@ -212,7 +208,7 @@ def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
     return reason is not None and QUOTA_REASON.search(reason) is not None
 
 
-def is_of_place(entry: ExecutionEntry) -> bool:
+def is_of_place(entry: Execution) -> bool:
     """Whether the site or host may be the reason why an execution was lost.
 
     It is not where a checkpoint holds a part of its work, where a user ended it, where the access
@@ -229,7 +225,7 @@ def is_of_place(entry: ExecutionEntry) -> bool:
     return not (is_expiry(entry.cause) or _is_elsewhere(entry.cause))
 
 
-def failures_of_runs(executions: Iterable[ExecutionEntry]) -> set[tuple[JobId, datetime]]:
+def failures_of_runs(executions: Iterable[Execution]) -> set[tuple[JobId, datetime]]:
     """Executions, as job and start, that failed by their run and not by their place.
 
     The program ended by itself; its epoch has completed nowhere; and another run completed an epoch

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DONE, TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import Epoch, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import Epoch, Execution, Job, Ledger
 from metlmon.snapshot.types import DagRow
 from metlmon.stats.causes import USER_VACATE_CODES
 from metlmon.stats.simulation import KaplanMeier, Lifetime
@@ -299,9 +299,9 @@ ITS_RUN: Final = "its run"
 ALL: Final = "all"
 
 GroupKey: TypeAlias = tuple[object, ...]
-_Groups: TypeAlias = dict[GroupKey, list[tuple[ExecutionEntry, Lifetime]]]
+_Groups: TypeAlias = dict[GroupKey, list[tuple[Execution, Lifetime]]]
 
-GROUPINGS: Final[Mapping[str, Callable[[ExecutionEntry], GroupKey]]] = {
+GROUPINGS: Final[Mapping[str, Callable[[Execution], GroupKey]]] = {
     "this site and GPU": lambda entry: (entry.site, entry.gpu, entry.gpus),
     "this GPU": lambda entry: (entry.gpu, entry.gpus),
     "this GPU model": lambda entry: (entry.gpu,),
@@ -316,11 +316,9 @@ class ExecutionDurations:
 
     def __init__(self, ledger: Ledger) -> None:
         hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
-        self.in_flight: dict[JobId, ExecutionEntry] = {}
-        self._samples: list[tuple[ExecutionEntry, Lifetime]] = []
-        self._groups: dict[
-            str, dict[tuple[object, ...], list[tuple[ExecutionEntry, Lifetime]]]
-        ] = {}
+        self.in_flight: dict[JobId, Execution] = {}
+        self._samples: list[tuple[Execution, Lifetime]] = []
+        self._groups: dict[str, dict[tuple[object, ...], list[tuple[Execution, Lifetime]]]] = {}
         self._curves: dict[tuple[str, GroupKey], KaplanMeier | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
@@ -342,7 +340,7 @@ class ExecutionDurations:
         self._good.sort()
         self._lost.sort()
 
-    def curve(self, entry: ExecutionEntry | None, run: str) -> tuple[KaplanMeier | None, str]:
+    def curve(self, entry: Execution | None, run: str) -> tuple[KaplanMeier | None, str]:
         """The curve of the most similar executions, and the label of their grouping.
 
         Falls back from site, GPU model and GPU count to any site, any count, the run, and all.
@@ -364,7 +362,7 @@ class ExecutionDurations:
                 return curve, label
         return None, ""
 
-    def _group_samples(self, key: Callable[[ExecutionEntry], GroupKey]) -> _Groups:
+    def _group_samples(self, key: Callable[[Execution], GroupKey]) -> _Groups:
         return group_by(self._samples, lambda sample: key(sample[0]))
 
     def loss_probability(self, age: float) -> float:
@@ -374,7 +372,7 @@ class ExecutionDurations:
         return (lost + 0.2) / (good + lost + 2.0)
 
 
-def _recency_weights(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[float]:
+def _recency_weights(ledger: Ledger, entries: Sequence[Execution]) -> list[float]:
     """The weight of each execution, decreasing with age."""
     now = ledger.as_of
     if now is None:
@@ -418,7 +416,7 @@ class Downtime:
         }
         self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
         self._run_intervals: dict[str, list[DowntimeInterval]] = {}
-        self._lost_work: dict[str, list[tuple[DowntimeInterval, JobEntry]]] = {}
+        self._lost_work: dict[str, list[tuple[DowntimeInterval, Job]]] = {}
         for run, run_jobs in group_by(jobs, lambda job: job.run).items():
             if run is not None:
                 self._add(run, run_jobs)
@@ -452,7 +450,7 @@ class Downtime:
             if job.training
         ]
 
-    def _add(self, run: str, jobs: Sequence[JobEntry]) -> None:
+    def _add(self, run: str, jobs: Sequence[Job]) -> None:
         dags = frozenset(job.dag for job in jobs)
         dagman_starts = sorted(start for dag in dags for start in self._dagman_starts[dag])
         if dags not in self._dag_intervals:
@@ -478,7 +476,7 @@ class Downtime:
         self._run_intervals[run] = merge_intervals([*self._dag_intervals[dags], *own, *lost])
 
 
-def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
+def _infer_dagman_starts(jobs: Sequence[Job]) -> list[datetime]:
     """Infer the starts of DAGMan runs from a DAG's jobs in order of submission."""
     dagman_starts = [
         end for (start, end), _ in _gaps(jobs) if (end - start).total_seconds() > LATENCY
@@ -516,10 +514,10 @@ def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
     return sorted(dagman_starts)
 
 
-def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[DowntimeInterval, JobEntry]]:
+def _gaps(jobs: Sequence[Job]) -> list[tuple[DowntimeInterval, Job]]:
     """Intervals without a job in the queue, each with the last job before it."""
-    gaps: list[tuple[DowntimeInterval, JobEntry]] = []
-    last: tuple[datetime, JobEntry] | None = None
+    gaps: list[tuple[DowntimeInterval, Job]] = []
+    last: tuple[datetime, Job] | None = None
     for job in jobs:
         start = _submitted(job)
         if last is not None and last[0] < start:
@@ -538,12 +536,12 @@ def _has_dagman_start(dagman_starts: Sequence[datetime], start: datetime, end: d
     return index < len(dagman_starts) and dagman_starts[index] <= end
 
 
-def _submitted(job: JobEntry) -> datetime:
+def _submitted(job: Job) -> datetime:
     assert job.submitted is not None
     return job.submitted
 
 
-def _queue_exit(job: JobEntry) -> datetime | None:
+def _queue_exit(job: Job) -> datetime | None:
     """When the job left the queue; None if it is in the queue."""
     if job.ended is None and job.state in TERMINAL and job.states:
         return job.states[-1][0]

@@ -39,7 +39,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
-from metlmon.snapshot.ledger import Epoch, ExecutionEntry, RunRow
+from metlmon.snapshot.ledger import Epoch, Execution, RunRow
 from metlmon.stats.epoch_times import (
     Cycle,
     Downtime,
@@ -667,7 +667,7 @@ def _exclusion_text(run: RunForecast) -> str:
     return _EXCLUSION_TEXTS.get(run.state, "has no job queued")
 
 
-def _streamed_seconds(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:
+def _streamed_seconds(streamed: Streamed | None, entry: Execution) -> float | None:
     """The remaining seconds according to the epoch's own progress line."""
     if streamed is None:
         return None

@@ -21,7 +21,7 @@ from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Epoch, ExecutionEntry
+from metlmon.snapshot.ledger import Epoch, Execution
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """Clocks of execute nodes differ from the access point's; a sidecar may be written at the end."""
@@ -131,7 +131,7 @@ def lineage(stats_input: StatsInput) -> Lineage:
     for epoch in stats_input.ledger.epochs:
         if epoch.counts and epoch.epoch is not None:
             epochs[epoch.run][epoch.epoch] = epoch
-    executions: defaultdict[JobId, list[ExecutionEntry]] = defaultdict(list)
+    executions: defaultdict[JobId, list[Execution]] = defaultdict(list)
     for execution in stats_input.ledger.executions:
         if execution.training and not execution.at_access_point:
             executions[execution.job].append(execution)
@@ -170,7 +170,7 @@ class _Chain:
     def __init__(
         self,
         epochs: Mapping[int, Epoch],
-        executions: Mapping[JobId, Sequence[ExecutionEntry]],
+        executions: Mapping[JobId, Sequence[Execution]],
         records: Sequence[CheckpointRecord],
         zone: tzinfo | None,
     ) -> None:
@@ -261,13 +261,13 @@ class _Chain:
             file=record.file,
         )
 
-    def _executions_of(self, epoch: Epoch) -> list[ExecutionEntry]:
+    def _executions_of(self, epoch: Epoch) -> list[Execution]:
         return [each for job in epoch.jobs for each in self._executions.get(job, ())]
 
-    def _number(self, execution: ExecutionEntry) -> int:
+    def _number(self, execution: Execution) -> int:
         return [each.start for each in self._executions[execution.job]].index(execution.start) + 1
 
-    def _execution_of(self, epoch: Epoch, record: CheckpointRecord) -> ExecutionEntry | None:
+    def _execution_of(self, epoch: Epoch, record: CheckpointRecord) -> Execution | None:
         """The execution that made a checkpoint; None if several may have."""
         if record.job is not None:
             candidates = list(self._executions.get(record.job, ()))
@@ -281,7 +281,7 @@ class _Chain:
                 candidates = [each for each in candidates if test(each, record)]
         return candidates[0] if len(candidates) == 1 else None
 
-    def _is_at_time(self, execution: ExecutionEntry, record: CheckpointRecord) -> bool:
+    def _is_at_time(self, execution: Execution, record: CheckpointRecord) -> bool:
         """Whether a checkpoint may have been written in an execution; True without a zone."""
         if record.time is None or self._zone is None:
             return True
@@ -347,7 +347,7 @@ class _Chain:
             )
 
 
-def _is_at_host(execution: ExecutionEntry, record: CheckpointRecord) -> bool:
+def _is_at_host(execution: Execution, record: CheckpointRecord) -> bool:
     """Whether two names of a host, of which one may lack the domain, are the same."""
     if record.host is None or execution.host is None:
         return True
@@ -357,5 +357,5 @@ def _is_at_host(execution: ExecutionEntry, record: CheckpointRecord) -> bool:
     return names[0] == names[1]
 
 
-def _is_at_site(execution: ExecutionEntry, record: CheckpointRecord) -> bool:
+def _is_at_site(execution: Execution, record: CheckpointRecord) -> bool:
     return record.site is None or execution.site is None or record.site == execution.site

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from metlmon.model.sites import ANY_SITE_TARGETS, POOL_TARGETS, normalize_name
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, Ledger
+from metlmon.snapshot.ledger import HOUR, Execution, Ledger
 from metlmon.stats.black_holes import (
     MIN_LOSSES,
     beta_quantile,
@@ -623,7 +623,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
 
 
 def _observation(
-    entry: ExecutionEntry, pool: ResourcePool, as_of: datetime, is_lost: bool, is_hidden: bool
+    entry: Execution, pool: ResourcePool, as_of: datetime, is_lost: bool, is_hidden: bool
 ) -> Observation:
     return Observation(
         pool=pool,

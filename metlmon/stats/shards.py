@@ -29,7 +29,7 @@ from msgspec import Struct
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import HOUR, Execution, Job, Ledger
 from metlmon.snapshot.types import DagDescription
 from metlmon.stats.bags import BagNodes, find_bags
 from metlmon.stats.epoch_times import merge_intervals, time_after_as_of
@@ -229,16 +229,16 @@ class ShardWork(Struct, frozen=True):
     lost: float = 0.0
     interrupted_progress: tuple[float, ...] = ()
     spans: tuple[WorkSpan, ...] = ()
-    representative: ExecutionEntry | None = None
+    representative: Execution | None = None
     attempts: int = 0
-    newest: JobEntry | None = None
+    newest: Job | None = None
 
 
 def shard_work(
     state: State,
     has_post_script: bool,
-    jobs: Sequence[JobEntry],
-    executions: Sequence[ExecutionEntry],
+    jobs: Sequence[Job],
+    executions: Sequence[Execution],
     axis: TimeAxis,
 ) -> ShardWork:
     """The work on a shard.
@@ -289,10 +289,10 @@ def shard_work(
 
 
 def _checkpoint_chain(
-    executions: Sequence[ExecutionEntry], complete: bool, has_post_script: bool
-) -> list[ExecutionEntry]:
+    executions: Sequence[Execution], complete: bool, has_post_script: bool
+) -> list[Execution]:
     """The executions that count: good ones since a restart, and those in progress."""
-    chain: list[ExecutionEntry] = []
+    chain: list[Execution] = []
     for entry in executions:
         if entry.kind == "badput" and not entry.stored:
             continue
@@ -309,7 +309,7 @@ def _checkpoint_chain(
 
 
 def _interrupted_progress(
-    executions: Iterable[ExecutionEntry], counted_ids: set[int]
+    executions: Iterable[Execution], counted_ids: set[int]
 ) -> Iterator[float]:
     """The progress of each lost attempt, including the checkpointed work before it."""
     checkpointed = 0.0
@@ -322,7 +322,7 @@ def _interrupted_progress(
             checkpointed = 0.0
 
 
-def _is_checkpoint(entry: ExecutionEntry, after: ExecutionEntry | None = None) -> bool:
+def _is_checkpoint(entry: Execution, after: Execution | None = None) -> bool:
     """Whether it stored a checkpoint, which ``after`` went on from.
 
     It did by an upload, for the executions of the same job, or by its return value.
@@ -332,7 +332,7 @@ def _is_checkpoint(entry: ExecutionEntry, after: ExecutionEntry | None = None) -
     return entry.kind == "goodput" and entry.return_value not in (0, None)
 
 
-def _span_of(entry: ExecutionEntry, axis: TimeAxis, lost: bool = False) -> WorkSpan:
+def _span_of(entry: Execution, axis: TimeAxis, lost: bool = False) -> WorkSpan:
     """The interval of an execution, with what it ``lost``; without an end up to as-of."""
     begin = axis.position(entry.start)
     if entry.stored and not lost:
@@ -376,8 +376,8 @@ class _BagBuilder:
         ledger: Ledger,
         description: DagDescription,
         nodes: BagNodes,
-        executions: Mapping[NodeKey, Sequence[ExecutionEntry]],
-        jobs: Mapping[NodeKey, Sequence[JobEntry]],
+        executions: Mapping[NodeKey, Sequence[Execution]],
+        jobs: Mapping[NodeKey, Sequence[Job]],
         dag_state: DagState,
     ) -> None:
         self.ledger, self.nodes, self.dag_state = ledger, nodes, dag_state

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Epoch, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import Epoch, Execution, Job, Ledger
 
 RECENT: Final = 100
 """Executions by which slots are counted, or two per run if these are more: slots come and go."""
@@ -258,7 +258,7 @@ class SlotUse:
         return by_group
 
 
-def slot_end(entry: ExecutionEntry, job: JobEntry | None) -> datetime | None:
+def slot_end(entry: Execution, job: Job | None) -> datetime | None:
     """When an execution left its slot: of one that was disconnected to the end, when it was."""
     if job is not None and entry.outcome is not Outcome.GOOD:
         states = [each for each in job.states if each[0] < (entry.end or datetime.max)]
@@ -267,7 +267,7 @@ def slot_end(entry: ExecutionEntry, job: JobEntry | None) -> datetime | None:
     return entry.end
 
 
-def _groups_of_targets(executions: Iterable[ExecutionEntry]) -> dict[str | None, int]:
+def _groups_of_targets(executions: Iterable[Execution]) -> dict[str | None, int]:
     """The group of each target: targets whose epochs ran at common sites share slots."""
     sites: dict[str | None, set[str]] = defaultdict(set)
     for entry in executions:

@@ -23,7 +23,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunRow, plain_seconds
+from metlmon.snapshot.ledger import Execution, Job, Ledger, RunRow, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
@@ -65,7 +65,7 @@ class TimelineSpan(Struct, frozen=True):
     epoch: int | None
     node: str | None
     training: bool
-    execution: ExecutionEntry | None = None
+    execution: Execution | None = None
     hold_reason: str | None = None
 
     @property
@@ -194,7 +194,7 @@ class Timeline(Struct, frozen=True, rename={"length": "seconds", "gaps": "stalls
     length: float = 0.0
     lanes: tuple[Lane, ...] = ()
     sites: tuple[str | None, ...] = ()
-    executions: tuple[ExecutionEntry, ...] = ()
+    executions: tuple[Execution, ...] = ()
     steps: tuple[CountStep, ...] = ()
     gaps: tuple[ExecutionGap, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -300,7 +300,7 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
     )
 
 
-def _states_until(job: JobEntry, window: TimeWindow) -> JobEntry:
+def _states_until(job: Job, window: TimeWindow) -> Job:
     """A job with the states that it entered before the end of the window."""
     until = window.until
     if until is None:
@@ -312,7 +312,7 @@ def _limited(position: Position, length: float) -> Position:
     return lambda when: min(position(when), length)
 
 
-def _end_time(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:
+def _end_time(ledger: Ledger, jobs: Iterable[Job]) -> datetime:
     ends = [job.states[-1][0] for job in jobs if job.states]
     all_ended = all(job.state in TERMINAL for job in jobs)
     newest = max(ends, default=ledger.as_of)
@@ -352,8 +352,8 @@ class TimeAxis:
 
 def _lanes(
     ledger: Ledger,
-    jobs: Iterable[JobEntry],
-    executions: Iterable[ExecutionEntry],
+    jobs: Iterable[Job],
+    executions: Iterable[Execution],
     last: datetime,
     position: Position,
 ) -> tuple[Lane, ...]:
@@ -393,7 +393,7 @@ def _lane(key: str, run: RunRow | None, spans: Iterable[TimelineSpan]) -> Lane:
 
 
 def _spans(
-    job: JobEntry, executions: Sequence[ExecutionEntry], last: datetime, position: Position
+    job: Job, executions: Sequence[Execution], last: datetime, position: Position
 ) -> Iterable[TimelineSpan]:
     """The spans of a job's states that took time; time never goes backwards."""
     entered = list(job.states)
@@ -440,7 +440,7 @@ def _spans(
 # --- concurrency ----------------------------------------------------------------------------
 
 
-def concurrency(executions: Iterable[ExecutionEntry], at: Position) -> tuple[CountStep, ...]:
+def concurrency(executions: Iterable[Execution], at: Position) -> tuple[CountStep, ...]:
     """The number of concurrent executions and of their GPUs, as a step function.
 
     Executions in flight have no end. The integral over time is the sum of the executions'
@@ -473,7 +473,7 @@ def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[
     return tuple(stalls)
 
 
-def _sites(executions: Iterable[ExecutionEntry]) -> tuple[str | None, ...]:
+def _sites(executions: Iterable[Execution]) -> tuple[str | None, ...]:
     sites = group_by(executions, lambda entry: entry.site).items()
     seconds = {site: sum(entry.seconds for entry in entries) for site, entries in sites}
     return tuple(sorted(seconds, key=lambda site: (-seconds[site], site or "")))

@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
-from metlmon.snapshot.ledger import HOUR, ExecutionEntry, HourUnit
+from metlmon.snapshot.ledger import HOUR, Execution, HourUnit
 from metlmon.snapshot.totals import ExecutionTotals
 from metlmon.snapshot.types import GpuHours
 
@@ -76,9 +76,7 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
         return self.good_executions / ended if ended else None
 
 
-def sum_executions(
-    entries: Iterable[ExecutionEntry], measure: HourUnit = HourUnit.GPU
-) -> UsageTotals:
+def sum_executions(entries: Iterable[Execution], measure: HourUnit = HourUnit.GPU) -> UsageTotals:
     """The totals of the executions, whose hours are in ``measure``."""
     totals, of_runs = ExecutionTotals(), ExecutionTotals()
     for entry in entries:
@@ -123,9 +121,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return lower, middle, upper
 
 
-def sum_by(
-    entries: Iterable[ExecutionEntry], key: Callable[[ExecutionEntry], K]
-) -> dict[K, UsageTotals]:
+def sum_by(entries: Iterable[Execution], key: Callable[[Execution], K]) -> dict[K, UsageTotals]:
     """The totals for each value of ``key``, by descending GPU-seconds."""
     sums = {name: sum_executions(group) for name, group in group_by(entries, key).items()}
     return dict(

@@ -25,11 +25,11 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import (
     Epoch,
-    ExecutionEntry,
+    Execution,
     HourUnit,
-    JobEntry,
+    Job,
     Ledger,
-    TransferEntry,
+    Transfer,
     in_hour_unit,
 )
 from metlmon.snapshot.totals import TRANSFER_LIMIT
@@ -210,13 +210,13 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     causes: tuple[Cause, ...]
     waiting: tuple[TargetWaits, ...]
     hidden: tuple[Epoch, ...]
-    executions: tuple[ExecutionEntry, ...]
+    executions: tuple[Execution, ...]
     profiles: tuple[PoolProfile, ...] = ()
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     item: str = "epoch"
 
-    def hidden_epoch(self, execution: ExecutionEntry) -> Epoch | None:
+    def hidden_epoch(self, execution: Execution) -> Epoch | None:
         """The epoch that an execution completed, where another one trained it."""
         return self._hidden_by_job.get(execution.job) if execution.final else None
 
@@ -307,11 +307,11 @@ def is_evicted(outcome: Outcome) -> bool:
 class GroupEntries(Struct, frozen=True):
     """Entries of a group; ``idle_jobs``: jobs without an execution, for their bytes."""
 
-    executions: Sequence[ExecutionEntry] = ()
+    executions: Sequence[Execution] = ()
     epochs: Sequence[Epoch] = ()
-    transfers: Sequence[TransferEntry] = ()
+    transfers: Sequence[Transfer] = ()
     holds: Sequence[MatchedHold] = ()
-    idle_jobs: Sequence[JobEntry] = ()
+    idle_jobs: Sequence[Job] = ()
 
 
 Groups = Mapping[str | None, Sequence[T]]
@@ -341,18 +341,18 @@ class UsageGroups:
         self._longest = _longest_executions(ledger)
         self._starts = group_by(self.executions, lambda e: e.job)
         finals = [e for e in self.executions if e.final]
-        timed: list[ExecutionEntry | TransferEntry] = [*finals, *self.transfers]
+        timed: list[Execution | Transfer] = [*finals, *self.transfers]
         # Each is used several times: in total and in every kind of group.
         self._durations = {id(entry): full_seconds(ledger, window, entry) for entry in timed}
         for entry in finals:
             if entry.carried:
                 self._durations[id(entry)] = (self.seconds(entry) or 0.0) + entry.carried
 
-    def seconds(self, entry: ExecutionEntry | TransferEntry) -> float | None:
+    def seconds(self, entry: Execution | Transfer) -> float | None:
         """The full duration of an epoch's training or a transfer, also out of the window."""
         return self._durations[id(entry)]
 
-    def is_hidden(self, final: ExecutionEntry) -> bool:
+    def is_hidden(self, final: Execution) -> bool:
         """Whether another execution was at least twice as long as this successful one."""
         epoch = self.epoch_of.get(final.job)
         return epoch is not None and epoch.hidden
@@ -414,9 +414,9 @@ class UsageGroups:
 
     def _groups(
         self,
-        executions: Groups[ExecutionEntry],
+        executions: Groups[Execution],
         epochs: Groups[Epoch],
-        transfers: Groups[TransferEntry] = MappingProxyType({}),
+        transfers: Groups[Transfer] = MappingProxyType({}),
         holds: Groups[MatchedHold] = MappingProxyType({}),
     ) -> tuple[GroupUsage, ...]:
         names = dict.fromkeys((*executions, *epochs, *transfers, *holds))
@@ -461,7 +461,7 @@ class UsageGroups:
             causes=causes_of(executions, entries.holds),
         )
 
-    def _completed_epochs(self, executions: Iterable[ExecutionEntry]) -> tuple[Distribution, int]:
+    def _completed_epochs(self, executions: Iterable[Execution]) -> tuple[Distribution, int]:
         """Full durations of the completed epochs, and the number of hidden ones."""
         finals = [e for e in executions if e.final]
         return distribution(map(self.seconds, finals)), sum(map(self.is_hidden, finals))
@@ -482,7 +482,7 @@ class UsageGroups:
         stalls = [s for t in failed if (s := self.seconds(t)) is not None and s > limit]
         outcomes = [t.outcome for t in failed]
         # Bytes of jobs without an execution are in no execution entry.
-        with_bytes: list[ExecutionEntry | JobEntry] = [*entries.executions, *entries.idle_jobs]
+        with_bytes: list[Execution | Job] = [*entries.executions, *entries.idle_jobs]
         return TransferStats(
             ok=ok,
             aborted=outcomes.count("aborted"),
@@ -495,7 +495,7 @@ class UsageGroups:
             received=sum(entry.bytes_received or 0 for entry in with_bytes),
         )
 
-    def _gpu_of(self, transfer: TransferEntry) -> str | None:
+    def _gpu_of(self, transfer: Transfer) -> str | None:
         """The GPU of the execution that followed an input transfer."""
         if transfer.outcome != "ok" or transfer.start is None:
             return None
@@ -504,9 +504,9 @@ class UsageGroups:
         return execution.gpu if execution is not None else None
 
 
-def _longest_executions(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
+def _longest_executions(ledger: Ledger) -> dict[NodeKey, Execution]:
     """The execution of each node that trained longest, the first of several."""
-    longest: dict[NodeKey, ExecutionEntry] = {}
+    longest: dict[NodeKey, Execution] = {}
     for entry in ledger.executions:
         key = entry.key
         if key is not None and (key not in longest or entry.trained > longest[key].trained):
@@ -607,7 +607,7 @@ class UsageFilter(Struct, frozen=True):
     gpus: tuple[int | None] | None = None
     cause: str | None = None
 
-    def matches(self, entry: ExecutionEntry) -> bool:
+    def matches(self, entry: Execution) -> bool:
         """Whether the filter matches this execution."""
         return (
             (self.site is None or entry.site == self.site[0])
@@ -620,7 +620,7 @@ class UsageFilter(Struct, frozen=True):
         )
 
 
-def select_executions(usage: Usage, usage_filter: UsageFilter) -> tuple[ExecutionEntry, ...]:
+def select_executions(usage: Usage, usage_filter: UsageFilter) -> tuple[Execution, ...]:
     """The executions that match the filter, in order of their start."""
     matching = [entry for entry in usage.executions if usage_filter.matches(entry)]
     return tuple(sorted(matching, key=lambda entry: (entry.start, entry.job)))

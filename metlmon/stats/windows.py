@@ -20,11 +20,11 @@ from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import (
     Epoch,
-    ExecutionEntry,
-    JobEntry,
+    Execution,
+    Job,
     Ledger,
     RunRow,
-    TransferEntry,
+    Transfer,
 )
 from metlmon.stats.totals import group_by, sum_executions
 from metlmon.text.formatting import DAY
@@ -221,9 +221,7 @@ def clip_ledger(ledger: Ledger, window: TimeWindow) -> Ledger:
     )
 
 
-def full_seconds(
-    ledger: Ledger, window: TimeWindow, entry: ExecutionEntry | TransferEntry
-) -> float | None:
+def full_seconds(ledger: Ledger, window: TimeWindow, entry: Execution | Transfer) -> float | None:
     """The full duration of an entry of a clipped ledger, also outside the window."""
     end = entry.end or ledger.as_of
     if window.unbounded or entry.start is None or end is None:
@@ -272,7 +270,7 @@ class _WindowClipper:
             self.since is not None and end < _shifted(self.since, -SAFE_DISTANCE)
         )
 
-    def execution(self, entry: ExecutionEntry) -> ExecutionEntry | None:
+    def execution(self, entry: Execution) -> Execution | None:
         if self._is_far_outside(entry.start, entry.end or self.as_of):
             return None
         counted = self.contains(entry.end or self.as_of)
@@ -298,7 +296,7 @@ class _WindowClipper:
             bytes_received=None,
         )
 
-    def transfer(self, entry: TransferEntry) -> TransferEntry | None:
+    def transfer(self, entry: Transfer) -> Transfer | None:
         if self._is_far_outside(entry.start, entry.end):
             return None
         in_flight = entry.outcome == "in-flight"
@@ -310,7 +308,7 @@ class _WindowClipper:
             return None
         return replace(entry, seconds=seconds, counted=counted and entry.counted)
 
-    def job(self, entry: JobEntry) -> JobEntry | None:
+    def job(self, entry: Job) -> Job | None:
         start = entry.submitted or (entry.states[0][0] if entry.states else None)
         after_window = start is not None and not self._before(start, self.until)
         before_window = entry.ended is not None and self._before(entry.ended, self.since, False)
@@ -337,7 +335,7 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
         return datetime.max if delta > timedelta() else datetime.min
 
 
-def _runs(runs: Iterable[RunRow], executions: Iterable[ExecutionEntry]) -> Iterable[RunRow]:
+def _runs(runs: Iterable[RunRow], executions: Iterable[Execution]) -> Iterable[RunRow]:
     by_run = group_by(executions, lambda entry: entry.run)
     for run in runs:
         yield replace(run, gpu_hours=sum_executions(by_run.get(run.key, ())).hours)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
@@ -16,7 +16,7 @@ from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
 from metlmon.text.spans import file_name, line
 
 
-def filter_text(row: JobEntry) -> str:
+def filter_text(row: Job) -> str:
     """The text of a job that a filter searches, in lower case."""
     parts = [
         formatting.job_id(row.cluster, row.proc),
@@ -29,28 +29,26 @@ def filter_text(row: JobEntry) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-_JOB: Final[Column[JobEntry]] = Column(
+_JOB: Final[Column[Job]] = Column(
     "job",
     "JOB",
     lambda row: formatting.job_id(row.cluster, row.proc),
     doc="cluster and process",
     align="right",
 )
-_GPU_AND_TRIES: Final[Sequence[Column[JobEntry]]] = (
+_GPU_AND_TRIES: Final[Sequence[Column[Job]]] = (
     Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
     Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=4),
 )
 
 
-def columns(
-    jobs: Sequence[JobEntry], seconds: Mapping[JobId, float | None]
-) -> list[Column[JobEntry]]:
+def columns(jobs: Sequence[Job], seconds: Mapping[JobId, float | None]) -> list[Column[Job]]:
     """The columns of jobs, with a DAG column if there are several DAGs.
 
     ``seconds``: since each job entered its state.
     """
     several = len({job.dag for job in jobs}) > 1
-    dag: Column[JobEntry] = Column(
+    dag: Column[Job] = Column(
         "dag",
         "DAG",
         lambda row: row.dag,
@@ -82,16 +80,16 @@ def columns(
     ]
 
 
-def listed_columns(this_year: int | None = None) -> list[Column[JobEntry]]:
+def listed_columns(this_year: int | None = None) -> list[Column[Job]]:
     """The columns of the list of jobs that a command prints."""
 
-    def node(row: JobEntry) -> str:
+    def node(row: Job) -> str:
         if row.candidates:
             dags = len(row.candidates)
             return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
         return plain(row.node_name or UNKNOWN, 200)
 
-    def hours(row: JobEntry) -> float | None:
+    def hours(row: Job) -> float | None:
         seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
         return sum(seconds) if seconds else None
 
@@ -127,5 +125,5 @@ def listed_columns(this_year: int | None = None) -> list[Column[JobEntry]]:
     ]
 
 
-def _epoch(row: JobEntry) -> int | str:
+def _epoch(row: Job) -> int | str:
     return "" if row.epoch is None else formatting.epoch_number(row.epoch)

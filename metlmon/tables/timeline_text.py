@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import Execution
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, epoch_number, plain
@@ -78,12 +78,12 @@ _IN_FLIGHT_CELL: Final = CellKind.FLYING
 _IDLE_CELL: Final = CellKind.IDLE
 
 
-def outcome_kind(entry: ExecutionEntry) -> CellKind:
+def outcome_kind(entry: Execution) -> CellKind:
     """The cell kind of an execution: good, lost, or running."""
     return _OUTCOMES[entry.kind]
 
 
-def _part(entry: ExecutionEntry, end: datetime | None) -> ExecutionEntry:
+def _part(entry: Execution, end: datetime | None) -> Execution:
     """The part of an execution up to ``end``: what its last checkpoint holds, or what was lost."""
     if entry.checkpoint is None or end is None or not entry.lost:
         return entry
@@ -139,10 +139,10 @@ def site_symbols(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
     return signs
 
 
-SignOf = Callable[[ExecutionEntry], Symbol]
+SignOf = Callable[[Execution], Symbol]
 
 
-def outcome_symbol(entry: ExecutionEntry) -> Symbol:
+def outcome_symbol(entry: Execution) -> Symbol:
     """The symbol of an execution by outcome."""
     return SIGNS[outcome_kind(entry)]
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.ledger import HOUR, Epoch, ExecutionEntry, HourUnit
+from metlmon.snapshot.ledger import HOUR, Epoch, Execution, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals
@@ -908,7 +908,7 @@ def _where_lost(
 # --- the executions behind a total ----------------------------------------------------------
 
 
-def execution_key(row: ExecutionEntry) -> str:
+def execution_key(row: Execution) -> str:
     """Identifies a row: the job's id, and which execution of the job it is."""
     return f"{formatting.job_id(*row.job)}/{row.attempt}"
 
@@ -922,7 +922,7 @@ EXECUTION_ORDERS = (
 )
 
 
-def execution_text(row: ExecutionEntry, usage: Usage) -> str:
+def execution_text(row: Execution, usage: Usage) -> str:
     """Return the text of an execution that the filter searches, in lower case."""
     parts = [formatting.job_id(*row.job), row.run_name, row.node, row.uuid, row.site]
     parts += [row.gpu, row.target, row.cause, row.host, formatting.moment(row.start)]
@@ -975,9 +975,7 @@ def longest_note(epoch: Epoch) -> str:
     )
 
 
-def execution_columns(
-    usage: Usage | None, usage_filter: UsageFilter
-) -> list[Column[ExecutionEntry]]:
+def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Column[Execution]]:
     """The columns; that of the selected site, GPU or cause is dropped first."""
     this_year = None if usage is None else formatting.year_of(usage.as_of)
     measure = HourUnit.GPU if usage is None else usage.measure
@@ -985,13 +983,13 @@ def execution_columns(
         place.name for place in (() if usage is None else usage.gpus)
     )
 
-    def gpu(row: ExecutionEntry) -> str:
+    def gpu(row: Execution) -> str:
         return machine(model_names, row.gpu, row.gpus)
 
-    def epoch(row: ExecutionEntry) -> int | str:
+    def epoch(row: Execution) -> int | str:
         return "" if row.epoch is None else formatting.epoch_number(row.epoch)
 
-    def outcome(row: ExecutionEntry, _: int | None) -> Line:
+    def outcome(row: Execution, _: int | None) -> Line:
         sign = symbol_span(OUTCOMES[row.outcome])
         if row.uncertain:
             sign += line((" ?", NOTE))
@@ -999,7 +997,7 @@ def execution_columns(
             sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
         return sign
 
-    columns: list[Column[ExecutionEntry]] = [
+    columns: list[Column[Execution]] = [
         Column(
             "run",
             "RUN",
@@ -1059,13 +1057,13 @@ def execution_columns(
     return [column for column in columns if not (of_jobs and column.name == "epoch")]
 
 
-def _epoch(row: ExecutionEntry, _: int | None) -> Line:
+def _epoch(row: Execution, _: int | None) -> Line:
     if row.epoch is None:
         return ()
     side = "" if row.training else " side"
     return line(str(formatting.epoch_number(row.epoch)), (side, DIM))
 
 
-def _cause(row: ExecutionEntry) -> str:
+def _cause(row: Execution) -> str:
     code = f"{code_text(row.code, row.subcode or 0)}: " if row.code else ""
     return "" if row.cause is None else plain(code + row.cause, 400)

@@ -26,7 +26,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HourUnit, JobEntry, Ledger
+from metlmon.snapshot.ledger import HourUnit, Job, Ledger
 from metlmon.snapshot.types import Status
 from metlmon.stats.sweep import constant_values
 from metlmon.stats.totals import group_by
@@ -386,7 +386,7 @@ def _node(row: Row) -> tuple[object, object]:
     return row["in_dag"], row["node"]
 
 
-def _times(jobs: Iterable[JobEntry]) -> Iterator[datetime]:
+def _times(jobs: Iterable[Job]) -> Iterator[datetime]:
     return (time for job in jobs for time, _ in job.states)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry
+from metlmon.snapshot.ledger import Execution, Job
 from metlmon.stats.sweep import CellRun, Grid, Variable
 from metlmon.stats.totals import group_by
 
@@ -180,9 +180,9 @@ class _Study:
         return self._stamp(time).isoformat(timespec="microseconds")
 
 
-def _last_end(jobs: Iterable[JobEntry]) -> datetime | None:
+def _last_end(jobs: Iterable[Job]) -> datetime | None:
     return max((job.ended for job in jobs if job.ended is not None), default=None)
 
 
-def _sites(executions: Iterable[ExecutionEntry]) -> list[str]:
+def _sites(executions: Iterable[Execution]) -> list[str]:
     return sorted({each.site for each in executions if each.site is not None})

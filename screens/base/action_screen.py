@@ -9,7 +9,7 @@ from textual import on
 
 from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
 from metlmon.pool.types import DAG_ACTS, SITE_ACTS, ActionPreview, PoolAction
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, JobView, RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
@@ -109,7 +109,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
 
     def open_confirmation(self, preview: ActionPreview) -> None:
         """Open the confirmation, with all queued jobs that the action also removes."""
-        also_removed: tuple[JobEntry, ...] = ()
+        also_removed: tuple[Job, ...] = ()
         if preview.act is PoolAction.REMOVE_DAG and preview.request is not None:
             queued = self.context.feed.queued_jobs()
             also_removed = tuple(job for job in queued if job.dag == preview.request.dag)
@@ -148,7 +148,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         dags = () if snapshot is None else snapshot.status.dags
         return tuple(dag for dag in dags if dag.file in wanted)
 
-    def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[JobEntry, ...]:
+    def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[Job, ...]:
         """The jobs with these ids, whatever their state."""
         return tuple(view.job for view in self.job_views(jobs))
 
@@ -173,9 +173,9 @@ def _missing(act: PoolAction, site: str | None) -> str:
     return f"the site is {EXCLUDED if act is PoolAction.EXCLUDE_SITE else NOT_EXCLUDED}"
 
 
-def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[JobEntry]) -> dict[str, list[JobEntry]]:
+def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[Job]) -> dict[str, list[Job]]:
     """The queued jobs of each run, by its key."""
-    jobs: dict[str, list[JobEntry]] = {run.key: [] for run in runs}
+    jobs: dict[str, list[Job]] = {run.key: [] for run in runs}
     for job in queued:
         if job.run in jobs:
             jobs[job.run].append(job)

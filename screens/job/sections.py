@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.states import TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.ledger import Execution, Job, Transfer
 from metlmon.snapshot.types import EventLine, JobView, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.tables.layout import Column, Kind, render_table
@@ -136,7 +136,7 @@ def _hold(view: JobView, room: int) -> list[Line]:
     return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
 
 
-def _checkpoint(row: JobEntry, origin: CheckpointOrigin) -> list[Line]:
+def _checkpoint(row: Job, origin: CheckpointOrigin) -> list[Line]:
     """Which job made the checkpoint of the epoch, and from which checkpoint."""
     where = f" at {plain(origin.site, 40)}" if origin.site else ""
     if origin.job == (row.cluster, row.proc):
@@ -162,10 +162,10 @@ def _checkpoint(row: JobEntry, origin: CheckpointOrigin) -> list[Line]:
 # --- tables in sections ---------------------------------------------------------------------
 
 
-Numbered = tuple[int, ExecutionEntry]
+Numbered = tuple[int, Execution]
 
 
-def _executions(rows: Sequence[ExecutionEntry], room: int, this_year: int | None) -> list[Line]:
+def _executions(rows: Sequence[Execution], room: int, this_year: int | None) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
     columns = _execution_columns(this_year)
@@ -180,7 +180,7 @@ def _executions(rows: Sequence[ExecutionEntry], room: int, this_year: int | None
     return lines
 
 
-def _outcome_reason(row: ExecutionEntry) -> str:
+def _outcome_reason(row: Execution) -> str:
     if row.outcome is Outcome.GOOD:
         return ""
     parts = [plain(row.reason, REASON)] if row.reason else []
@@ -236,7 +236,7 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
     ]
 
 
-def _transfers(row: JobEntry, room: int, this_year: int | None) -> list[Line]:
+def _transfers(row: Job, room: int, this_year: int | None) -> list[Line]:
     lines = [line(" ") + _transfer(transfer, this_year) for transfer in row.transfers]
     if row.bytes_sent is not None or row.bytes_received is not None:
         sent, received = (formatting.size(row.bytes_sent), formatting.size(row.bytes_received))
@@ -253,7 +253,7 @@ _TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
 }
 
 
-def _transfer(row: TransferEntry, this_year: int | None) -> Line:
+def _transfer(row: Transfer, this_year: int | None) -> Line:
     incoming = row.direction == "input"
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
     outcome = plain(row.outcome, 12)
@@ -405,7 +405,7 @@ class StateSpan(Struct, frozen=True):
     end: float
 
 
-def spans_by_state(job: JobEntry, as_of: datetime | None) -> list[StateSpan]:
+def spans_by_state(job: Job, as_of: datetime | None) -> list[StateSpan]:
     """The states of a job in order, up to its end or ``as_of``."""
     if not job.states:
         return []
@@ -443,7 +443,7 @@ def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
 
 
 def state_lines(
-    job: JobEntry, as_of: datetime | None, cells: int, this_year: int | None = None
+    job: Job, as_of: datetime | None, cells: int, this_year: int | None = None
 ) -> list[Line]:
     """The bar, its start and end, and the total time in each state."""
     spans = spans_by_state(job, as_of)

@@ -14,7 +14,7 @@ from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.snapshot.types import RunRow, Status
 from metlmon.stats.estimates import make_forecast
@@ -321,7 +321,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         runs = [row for row in rows if row.key in wanted]
         if not runs:
             return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
-        jobs: list[JobEntry] = []
+        jobs: list[Job] = []
         by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():
             jobs += queued or self._latest_job(next(row for row in runs if row.key == key))
@@ -329,7 +329,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 
-    def _latest_job(self, row: RunRow) -> tuple[JobEntry, ...]:
+    def _latest_job(self, row: RunRow) -> tuple[Job, ...]:
         latest = row.latest
         if latest is None or latest.cluster is None:
             return ()

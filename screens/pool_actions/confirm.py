@@ -29,7 +29,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import Epoch, Status
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, render_table
 from metlmon.text import formatting
@@ -197,7 +197,7 @@ class ConfirmScreen(ConfirmationBase):
     AUTO_FOCUS = "Document"
 
     def __init__(
-        self, preview: ActionPreview, dag_jobs: Sequence[JobEntry], on_confirmed: Callable[[], None]
+        self, preview: ActionPreview, dag_jobs: Sequence[Job], on_confirmed: Callable[[], None]
     ) -> None:
         super().__init__()
         self._preview = preview

@@ -26,7 +26,7 @@ from metlmon.pool.types import (
     RunTarget,
     SelectedRun,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow
 from metlmon.stats.totals import group_by
 from metlmon.text import formatting
@@ -100,7 +100,7 @@ class Selection(msgspec.Struct, frozen=True):
     """
 
     description: str
-    jobs: tuple[JobEntry, ...] = ()
+    jobs: tuple[Job, ...] = ()
     dags: tuple[DagRow, ...] = ()
     runs: tuple[SelectedRun, ...] = ()
     site: str | None = None

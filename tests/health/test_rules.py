@@ -20,7 +20,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import JobEntry, NodeFault, TransferEntry
+from metlmon.snapshot.ledger import Job, NodeFault, Transfer
 from metlmon.snapshot.types import LogRow
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
@@ -233,10 +233,10 @@ def test_a_live_log_that_falls_silent(silent: float, found_: bool) -> None:
         assert only(made, "log-silent").open
 
 
-def transfer(seconds: float, outcome: str = "ok", site: str = "delta", n: int = 0) -> TransferEntry:
+def transfer(seconds: float, outcome: str = "ok", site: str = "delta", n: int = 0) -> Transfer:
     start = ago(30 - n)
     end = None if outcome == "in-flight" else start + timedelta(seconds=seconds)
-    return TransferEntry(
+    return Transfer(
         (9000 + n, 0), "run0", 0, "input", start, end, seconds, outcome, None, site, None
     )
 
@@ -246,7 +246,7 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     slow_site = [transfer(1500.0, site="far", n=n) for n in range(5, 10)]
     made = basis(CALM)
 
-    def having(*more: TransferEntry) -> StatsInput:
+    def having(*more: Transfer) -> StatsInput:
         transfers = (*usual, *slow_site, *more)
         return replace(made, ledger=replace(made.ledger, transfers=transfers))
 
@@ -357,7 +357,7 @@ def test_nothing_to_look_at() -> None:
 
 def test_idle_jobs_alone_are_none() -> None:
     made = basis(CALM)
-    jobs: tuple[JobEntry, ...] = tuple(
+    jobs: tuple[Job, ...] = tuple(
         replace(job, state=State.IDLE, target=None) for job in made.ledger.jobs
     )
     assert kinds(replace(made, ledger=replace(made.ledger, jobs=jobs))) == []

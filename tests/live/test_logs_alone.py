@@ -13,7 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import RunRow, Status
 from metlmon.stats.curves import curves
 from tests.conftest import shared_path
@@ -26,7 +26,7 @@ RECORDED = sorted(path.parent.name for path in FIXTURES.glob("*/metl.log"))
 EVENT_END = re.compile(r"(?<=\n\.\.\.\n)")
 
 
-def facts(job: JobEntry) -> tuple[object, ...]:
+def facts(job: Job) -> tuple[object, ...]:
     """What the log says of a job, without the DAG, node and run that it belongs to."""
     executions = [
         (e.start, e.end, e.outcome, e.code, e.gpus, e.gpu, e.site, e.gpu_hours)

@@ -14,7 +14,7 @@ import pytest
 
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger
+from metlmon.snapshot.ledger import Execution, Ledger
 from tests.generated import first_round
 from tests.generated.ensembles import live
 from tests.generated.write import write
@@ -33,15 +33,15 @@ def _ledger(painter: SnapshotBuilder) -> Ledger:
     return painter.ledger()
 
 
-def split(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
+def split(entries: Iterable[Execution]) -> dict[str, float]:
     sums = {"good": 0.0, "bad": 0.0}
     for entry in entries:
         sums[entry.kind.removesuffix("put")] += entry.gpu_seconds or 0
     return sums
 
 
-def by(ledger: Ledger, field: str) -> dict[str, list[ExecutionEntry]]:
-    groups: defaultdict[str, list[ExecutionEntry]] = defaultdict(list)
+def by(ledger: Ledger, field: str) -> dict[str, list[Execution]]:
+    groups: defaultdict[str, list[Execution]] = defaultdict(list)
     for entry in ledger.executions:
         groups[getattr(entry, field)].append(entry)
     return groups
@@ -111,7 +111,7 @@ def test_by_run(ledger: Ledger) -> None:
         assert spent == pytest.approx(split(by(ledger, "run_name")[run.name]))
 
 
-def spelled(entry: ExecutionEntry) -> str:
+def spelled(entry: Execution) -> str:
     """A cause as the generator spells it."""
     match entry.outcome:
         case Outcome.FAILED if entry.signal is not None:
@@ -176,7 +176,7 @@ def test_hidden_epochs(ledger: Ledger) -> None:
 
 
 def test_longest_executions(ledger: Ledger) -> None:
-    longest: dict[str, ExecutionEntry] = {}
+    longest: dict[str, Execution] = {}
     for entry in ledger.executions:
         assert entry.node is not None
         if entry.node not in longest or entry.seconds > longest[entry.node].seconds:

@@ -18,7 +18,7 @@ from metlmon.cli.main import main
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger, StateChanges
+from metlmon.snapshot.ledger import Execution, Ledger, StateChanges
 from tests.conftest import shared_path
 from tests.support.records import read_dagdir
 
@@ -52,7 +52,7 @@ def _ledger(painter: SnapshotBuilder) -> Ledger:
     return painter.ledger()
 
 
-def hours(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
+def hours(entries: Iterable[Execution]) -> dict[str, float]:
     sums = {"goodput": 0.0, "badput": 0.0, "running": 0.0}
     for entry in entries:
         sums[entry.kind] += (entry.gpu_seconds or 0.0) / 3600
@@ -63,7 +63,7 @@ def hours(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
 
 
 def test_attempts_are_numbered_from_one(ledger: Ledger) -> None:
-    by_node: defaultdict[object, list[ExecutionEntry]] = defaultdict(list)
+    by_node: defaultdict[object, list[Execution]] = defaultdict(list)
     for entry in ledger.executions:
         by_node[(entry.dag, entry.node) if entry.node else entry.job].append(entry)
     for entries in by_node.values():
@@ -101,7 +101,7 @@ def test_time_cut_anywhere_adds_up_to_the_second(ledger: Ledger) -> None:
 
 
 def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
-    of_node: defaultdict[object, list[ExecutionEntry]] = defaultdict(list)
+    of_node: defaultdict[object, list[Execution]] = defaultdict(list)
     for entry in ledger.executions:
         of_node[(entry.dag, entry.node)].append(entry)
     for epoch in ledger.epochs:

@@ -24,7 +24,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ResultCode,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -42,7 +42,7 @@ WORD = QueueSnapshot(
 
 def preview(
     act: PoolAction,
-    *rows: JobEntry,
+    *rows: Job,
     jobs: tuple[QueueJob, ...] = (),
     site: str = X,
     sites: tuple[str, ...] = (),

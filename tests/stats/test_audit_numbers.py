@@ -13,7 +13,7 @@ from metlmon.model.states import State
 from metlmon.report.build import build_report
 from metlmon.report.document import Report, ReportTable, Row, Totals, percent
 from metlmon.report.usage import ReportUsage
-from metlmon.snapshot.ledger import HOUR, TransferEntry
+from metlmon.snapshot.ledger import HOUR, Transfer
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.spans import to_ascii
@@ -48,7 +48,7 @@ def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     however little of it lies in the window. Its hours are shared out."""
     ledger = read_dagdir(FIXTURES / "first-round").ledger()
 
-    def stalled(span: TransferEntry) -> bool:
+    def stalled(span: Transfer) -> bool:
         return span.outcome == "unfinished" and (span.seconds or 0.0) > HOUR
 
     span = next(filter(stalled, ledger.transfers))

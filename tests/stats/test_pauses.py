@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import JobEntry, Ledger
+from metlmon.snapshot.ledger import Job, Ledger
 from metlmon.snapshot.types import DagRow
 from metlmon.stats.epoch_times import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
@@ -27,26 +27,26 @@ def hours(number: float) -> datetime:
 
 def job(
     run: str, begun: float, over: float | None, state: State, *between: tuple[float, State]
-) -> JobEntry:
+) -> Job:
     """A training job in the queue between two hours."""
     states = [(begun, State.IDLE), *between, *(() if over is None else ((over, state),))]
     made = tuple((hours(at), entered) for at, entered in states)
     ended = None if over is None else hours(over)
     cluster = round(100 * begun) + sum(run.encode())
-    return JobEntry(
+    return Job(
         job=(cluster, 0), dag=DAG, in_dag=DAG, node=f"{run}-train_epoch0", run=run, run_name=run,
         epoch=0, training=True, state=state, submitted=hours(begun), ended=ended, states=made,
     )  # fmt: skip
 
 
-def pauses(jobs: Sequence[JobEntry], lives: Sequence[float] = ()) -> Downtime:
+def pauses(jobs: Sequence[Job], lives: Sequence[float] = ()) -> Downtime:
     ledger = Ledger("/ens", hours(200), True, jobs=tuple(jobs))
     submissions = tuple(hours(life) for life in lives)
     dag = DagRow(DAG, DagState.RUNNING, len(lives), 1, 0, 0, None, submissions)
     return Downtime(ledger, (dag,))
 
 
-def paused(jobs: Sequence[JobEntry], lives: Sequence[float] = (), run: str = "run0") -> float:
+def paused(jobs: Sequence[Job], lives: Sequence[float] = (), run: str = "run0") -> float:
     return pauses(jobs, lives).seconds_between(run, hours(0), hours(200)) / HOUR
 
 

@@ -16,7 +16,7 @@ from metlmon.config.settings import Settings
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunRow
+from metlmon.snapshot.ledger import Execution, Hold, Job, Ledger, RunRow
 from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
 from metlmon.tables.timeline_text import (
     SIGNS,
@@ -48,7 +48,7 @@ GOOD, LOST, HELD, IDLE = (
 
 
 @cache
-def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobEntry]]:
+def read(dagdir: Path) -> tuple[Timeline, Ledger, list[Job]]:
     painter = read_dagdir(dagdir, settings=Settings())
     ledger = painter.ledger()
     return build_timeline(ledger), ledger, painter.job_rows()
@@ -147,14 +147,14 @@ def test_every_span_is_a_stretch_of_its_jobs_states(recorded: Path) -> None:
 
 def job(
     number: int, states: Sequence[tuple[float, State]], run: str | None = "a", epoch: int = 0
-) -> JobEntry:
+) -> Job:
     entered = tuple((NOON + timedelta(seconds=at), state) for at, state in states)
     holds = tuple(
-        HoldEntry(when, None, 0.0, 34, 0, "too much memory", None, None)
+        Hold(when, None, 0.0, 34, 0, "too much memory", None, None)
         for when, state in entered
         if state is State.HELD
     )
-    return JobEntry(
+    return Job(
         job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run=run, run_name=run,
         epoch=epoch, training=True, state=entered[-1][1], submitted=entered[0][0], states=entered,
         holds=holds,
@@ -164,11 +164,11 @@ def job(
 def execution(
     number: int, start: float, end: float | None, outcome: Outcome, gpus: int | None = 1,
     site: str | None = "delta", last: float = 0.0,
-) -> ExecutionEntry:  # fmt: skip
+) -> Execution:  # fmt: skip
     begun = NOON + timedelta(seconds=start)
     ended = None if end is None else NOON + timedelta(seconds=end)
     seconds = (last if end is None else end) - start
-    return ExecutionEntry(
+    return Execution(
         job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run="a", run_name="a",
         epoch=0, training=True, site=site, gpus=gpus, start=begun, end=ended, seconds=seconds,
         gpu_seconds=None if gpus is None else seconds * gpus, outcome=outcome,
@@ -180,8 +180,8 @@ def run(name: str = "a", state: State = State.RUNNING) -> RunRow:
 
 
 def ledger(
-    jobs: Sequence[JobEntry],
-    executions: Sequence[ExecutionEntry] = (),
+    jobs: Sequence[Job],
+    executions: Sequence[Execution] = (),
     as_of: float = 0.0,
     live: bool = False,
 ) -> Ledger:

@@ -9,7 +9,7 @@ from pathlib import Path
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import Status
 from tests.support.event_logs import Log
 
@@ -76,7 +76,7 @@ def again(reader: DagdirReader) -> Status:
     return reader.snapshot_builder().status()
 
 
-def jobs(reader: DagdirReader) -> dict[int, JobEntry]:
+def jobs(reader: DagdirReader) -> dict[int, Job]:
     return {job.cluster: job for job in reader.snapshot_builder().job_rows()}
 
 

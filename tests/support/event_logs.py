@@ -26,7 +26,7 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.ledger import Execution, Job, Transfer
 from metlmon.snapshot.types import RunRow
 from tests.support.dag_texts import weave
 
@@ -309,7 +309,7 @@ class EnsembleReading:
         cluster, proc = job if isinstance(job, tuple) else (job, 0)
         return self.ensemble.jobs[(cluster, proc, 0)].history()
 
-    def job(self, job: int | tuple[int, int], as_of: str | None = None) -> JobEntry:
+    def job(self, job: int | tuple[int, int], as_of: str | None = None) -> Job:
         wanted = job if isinstance(job, tuple) else (job, 0)
         rows = self.painter(as_of).job_rows()
         return next(row for row in rows if (row.cluster, row.proc) == wanted)
@@ -317,12 +317,10 @@ class EnsembleReading:
     def executions(self, job: int | tuple[int, int], as_of: str | None = None) -> list[str]:
         return [str(e.outcome) for e in self.job(job, as_of).executions]
 
-    def last_execution(
-        self, job: int | tuple[int, int], as_of: str | None = None
-    ) -> ExecutionEntry:
+    def last_execution(self, job: int | tuple[int, int], as_of: str | None = None) -> Execution:
         return self.job(job, as_of).executions[-1]
 
-    def transfers(self, job: int | tuple[int, int]) -> list[TransferEntry]:
+    def transfers(self, job: int | tuple[int, int]) -> list[Transfer]:
         return list(self.job(job).transfers)
 
     def node_state(self, node: str, dag: str = "run.dag", live: bool = False) -> NodeState:

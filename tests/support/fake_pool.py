@@ -37,7 +37,7 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, JobView, ProblemGroup, RunView, Status
 from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
 
@@ -108,12 +108,12 @@ class FakePool:
         self.dags: list[Path] = []
         self.asked: list[str] = []
         self.closed = False
-        self.queued: tuple[JobEntry, ...] = ()
+        self.queued: tuple[Job, ...] = ()
 
     def previews(
         self,
         status: Status,
-        jobs: Sequence[JobEntry],
+        jobs: Sequence[Job],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,
@@ -135,7 +135,7 @@ class FakePool:
             )
         return (*made, *of_runs)
 
-    def _of_jobs(self, act: PoolAction, jobs: Sequence[JobEntry]) -> ActionPreview:
+    def _of_jobs(self, act: PoolAction, jobs: Sequence[Job]) -> ActionPreview:
         fit = tuple(target(job) for job in jobs if job.state in FITTING[act])
         out = tuple(
             LeftOut(target(j), "its state forbids it") for j in jobs if j.state not in FITTING[act]
@@ -300,7 +300,7 @@ class HostileFeed(FakeFeed):
             return None
         return harmed(replace(view, queue=replace(QUEUED, differs="x"), queried_at=NOW - 12))
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         return harmed(self._clean.queued_jobs(run))
 
     def problems(self) -> tuple[ProblemGroup, ...]:
@@ -317,7 +317,7 @@ class HostilePool(FakePool):
     def previews(
         self,
         status: Status,
-        jobs: Sequence[JobEntry],
+        jobs: Sequence[Job],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,

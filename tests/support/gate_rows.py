@@ -14,7 +14,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import Epoch, GpuHours, RunRow
 from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
 from tests.support.records import blank
@@ -68,7 +68,7 @@ def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> RunRow:
 
 def training(
     cluster: int = 7, node: str = "run0-train_epoch2", state: State = State.RUNNING
-) -> JobEntry:
+) -> Job:
     """The run's job in the queue, by the logs."""
     return replace(row(cluster, state, node=node), uuid=UUID, epoch=2)
 
@@ -80,14 +80,14 @@ def queued(cluster: int = 7, node: str = "run0-train_epoch2", **more: object) ->
     return job(cluster, status, node=node, **more)  # type: ignore[arg-type]
 
 
-def selected(of: RunRow | None = None, *jobs: JobEntry) -> SelectedRun:
+def selected(of: RunRow | None = None, *jobs: Job) -> SelectedRun:
     return SelectedRun(of or run(), jobs or (training(),))
 
 
 class GatedLogs(Logs):
     """A feed with runs in its picture."""
 
-    def __init__(self, *rows: JobEntry, runs: Iterable[RunRow], dagdir: Path) -> None:
+    def __init__(self, *rows: Job, runs: Iterable[RunRow], dagdir: Path) -> None:
         super().__init__(*rows, dags=[dag()], dagdir=dagdir)
         self.runs = tuple(runs)
 

@@ -10,7 +10,7 @@ from metlmon.cli.json_output.objects import Stamp, ensemble_output
 from metlmon.cli.json_output.status import RUN_OUTPUT, STATUS_OUTPUT
 from metlmon.snapshot import types
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 
 
 class JsonWriter:
@@ -27,10 +27,10 @@ class JsonWriter:
         """A run with its epochs."""
         return RUN_OUTPUT.write(view.row, self._stamp, epochs=view.epochs, side_nodes=view.side)
 
-    def job(self, job: JobEntry) -> dict[str, Any]:
+    def job(self, job: Job) -> dict[str, Any]:
         """A job."""
         return JOB.write(job, self._stamp)
 
-    def jobs(self, builder: SnapshotBuilder, rows: Iterable[JobEntry]) -> dict[str, Any]:
+    def jobs(self, builder: SnapshotBuilder, rows: Iterable[Job]) -> dict[str, Any]:
         """The jobs."""
         return ensemble_output(JOBS_OUTPUT, builder, None, jobs=rows)

@@ -10,7 +10,7 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry, Ledger
+from metlmon.snapshot.ledger import Job, Ledger
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
 from metlmon.snapshot.types import JobView, NodeRow, RunView
 from tests.support.event_logs import Log
@@ -77,7 +77,7 @@ class PainterFeed(FakeFeed):
     def node_row(self, key: NodeKey) -> NodeRow | None:
         return self.painter.node_row(key)
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         return self.painter.queued_rows(run)
 
 

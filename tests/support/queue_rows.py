@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, JobView, LogRow, Progress, Status
 
 DAGDIR = Path("/home/anna/ens")
@@ -25,9 +25,9 @@ def row(
     node: str | None = None,
     run: str | None = "run0",
     since: datetime = NINE,
-) -> JobEntry:
+) -> Job:
     """A job as the logs have it."""
-    return JobEntry(
+    return Job(
         dag="ens.dag",
         in_dag="ens.dag",
         node=node or f"n{cluster}",
@@ -101,7 +101,7 @@ def picture(dags: Iterable[DagRow]) -> Status:
 class Logs(NullFeed):
     """A feed of the jobs and DAGs that a test gives it."""
 
-    def __init__(self, *rows: JobEntry, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
+    def __init__(self, *rows: Job, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
         super().__init__(dagdir)
         self.rows = {(each.cluster, each.proc): each for each in rows}
         self.dags = tuple(dags)
@@ -122,7 +122,7 @@ class Logs(NullFeed):
         found = self.rows.get((cluster, proc))
         return JobView(found, None, False, (), 0, (), None, None, ()) if found else None
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
 
     def set_in_queue(self, present: bool) -> None:

@@ -18,7 +18,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
+from metlmon.snapshot.ledger import Execution, Hold, Job
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -49,10 +49,10 @@ def _empty(annotation: Any) -> Any:
 
 def execution_at(
     site: str | None, gpu: str | None = None, gpus: int | None = None, seconds: float = 0.0
-) -> ExecutionEntry:
+) -> Execution:
     """An execution of an epoch that is known by its place alone."""
     start = datetime(2026, 1, 1)
-    return ExecutionEntry(
+    return Execution(
         job=(0, 0), start=start, end=start, seconds=seconds, outcome=Outcome.GOOD, site=site,
         gpu=gpu, gpus=gpus,
     )  # fmt: skip
@@ -65,11 +65,11 @@ def job_at(
     hold: str | None = None,
     code: int | None = None,
     submitted: datetime | None = None,
-) -> JobEntry:
+) -> Job:
     """The job of an epoch, where it ran last, and why it is held."""
     now = datetime(2026, 1, 1)
-    holds = () if hold is None else (HoldEntry(now, None, 0, code, None, hold, None, None, hold),)
-    return JobEntry(
+    holds = () if hold is None else (Hold(now, None, 0, code, None, hold, None, None, hold),)
+    return Job(
         job=(0, 0), state=State.HELD if hold else State.RUNNING, submitted=submitted, holds=holds,
         executions=(execution_at(site, gpu, gpus),),
     )  # fmt: skip

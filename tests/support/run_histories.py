@@ -15,7 +15,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.ledger import Execution, Job, Ledger
 from metlmon.snapshot.types import DagRow, Epoch, RunRow, Status
 from tests.support.records import blank, execution_at, job_at, read_dagdir, stats_input
 
@@ -45,8 +45,8 @@ def basis(
 ) -> StatsInput:
     """The ensemble of these runs at :data:`NOON`."""
     epochs: list[Epoch] = []
-    executions: list[ExecutionEntry] = []
-    jobs: list[JobEntry] = []
+    executions: list[Execution] = []
+    jobs: list[Job] = []
     entries: list[RunRow] = []
     for number, (name, past) in enumerate(runs.items()):
         time = NOON - timedelta(seconds=sum(past.cycles) + past.age)
@@ -88,7 +88,7 @@ def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
     )
 
 
-def with_executions(before: StatsInput, *more: ExecutionEntry) -> StatsInput:
+def with_executions(before: StatsInput, *more: Execution) -> StatsInput:
     """The same ensemble with further executions."""
     ledger = replace(before.ledger, executions=(*before.ledger.executions, *more))
     return replace(before, ledger=ledger)
@@ -106,7 +106,7 @@ def lost(
     job: JobId = (9000, 0),
     target: str | None = None,
     uncertain: bool = False,
-) -> ExecutionEntry:
+) -> Execution:
     """An execution that was lost."""
     past = Past(site=site, target=target)
     made = _execution(run, 0, past, job, end - timedelta(seconds=seconds), end)
@@ -155,10 +155,10 @@ def _epoch(
 
 def _execution(
     run: str, at: int, past: Past, job: JobId, start: datetime, end: datetime | None
-) -> ExecutionEntry:
+) -> Execution:
     seconds = ((end or NOON) - start).total_seconds()
     good = end is not None
-    return ExecutionEntry(
+    return Execution(
         **_owner(run, at, past),
         job=job,
         site=past.site,
@@ -175,10 +175,10 @@ def _execution(
     )
 
 
-def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> JobEntry:
+def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> Job:
     states = ((submitted, state),)
     owner = _owner(run, at, past)
-    return JobEntry(**owner, job=job, state=state, submitted=submitted, states=states)
+    return Job(**owner, job=job, state=state, submitted=submitted, states=states)
 
 
 def _owner(run: str, at: int, past: Past) -> dict[str, Any]:

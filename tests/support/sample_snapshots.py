@@ -20,12 +20,12 @@ from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot.ledger import (
-    ExecutionEntry,
-    HoldEntry,
-    JobEntry,
+    Execution,
+    Hold,
+    Job,
     Ledger,
     NodeFault,
-    TransferEntry,
+    Transfer,
 )
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.types import (
@@ -178,9 +178,9 @@ def side(row: RunRow) -> tuple[Epoch, ...]:
     )
 
 
-def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> ExecutionEntry:
+def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> Execution:
     flying = outcome is Outcome.IN_FLIGHT
-    plain = ExecutionEntry(
+    plain = Execution(
         job=(1, 0),
         site="UIUC-RAILS",
         host="uiuc-rails-07.example.edu",
@@ -224,11 +224,11 @@ def job_view(row: RunRow, cluster: int) -> JobView:
         )  # fmt: skip
     else:
         executions.append(execution(second, 51.0, Outcome.IN_FLIGHT))
-    hold = HoldEntry(end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD)
+    hold = Hold(end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD)
     latest = row.latest
     node = f"{row.name}-train_epoch{latest.epoch if latest else 0}"
     return JobView(
-        job=JobEntry(
+        job=Job(
             dag=row.dag,
             in_dag=row.dag,
             node=node,
@@ -255,7 +255,7 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             ),
             executions=tuple(executions),
             transfers=(
-                TransferEntry(
+                Transfer(
                     job=(cluster, 0),
                     run=row.key,
                     epoch=0,
@@ -452,7 +452,7 @@ class FakeFeed:
                 return job_view(row, cluster)
         return None
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobEntry, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         rows = self._latest.status.runs if self._latest else ()
         asked = [row for row in rows if run in (None, row.key) and row.latest is not None]
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
@@ -506,15 +506,15 @@ def ledger(of: Snapshot | None) -> Ledger:
 TROUBLE = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 
-def _job_entry(row: RunRow) -> JobEntry:
+def _job_entry(row: RunRow) -> Job:
     latest = row.latest
     assert latest is not None
     since = latest.since or AS_OF
-    hold = HoldEntry(
+    hold = Hold(
         since, None, row.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
         latest.site, latest.gpu, latest.hold_reason,
     )  # fmt: skip
-    return JobEntry(
+    return Job(
         job=(latest.cluster or 0, 0),
         state=row.state,
         states=((since - timedelta(hours=1), State.RUNNING), (since, row.state)),

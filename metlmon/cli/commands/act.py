@@ -41,7 +41,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.types import DagRow, RunRow, Status
 from metlmon.text.formatting import count, epoch_number, plain
 from metlmon.text.record_json import Flat, json_of
@@ -70,7 +70,7 @@ def act(options: argparse.Namespace) -> int:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
     builder, session = reader.snapshot_builder(), Session(reader)
     status = session.take().status
-    jobs: list[JobEntry] = []
+    jobs: list[Job] = []
     dags: list[DagRow] = []
     runs: list[SelectedRun] = []
     if action in SITE_ACTS:
@@ -152,7 +152,7 @@ def _perform(
     client: PoolClient,
     preview: ActionPreview,
     options: argparse.Namespace,
-    removed: Sequence[JobEntry],
+    removed: Sequence[Job],
     warning: str | None,
 ) -> int:
     """Print the preview, ask, and perform it.
@@ -225,7 +225,7 @@ def _select_dag(status: Status, targets: list[str]) -> DagRow:
     raise InputError(f"{targets[0]}: no such DAG; there are {files or 'none'}")
 
 
-def _select_jobs(builder: SnapshotBuilder, session: Session, targets: list[str]) -> list[JobEntry]:
+def _select_jobs(builder: SnapshotBuilder, session: Session, targets: list[str]) -> list[Job]:
     """The jobs that the targets name, each once. Raises InputError."""
     if not targets:
         raise InputError("name jobs (12.0), runs (a name, a uuid or its beginning), or: all")
@@ -233,7 +233,7 @@ def _select_jobs(builder: SnapshotBuilder, session: Session, targets: list[str])
     return list({(row.cluster, row.proc): row for row in rows}.values())
 
 
-def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[JobEntry]:
+def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[Job]:
     if text == "all":
         return session.queued_jobs()
     number = re.fullmatch(r"(\d{1,10})\.(\d{1,10})", text)
@@ -271,7 +271,7 @@ def _select_site(targets: list[str]) -> str:
 
 
 def preview_lines(
-    preview: ActionPreview, request: ActionRequest, removed: Sequence[JobEntry] = ()
+    preview: ActionPreview, request: ActionRequest, removed: Sequence[Job] = ()
 ) -> list[str]:
     """The targets of an action, what it leaves out, its effect and how to undo it.
 

@@ -14,7 +14,7 @@ from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import JobEntry
+from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.node_tree import NodeTree, TreeRow
 from metlmon.snapshot.row_text import matches_name
 from metlmon.text.formatting import count, job_id, year_of
@@ -51,7 +51,7 @@ HELD_SHOWN: Final = 20
 """Held jobs whose reasons are printed below the table."""
 
 
-def _print_jobs(rows: Sequence[JobEntry], this_year: int | None) -> None:
+def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
     """One line per job, and the reasons of those that are held."""
     from metlmon.cli.status_text import held_line
     from metlmon.cli.text_output import TextOutput

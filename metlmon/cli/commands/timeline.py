@@ -13,7 +13,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.text_output import TextOutput
-from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.snapshot.ledger import Execution
 from metlmon.stats.timeline import Lane, Timeline, build_timeline
 from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables.timeline_text import (
@@ -50,7 +50,7 @@ class TimelineRun(Struct, frozen=True):
     """The jobs of a run, and their executions; key null: jobs of no run."""
 
     lane: Flat[Lane]
-    executions: tuple[ExecutionEntry, ...]
+    executions: tuple[Execution, ...]
 
 
 class TimelineOutput(EnsembleOutput, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def timeline(options: argparse.Namespace) -> int:
     window = window_of(options, builder)
     data = build_timeline(builder.ledger(), window)
     if options.json:
-        ran: dict[str, list[ExecutionEntry]] = {}
+        ran: dict[str, list[Execution]] = {}
         for item in data.executions:
             ran.setdefault(item.run or "", []).append(item)
         runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)

@@ -9,7 +9,7 @@ from metlmon.cli.json_output.objects import HEAD, JsonObject, job_ids, utc_time
 from metlmon.model.model_state import Notice
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.snapshot import types
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.ledger import Execution, Job, Transfer
 from metlmon.snapshot.row_text import state_reason
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ NODES_OUTPUT: Final = JsonObject(
 # --- jobs -------------------------------------------------------------------------------------
 
 EXECUTION: Final = JsonObject(
-    ExecutionEntry,
+    Execution,
     "An execution of a job; uncertain: its end was not logged. checkpoint: of one that did not end "
     "well, when its last checkpoint was stored; lost_seconds: those after it, or all.",
     "start end outcome code subcode reason return_value signal site host gpu gpus uncertain "
@@ -55,13 +55,13 @@ EXECUTION: Final = JsonObject(
     name="Execution",
 )
 TRANSFER: Final = JsonObject(
-    TransferEntry,
+    Transfer,
     "A transfer of a job's files.",
     "direction start end outcome host queue_seconds seconds",
     name="Transfer",
 )
 JOB: Final = JsonObject(
-    JobEntry,
+    Job,
     "A job; dag, node and run are null for a job of no DAG. candidates: the nodes that it may "
     "belong to, where several may.",
     "dag node=node_name run=run_name uuid epoch cluster proc state since target site gpu gpus "
