@@ -31,17 +31,17 @@ from metlmon.cli.shared_options import (
 )
 
 OUTPUTS: Final = {
-    "status": ("json_output.status", "STATUS_OUTPUT"),
-    "run": ("json_output.status", "RUN_OUTPUT"),
+    "status": ("status_output", "StatusOutput"),
+    "run": ("status_output", "RunOutput"),
     "health": ("commands.health", "HealthOutput"),
-    "jobs": ("json_output.jobs", "JOBS_OUTPUT"),
-    "nodes": ("json_output.jobs", "NODES_OUTPUT"),
+    "jobs": ("commands.jobs", "JobsOutput"),
+    "nodes": ("commands.jobs", "NodesOutput"),
     "estimate": ("commands.estimate", "EstimateOutput"),
     "sites": ("commands.sites", "SitesOutput"),
     "annexes": ("commands.annexes", "AnnexesOutput"),
     "timeline": ("commands.timeline", "TimelineOutput"),
     "curves": ("commands.curves", "CurvesOutput"),
-    "compare": ("commands.compare", "COMPARE_OUTPUT"),
+    "compare": ("commands.compare", "CompareOutput"),
     "grid": ("commands.grid", "GridOutput"),
     "shards": ("commands.shards", "ShardsOutput"),
     "report": ("commands.report", "ReportOutput"),

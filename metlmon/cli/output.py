@@ -12,7 +12,6 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 if TYPE_CHECKING:
-    from metlmon.cli.json_output.objects import JsonObject
     from metlmon.model.model_state import Notice
 
 WARNINGS_SHOWN: Final = 20
@@ -46,16 +45,6 @@ def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
     indent = 2 if sys.stdout.isatty() and not one_line else None
     sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
     sys.stdout.flush()
-
-
-def print_output(
-    output: JsonObject, builder: Any, record: Any, *, one_line: bool = False, **given: Any
-) -> None:
-    """Print a JSON output about the ensemble of ``builder``, and its warnings."""
-    from metlmon.cli.json_output.objects import ensemble_output
-
-    print_json(ensemble_output(output, builder, record, **given), one_line=one_line)
-    print_warnings(builder.notices())
 
 
 def print_json_list(head: dict[str, Any], name: str, items: Iterable[dict[str, Any]]) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from metlmon.cli.output import print_json, print_warnings
+from metlmon.cli.output import print_json, print_json_list, print_warnings
 from metlmon.model.model_state import Notice
 from metlmon.remote.paths import as_typed
 from metlmon.text.record_json import SCHEMA, json_of
+
+if TYPE_CHECKING:
+    from metlmon.snapshot.builder import SnapshotBuilder
+
+T = TypeVar("T", bound="EnsembleOutput")
 
 
 class Output(Struct, frozen=True, kw_only=True):
@@ -29,16 +35,33 @@ class EnsembleOutput(Output, frozen=True, kw_only=True):
 
 
 def print_record(
-    output: type[EnsembleOutput], builder: Any, *, one_line: bool = False, **fields: Any
+    output: type[EnsembleOutput], builder: SnapshotBuilder, *, one_line: bool = False, **fields: Any
 ) -> None:
-    """Print an output about the ensemble of a SnapshotBuilder, and its warnings."""
-    notices = tuple(builder.notices())
-    record = output(
+    """Print an output about an ensemble, and its warnings."""
+    record = _record(output, builder, **fields)
+    print_json(json_of(record, builder.clock.with_offset), one_line=one_line)
+    print_warnings(record.warnings)
+
+
+def print_records(
+    output: type[EnsembleOutput],
+    builder: SnapshotBuilder,
+    name: str,
+    records: Iterable[Struct],
+    **fields: Any,
+) -> None:
+    """As :func:`print_record`, with many ``records`` in the field ``name``, which comes last."""
+    record, stamp = _record(output, builder, **{name: ()}, **fields), builder.clock.with_offset
+    head = {field: value for field, value in json_of(record, stamp).items() if field != name}
+    print_json_list(head, name, (json_of(each, stamp) for each in records))
+    print_warnings(record.warnings)
+
+
+def _record(output: type[T], builder: SnapshotBuilder, **fields: Any) -> T:
+    return output(
         dagdir=as_typed(builder.dagdir),
         as_of=builder.as_of,
         live=builder.live,
-        warnings=notices,
+        warnings=tuple(builder.notices()),
         **fields,
     )
-    print_json(json_of(record, builder.clock.with_offset), one_line=one_line)
-    print_warnings(notices)

@@ -1,4 +1,4 @@
-"""Opens the screens over a feed, with a pool where there is one; ``--queue``.
+"""Opens the screens over a feed, with a pool where there is one.
 
 HTCondor's bindings are imported only when a screen asks for the pool, so that the first frame
 does not wait for them.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from metlmon.cli.notifications import notify_settings
-from metlmon.cli.output import WEB_DRIVER, can_show, waiting_line
+from metlmon.cli.output import WEB_DRIVER, can_show
 from metlmon.cli.reading import stop_watchdog
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
@@ -25,15 +24,11 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
 from metlmon.pool.annex_poller import AnnexPoller
-from metlmon.pool.annex_types import AnnexAnswer
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
-from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
-from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.remote import filesystem
 from metlmon.remote.paths import Disconnected, is_remote
-from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.authoring.request import Request
@@ -164,78 +159,3 @@ def open_screens(
             notify=notify_settings(feed_and_pool.feed.settings, options) if watches else None,
         ),
     )
-
-
-# --- the queue once, for --queue -----------------------------------------------------------
-
-
-class QueueReport(NamedTuple):
-    """The queue, and where it is not what the logs say at this moment."""
-
-    snapshot: QueueSnapshot
-    discrepancies: tuple[QueueDiscrepancy, ...]
-
-    def json(self) -> dict[str, Any]:
-        """As a field of the JSON."""
-        from metlmon.cli.json_output.jobs import queue_json
-
-        return queue_json(self.snapshot, self.discrepancies)
-
-    def print(self) -> None:
-        """For people."""
-        snapshot = self.snapshot
-        if snapshot.error is not None:
-            print(f"queue: {plain(snapshot.error, 400)}")
-            return
-        counts = Counter(STATUS_NAMES.get(job.status, "unknown") for job in snapshot.jobs)
-        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        schedd = plain(snapshot.schedd or "", 60)
-        print(f"queue of {schedd}: {states or 'none of these jobs'}")
-        for job in snapshot.jobs:
-            print(f"  {_queue_line(job)}")
-        for each in self.discrepancies:
-            print(f"  differs: {each.text}")
-
-
-def query_queue(reader: DagdirReader) -> QueueReport:
-    """One answer of the schedd. Raises InputError for a moment that is past."""
-    if reader.as_of is not None:
-        raise InputError("--queue tells how it is now: leave out --as-of")
-    if is_remote(reader.dagdir):
-        raise InputError("--queue asks the schedd of this machine: leave it out, or run it there")
-    session, connection = Session(reader), PoolConnection()
-    session.take()
-    queue = QueuePoller(session, connection)
-    try:
-        with waiting_line("asking the schedd ..."):
-            return QueueReport(queue.query(), queue.discrepancies)
-    finally:
-        connection.close()
-
-
-def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnswer:
-    """One answer of the schedd and of collectors; ``free_gpus``: also about these."""
-    session, connection = Session(reader), PoolConnection()
-    session.take()
-    queue = QueuePoller(session, connection)
-    annexes = AnnexPoller(lambda: queue.snapshot, connection)
-    try:
-        with waiting_line("asking schedd and collectors ..."):
-            queue.query()
-            if free_gpus:
-                annexes.query_gpus_soon()
-            return annexes.query()
-    finally:
-        annexes.stop()
-        connection.close()
-
-
-def _queue_line(job: QueueJob) -> str:
-    parts = [f"{job.cluster}.{job.proc}", STATUS_NAMES.get(job.status, "unknown")]
-    parts.append(f"priority {job.priority}")
-    if job.position is not None:
-        parts.append(f"place {job.position} of {job.waiting} idle")
-    parts.append(f"matched {job.matches}×")
-    if job.position is not None and job.rejection:
-        parts.append(plain(job.rejection, 120))
-    return "  ".join(parts)

@@ -21,6 +21,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.node import NodeFailure
 from metlmon.model.run import DagAbort, GateStatus
 from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
+from metlmon.text.record_json import Nullable
 
 HOUR: Final = 3600.0
 
@@ -98,7 +99,7 @@ class GpuHours(Struct, frozen=True):
         return self if self.measure is HourUnit.GPU else GpuHours()
 
 
-class JobNode(Struct, frozen=True, kw_only=True):
+class JobNode(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
     """The node and run of a job, as all entries of the job have them.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
@@ -112,7 +113,7 @@ class JobNode(Struct, frozen=True, kw_only=True):
     """
 
     dag: str | None = None
-    in_dag: str | None = None
+    in_dag: Nullable[str | None] = None
     node: str | None = None
     run: str | None = None
     run_name: str | None = None
@@ -244,6 +245,8 @@ class Transfer(Struct, frozen=True, gc=False):
     when neither is known. ``counted``: as in :class:`Execution`.
     """
 
+    json_omits: ClassVar = frozenset({"run", "epoch", "counted"})
+
     job: JobId
     run: str | None
     epoch: int | None
@@ -329,6 +332,12 @@ class Job(JobNode, frozen=True, kw_only=True):
     events that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``:
     of a job of no node, the files of the DAGs to one of which it may belong.
     """
+
+    json_omits: ClassVar = frozenset({"node_name", "states", "gaps"})
+    json_properties: ClassVar = (
+        *("cluster", "proc", "site", "gpu", "gpus"),
+        *("hold_reason", "hold_code", "hold_subcode"),
+    )
 
     job: JobId
     state: State
@@ -474,7 +483,12 @@ class Placement(Struct, frozen=True, kw_only=True):
     hold_code: int | None = None
 
 
-class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
+class Epoch(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"run": "key", "run_name": "run", "gpu_hours": "hours"},
+):
     """One node of a run: an epoch or, where it does not train, a side node.
 
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
@@ -497,17 +511,8 @@ class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name":
 
     json_omits: ClassVar = frozenset({"failure", "job", "success", "longest", "evaluations"})
     json_properties: ClassVar = (
-        *(
-            "submitted",
-            "job_state",
-            "job_return",
-            "site",
-            "gpu",
-            "gpus",
-            "hold_reason",
-            "hold_code",
-        ),
-        *("part", "reason", "overruled"),
+        *("submitted", "job_state", "job_return", "site", "gpu", "gpus"),
+        *("hold_reason", "hold_code", "part", "reason", "overruled"),
         *("success_seconds", "longest_site", "longest_gpu", "longest_seconds", "trained_on"),
     )
 
@@ -515,8 +520,8 @@ class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name":
     run_name: str
     uuid: str | None = None
     label: str | None = None
-    dag: str
-    in_dag: str
+    dag: Nullable[str]
+    in_dag: Nullable[str]
     node: str
     epoch: int | None
     epoch_var: int | None = None
@@ -641,7 +646,7 @@ class Epoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name":
         return self.longest_site if self.hidden else None
 
 
-class RunRow(Struct, frozen=True, rename={"name": "run"}):
+class RunRow(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
     """One run.
 
     ``key`` is stable over refreshes (the uuid, or DAG and run name). ``dag`` is empty for jobs of
@@ -661,7 +666,7 @@ class RunRow(Struct, frozen=True, rename={"name": "run"}):
     key: str
     name: str
     uuid: str | None
-    dag: str
+    dag: Nullable[str]
     epochs_total: int
     epochs_done: int
     epochs_inferred: int

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 
 from metlmon.dagman import Node
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, DagmanHold
-from metlmon.model.job_events import NodeKey
+from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueJob
 from metlmon.model.run import DagAbort
@@ -25,6 +25,7 @@ from metlmon.snapshot.ledger import Epoch as Epoch
 from metlmon.snapshot.ledger import GpuHours as GpuHours
 from metlmon.snapshot.ledger import Job, Placement
 from metlmon.snapshot.ledger import RunRow as RunRow
+from metlmon.text.record_json import Nullable
 
 
 class DagRow(Struct, frozen=True):
@@ -80,7 +81,7 @@ class DagRow(Struct, frozen=True):
         return self.dagmans or len(self.submissions)
 
 
-class SiteRow(Struct, frozen=True):
+class SiteRow(Struct, frozen=True, rename={"gpu_hours": "hours"}):
     site: str | None
     target: tuple[str, ...]
     executions: int
@@ -89,7 +90,7 @@ class SiteRow(Struct, frozen=True):
     seconds_median: float | None
 
 
-class GpuRow(Struct, frozen=True):
+class GpuRow(Struct, frozen=True, rename={"gpu_hours": "hours"}):
     gpu: str | None
     executions: int
     completed_epochs: int
@@ -154,7 +155,7 @@ class SideCounts(Struct, frozen=True):
     removed: int = 0
 
 
-class Status(Struct, frozen=True):
+class Status(Struct, frozen=True, rename={"gpu_hours": "hours"}):
     """The whole ensemble at ``as_of``.
 
     ``epoch_states``: each epoch of a run once, however many DAGs contain it. ``node_states``: all
@@ -163,6 +164,9 @@ class Status(Struct, frozen=True):
     ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, so
     that the GPU-hours lack theirs.
     """
+
+    json_omits: ClassVar = frozenset({"dagdir"})
+    json_properties: ClassVar = ("item",)
 
     dagdir: str
     as_of: datetime | None
@@ -210,7 +214,7 @@ class RunView(Struct, frozen=True):
         return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
 
 
-class NodeRow(Placement, frozen=True, kw_only=True):
+class NodeRow(Placement, frozen=True, kw_only=True, rename={"dag_key": "in_dag"}):
     """One node of a DAG, of any kind.
 
     ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
@@ -224,15 +228,17 @@ class NodeRow(Placement, frozen=True, kw_only=True):
     executions.
     """
 
-    dag_key: str
-    dag: str
+    json_properties: ClassVar = ("overruled",)
+
+    dag_key: Nullable[str]
+    dag: Nullable[str]
     node: str
     kind: str
     state: State
     inferred: bool
     since: datetime | None
     seconds: float | None
-    jobs: tuple[tuple[int, int], ...]
+    jobs: tuple[JobId, ...]
     job_state: State | None
     job_return: int | None
     attempts: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -28,6 +28,20 @@ VARIES: Final = "varies"
 """The value of a parameter that changes within a run."""
 
 
+class EpochsAt(NamedTuple):
+    """The completed epochs at a site, or on a GPU model; name None: unknown."""
+
+    name: str | None
+    epochs: int
+
+
+class Difference(NamedTuple):
+    """A parameter in which runs differ, and its values by run; None: not set."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
 class ComparedRun(Struct, frozen=True):
     """One of the runs.
 
@@ -36,11 +50,13 @@ class ComparedRun(Struct, frozen=True):
     them, most first. ``wall_seconds``: None while a job is queued. ``best``: of the compared runs.
     """
 
+    json_omits: ClassVar = frozenset({"row", "curve", "wall_seconds"})
+
     row: RunRow
     curve: MetricCurve
     parameters: Mapping[str, str]
-    sites: tuple[tuple[str | None, int], ...]
-    gpus: tuple[tuple[str | None, int], ...]
+    sites: tuple[EpochsAt, ...]
+    gpus: tuple[EpochsAt, ...]
     wall_seconds: float | None
     best: bool
 
@@ -52,11 +68,13 @@ class Comparison(Struct, frozen=True):
     their values by run; ``equal``: the number of the others.
     """
 
+    json_omits: ClassVar = frozenset({"runs", "files_read"})
+
     metric: str
     goal: Goal | None
     metrics: tuple[str, ...]
     runs: tuple[ComparedRun, ...]
-    differing: tuple[tuple[str, tuple[Value, ...]], ...]
+    differing: tuple[Difference, ...]
     equal: int
     files_read: bool
 
@@ -105,8 +123,8 @@ def compare_runs(
                 row=rows[key],
                 curve=by_run[key],
                 parameters=parameters[key],
-                sites=tuple(sites[key].most_common()),
-                gpus=tuple(gpus[key].most_common()),
+                sites=tuple(EpochsAt(*each) for each in sites[key].most_common()),
+                gpus=tuple(EpochsAt(*each) for each in gpus[key].most_common()),
                 wall_seconds=walls.get(key),
                 best=len(chosen) > 1 and best is by_run[key],
             )
@@ -175,10 +193,10 @@ def _parameters(
 
 def _differences(
     parameters: Sequence[Mapping[str, str]],
-) -> tuple[tuple[tuple[str, tuple[Value, ...]], ...], int]:
+) -> tuple[tuple[Difference, ...], int]:
     """The parameters in which runs differ, and the number of those in which they do not."""
     names = dict.fromkeys(name for each in parameters for name in each)
     values = {name: tuple(each.get(name) for each in parameters) for name in names}
     values = {name: each for name, each in values.items() if set(each) != {VARIES}}
-    differing = tuple((name, each) for name, each in values.items() if len(set(each)) > 1)
+    differing = tuple(Difference(name, each) for name, each in values.items() if len(set(each)) > 1)
     return differing, len(values) - len(differing)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta, tzinfo
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,7 +38,17 @@ class Break(StrEnum):
     MISSING = "missing"
 
 
-class CheckpointOrigin(Struct, frozen=True, kw_only=True):
+class CheckpointOrigin(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "credited": "completed_by",
+        "credited_execution": "completed_execution",
+        "digest": "sha256",
+        "parent": "parent_sha256",
+    },
+):
     """Where the checkpoint of one epoch comes from.
 
     ``node``: the node that counts for the epoch. ``recorded``: a sidecar or an event (``file``)
@@ -48,6 +58,9 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     not be recorded (``parent_known``); ``parent_epoch``: the epoch of that one, from 0.
     ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
+
+    json_omits: ClassVar = frozenset({"run", "epoch", "node", "recorded", "parent_known"})
+    json_properties: ClassVar = ("source",)
 
     run: str
     epoch: int

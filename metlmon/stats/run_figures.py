@@ -9,20 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.jobfiles.records import Point
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.ledger import Ledger
-from metlmon.stats.curves import Curves, MetricCurve, curves
+from metlmon.stats.curves import Course, Curves, Goal, MetricCurve, curves
 from metlmon.stats.sweep import SweepVariables, Value, find_sweep
 
 MOST_NODES: Final = 50_000
 """Nodes up to which swept variables are searched for without a request: it takes 0.2 s."""
 
 NO_SWEEP: Final = SweepVariables()
+
+
+class RunMetric(NamedTuple):
+    """The primary metric of a run, as in its curve; ``is_best``: of several runs."""
+
+    metric: str
+    goal: Goal | None
+    best: Point | None
+    last: Point | None
+    trend: float | None
+    course: Course
+    since_epoch: int | None
+    is_best: bool
 
 
 class RunFigures(Struct, frozen=True, dict=True):
@@ -51,6 +65,22 @@ class RunFigures(Struct, frozen=True, dict=True):
     def swept_names(self) -> tuple[str, ...]:
         """The swept variables, the most distinctive axes first."""
         return tuple(name for axis in self.sweep.axes for name in axis.names)
+
+    def metric(self, run: str) -> RunMetric | None:
+        """The primary metric of a run; None where no training wrote one."""
+        curve = self.by_run.get(run)
+        if curve is None:
+            return None
+        return RunMetric(
+            metric=self.curves.metric,
+            goal=curve.goal,
+            best=curve.best,
+            last=curve.last,
+            trend=curve.trend,
+            course=curve.course,
+            since_epoch=curve.since,
+            is_best=run == self.best,
+        )
 
     def swept_value(self, run: str, name: str) -> Value:
         """The value of a swept variable; None where it is not set for the run."""

@@ -226,7 +226,7 @@ def test_only_lists_these_runs(
     _, out, _ = spoken(capsys, "status", str(two_runs), "--json", "--only", only)
     status = json.loads(out)
     assert [run["run"] for run in status["runs"]] == listed
-    assert sum(status["states"]["epochs"].values()) == 2, "totals stay the whole ensemble's"
+    assert sum(status["epoch_states"].values()) == 2, "totals stay the whole ensemble's"
 
 
 @pytest.mark.parametrize("command", ["status", "jobs", "watch"])
@@ -257,19 +257,19 @@ def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
     assert status["as_of"] is None
     assert status["runs"][0]["uuid"] is status["runs"][0]["latest"] is None
     assert status["dags"][0]["dagmans"] is status["dags"][0]["rescue"] is None
-    assert status["gpu_hours"] == dict.fromkeys(HOURS, 0)
+    assert status["hours"] == {**dict.fromkeys(HOURS, 0), "measure": "GPU"}
 
 
 def test_sums_agree(capsys: Captured, shared: Callable[[str], Path]) -> None:
     path = str(shared("examples/metl-aws"))
     _, out, _ = spoken(capsys, "status", path, "--json")
     status = json.loads(out)
-    assert sum(status["states"]["epochs"].values()) == 150
+    assert sum(status["epoch_states"].values()) == 150
     assert status["as_of"] == "2025-11-14T08:14:00"
-    assert status["gpu_hours"]["total"] == pytest.approx(1011.31, abs=0.005)
+    assert status["hours"]["total"] == pytest.approx(1011.31, abs=0.005)
     _, out, _ = spoken(capsys, "jobs", path, "--json")
     hours = [e["gpu_hours"] for job in json.loads(out)["jobs"] for e in job["executions"]]
-    assert sum(hours) == pytest.approx(status["gpu_hours"]["total"], abs=1e-3)
+    assert sum(hours) == pytest.approx(status["hours"]["total"], abs=1e-3)
 
 
 def test_a_known_zone_is_reported(capsys: Captured, dagdir: Dagdir) -> None:
@@ -420,7 +420,7 @@ def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
 def test_exit_on_a_hold(capsys: Captured, dagdir: Dagdir) -> None:
     code, out, _ = spoken(capsys, "status", str(dagdir.path), "--exit-on", "held", "--json")
     assert code == Exit.HELD == 4
-    assert json.loads(out)["states"]["epochs"]["held"] == 1
+    assert json.loads(out)["epoch_states"]["held"] == 1
 
 
 def test_exit_on_gives_up(capsys: Captured, dagdir: Dagdir) -> None:

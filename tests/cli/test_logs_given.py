@@ -45,8 +45,8 @@ def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
         ("7", None, "job"),
         ("8", None, "job"),
     ]
-    assert value["gpu_hours"]["goodput"] == 1.0
-    assert value["states"]["epochs"]["completed"] == 1
+    assert value["hours"]["goodput"] == 1.0
+    assert value["epoch_states"]["completed"] == 1
     text = printed(capsys, "status", str(logs.path))
     assert "2 jobs:" in text
     assert "epoch" not in text.lower()

@@ -11,7 +11,7 @@ import pytest
 
 from metlmon.cli.arguments import COMMANDS, OUTPUTS
 from metlmon.cli.main import main
-from metlmon.text.record_json import is_record, json_type
+from metlmon.text.record_json import json_type
 from tests.outputs import OF_DIRECTORIES, ROOT, printed
 from tests.support.shared_readers import shared_readers
 
@@ -20,9 +20,7 @@ FIXTURES = sorted({file.parent for file in (ROOT / "fixtures").rglob("*.dag")})
 
 def output_type(name: str) -> type:
     module, kind = OUTPUTS[name]
-    output = getattr(import_module(f"metlmon.cli.{module}"), kind)
-    found: type = json_type(output) if is_record(output) else output.type
-    return found
+    return json_type(getattr(import_module(f"metlmon.cli.{module}"), kind))
 
 
 def check(name: str, text: str) -> None:

@@ -82,7 +82,7 @@ def test_json(capsys: Captured, dagdir: Path) -> None:
     (waiting,) = read["waiting"]
     assert (waiting["waiting"], waiting["longest"]) == (1, 2400)
     (hidden,) = read["hidden_epochs"]
-    assert (hidden["site"], hidden["seconds"]) == ("near", 600)
+    assert (hidden["site"], hidden["success_seconds"]) == ("near", 600)
     assert (hidden["longest_site"], hidden["longest_seconds"]) == ("far", 3600)
 
 

@@ -77,14 +77,14 @@ def test_what_it_says_of_each_moment(
     counted = Recount(dagdir, then)
     status = output_of(capsys, "status", str(dagdir), *at(then))
     for kind, name in {"good": "goodput", "bad": "badput", "in_flight": "running"}.items():
-        seconds = 3600 * status["gpu_hours"][name]
+        seconds = 3600 * status["hours"][name]
         assert seconds == pytest.approx(counted.gpu_seconds[kind], abs=0.01), kind
         for run in status["runs"]:
             of_run = counted.runs[run["uuid"]][kind]
-            assert 3600 * run["gpu_hours"][name] == pytest.approx(of_run, abs=0.01), run["run"]
+            assert 3600 * run["hours"][name] == pytest.approx(of_run, abs=0.01), run["run"]
         for site in status["sites"]:
             of_site = counted.sites[site["site"]][kind]
-            assert 3600 * site[name] == pytest.approx(of_site, abs=0.01), site["site"]
+            assert 3600 * site["hours"][name] == pytest.approx(of_site, abs=0.01), site["site"]
     executions = {site["site"]: site["executions"] for site in status["sites"]}
     assert executions == {site: sums["executions"] for site, sums in counted.sites.items()}
     lost = sum(cause["badput"] for cause in status["causes"])
@@ -363,7 +363,7 @@ def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) ->
         for ran in job.ran:
             spent["good" if ran.how == "good" else "bad"] += ran.spent(counted.now)
     for kind, seconds in spent.items():
-        assert epochs[0]["gpu_hours"][f"{kind}put"] * 3600 == pytest.approx(seconds, abs=0.01)
+        assert epochs[0]["hours"][f"{kind}put"] * 3600 == pytest.approx(seconds, abs=0.01)
     assert run["epochs_done"] == 2
 
 
@@ -403,7 +403,7 @@ def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
     resubmitted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert output_of(capsys, "status", str(resubmitted))["states"]["epochs"]["skipped"] == 6
+    assert output_of(capsys, "status", str(resubmitted))["epoch_states"]["skipped"] == 6
     run = next(
         r for r in output_of(capsys, "status", str(resubmitted))["runs"] if r["run"] == AT_ONCE
     )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from tests.support.json_writer import JsonWriter
+from metlmon.text.record_json import json_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -87,13 +87,13 @@ def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
         reader.read_all()
         painter = reader.snapshot_builder()
         status, rows = painter.status(), painter.job_rows()
-        writer = JsonWriter(painter.clock.with_offset)
-        json.dumps([writer.status(status), writer.jobs(painter, rows)], allow_nan=False)
+        stamp = painter.clock.with_offset
+        json.dumps(json_of([status, rows], stamp), allow_nan=False)
         painter.problems()
         for run in status.runs:
             view = painter.run_view(run.key)
             assert view is not None
-            json.dumps(writer.run_view(view), allow_nan=False)
+            json.dumps(json_of(view, stamp), allow_nan=False)
         for row in rows[:5]:
             assert painter.job_view(row.cluster, row.proc) is not None
         assert sum(status.node_states.values()) == len(painter.states)

@@ -79,7 +79,7 @@ def fields(name: str) -> list[Field]:
         ("failed", counts[6], dag["nodes_failed"]),
     ]
     if len(status["dags"]) == 1:
-        found.append(("futile", counts[7], status["states"]["nodes"]["futile"]))
+        found.append(("futile", counts[7], status["node_states"]["futile"]))
     ids = {int(each) for path in directory.rglob("*.dagman.out") for each in ids_of(path)}
     ours = {job["cluster"] for job in jobs["jobs"] if job["dag"] is not None}
     found.append(("jobs of ours", sorted(ids), sorted(ours)))

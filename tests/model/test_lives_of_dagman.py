@@ -177,7 +177,7 @@ def test_a_refused_submission_is_reported(
     assert "running  0 of 2 nodes done  1st submission  1 submission refused: another" in text
     assert main(["status", str(tmp_path), "--json"]) == Exit.OK
     (dag,) = json.loads(capsys.readouterr().out)["dags"]
-    assert (dag["dagmans"], dag["submissions_refused"]) == (1, 1)
+    assert (dag["dagmans"], dag["refused"]) == (1, 1)
 
 
 # --- DAGMan that does not run -------------------------------------------------------------
@@ -303,8 +303,8 @@ def test_a_real_dagman_that_was_held(
     output = json.loads(capsys.readouterr().out)
     (dag,) = output["dags"]
     assert (dag["state"], dag["cluster"], dag["dagmans"]) == ("held", 138, 1)
-    assert dag["hold_reason"] == "via condor_hold (by user researcher)"
-    assert (dag["hold_code"], dag["ended"], output["live"]) == (1, None, True)
+    assert dag["hold"]["reason"] == "via condor_hold (by user researcher)"
+    assert (dag["hold"]["code"], dag["ended"], output["live"]) == (1, None, True)
     assert main(["status", str(path)]) == Exit.OK
     text = capsys.readouterr().out
     assert "DAGMan held" in text

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
+from metlmon.text.record_json import json_of
 from tests.support.event_logs import ONE_NODE, EnsembleReading, Log, of_one_job, read_ensemble
-from tests.support.json_writer import JsonWriter
 
 NODE = "run0-train_epoch0"
 
@@ -65,10 +65,9 @@ def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Eve
 
 def says(ensemble: Ensemble) -> dict[str, object]:
     painter = EnsembleReading(ensemble).painter()
-    writer = JsonWriter(painter.clock.with_offset)
     views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
     return {
-        "status": writer.status(painter.status()),
+        "status": json_of(painter.status(), painter.clock.with_offset),
         "jobs": [repr(view) for view in views],
         "books": [repr(book) for book in ensemble.log_stats.values()],
         "newest": ensemble.newest,

@@ -25,10 +25,10 @@ from metlmon.model.model_state import Batch, LogRole, LogStats
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
+from metlmon.text.record_json import json_of
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
-from tests.support.json_writer import JsonWriter
 from tests.support.recordings import writable_copy
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -134,9 +134,8 @@ class Model:
         self.derivation = self.derivation.renewed()
         self.derivation.update(live=False)
         painter = SnapshotBuilder(self.derivation, "here")
-        writer = JsonWriter(painter.clock.with_offset)
-        jobs = writer.jobs(painter, painter.job_rows())["jobs"]
-        return {"status": writer.status(painter.status()), "jobs": jobs}
+        stamp = painter.clock.with_offset
+        return json_of({"status": painter.status(), "jobs": painter.job_rows()}, stamp)
 
 
 @cache
@@ -293,8 +292,8 @@ def test_every_node_is_in_one_state_at_every_moment(dagdir: Path) -> None:
                 model = files.fresh() if dice.random() < 0.2 else model
                 model.read(name, max(end, _offset(model.at.get(name))))
         status = model.says()["status"]
-        assert sum(status["states"]["nodes"].values()) == nodes
-        hours = status["gpu_hours"]
+        assert sum(status["node_states"].values()) == nodes
+        hours = status["hours"]
         assert hours["total"] == pytest.approx(
             hours["goodput"] + hours["badput"] + hours["running"], abs=1e-5
         )
@@ -372,7 +371,7 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
         (execution,) = job["executions"]
         assert execution["seconds"] == 3600 * (1 + number)
         assert job["memory_mb"] == 400_000 - 100_000 * number + 4
-    hours = says["status"]["gpu_hours"]
+    hours = says["status"]["hours"]
     assert (hours["goodput"], hours["badput"]) == ((1.0, 2.0) if number == 1 else (4.0, 2.0))
 
 
@@ -388,9 +387,8 @@ def read_whole(dagdir: Path) -> Facts:
 
 def report_of(reader: DagdirReader) -> Facts:
     painter = reader.snapshot_builder()
-    writer = JsonWriter(painter.clock.with_offset)
-    jobs = writer.jobs(painter, painter.job_rows())["jobs"]
-    return {"status": writer.status(painter.status()), "jobs": jobs}
+    stamp = painter.clock.with_offset
+    return json_of({"status": painter.status(), "jobs": painter.job_rows()}, stamp)
 
 
 @DIRS

@@ -256,7 +256,7 @@ def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "≥0/4" in text
     assert "ETA unknown: which epochs are done" in text
     output = json.loads(shown(tmp_path, capsys, "status", "--json"))
-    assert output["dags"][0]["nodes_unknown"] == output["states"]["epochs"]["unknown"] == 12
+    assert output["dags"][0]["nodes_unknown"] == output["epoch_states"]["unknown"] == 12
     assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]
 
 

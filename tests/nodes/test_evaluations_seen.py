@@ -13,8 +13,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.types import RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.estimates import make_forecast
+from metlmon.text.record_json import json_of
 from tests.support.event_logs import Log, read_ensemble
-from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log
 from tests.support.screen_view import NARROW, WIDE, Show
 
@@ -70,10 +70,9 @@ def test_a_failed_evaluation_that_fails_nothing_is_reported_as_what_it_is() -> N
     side = painter.status().side_nodes
     assert (side.total, side.done, side.failed, side.overruled) == (8, 2, 0, 1)
     assert painter.status().dags[0].nodes_failed == 0
-    result = JsonWriter(lambda when: when).run_view(view)
-    assert result["epochs"][1]["evaluations"] == ["run0-eval_epoch2"]
-    assert result["side_nodes"][1]["job_state"] == "failed"
-    assert result["side_nodes"][1]["state"] == "completed"
+    assert [each.node for each in view.epochs[1].evaluations] == ["run0-eval_epoch2"]
+    side_node = json_of(view.side[1])
+    assert (side_node["state"], side_node["job_state"]) == ("completed", "failed")
 
 
 def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]:

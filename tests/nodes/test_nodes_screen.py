@@ -13,10 +13,10 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.derive import MOST_SPECIAL
 from metlmon.snapshot.row_text import counted_states, state_reason
+from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
 from tests.support.event_logs import Log, read_ensemble
-from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, Show
 
@@ -171,7 +171,7 @@ def test_json_has_every_node(dagdir: str, capsys: pytest.CaptureFixture[str]) ->
     assert len(nodes) == 44
     assert nodes["work_007"]["after"] == "init"
     assert nodes["gather"]["after"] == "init"
-    assert (nodes["gather"]["waiting_parents"], len(nodes["gather"]["waits_for"])) == (26, 8)
+    assert (nodes["gather"]["unfinished_parents"], len(nodes["gather"]["waits_for"])) == (26, 8)
     assert nodes["work_003"]["state"] == "held"
     assert nodes["work_007"]["job_return"] == 3
     assert nodes["machines"]["kind"] == "provisioner"
@@ -213,7 +213,7 @@ def test_they_are_reported_in_the_order_dagman_comes_to_them() -> None:
         ("job", "init", State.COMPLETED),
         ("final", "report", State.WAITING),
     ]
-    result = JsonWriter(lambda when: when).status(status)
+    result = json_of(status)
     assert result["special_nodes"][0]["jobs"] == ["1.0"]
     assert result["special_nodes"][0]["kind"] == "provisioner"
     counts = {"total": 8, "done": 2, "failed": 0, "overruled": 1, "removed": 0}

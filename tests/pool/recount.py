@@ -129,7 +129,8 @@ def differences(log: Path, status: dict[str, Any], output_of: list[dict[str, Any
         pairs.append(("executions", _intervals_of(result), _counted(counted)))
         found += [f"{key} {what}: {a}, the log {b}" for what, a, b in pairs if a != b]
     for kind, value in gpu_seconds(jobs).items():
-        hours = status["gpu_hours"][f"{kind}put"]
+        spent = status["hours"]
+        hours = spent[f"{kind}put"] if spent["measure"] == "GPU" else 0.0
         if abs(hours * 3600 - value) > 1:
             found.append(f"GPU-seconds {kind}: {hours * 3600:.2f}, the log {value}")
     return found

@@ -118,7 +118,7 @@ def test_goodput_is_what_the_schedd_commits(pool: Pool) -> None:
 
 def _compare(row: dict[str, Any], seconds: list[tuple[int, int]], history: list[Any]) -> None:
     """A job of ``metlmon jobs --json``, beside its executions and its ad in the history."""
-    good = [each["seconds"] - each["lost_seconds"] for each in row["executions"]]
+    good = [each["seconds"] - each["lost"] for each in row["executions"]]
     assert len(good) == len(seconds), row["node"]
     for ours, each, (committed, all_seconds) in zip(good, row["executions"], seconds, strict=True):
         assert abs(each["seconds"] - all_seconds) <= CLOCK_SECONDS, row["node"]

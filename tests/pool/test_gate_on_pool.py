@@ -214,8 +214,8 @@ def test_what_was_stopped_at_once_lost_its_epoch_and_was_not_tried_again(steered
     (job,) = (job for job in jobs if job["node"] == node)
     assert job["state"] == "removed"
     assert node in steered.written.preskipped()
-    lost = steered.run(AT_ONCE)["gpu_hours"]["badput"]
-    assert lost == pytest.approx(steered.status["gpu_hours"]["badput"]), "nothing else was lost"
+    lost = steered.run(AT_ONCE)["hours"]["badput"]
+    assert lost == pytest.approx(steered.status["hours"]["badput"]), "nothing else was lost"
 
 
 def test_what_waits_waits_and_goes_on(steered: Steered) -> None:

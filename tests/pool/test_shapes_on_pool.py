@@ -156,9 +156,9 @@ def test_its_numbers_are_dagmans(ran: Ran) -> None:
     dagmans = truth.dagmans(ran.written.pool, ran.written.directory)
     assert len([job for job in expected.jobs if job.cluster not in dagmans]) == ran.shape.jobs
     assert {dag["state"] for dag in status["dags"]} == {"done"}
-    states = {name: count for name, count in status["states"]["nodes"].items() if count}
+    states = {name: count for name, count in status["node_states"].items() if count}
     assert states == {"completed": ran.shape.nodes + ran.shape.inner}
-    epochs = {name: count for name, count in status["states"]["epochs"].items() if count}
+    epochs = {name: count for name, count in status["epoch_states"].items() if count}
     assert sum(epochs.values()) == epochs.get("completed", 0) == ran.shape.epochs
     assert [run["state"] for run in status["runs"]] == ["completed"] * ran.shape.runs
     assert sum(run["epochs_done"] for run in status["runs"]) == ran.shape.epochs
@@ -181,10 +181,10 @@ def test_who_watched_it_saw_what_one_reads_afterwards(ran: Ran) -> None:
 
     def same() -> bool:
         seen = ran.watched.last()
-        same = all(seen[key] == status[key] for key in ("dags", "states", "gpu_hours"))
+        same = all(seen[key] == status[key] for key in ("dags", "node_states", "hours"))
         return same and without_figures(seen) == without_figures(status)
 
-    until(same, lambda: f"{ran.watched.last()['states']} is not {status['states']}")
+    until(same, lambda: f"{ran.watched.last()['node_states']} is not {status['node_states']}")
 
 
 def test_what_it_trained_is_there(ran: Ran) -> None:

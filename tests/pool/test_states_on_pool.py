@@ -197,7 +197,7 @@ def test_a_second_submission_is_refused_and_the_first_runs_on(pool: Pool) -> Non
     assert ad["ExitCode"] == 1, "the lock file is the first one's"
     result = found.until_dag("running")
     assert result["live"]
-    assert (len(result["submissions"]), result["submissions_refused"]) == (1, 1)
+    assert (len(result["submissions"]), result["refused"]) == (1, 1)
     assert "refused" in found.text()
     assert found.exits_on("failed") == EXIT_TIMEOUT
     assert truth.quiet_moment(pool, dag.directory) == ["running"] * 2

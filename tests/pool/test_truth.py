@@ -79,7 +79,7 @@ def test_a_difference_would_be_found(pool: Pool, ended: gated_dag.Gated) -> None
     assert after("end", "2026-01-01T00:00:00")
     assert truth.differences(expected, status, jobs[1:])
     worse = copy.deepcopy(status)
-    worse["gpu_hours"]["goodput"] += 1
+    worse["hours"]["goodput"] += 1
     worse["dags"][0]["nodes_done"] -= 1
     assert len(truth.differences(expected, worse, jobs)) == 2
 

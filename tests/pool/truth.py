@@ -252,7 +252,8 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
     executions = [each for job in truth.jobs for each in job.executions]
     slack = sum(2 * CLOCK_SECONDS * each.gpus for each in executions)
     for kind, gpu_seconds in truth.gpu_seconds.items():
-        hours = status["gpu_hours"][f"{kind}put"]
+        spent = status["hours"]
+        hours = spent[f"{kind}put"] if spent["measure"] == "GPU" else 0.0
         if abs(hours * 3600 - gpu_seconds) > slack:
             found.append(f"GPU-seconds {kind}: {hours * 3600:.1f}, HTCondor {gpu_seconds}")
     counts = [("nodes_total", truth.totals.nodes)]

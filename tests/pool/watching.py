@@ -15,7 +15,7 @@ from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.model.states import State
 from metlmon.snapshot.types import GpuHours
-from tests.support.json_writer import JsonWriter
+from metlmon.text.record_json import json_of
 
 ROUNDING = 1e-9
 
@@ -77,7 +77,7 @@ class Watched:
         latest = self.session.latest
         assert latest is not None
         clock: Clock = self.reader.ensemble.clock
-        return JsonWriter(clock.with_offset).status(latest.status)
+        return json_of(latest.status, clock.with_offset)
 
 
 FIGURES = ("metric", "swept", "wall_seconds")

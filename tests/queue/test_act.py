@@ -158,7 +158,7 @@ def test_what_cannot_be_meant(
 
 @pytest.fixture(name="asked")
 def _asked(schedd: Schedd, monkeypatch: pytest.MonkeyPatch) -> Schedd:
-    monkeypatch.setattr("metlmon.cli.session_setup.PoolConnection", lambda: schedd)
+    monkeypatch.setattr("metlmon.pool.connection.PoolConnection", lambda: schedd)
     return schedd
 
 

@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.json_output.status import figures_json
 from metlmon.health.build import make_health
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
-from tests.support.json_writer import JsonWriter
+from metlmon.stats.estimates import make_forecast
+from metlmon.text.record_json import json_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -51,10 +51,11 @@ def report_of(reader: DagdirReader) -> dict[str, Any]:
     who was there can say."""
     painter = reader.snapshot_builder()
     status = painter.status()
-    writer = JsonWriter(painter.clock.with_offset)
+    stamp = painter.clock.with_offset
     basis = StatsInput(status, painter.ledger(), reader.ensemble.settings)
-    whole = writer.status(status, **figures_json(basis, make_health(basis)))
-    whole["jobs"] = [writer.job(row) for row in painter.job_rows()]
+    whole = json_of(status, stamp)
+    figures = {"estimate": make_forecast(basis), "health": make_health(basis).entries}
+    whole |= json_of({**figures, "jobs": painter.job_rows()}, stamp)
     whole["warnings"] = [w for w in whole["warnings"] if w["kind"] != "rewritten-log"]
     plain: dict[str, Any] = json.loads(json.dumps(whole, default=str))
     return plain

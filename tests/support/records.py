@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import fields
@@ -38,6 +38,8 @@ def _required_fields(record: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _empty(annotation: Any) -> Any:
     origin = get_origin(annotation) or annotation
+    if origin is Annotated:
+        return _empty(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
         return None if type(None) in get_args(annotation) else _empty(get_args(annotation)[0])
     if origin in (Mapping, dict):

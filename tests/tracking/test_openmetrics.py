@@ -18,6 +18,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.model.reasons import code_text
+from metlmon.model.states import State
 from metlmon.text.formatting import plain
 from metlmon.tracking import openmetrics
 from metlmon.tracking.openmetrics import FAMILIES
@@ -119,11 +120,11 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         add("problems", sum(e["severity"] == severity for e in opened), state=severity)
     for entry in opened:
         add("problem_kinds", 1, state=entry["severity"], cause=entry["kind"])
-    for name, numbers in status["states"].items():
-        for state, number in numbers.items():
-            add(name, number, state=state)
+    for name in ("epochs", "nodes"):
+        for state in State:
+            add(name, status[f"{name[:-1]}_states"].get(state, 0), state=state)
     run_states = Counter(run["state"] for run in status["runs"])
-    for state in status["states"]["epochs"]:
+    for state in State:
         add("runs", run_states[state], state=state)
     for state, number in Counter(job["state"] for job in jobs).items():
         add("jobs", number, state=state)
@@ -142,7 +143,8 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         cause = row["cause"] if own else coded
         add("badput_executions", row["executions"], cause=cause)
         add("badput_gpu_seconds", row["badput"] * 3600, cause=cause)
-    for outcome, count in status["transfers"]["input"].items():
+    for outcome in ("ok", "aborted", "unfinished"):
+        count = status["transfers"][f"input_{outcome}"]
         add("input_transfers", count["n"], state=outcome)
         add("input_transfer_seconds", count["seconds"], state=outcome)
     add("output_transfers", status["transfers"]["output"]["n"])
@@ -181,7 +183,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
     for scope, rows, label in (("site", status["sites"], "site"), ("model", status["gpus"], "gpu")):
         for row in rows:
             place = {label: row[label] or "unknown"}
-            expected.add_hours(f"{scope}_", row, **place)
+            expected.add_hours(f"{scope}_", row["hours"], **place)
             add(f"{scope}_executions_total", row["executions"], **place)
             add(f"{scope}_epochs_done", row["completed_epochs"], **place)
             add(f"{scope}_epoch_median_seconds", row.get("seconds_median"), **place)

@@ -143,8 +143,8 @@ def test_states_values_and_parameters_are_those_of_the_grid(
         attributes = trial.user_attrs
         assert (attributes["uuid"], attributes["state"]) == (row["uuid"], run["state"])
         assert attributes["stopped"] == run["stopped"]
-        assert attributes["goodput_gpu_hours"] == row["gpu_hours"]["goodput"]
-        assert attributes["badput_gpu_hours"] == row["gpu_hours"]["badput"]
+        assert attributes["goodput_gpu_hours"] == pytest.approx(row["hours"]["goodput"], abs=1e-6)
+        assert attributes["badput_gpu_hours"] == pytest.approx(row["hours"]["badput"], abs=1e-6)
     if dagdir.name == "gated":
         assert [trial.state.name for trial in study.trials].count("PRUNED") == 3
 

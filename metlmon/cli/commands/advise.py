@@ -18,8 +18,8 @@ from metlmon.cli.commands.status import pause
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
 from metlmon.cli.outputs import EnsembleOutput, print_record
+from metlmon.cli.queue_report import query_annexes
 from metlmon.cli.reading import input_with_trainings, open_reader
-from metlmon.cli.session_setup import query_annexes
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader

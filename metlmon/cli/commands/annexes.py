@@ -7,8 +7,8 @@ import time
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.outputs import EnsembleOutput, print_record
+from metlmon.cli.queue_report import query_annexes
 from metlmon.cli.reading import input_with_trainings, open_reader
-from metlmon.cli.session_setup import query_annexes
 from metlmon.cli.text_output import TextOutput
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexReport

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import Any, Final
+
+from msgspec import Struct
 
 from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.objects import HEAD, JsonObject, Stamp
-from metlmon.cli.json_output.status import RUN, runs_json
-from metlmon.cli.output import print_output
+from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import input_with_trainings, one_run, open_reader
+from metlmon.cli.status_output import RunWithFigures, with_figures
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import StatsInput
-from metlmon.model.model_state import Notice
-from metlmon.snapshot import types
-from metlmon.stats.comparison import Comparison, compare_runs
+from metlmon.stats.comparison import ComparedRun, Comparison, compare_runs
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables.comparison import (
     FEWEST,
@@ -30,48 +27,24 @@ from metlmon.tables.comparison import (
     run_name,
 )
 from metlmon.tables.health import entry_lines
+from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, line
 
-EPOCHS_AT: Final = JsonObject(
-    None,
-    "Completed epochs at a site, or on a GPU model; name null: unknown.",
-    name="EpochsAt",
-    given={"name": str | None, "epochs": int},
-)
-COMPARED_RUN: Final = JsonObject(
-    types.RunRow,
-    "A run of status --json, where its epochs were completed, and its estimate. best: of the "
-    "compared runs.",
-    name="ComparedRun",
-    given={
-        "sites": [EPOCHS_AT],
-        "gpus": [EPOCHS_AT],
-        "best": bool,
-        "estimate": RunForecast | None,
-    },
-    base=RUN,
-    main=False,
-)
-DIFFERENCE: Final = JsonObject(
-    None,
-    "A parameter in which the runs differ: a variable (VARS), or an argument with -- before it, "
-    "and its values in the order of the runs. null: not set; varies: within the run.",
-    name="Difference",
-    given={"name": str, "values": list[str | None]},
-)
-COMPARE_OUTPUT: Final = JsonObject(
-    Comparison,
-    "metlmon compare --json; equal: the number of parameters that do not differ.",
-    "metric goal equal",
-    name="CompareOutput",
-    given={
-        **HEAD,
-        "warnings": list[Notice],
-        "runs": [COMPARED_RUN],
-        "differing": [DIFFERENCE],
-        "health": list[HealthEntry],
-    },
-)
+
+class ComparedRunOutput(Struct, frozen=True):
+    """A run of ``status --json``, where its epochs were completed, and its estimate."""
+
+    run: Flat[RunWithFigures]
+    compared: Flat[ComparedRun]
+    estimate: RunForecast | None
+
+
+class CompareOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon compare --json``."""
+
+    comparison: Flat[Comparison]
+    runs: tuple[ComparedRunOutput, ...]
+    health: tuple[HealthEntry, ...]
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -89,14 +62,17 @@ def compare(options: argparse.Namespace) -> int:
     result = compare_runs(basis, keys, options.metric)
     forecast, health = make_forecast(basis), make_health(basis)
     if options.json:
-        stamp = builder.clock.with_offset
-        print_output(
-            COMPARE_OUTPUT,
+        forecasts = {each.run: each for each in forecast.runs}
+        figures = with_figures([run.row for run in result.runs], basis)
+        print_record(
+            CompareOutput,
             builder,
-            result,
-            runs=_runs_json(result, basis, forecast, stamp),
-            differing=[{"name": name, "values": list(values)} for name, values in result.differing],
-            health=open_entries(health, result.runs),
+            comparison=result,
+            runs=tuple(
+                ComparedRunOutput(run, compared, forecasts.get(run.row.key))
+                for run, compared in zip(figures, result.runs, strict=True)
+            ),
+            health=tuple(open_entries(health, result.runs)),
         )
     else:
         print_comparison(result, forecast, health, basis)
@@ -129,30 +105,6 @@ def _has_dag(directory: str) -> bool:
             return any(entry.name.endswith(".dag") for entry in entries)
     except OSError:
         return False
-
-
-def _runs_json(
-    result: Comparison, basis: StatsInput, forecast: Forecast, stamp: Stamp
-) -> list[dict[str, Any]]:
-    """The compared runs, with all that a run of ``status --json`` has."""
-    forecasts = {each.run: each for each in forecast.runs}
-    rows = runs_json([run.row for run in result.runs], basis, stamp)
-    return [
-        COMPARED_RUN.write(
-            run.row,
-            stamp,
-            **row,
-            sites=_epochs_json(run.sites),
-            gpus=_epochs_json(run.gpus),
-            best=run.best,
-            estimate=forecasts.get(run.row.key),
-        )
-        for run, row in zip(result.runs, rows, strict=True)
-    ]
-
-
-def _epochs_json(places: Sequence[tuple[str | None, int]]) -> list[dict[str, Any]]:
-    return [{"name": name, "epochs": epochs} for name, epochs in places]
 
 
 def print_comparison(

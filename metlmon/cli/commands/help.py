@@ -88,10 +88,9 @@ def schema(options: argparse.Namespace) -> int:
     import msgspec
 
     from metlmon.cli.output import print_json
-    from metlmon.text.record_json import is_record, json_type
+    from metlmon.text.record_json import json_type
 
     module, name = OUTPUTS[options.output]
-    types = import_module(f"metlmon.cli.{module}")
-    output = getattr(types, name)
-    print_json(msgspec.json.schema(json_type(output) if is_record(output) else output.type))
+    output = getattr(import_module(f"metlmon.cli.{module}"), name)
+    print_json(msgspec.json.schema(json_type(output)))
     return Exit.OK

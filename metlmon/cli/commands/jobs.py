@@ -4,42 +4,71 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output.jobs import JOB, JOBS_OUTPUT, NODE, NODES_OUTPUT
-from metlmon.cli.json_output.objects import ensemble_output
-from metlmon.cli.output import print_json_list, print_warnings
+from metlmon.cli.outputs import EnsembleOutput, print_records
+from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.node_tree import NodeTree, TreeRow
-from metlmon.snapshot.row_text import matches_name
+from metlmon.snapshot.row_text import matches_name, state_reason
+from metlmon.snapshot.types import NodeRow
 from metlmon.text.formatting import count, job_id, year_of
+from metlmon.text.record_json import Flat, Nullable
+
+
+class JobOutput(Struct, frozen=True):
+    """A job; ``node``: the name of its node or, of a job of no DAG, the one in its log."""
+
+    job: Flat[Job]
+    node: str | None
+
+
+class JobsOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon jobs --json``; queue with --queue only."""
+
+    jobs: tuple[JobOutput, ...]
+    queue: QueueReport | UnsetType = UNSET
+
+
+class NodeOutput(Struct, frozen=True, kw_only=True):
+    """Any node, or a job of no DAG, whose dag and in_dag are null.
+
+    ``why``: the reason of its state. ``after``: the node that it stands after in the tree;
+    ``below``: the splice, or the SUBDAG node, that holds it (both in metlmon nodes only).
+    """
+
+    row: Flat[NodeRow]
+    why: Nullable[str]
+    after: str | UnsetType | None = UNSET
+    below: str | UnsetType | None = UNSET
+
+
+class NodesOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon nodes --json``: every node once, as the DAG files name them."""
+
+    nodes: tuple[NodeOutput, ...]
 
 
 def jobs(options: argparse.Namespace) -> int:
     """Print the jobs as a table or as JSON. Returns the exit status."""
     reader = open_reader(options)
-    queue = None
-    if options.queue:
-        from metlmon.cli.session_setup import query_queue
-
-        queue = query_queue(reader)
+    queue = query_queue(reader) if options.queue else None
     builder = reader.snapshot_builder()
     check_only(builder, options.only)
     rows = builder.job_rows()
     if options.only:
         rows = [row for row in rows if matches_name(options.only, row.uuid, row.run_name)]
     if options.json:
-        stamp = builder.clock.with_offset
-        head = ensemble_output(
-            JOBS_OUTPUT, builder, None, **({"queue": queue.json()} if queue else {})
-        )
-        print_json_list(head, "jobs", (JOB.write(row, stamp) for row in rows))
-        print_warnings(builder.notices())
+        outputs = (JobOutput(row, row.node_name) for row in rows)
+        print_records(JobsOutput, builder, "jobs", outputs, queue=queue or UNSET)
         return Exit.OK
     _print_jobs(rows, year_of(builder.as_of))
     if queue is not None:
@@ -78,9 +107,7 @@ def nodes(options: argparse.Namespace) -> int:
     builder = open_reader(options).snapshot_builder()
     tree = NodeTree(builder.dag_nodes())
     if options.json:
-        head = ensemble_output(NODES_OUTPUT, builder, None)
-        print_json_list(head, "nodes", _nodes_json(builder, tree, wanted))
-        print_warnings(builder.notices())
+        print_records(NodesOutput, builder, "nodes", _node_outputs(builder, tree, wanted))
         return Exit.OK
     rows = (
         tree.rows()
@@ -104,13 +131,18 @@ def wanted_states(text: str | None) -> frozenset[State] | None:
     return frozenset(known[name] for name in names)
 
 
-def _nodes_json(
+def node_output(row: NodeRow) -> NodeOutput:
+    """A node without its place in the tree."""
+    return NodeOutput(row=row, why=state_reason(row))
+
+
+def _node_outputs(
     builder: SnapshotBuilder, tree: NodeTree, wanted: frozenset[State] | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[NodeOutput]:
     for (dag, name), (after, below) in tree.node_positions().items():
         row = builder.node_row((dag, name))
         if row is not None and (wanted is None or row.state in wanted):
-            yield NODE.write(row, builder.clock.with_offset, after=after, below=below)
+            yield replace(node_output(row), after=after, below=below)
 
 
 def _print_nodes(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import exit_condition
-from metlmon.cli.output import is_terminal, print_json, print_output, print_warnings
+from metlmon.cli.output import is_terminal
 from metlmon.cli.reading import (
     check_only,
     input_with_trainings,
@@ -39,7 +39,7 @@ from metlmon.remote.paths import is_remote
 from metlmon.snapshot.row_text import format_run_list
 
 if TYPE_CHECKING:
-    from metlmon.cli.session_setup import QueueReport
+    from metlmon.cli.queue_report import QueueReport
     from metlmon.home.finder import FoundDagdir
     from metlmon.live.feed import StatsInput
     from metlmon.stats.lineage import CheckpointOrigin
@@ -58,7 +58,7 @@ def status(options: argparse.Namespace) -> int:
     code = wait(reader, options) if options.exit_on else Exit.OK
     queue = None
     if options.queue:
-        from metlmon.cli.session_setup import query_queue
+        from metlmon.cli.queue_report import query_queue
 
         queue = query_queue(reader)
     if options.notify:
@@ -84,14 +84,10 @@ def _print_json(
     reader: DagdirReader, only: str | None, queue: QueueReport | None, *, one_line: bool = False
 ) -> None:
     """Print the status as JSON, with the runs of ``--only``."""
-    from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json, runs_json
+    from metlmon.cli.status_output import print_status_json
 
-    builder = reader.snapshot_builder()
-    shown = select_runs(builder.status(), only)
     stats = input_with_trainings(reader, **_queue_of(queue))
-    more = figures_json(stats, make_health(stats)) | ({"queue": queue.json()} if queue else {})
-    more["runs"] = runs_json(shown.runs, stats, builder.clock.with_offset)
-    print_output(STATUS_OUTPUT, builder, shown, one_line=one_line, **more)
+    print_status_json(reader.snapshot_builder(), stats, only, queue, one_line=one_line)
 
 
 def _queue_of(queue: QueueReport | None) -> dict[str, Any]:
@@ -177,14 +173,10 @@ def run(options: argparse.Namespace) -> int:
     if view is None:
         raise InputError(f"{options.run}: no such run")
     if options.json:
-        from metlmon.cli.json_output.status import RUN_OUTPUT, epochs_json, runs_json
+        from metlmon.cli.status_output import print_run_json
 
-        stamp, stats = builder.clock.with_offset, input_with_trainings(reader)
-        (figures,) = runs_json([row], stats, stamp)
-        origins = _origins(stats, row.key)
-        epochs, side = (epochs_json(each, builder, origins) for each in (view.epochs, view.side))
-        print_json(RUN_OUTPUT.write(row, stamp, **figures, epochs=epochs, side_nodes=side))
-        print_warnings(builder.notices())
+        stats = input_with_trainings(reader)
+        print_run_json(builder, stats, view, _origins(stats, row.key))
         return Exit.OK
     if not is_terminal():
         from metlmon.cli.status_text import print_run

@@ -1,1 +1,0 @@
-"""The JSON outputs of the commands, as types that their schemas come from."""

@@ -1,0 +1,172 @@
+"""What the schedd and the collectors say at this moment, for ``--queue`` and annexes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from msgspec import Struct
+
+from metlmon.cli.output import waiting_line
+from metlmon.errors import InputError
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.job_events import JobId
+from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
+from metlmon.pool.types import QueueJob, QueueSnapshot
+from metlmon.remote.paths import is_remote
+from metlmon.text.formatting import plain
+from metlmon.text.record_json import Nullable
+
+if TYPE_CHECKING:
+    from metlmon.pool.annex_types import AnnexAnswer
+
+
+class QueuedJob(NamedTuple):
+    """A job in the queue; ``differs``: its state there, where the logs say another one."""
+
+    cluster: int
+    proc: int
+    owner: Nullable[str]
+    status: str | None
+    priority: int
+    position: int | None
+    waiting: int
+    matches: int
+    rejection: str | None
+    rejected_at: str | None
+    differs: str | None
+
+
+class QueueReport(Struct, frozen=True):
+    """The queue, times in UTC, and where it is not what the logs say at this moment.
+
+    ``missing``: jobs that are queued according to the logs, but not in the queue.
+    """
+
+    json_omits: ClassVar = frozenset({"snapshot", "discrepancies"})
+    json_properties: ClassVar = ("schedd", "version", "user", "error", "asked", "jobs", "missing")
+
+    snapshot: QueueSnapshot
+    discrepancies: tuple[QueueDiscrepancy, ...]
+
+    @property
+    def schedd(self) -> str | None:
+        return self.snapshot.schedd
+
+    @property
+    def version(self) -> str | None:
+        return self.snapshot.version
+
+    @property
+    def user(self) -> str | None:
+        return self.snapshot.user
+
+    @property
+    def error(self) -> str | None:
+        return self.snapshot.error
+
+    @property
+    def asked(self) -> str | None:
+        return _utc_time(self.snapshot.queried_at)
+
+    @property
+    def jobs(self) -> tuple[QueuedJob, ...]:
+        differs = {each.job: each.queue_state for each in self.discrepancies}
+        return tuple(
+            QueuedJob(
+                cluster=job.cluster,
+                proc=job.proc,
+                owner=job.owner,
+                status=STATUS_NAMES.get(job.status),
+                priority=job.priority,
+                position=job.position,
+                waiting=job.waiting,
+                matches=job.matches,
+                rejection=job.rejection,
+                rejected_at=_utc_time(job.rejected_at),
+                differs=differs.get((job.cluster, job.proc)),
+            )
+            for job in self.snapshot.jobs
+        )
+
+    @property
+    def missing(self) -> tuple[JobId, ...]:
+        queued = {(job.cluster, job.proc) for job in self.snapshot.jobs}
+        return tuple(sorted({each.job for each in self.discrepancies} - queued))
+
+    def print(self) -> None:
+        """For people."""
+        if self.error is not None:
+            print(f"queue: {plain(self.error, 400)}")
+            return
+        counts = Counter(STATUS_NAMES.get(job.status, "unknown") for job in self.snapshot.jobs)
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        print(f"queue of {plain(self.schedd or '', 60)}: {states or 'none of these jobs'}")
+        for job in self.snapshot.jobs:
+            print(f"  {_job_line(job)}")
+        for each in self.discrepancies:
+            print(f"  differs: {each.text}")
+
+
+def _job_line(job: QueueJob) -> str:
+    parts = [f"{job.cluster}.{job.proc}", STATUS_NAMES.get(job.status, "unknown")]
+    parts.append(f"priority {job.priority}")
+    if job.position is not None:
+        parts.append(f"place {job.position} of {job.waiting} idle")
+    parts.append(f"matched {job.matches}×")
+    if job.position is not None and job.rejection:
+        parts.append(plain(job.rejection, 120))
+    return "  ".join(parts)
+
+
+def _utc_time(seconds_since_1970: float | None) -> str | None:
+    """A time of the queue; None if it is out of range."""
+    if seconds_since_1970 is None:
+        return None
+    try:
+        return datetime.fromtimestamp(int(seconds_since_1970), UTC).isoformat()
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def query_queue(reader: DagdirReader) -> QueueReport:
+    """One answer of the schedd. Raises InputError for a moment that is past."""
+    from metlmon.live.session import Session
+    from metlmon.pool.connection import PoolConnection
+    from metlmon.pool.poller import QueuePoller
+
+    if reader.as_of is not None:
+        raise InputError("--queue tells how it is now: leave out --as-of")
+    if is_remote(reader.dagdir):
+        raise InputError("--queue asks the schedd of this machine: leave it out, or run it there")
+    session, connection = Session(reader), PoolConnection()
+    session.take()
+    queue = QueuePoller(session, connection)
+    try:
+        with waiting_line("asking the schedd ..."):
+            return QueueReport(queue.query(), queue.discrepancies)
+    finally:
+        connection.close()
+
+
+def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnswer:
+    """One answer of the schedd and of collectors; ``free_gpus``: also about these."""
+    from metlmon.live.session import Session
+    from metlmon.pool.annex_poller import AnnexPoller
+    from metlmon.pool.connection import PoolConnection
+    from metlmon.pool.poller import QueuePoller
+
+    session, connection = Session(reader), PoolConnection()
+    session.take()
+    queue = QueuePoller(session, connection)
+    annexes = AnnexPoller(lambda: queue.snapshot, connection)
+    try:
+        with waiting_line("asking schedd and collectors ..."):
+            queue.query()
+            if free_gpus:
+                annexes.query_gpus_soon()
+            return annexes.query()
+    finally:
+        annexes.stop()
+        connection.close()
