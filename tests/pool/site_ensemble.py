@@ -125,7 +125,7 @@ def outcome(ensemble: new_ensemble.Written) -> Outcome:
     both = " || ".join(f"ClusterId == {each}" for each in dagmans)
     begin = min(ad["QDate"] for ad in pool.history(both))
     executions = [(job, each) for job in expected.jobs for each in job.executions]
-    runs = sorted(each["run"] for each in ensemble.report_of["runs"])
+    runs = sorted(each["name"] for each in ensemble.report_of["runs"])
     last_at = {site: dict.fromkeys(runs, 0) for site in Sites.of_pool(pool).all}
     for job, each in executions:
         run, epoch = job.node.split("-train_epoch")

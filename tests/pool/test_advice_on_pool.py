@@ -93,7 +93,7 @@ def seconds(time: str) -> float:
 def requests(ensemble: new_ensemble.Written) -> dict[str, str]:
     """Where the gates are asked to send each run."""
     folder = ensemble.directory / "gate" / ensemble.name
-    runs = {str(each["uuid"]): str(each["run"]) for each in ensemble.report_of["runs"]}
+    runs = {str(each["uuid"]): str(each["name"]) for each in ensemble.report_of["runs"]}
     return {runs[path.stem]: path.read_text().strip() for path in folder.glob("*.target")}
 
 

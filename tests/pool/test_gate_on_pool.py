@@ -268,7 +268,7 @@ def continued(steered: Steered) -> dict[str, Any]:
     pool, directory = steered.written.pool, steered.written.directory
     argv = ["metlmon", "continue", ".", BY_KEY, "--json"]
     output: dict[str, Any] = json.loads(pool.run(argv, directory).stdout)
-    pool.run(["condor_submit_dag", output["dag_file"]], directory)
+    pool.run(["condor_submit_dag", output["plan"]["dag_file"]], directory)
     with pool.terminal(trouble.WATCH, directory) as screen:
         screen.wait_for_match("PROGRESS")
         screen.wait_for_match(
@@ -299,5 +299,5 @@ def test_who_watches_sees_one_run_and_both_of_its_dags(
     status = steered.written.end()
     assert sorted(run["run"] for run in status["runs"]) == [f"run{n}" for n in range(7)]
     files = {dag["file"]: dag["state"] for dag in status["dags"]}
-    assert files == {steered.written.dag.name: "done", continued["dag_file"]: "done"}
+    assert files == {steered.written.dag.name: "done", continued["plan"]["dag_file"]: "done"}
     steered.written.as_htcondor_says(status)

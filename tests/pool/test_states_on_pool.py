@@ -342,7 +342,7 @@ def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool)
     assert ended[cut]["state"] == "skipped"
     argv = ["metlmon", "continue", ".", "run1", "--dry-run", "--json"]
     continued = json.loads(pool.run(argv, ensemble.directory).stdout)
-    assert [(each["first"], each["last"]) for each in continued["runs"]] == [(2, 4)]
+    assert [(each["first_epoch"], each["last_epoch"]) for each in continued["runs"]] == [(2, 4)]
 
 
 @pytest.fixture
