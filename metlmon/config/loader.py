@@ -24,6 +24,7 @@ from metlmon.config.readers import (
     read_command,
     read_goal,
     read_local_time,
+    read_name,
     read_node_pattern,
     read_path,
     read_paths,
@@ -52,6 +53,7 @@ from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.config.user_state import user_directory
 from metlmon.errors import InputError
 from metlmon.model.sites import BUILT_IN_SITES
+from metlmon.text.visible import visible
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -321,7 +323,8 @@ class _Names(Struct):
                 if not is_text(shown):
                     message = f"what {logged!r} is shown as is a text in quotes"
                     file.report_problem((*where, logged), f"{dotted_key(where)}: {message}")
-            pairs = [(logged, shown) for logged, shown in value.items() if is_text(shown)]
+            texts = {logged: shown for logged, shown in value.items() if is_text(shown)}
+            pairs = [(visible(logged), visible(shown)) for logged, shown in texts.items()]
             return [_Item(pair, (*where, pair[0])) for pair in pairs]
         return []
 
@@ -496,24 +499,24 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
         'each [[site]] needs host = "*.example.edu" and name = "example"',
         BUILT_IN_SITES,
         host=read_text,
-        name=read_text,
+        name=read_name,
     ),
     "site_aliases": _Names('"as logged" = "as shown"'),
     "gpu_aliases": _Names('"as logged" = "as shown"'),
     "label": _Tables(
         Label,
         'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]',
-        name=read_text,
+        name=read_name,
         runs=read_texts,
     ),
     "metrics.files": _Value(read_paths, MetricSettings().files),
-    "metrics.primary": _Value(read_text, MetricSettings().primary),
+    "metrics.primary": _Value(read_name, MetricSettings().primary),
     "metrics.goal": _Value(read_goal, MetricSettings().goal),
     "metric": _Tables(
         MetricPattern,
         'each [[metric]] needs name = "val_loss", file = "out" and '
         "pattern = 'val_loss=(?P<value>\\S+)'",
-        name=read_text,
+        name=read_name,
         file=read_path,
         pattern=read_value_pattern,
     ),
@@ -525,7 +528,7 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
     "notify.webhook": _Value(read_webhook),
     "notify.interval": _Value(read_seconds, NotifySettings().interval),
     "tracking.uri": _Value(read_tracking_uri),
-    "tracking.experiment": _Value(read_text),
+    "tracking.experiment": _Value(read_name),
     "tracking.token": _Value(read_secret),
     "tracking.username": _Value(read_text),
     "tracking.password": _Value(read_secret),

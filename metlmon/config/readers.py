@@ -12,6 +12,7 @@ from msgspec import ValidationError, convert
 
 from metlmon.config.settings import InvalidPattern, SafePattern, SecretText, SecretUrl
 from metlmon.redact import HIDDEN
+from metlmon.text.visible import visible
 
 
 class InvalidValue(Exception):
@@ -61,6 +62,11 @@ def read_text(value: Any) -> str:
         long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
         raise InvalidValue(f" is a text in quotes{long}")
     return str(value)
+
+
+def read_name(value: Any) -> str:
+    """A text in quotes that is shown, in which nothing is invisible."""
+    return visible(read_text(value))
 
 
 def _pattern(value: object, groups: tuple[str, ...]) -> SafePattern:

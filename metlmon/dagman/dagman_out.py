@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
 from metlmon.redact import redact_secrets
+from metlmon.text.visible import plain, visible
 
 LONGEST_LINE: Final = 256 * 1024
 """Bytes, fewer than are read at once. A longer line is skipped, so that a file without line
@@ -225,7 +226,7 @@ class _LineReader:
         lines = self.bytes_before(self._start).split(b"\n")
         # The first one is cut, unless the file begins with it.
         texts = (line[head.end() if (head := _HEADER.match(line)) else 0 :] for line in lines)
-        return [" ".join(redact_secrets(t.decode("utf-8", "replace")).split()) for t in texts][::-1]
+        return [plain(redact_secrets(t.decode("utf-8", "replace"))) for t in texts][::-1]
 
     def on_started(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Begin a new DAGMan run, keeping only submissions that are not yet logged."""
@@ -409,12 +410,12 @@ class _LineReader:
 
 
 def _decode(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "replace")
+    return None if raw is None else visible(raw.decode("utf-8", "replace"))
 
 
 def _decode_redacted(raw: bytes | None) -> str | None:
-    """Text that may quote anything, without secrets."""
-    return None if raw is None else redact_secrets(raw.decode("utf-8", "replace"))
+    """Text that may quote anything, visible and without secrets."""
+    return None if raw is None else visible(redact_secrets(raw.decode("utf-8", "replace")))
 
 
 def _parse_number(raw: bytes | None) -> int | None:

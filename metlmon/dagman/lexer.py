@@ -13,6 +13,7 @@ from collections.abc import Container
 from msgspec import Struct
 
 from metlmon.redact import HIDDEN, find_secrets, redact_secrets
+from metlmon.text.visible import visible
 
 #: The characters of C's ``isspace``: only these are stripped from physical lines.
 _BLANKS = " \t\n\v\f\r"
@@ -231,7 +232,7 @@ class Tokens:
 
     def require_node(self) -> str:
         """The next token, the name of a node."""
-        return sys.intern(self.require("No node name specified"))
+        return node_name(self.require("No node name specified"))
 
     def require_number(
         self, missing: str, invalid: str, low: int = -sys.maxsize, high: int = sys.maxsize
@@ -247,6 +248,11 @@ class Tokens:
         """Raise SyntaxFault if there are more tokens."""
         if extra := self.next():
             raise SyntaxFault(f"Unexpected token '{shown(extra)}'")
+
+
+def node_name(token: str) -> str:
+    """The name of a node or splice, in which nothing is invisible."""
+    return sys.intern(visible(token))
 
 
 def integer(token: str) -> int | None:

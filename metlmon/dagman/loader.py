@@ -48,6 +48,7 @@ from metlmon.dagman.parser import DagFile
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.remote.paths import join, normalize
+from metlmon.text.visible import visible
 
 #: Nesting depth of splices and sub-DAGs: no real DAG comes close.
 _MAX_DEPTH = 40
@@ -84,8 +85,8 @@ def load_workflow(
     directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
     are relative to the working directory. Problems of the files are reported in
     ``problems``; nothing is raised for them. ``keep_descriptions``: the workflow has the submit
-    descriptions, which may contain secrets. ``redact``: hide secrets in the nodes' VARS, attributes
-    and scripts.
+    descriptions, which may contain secrets. ``redact``: the nodes' VARS and
+    attributes are visible, and without secrets, as are scripts, whose names of files stay exact.
     """
     tops = [normalize(path) for path in paths]
     home = normalize(directory) if directory is not None else tops[0].parent
@@ -455,24 +456,27 @@ def _format_names(names: list[str]) -> str:
 
 
 def _redact_nodes(nodes: Iterable[Node]) -> None:
-    """Redact secrets in VARS, attributes and script command lines of nodes.
+    """Redact secrets in VARS, attributes and scripts of nodes; make VARS and attributes visible.
 
     Only after submit macros have been expanded with the original values, so that a log whose
     name merely looks like a secret is still found.
     """
     # Most pairs occur in many nodes.
-    cached: dict[tuple[str, str], str] = {}
+    cached: dict[tuple[str, str], tuple[str, str]] = {}
     scripts: dict[Script, Script] = {}
     for node in nodes:
+        changed = False
         for pair in node.vars.items():
-            value = cached.get(pair)
-            if value is None:
-                value = cached[pair] = hide_value(*pair)
-            if value is not pair[1] and value != pair[1]:
-                # Changing only values is safe during the iteration.
-                node.vars[pair[0]] = value
+            shown = cached.get(pair)
+            if shown is None:
+                shown = cached[pair] = (visible(pair[0]), visible(hide_value(*pair)))
+            changed = changed or shown != pair
+        if changed:
+            node.vars = dict(cached[pair] for pair in node.vars.items())
         if node.attributes:
-            node.attributes = {k: hide_value(k, v) for k, v in node.attributes.items()}
+            node.attributes = {
+                visible(k): visible(hide_value(k, v)) for k, v in node.attributes.items()
+            }
         if node.pre or node.post or node.hold:
             node.pre, node.post, node.hold = (
                 script and (scripts.get(script) or scripts.setdefault(script, _redacted(script)))

@@ -52,6 +52,7 @@ from metlmon.dagman.lexer import (
     SyntaxFault,
     Tokens,
     integer,
+    node_name,
     shown,
     without_secrets_of,
 )
@@ -191,22 +192,22 @@ def _read_usual(line: Line) -> DagCommand | None:
     match = _USUAL.fullmatch(line.text)
     if match is None:
         return None
-    intern, kind = sys.intern, match.lastgroup
+    kind = match.lastgroup
     if kind == "pairs":
-        return _usual_vars(line.number, intern(match["node"]), _PAIR.findall(match["pairs"]))
+        return _usual_vars(line.number, node_name(match["node"]), _PAIR.findall(match["pairs"]))
     if kind == "child":
         parent, child = match.group("parent", "child")
         if parent.upper() == "CHILD" or child.upper() == "CHILD":
             return None
-        return EdgeCommand(line.number, (intern(parent),), (intern(child),), weak=False)
+        return EdgeCommand(line.number, (node_name(parent),), (node_name(child),), weak=False)
     name, submit = match.group("job", "submit")
     if name.upper() in RESERVED:
         return None
     return NodeCommand(
         line.number,
         kind=NodeKind.JOB,
-        name=intern(name),
-        submit=intern(submit),
+        name=node_name(name),
+        submit=sys.intern(submit),
         inline=None,
         dir=None,
         noop=False,
@@ -264,7 +265,7 @@ def _parse_options(tokens: Tokens) -> tuple[str | None, bool, bool]:
 
 
 def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -> DagCommand:
-    name = tokens.require("Missing node name")
+    name = node_name(tokens.require("Missing node name"))
     if name.upper() in RESERVED:
         raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
     if SCOPE_SIGN in name:
@@ -280,7 +281,7 @@ def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -
     return NodeCommand(
         line,
         kind=kind,
-        name=sys.intern(name),
+        name=name,
         submit=sys.intern(submit) if submit else None,
         inline=inline,
         dir=directory,
@@ -306,7 +307,7 @@ def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagComm
 
 
 def _read_splice(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    name = tokens.require("Missing splice name")
+    name = node_name(tokens.require("Missing splice name"))
     file = tokens.require_file("Missing DAG file")
     directory = None
     if token := tokens.next():
@@ -332,9 +333,9 @@ def _read_edges(line: int, tokens: Tokens, _: LogicalLines, *, weak: bool = Fals
             if not tokens.peek():
                 raise SyntaxFault("No children node(s) specified")
         elif children is None:
-            parents.append(sys.intern(token))
+            parents.append(node_name(token))
         else:
-            children.append(sys.intern(token))
+            children.append(node_name(token))
     if not parents:
         raise SyntaxFault("No parent node(s) specified")
     if children is None:
@@ -547,8 +548,8 @@ _READERS: Final[dict[str, Reader]] = {
     "REJECT": lambda line, _, __: RejectCommand(line),
     "CONNECT": lambda line, tokens, _: ConnectCommand(
         line,
-        tokens.require("Missing splice(s) to connect"),
-        tokens.require("Missing splice(s) to connect"),
+        node_name(tokens.require("Missing splice(s) to connect")),
+        node_name(tokens.require("Missing splice(s) to connect")),
     ),
     "PIN_IN": partial(_read_pin, out=False),
     "PIN_OUT": partial(_read_pin, out=True),

@@ -32,6 +32,7 @@ from metlmon.dagman.records import (
     StatusNode,
 )
 from metlmon.redact import redact_secrets
+from metlmon.text.visible import visible
 
 # --- rescue files and save files -------------------------------------------------------------
 
@@ -111,7 +112,7 @@ def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:
         done=frozenset(done),
         retries=retries,
         total=int(total[1]) if total else None,
-        failed=frozenset(name.strip() for name in names if name.strip()),
+        failed=frozenset(visible(name.strip()) for name in names if name.strip()),
     )
     return rescue, problems
 
@@ -208,7 +209,7 @@ def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[P
             if name is None or node is None:
                 problem("node-status", ad.line, "a node without its name or status; passed over")
             else:
-                nodes[name] = node
+                nodes[visible(name)] = node
     if not closed or not any(ad.strings.get("Type") == "StatusEnd" for ad in ads):
         problem("torn-file", lines, "the file is not complete: nodes behind this line are missing")
     return _status_file(path, head, nodes), problems
@@ -232,7 +233,7 @@ def _parse_node(ad: _Ad) -> StatusNode | None:
         return None
     return StatusNode(
         status=status,
-        details=redact_secrets(ad.strings.get("StatusDetails", "")),
+        details=visible(redact_secrets(ad.strings.get("StatusDetails", ""))),
         retry_count=ad.numbers.get("RetryCount", 0),
         procs_queued=ad.numbers.get("JobProcsQueued", 0),
         procs_held=ad.numbers.get("JobProcsHeld", 0),
@@ -353,7 +354,7 @@ def _parse_record(line: bytes) -> JobstateLine | None:
     value = _JOBSTATE_VALUE.fullmatch(job) if job and not ids else None
     return JobstateLine(
         epoch=int(epoch),
-        node=None if internal else node.decode("utf-8", "replace"),
+        node=None if internal else visible(node.decode("utf-8", "replace")),
         event=intern((internal or event).decode("ascii")),
         cluster=int(ids[1]) if ids else None,
         proc=int(ids[2]) if ids else None,

@@ -1,4 +1,4 @@
-"""Events as they may be kept and shown: without secrets, and with texts of bounded length."""
+"""Events as they may be kept and shown: visible, without secrets, texts of bounded length."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from metlmon.eventlog.events import (
     Terminated,
 )
 from metlmon.redact import is_secret_name, redact_secrets
+from metlmon.text.visible import visible
 
 TEXT_LIMIT: Final = 8000
 """Characters kept of any text of an event: a job can write a megabyte as its reason, and the
@@ -66,21 +67,26 @@ _TEXT_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
     for type_ in get_args(Detail)
 }
 
-_redact_short: Final = lru_cache(maxsize=MAX_CACHED)(redact_secrets)
+
+def _redact(text: str) -> str:
+    return visible(redact_secrets(text))
+
+
+_redact_short: Final = lru_cache(maxsize=MAX_CACHED)(_redact)
 
 
 def redact_and_truncate(text: str) -> str:
-    """Truncate a text of an event to the kept length, and redact secrets."""
+    """Truncate a text of an event to the kept length; make it visible, and redact secrets."""
     if len(text) <= SHORT:
         return _redact_short(text)
     if len(text) <= TEXT_LIMIT:
-        return redact_secrets(text)
+        return _redact(text)
     # A secret truncated at the end is far beyond the kept part.
-    return redact_secrets(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
+    return _redact(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
 
 
 def redact_event(event: Event) -> Event:
-    """The event without secrets, and without a body covered by the detail."""
+    """The event, visible, without secrets, and without a body covered by the detail."""
     if event.number in AD_ATTRIBUTE_EVENTS:
         event = without_environment(event)
     body, detail = event.body, event.detail
@@ -88,7 +94,8 @@ def redact_event(event: Event) -> Event:
         body = ""
     elif body:
         # A secret truncated at the end is far beyond the kept part.
-        body = redact_secrets(body[: 8 * BODY_LIMIT])[:BODY_LIMIT]
+        lines = redact_secrets(body[: 8 * BODY_LIMIT])[:BODY_LIMIT].split("\n")
+        body = "\n".join(map(visible, lines))
     if detail is not None:
         repeats = detail.__class__ in _REPEATED_TYPES
         detail = _redact_repeated(detail) if repeats else _redact_detail(detail)

@@ -31,6 +31,7 @@ from metlmon.eventlog.bodies import detail
 from metlmon.eventlog.events import EVENT_NAMES, Event, ImageSize, LogWarning, Parsed, Position
 from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
 from metlmon.redact import redact_secrets
+from metlmon.text.visible import plain
 
 _SEPARATOR: Final = re.compile(rb"\n\.\.\.\r?\n")
 _EMPTY: Final = re.compile(rb"\.\.\.\r?\n")
@@ -401,10 +402,8 @@ MAX_EXCERPT: Final = 80
 
 def excerpt(data: bytes) -> str:
     """The start of ``data`` on one line, without control characters or secrets."""
-    text = redact_secrets(data[: 16 * MAX_EXCERPT].decode("utf-8", "replace"))[: 4 * MAX_EXCERPT]
-    plain = "".join(char if char.isprintable() else " " for char in text)
-    short = " ".join(plain.split())
-    return short if len(short) <= MAX_EXCERPT else short[: MAX_EXCERPT - 1] + "…"
+    text = redact_secrets(data[: 16 * MAX_EXCERPT].decode("utf-8", "replace"))
+    return plain(text, MAX_EXCERPT)
 
 
 def garbage_warning(data: bytes, line: int) -> LogWarning:

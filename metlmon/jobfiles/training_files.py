@@ -25,6 +25,7 @@ from msgspec import Struct
 from metlmon.config.settings import Pattern
 from metlmon.jobfiles.records import NUMBER, VALUE, Streamed, number
 from metlmon.redact import HIDDEN, hide_value
+from metlmon.text.visible import visible
 
 EPOCH: Final = "epoch"
 
@@ -146,7 +147,7 @@ class _CsvTable:
 
     def _read_header(self, row: list[str]) -> None:
         self._has_header = True
-        names = [name.strip().lstrip("\ufeff")[:NAME_CHARACTERS] for name in row]
+        names = [visible(name.strip().lstrip("\ufeff")[:NAME_CHARACTERS]) for name in row]
         self._epoch_column = names.index(EPOCH) if EPOCH in names else None
         if self._epoch_column is None:
             self.problems.append("has no column called epoch")
@@ -213,7 +214,7 @@ def read_metrics_txt(text: str) -> dict[str, float]:
         name, comma, field = line.partition(",")
         value = number(field) if comma else None
         if name.strip() and value is not None:
-            metrics[name.strip()[:VALUE_CHARACTERS]] = value
+            metrics[visible(name.strip()[:VALUE_CHARACTERS])] = value
     return metrics
 
 
@@ -230,7 +231,7 @@ def read_args_txt(text: str) -> dict[str, str]:
         word = line.strip()
         if re.match(r"--?[A-Za-z]", word):
             name, equals, value = word.lstrip("-").partition("=")
-            values = arguments.setdefault(name[:VALUE_CHARACTERS], [])
+            values = arguments.setdefault(visible(name[:VALUE_CHARACTERS]), [])
             values.clear()
             if equals:
                 values.append(value)
@@ -239,7 +240,7 @@ def read_args_txt(text: str) -> dict[str, str]:
     return {
         name: HIDDEN
         if any(map(_is_mixed, values))
-        else hide_value(name, " ".join(values))[:VALUE_CHARACTERS]
+        else visible(hide_value(name, " ".join(values))[:VALUE_CHARACTERS])
         for name, values in arguments.items()
         if not _SECRET.search(name)
     }

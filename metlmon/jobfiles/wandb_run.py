@@ -31,6 +31,7 @@ from metlmon.jobfiles.training_files import (
     is_metric,
     whole_epoch,
 )
+from metlmon.text.visible import visible
 
 BLOCK_BYTES: Final = 32_768
 """Bytes of a block of the log; no fragment of a record extends over two of them."""
@@ -235,7 +236,8 @@ def _name(path: bytes) -> str:
 
 
 def _joined(parts: list[bytes]) -> str:
-    return b".".join(parts)[: 4 * NAME_CHARACTERS].decode("utf-8", "replace")[:NAME_CHARACTERS]
+    name = b".".join(parts)[: 4 * NAME_CHARACTERS].decode("utf-8", "replace")
+    return visible(name[:NAME_CHARACTERS])
 
 
 def numbers_of(values: Values) -> dict[str, float]:
@@ -276,7 +278,8 @@ def _numbers_in(name: str, text: bytes) -> Iterator[tuple[str, float]]:
         name, value = waiting.pop()
         if isinstance(value, dict):
             if _OBJECT_TYPE not in value:
-                waiting += [(f"{name}.{key}"[:NAME_CHARACTERS], value[key]) for key in value]
+                for key, inner in value.items():
+                    waiting.append((visible(f"{name}.{key}"[:NAME_CHARACTERS]), inner))
         elif isinstance(value, int | float):
             found = _number(json.dumps(value).encode())
             if found is not None:

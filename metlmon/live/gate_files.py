@@ -37,6 +37,7 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import gate_name
 from metlmon.remote import filesystem
+from metlmon.text.visible import visible
 
 ANEW_SECONDS: Final = 30.0
 """Interval of checking files that a user may have written to in place, which changes no name in
@@ -262,13 +263,13 @@ class GateFiles:
         return True
 
     def _run_gates(self, paths: tuple[Path, ...]) -> dict[str, RunGate]:
-        """The contents of all gate files in these directories, by run uuid."""
+        """The contents of all gate files in these directories, by run uuid as records have it."""
         values: dict[str, dict[str, Any]] = {}
         for path in paths:
             for name, (_, (value, _)) in self._gates[path].states.files.items():
                 uuid, _, kind = name.rpartition(".")
                 if name != GATE_LOG:
-                    run = values.setdefault(uuid, {})
+                    run = values.setdefault(visible(uuid), {})
                     run[kind] = value if run.get(kind) is None else run[kind]
         return {uuid: RunGate(**run) for uuid, run in values.items()}
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -22,6 +21,8 @@ from msgspec import Struct
 
 from metlmon.model.states import UNPLACED, DagState, Outcome, State
 from metlmon.remote.paths import as_typed, split
+from metlmon.text.visible import clip as clip
+from metlmon.text.visible import plain as plain
 
 THIN: Final = "\u202f"
 """Between groups of three digits: a no-break space, so that no number is wrapped."""
@@ -471,48 +472,6 @@ def apportion(amounts: list[int], cells: int) -> list[int]:
     return shares
 
 
-_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
-"""Unicode categories that a terminal obeys, hides or draws at no defined width.
-
-Controls, formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line
-ends, enclosing marks (no language is written with them).
-"""
-
-_MAX_COMBINING_MARKS: Final = 2
-"""Successive combining marks that real languages need.
-
-More are used to draw over other lines.
-"""
-
-
-def plain(text: str, limit: int | None = None) -> str:
-    """Foreign text as one visible, bounded line.
-
-    **Every** text from a log, a DAG file or a job passes through here before it is shown. White
-    space of any kind becomes single blanks. What a terminal would obey or not show (escape
-    sequences, control characters, bidi overrides, zero-width characters, stacked marks) is
-    written as ``\\x1b`` or ``\\u202e``. The result has at most ``limit`` characters, the last of
-    them an ellipsis when it was cut.
-    """
-    if limit is not None:
-        # Bounds the work for a line of megabytes; the factor leaves room for blanks that are
-        # collapsed below.
-        text = text[: 4 * limit + 64]
-    if text.isascii() and text.isprintable() and "  " not in text:
-        shown = text.strip()
-    else:
-        shown = " ".join("".join(_escape_invisible(unicodedata.normalize("NFC", text))).split())
-    return clip(shown, limit)
-
-
-def clip(text: str, limit: int | None) -> str:
-    """At most ``limit`` characters of ``text``, with an ellipsis at the end when cut."""
-    if limit is None or len(text) <= limit:
-        return text
-    ellipsis = "…"
-    return text[: max(0, limit - len(ellipsis))] + ellipsis[: max(0, limit)]
-
-
 def clip_middle(text: str, limit: int) -> str:
     """At most ``limit`` characters of ``text``, cut in the middle.
 
@@ -523,49 +482,6 @@ def clip_middle(text: str, limit: int) -> str:
     if len(text) <= limit or tail <= len(ellipsis):
         return clip(text, limit)
     return text[: limit - tail - len(ellipsis)] + ellipsis + text[-tail:]
-
-
-def _escape_invisible(text: str) -> list[str]:
-    out: list[str] = []
-    marks = _MAX_COMBINING_MARKS
-    for character in text:
-        category = unicodedata.category(character)
-        if category[0] == "M":
-            marks += 1
-            selector = "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
-            invisible = (
-                selector
-                or category == "Me"
-                or marks > _MAX_COMBINING_MARKS
-                or character in _INVISIBLE
-            )
-            out.append(_escaped(character) if invisible else character)
-            continue
-        marks = 0
-        if character.isspace() and category != "Zl" and category != "Zp":
-            out.append(" ")
-        elif category in _UNSAFE_CATEGORIES or character in _INVISIBLE:
-            out.append(_escaped(character))
-            marks = _MAX_COMBINING_MARKS
-        else:
-            out.append(character)
-    return out
-
-
-_INVISIBLE: Final = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4"
-)
-"""Fillers, joiners and selectors that count as letters, marks or symbols.
-
-They show nothing (Default_Ignorable_Code_Point of Unicode, and blank cells).
-"""
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def directory_name(dagdir: str) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from metlmon.dagman import load_workflow
 from metlmon.dagman.parser import parse_dag
+from metlmon.text.visible import visible
 from tests.support.conformance import INDEX, cases
 from tests.support.dag_texts import edges, graph_shape, official_verdict, weave
 
@@ -213,7 +214,10 @@ def facts(flow):
 def test_a_written_dag_is_read_as_it_was_meant(dag):
     names, drawn, macros = dag
     flow = weave("\n".join(" ".join(line) for line in written(dag)))
-    assert facts(flow) == (names, set(drawn), macros, [])
+    shown = {
+        name: {key: visible(value) for key, value in held.items()} for name, held in macros.items()
+    }
+    assert facts(flow) == (names, set(drawn), shown, [])
 
 
 @settings(max_examples=60)

@@ -86,7 +86,7 @@ def test_every_attribute_is_read_as_it_was_meant() -> None:
     assert status.totals == {"NodesTotal": 3, "NodesDone": 1, "NodesFailed": 2, "JobProcsIdle": 0}
     assert status.nodes["0.A"].details == "Was STATUS_SUBMITTED"
     second = status.nodes["1.A"]
-    assert second.details.startswith('said "no"\n]\\ ')
+    assert second.details.startswith('said "no" ]\\ ')
     assert (second.procs_queued, second.procs_held) == (3, 1)
 
 

@@ -1,0 +1,122 @@
+"""Readers make their texts visible: no text of a record has what a terminal obeys or hides.
+
+Names of files are the exception, since the files are opened: they are made visible where they are
+shown, as are the sentences that name one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec import Struct
+
+from metlmon.config.loader import load_settings
+from metlmon.health.build import make_health
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
+from metlmon.live.job_files import TrainingFiles
+from metlmon.snapshot.builder import describe_dags
+from metlmon.stats.curves import curves
+from metlmon.stats.sweep import GridChoice, grid
+from metlmon.stats.usage import usage_in_window
+from tests.safety.corpus import fields_in, forbidden
+from tests.safety.hostile_dagdir import Dagdir
+
+FILES: Final = frozenset(
+    {
+        *("dagdir", "dag", "in_dag", "dag_key", "file", "key", "log", "logs", "error", "output"),
+        *("submit", "path", "dir", "node_keys"),
+    }
+)
+"""Fields with the name of a file, or a key made of it."""
+
+SENTENCES: Final = frozenset({"Notice.text", "HealthEntry.reason", "HealthEntry.text"})
+"""Sentences that may name a file."""
+
+
+def texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in records, with the record and field that has it."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        yield where, value
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            if name not in FILES:
+                yield from texts(getattr(value, name), f"{type(value).__name__}.{name}")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from texts(key, where)
+            yield from texts(item, where)
+    elif isinstance(value, list | tuple | AbstractSet):
+        for item in value:
+            yield from texts(item, where)
+
+
+def read(path: Path) -> DagdirReader:
+    reader = DagdirReader(path, load_settings(path))
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+@pytest.fixture(scope="module")
+def records(hostile: Dagdir) -> Mapping[str, Any]:
+    reader = read(hostile.path)
+    builder = reader.snapshot_builder()
+    ledger = builder.ledger()
+    jobs = builder.real_jobs()
+    files = TrainingFiles(reader.dagdir, reader.ensemble.settings)
+    basis = StatsInput(
+        builder.status(),
+        ledger,
+        reader.ensemble.settings,
+        trainings=files.training_outputs(ledger, builder),
+        files_read=True,
+        load_description=lambda: describe_dags(builder),
+    )
+    return {
+        "status": basis.status,
+        "ledger": ledger,
+        "jobs": [builder.job_view(*job.id) for job in jobs],
+        "events": [builder.event_lines(job) for job in jobs],
+        "runs": [builder.run_view(run.key) for run in basis.status.runs],
+        "nodes": [builder.node_row(node.key) for node in reader.ensemble.nodes.values()],
+        "trainings": basis.trainings,
+        "curves": curves(basis),
+        "grid": grid(basis, GridChoice()),
+        "health": make_health(basis),
+        "usage": usage_in_window(ledger),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("status", {"runt", "sitet", "gput", "holdt", "resourcet"}),
+        ("ledger", {"runt", "uuidt", "sitet", "gput", "slott", "shadowt", "abortt", "label"}),
+        ("jobs", {"runt", "sitet", "slott", "holdt"}),
+        ("events", {"holdt", "generict", "shadowt"}),
+        ("runs", {"runt", "sitet"}),
+        ("nodes", {"runt"}),
+        ("trainings", {"metrict"}),
+        ("curves", {"runt", "metrict"}),
+        ("grid", {"runt", "sweptt"}),
+        ("health", {"runt"}),
+        ("usage", {"sitet", "gput"}),
+    ],
+)
+def test_every_text_is_visible(records: Mapping[str, Any], name: str, fields: set[str]) -> None:
+    found = dict[str, list[str]]()
+    seen = set[str]()
+    for where, text in texts(records[name]):
+        if where not in SENTENCES:
+            seen |= fields_in(text)
+            # What an event says is several lines.
+            if bad := forbidden(text, newlines=where == "EventLine.text"):
+                found.setdefault(where, bad)
+    assert found == {}
+    assert seen >= fields
