@@ -27,6 +27,7 @@ from metlmon.eventlog.events import UsageTable
 from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT, redact_event
 from metlmon.model.job_events import Job, JobEvents, Stream
 from metlmon.model.model_state import LogRole
+from metlmon.text.visible import visible
 from tests.conftest import SHARED
 from tests.support.event_logs import Log, of_one_job
 
@@ -53,7 +54,7 @@ times = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).flatmap(
     lambda time: st.sampled_from([time, time.replace(microsecond=0), time.replace(fold=1)])
 )
 texts = st.one_of(
-    st.text(max_size=20),
+    st.text(max_size=20).map(visible),
     st.sampled_from(["", "Job submitted from host: <10.0.0.1:9618>", "x" * (SHORT + 1)]),
 )
 
