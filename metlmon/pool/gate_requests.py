@@ -386,8 +386,7 @@ def _check_files(directory: Path, run: RunTarget) -> ActionResult:
 def _has_no_retry(feed: Feed, run: RunTarget) -> bool:
     """Whether the node would fail, as far as is known."""
     rows = feed.latest.status.runs if feed.latest is not None else ()
-    latest = next((row.latest for row in rows if row.uuid == run.uuid), None)
-    return latest is not None and latest.retries_left == 0
+    return any(row.retries_left == 0 for row in rows if row.uuid == run.uuid)
 
 
 def _write(directory: Path, request: ActionRequest, run: RunTarget, file: str) -> ActionResult:

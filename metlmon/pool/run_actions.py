@@ -229,7 +229,7 @@ def _removal_refusal(
         reason = owner_mismatch(queue.get((job.cluster, job.proc)), snapshot)
         if reason is not None:
             return f"its job {reason}"
-    return NO_RETRY if jobs and row.latest is not None and row.latest.retries_left == 0 else None
+    return NO_RETRY if jobs and row.retries_left == 0 else None
 
 
 def _fixed_site_reason(

@@ -439,20 +439,6 @@ class SnapshotBuilder:
         is_above = os.path.abspath(directory) == above
         return relative if is_above or not relative.startswith("..") else path
 
-    def _placement(self, key: NodeKey, state: State, job: Job | None) -> dict[str, Any]:
-        """The fields of a :class:`Placement`, for a node in this state with this job."""
-        hold = job.hold if job is not None and state is State.HELD else None
-        site = job.site if job else None
-        return {
-            "target": self._derivation.target(key),
-            "site": site,
-            "gpu": job.gpu if job else None,
-            "gpus": job.gpus if job else None,
-            "off_target": self._derivation.off_target(key, site),
-            "hold_reason": hold.reason if hold else None,
-            "hold_code": hold.code if hold else None,
-        }
-
     # --- nodes --------------------------------------------------------------------------
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
@@ -462,7 +448,6 @@ class SnapshotBuilder:
         if record is None or state is None:
             return None
         node, states, dag = record.node, derivation.states, key[0]
-        job_state, job_return = self._job_result(key)
         waits_for: list[str] = []
         if state.state is State.WAITING:
             waits_for = [
@@ -475,26 +460,15 @@ class SnapshotBuilder:
         gate = self.gate_status(run) if run is not None and skipped else None
         clusters = {job.cluster for job in record.jobs}
         return NodeRow(
-            **self._placement(key, state.state, self._node_job(key)),
-            dag_key=dag,
-            dag=derivation.dag_file(dag),
-            node=key[1],
+            **self._node(key),
             kind=node.kind.value,
-            state=state.state,
-            inferred=state.inferred,
-            since=state.since,
             seconds=self.seconds(state.since),
-            jobs=self._submitted_jobs(key),
-            job_state=job_state,
-            job_return=job_return,
-            attempts=self._attempts(key),
             retries=node.retries,
             retries_left=self._retries_left(key) if node.retries else None,
             parents=len(node.parents),
             unfinished_parents=len(waits_for),
             waits_for=tuple(waits_for[:MAX_WAITS_FOR]),
             children=len(node.children),
-            run=run.key if run is not None else None,
             submit=node.submit,
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=self._reason(key),
@@ -509,27 +483,34 @@ class SnapshotBuilder:
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         return state.failure.text if state.failure else None
 
-    def _node_job(self, key: NodeKey) -> Job | None:
-        """The job that determines a node's state."""
-        job = self._derivation.states[key].job
-        return self.derivation.record_of(job) if job is not None else None
+    def _node(self, key: NodeKey) -> dict[str, Any]:
+        """What is known of any node: the fields of a :class:`Node`."""
+        derivation, state = self.derivation, self._derivation.states[key]
+        run, job = derivation.runs.by_node.get(key), self._node_job(key)
+        executions = derivation.node_executions(key)
+        return {
+            "dag": derivation.dag_file(key[0]),
+            "in_dag": key[0],
+            "node": key[1],
+            "run": run.key if run is not None else None,
+            "state": state.state,
+            "inferred": state.inferred,
+            "since": state.since,
+            "target": derivation.target(key),
+            "off_target": derivation.off_target(key, job.site if job else None),
+            "jobs": self._submitted_jobs(key),
+            "job": job,
+            "attempts": max((execution.attempt for execution in executions), default=0),
+        }
 
-    def _job_result(self, key: NodeKey) -> tuple[State | None, int | None]:
-        """The state of a node's job, and the return value of its last execution."""
-        job, record = self._derivation.states[key].job, self._node_job(key)
-        if job is None or job.noop or record is None:
-            return None, None
-        last = record.last_execution
-        return record.state if record.states else None, last.return_value if last else None
+    def _node_job(self, key: NodeKey) -> Job | None:
+        """The job that determines a node's state; None of a NOOP node."""
+        job = self._derivation.states[key].job
+        return None if job is None or job.noop else self.derivation.record_of(job)
 
     def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
         result = self._derivation.submission_result(key)
         return result.jobs if result is not None else ()
-
-    def _attempts(self, key: NodeKey) -> int:
-        """Attempts of a node: the procs of one submission are one attempt."""
-        executions = self.derivation.node_executions(key)
-        return max((execution.attempt for execution in executions), default=0)
 
     def _retries_left(self, key: NodeKey) -> int:
         """Retries that DAGMan has left for a node; 0 where it let the node fail."""
@@ -582,6 +563,7 @@ class SnapshotBuilder:
             gate=self.gate_status(run),
             failed=failed,
             seconds=self.seconds(current.since) if current is not None else None,
+            retries_left=self._retries_left(latest.key) if latest is not None else None,
             epochs_unknown=sum(
                 is_unknown(derivation.states[key]) for key in run_state.epochs.values()
             )
@@ -660,9 +642,8 @@ class SnapshotBuilder:
         states, dags, result = derivation.states, derivation.dags, derivation.submission_result
         keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
         counted = set(derivation.run_states[run.key].epochs.values())
-        starts = [dags[dag].last_fresh_start() for dag in dict.fromkeys(dag for dag, _ in keys)]
         unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
-        common = derivation.run_names(run), unit, counted, placements, starts
+        common = derivation.run_names(run), unit, counted, placements
         of_nodes = {
             key: (
                 *(states[key], result(key), derivation.node_jobs(key)),
@@ -695,42 +676,30 @@ class SnapshotBuilder:
     def _epoch(self, key: NodeKey, counts: bool = True) -> Epoch:
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
-        run, dag, result = derivation.runs.by_node[key], key[0], derivation.submission_result(key)
+        run = derivation.runs.by_node[key]
         name, label = derivation.run_names(run)
-        job = self._node_job(key)
+        fields = self._node(key)
         executions, totals = derivation.node_executions(key), ExecutionTotals()
         for execution in executions:
             if not execution.at_access_point:
                 totals.add(execution)
-        wait, transfer, seconds = self._phases(job)
+        wait, transfer, seconds = self._phases(fields["job"])
+        result, success = derivation.submission_result(key), self._success(key)
         submit_times = [time for time in result.submit_times if time is not None] if result else []
-        success = self._success(key)
-        is_done = state.state is State.COMPLETED
+        is_done, dag = state.state is State.COMPLETED, derivation.dags[key[0]]
         return Epoch(
-            run=run.key,
+            **fields,
             run_name=name,
             uuid=run.uuid,
             label=label,
-            dag=derivation.dag_file(dag),
-            in_dag=dag,
-            node=key[1],
             epoch=part.epoch,
             epoch_var=part.epoch_var,
             training=part.training,
             counts=counts,
-            state=state.state,
-            inferred=state.inferred,
-            since=state.since,
             failure=state.failure,
-            target=derivation.target(key),
-            off_target=derivation.off_target(key, job.site if job else None),
-            jobs=result.jobs if result is not None else (),
             first_submitted=min(submit_times, default=None),
-            cluster=state.job.cluster if state.job else derivation.dags[dag].last_cluster(key[1]),
+            cluster=state.job.cluster if state.job else dag.last_cluster(key[1]),
             proc=state.job.proc if state.job else None,
-            job=None if state.job is None or state.job.noop else job,
-            attempts=max((each.attempt for each in executions), default=0),
-            retries_left=self._retries_left(key),
             completed=_ended(derivation, key, state, success) if is_done else None,
             success=success,
             # The first of several of equal length.

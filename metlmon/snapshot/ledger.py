@@ -471,83 +471,32 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     subdag: str | None = None
 
 
-class Placement(Struct, frozen=True, kw_only=True):
-    """Where a job or a node is to run, where it ran last, and why it is held."""
-
-    target: str | None = None
-    site: str | None = None
-    gpu: str | None = None
-    gpus: int | None = None
-    off_target: bool = False
-    hold_reason: str | None = None
-    hold_code: int | None = None
-
-
-class Epoch(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    rename={"run": "key", "run_name": "run", "gpu_hours": "hours"},
-):
-    """One node of a run: an epoch or, where it does not train, a side node.
+class Node(Struct, frozen=True, kw_only=True):
+    """What is known of any node.
 
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
-    the node. ``counts``: it is the node that counts for its epoch (another DAG may have it too); a
-    run's epochs are counted by these only. ``failure``: why it failed, by DAGMan's reports alone.
-
-    ``jobs`` are (cluster, proc) in order of submission; ``first_submitted``: the first one's
-    submission; ``job``: the one that determines the node's state, None of a NOOP node, ``cluster``
-    and ``proc``: its number (of one that is in no log here the cluster alone). ``attempts``:
-    executions. ``retries_left``: those that DAGMan has left. ``completed``: None where neither an
-    event nor DAGMan's log has the time (inferred, marked DONE).
-
-    ``success``: of all executions, the one that completed the node; ``longest``: the longest one.
-    ``gpu_hours``: of all. ``queue_wait``: seconds from submission of
-    the last job to the start of its last execution, without the transfer; ``transfer``: seconds of
-    input transfer before that execution; ``execution``: seconds of that execution.
-
-    ``evaluations``: in a :class:`RunView`, the side nodes that are its children in the DAG.
+    it. ``run``: the key of its run. ``jobs`` are (cluster, proc) in order of submission; ``job``:
+    the one that determines its state, None of a NOOP node. ``attempts``: executions.
     """
 
-    json_omits: ClassVar = frozenset({"failure", "job", "success", "longest", "evaluations"})
-    json_properties: ClassVar = (
-        *("submitted", "job_state", "job_return", "site", "gpu", "gpus"),
-        *("hold_reason", "hold_code", "part", "reason", "overruled"),
-        *("success_seconds", "longest_site", "longest_gpu", "longest_seconds", "trained_on"),
+    json_omits: ClassVar[frozenset[str]] = frozenset({"job"})
+    json_properties: ClassVar[tuple[str, ...]] = (
+        *("job_state", "job_return", "site", "gpu", "gpus"),
+        *("hold_reason", "hold_code", "overruled"),
     )
 
-    run: str
-    run_name: str
-    uuid: str | None = None
-    label: str | None = None
     dag: Nullable[str]
     in_dag: Nullable[str]
     node: str
-    epoch: int | None
-    epoch_var: int | None = None
-    training: bool = True
-    counts: bool = True
+    run: str | None
     state: State
     inferred: bool = False
     since: datetime | None = None
-    failure: NodeFailure | None = None
     target: str | None = None
     off_target: bool = False
     jobs: tuple[JobId, ...] = ()
-    first_submitted: datetime | None = None
-    cluster: int | None = None
-    proc: int | None = None
     job: Job | None = None
     attempts: int = 0
-    retries_left: int | None = None
-    completed: datetime | None = None
-    success: Execution | None = None
-    longest: Execution | None = None
-    gpu_hours: GpuHours = GpuHours()
-    queue_wait: float | None = None
-    transfer: float | None = None
-    execution: float | None = None
-    evaluations: tuple[Epoch, ...] = ()
 
     @property
     def key(self) -> NodeKey:
@@ -597,6 +546,67 @@ class Epoch(
         return self.hold.code if self.hold else None
 
     @property
+    def overruled(self) -> bool:
+        """Whether the job failed, but the POST script succeeded."""
+        return self.state is State.COMPLETED and self.job_state in FAILED_JOB
+
+
+class Epoch(
+    Node,
+    frozen=True,
+    kw_only=True,
+    rename={"run": "key", "run_name": "run", "gpu_hours": "hours"},
+):
+    """One node of a run: an epoch or, where it does not train, a side node.
+
+    ``counts``: it is the node that counts for its epoch (another DAG may have it too); a
+    run's epochs are counted by these only. ``failure``: why it failed, by DAGMan's reports alone.
+
+    ``first_submitted``: when its first job was submitted. ``cluster``, ``proc``: the number of the
+    job that determines its state (of one that is in no log here the cluster alone). ``completed``:
+    None where neither an event nor DAGMan's log has the time (inferred, marked DONE).
+
+    ``success``: of all executions, the one that completed the node; ``longest``: the longest one.
+    ``gpu_hours``: of all. ``queue_wait``: seconds from submission of
+    the last job to the start of its last execution, without the transfer; ``transfer``: seconds of
+    input transfer before that execution; ``execution``: seconds of that execution.
+
+    ``evaluations``: in a :class:`RunView`, the side nodes that are its children in the DAG.
+    """
+
+    json_omits: ClassVar[frozenset[str]] = Node.json_omits | {
+        "failure",
+        "success",
+        "longest",
+        "evaluations",
+    }
+    json_properties: ClassVar[tuple[str, ...]] = (
+        *(*Node.json_properties, "submitted", "part", "reason"),
+        *("success_seconds", "longest_site", "longest_gpu", "longest_seconds", "trained_on"),
+    )
+
+    run: str
+    run_name: str
+    uuid: str | None = None
+    label: str | None = None
+    epoch: int | None
+    epoch_var: int | None = None
+    training: bool = True
+    counts: bool = True
+    failure: NodeFailure | None = None
+    first_submitted: datetime | None = None
+    cluster: int | None = None
+    proc: int | None = None
+    completed: datetime | None = None
+    success: Execution | None = None
+    longest: Execution | None = None
+    gpu_hours: GpuHours = GpuHours()
+    queue_wait: float | None = None
+    transfer: float | None = None
+    execution: float | None = None
+    evaluations: tuple[Epoch, ...] = ()
+
+    @property
     def part(self) -> str | None:
         """What failed of it (pre, submit, post or job), where no event of a job shows it."""
         return self.failure.part if self.failure else None
@@ -605,11 +615,6 @@ class Epoch(
     def reason(self) -> str | None:
         """DAGMan's reason of that failure."""
         return self.failure.text if self.failure else None
-
-    @property
-    def overruled(self) -> bool:
-        """Whether the job failed, but the POST script succeeded."""
-        return self.state is State.COMPLETED and self.job_state in FAILED_JOB
 
     @property
     def success_seconds(self) -> float | None:
@@ -657,7 +662,8 @@ class RunRow(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
     this may differ from its latest epoch, which is one that was submitted. ``epochs_unknown``:
     epochs whose state is in none of the files here, so that more than ``epochs_done`` may be done.
     ``epochs_overruled``: of those done, how many failed jobs a POST script overruled. ``seconds``:
-    since when its failed, else its latest epoch is in its state, up to as-of.
+    how long the epoch that failed, else its latest one is in its state. ``retries_left``: those
+    that DAGMan has left for its latest epoch.
     """
 
     json_omits: ClassVar = frozenset({"abort"})
@@ -683,6 +689,7 @@ class RunRow(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
     began: datetime | None = None
     abort: DagAbort | None = None
     seconds: float | None = None
+    retries_left: int | None = None
 
     @property
     def shown_epoch(self) -> Epoch | None:

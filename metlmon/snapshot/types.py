@@ -13,19 +13,18 @@ from typing import ClassVar, Final
 
 from msgspec import Struct, field
 
-from metlmon.dagman import Node
+from metlmon import dagman
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, DagmanHold
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueJob
 from metlmon.model.run import DagAbort
-from metlmon.model.states import FAILED_JOB, DagState, State
+from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import Epoch as Epoch
 from metlmon.snapshot.ledger import GpuHours as GpuHours
-from metlmon.snapshot.ledger import Job, Placement
+from metlmon.snapshot.ledger import Job, Node
 from metlmon.snapshot.ledger import RunRow as RunRow
-from metlmon.text.record_json import Nullable
 
 
 class DagRow(Struct, frozen=True):
@@ -214,41 +213,26 @@ class RunView(Struct, frozen=True):
         return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
 
 
-class NodeRow(Placement, frozen=True, kw_only=True, rename={"dag_key": "in_dag"}):
-    """One node of a DAG, of any kind.
+class NodeRow(Node, frozen=True, kw_only=True):
+    """One node of a DAG, of any kind, with its place in the graph.
 
-    ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
-    join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`Epoch`. ``retries``: the
-    node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``: number of parents,
-    ``unfinished_parents`` of which are not done; ``waits_for`` names the first of these. ``run``:
-    the key of its run. ``stopped_by``: the rule by which the gate of its run skipped it.
-    ``reason``: DAGMan's reason of a failure that the job's events do not show; of a futile node,
-    the end on purpose before it. ``failed_ancestor``: of a futile node, the failed ancestor.
-    ``submissions``: by its jobs' logs or, where none has a job of it, by DAGMan's; ``attempts`` are
-    executions.
+    ``kind`` is job, subdag, final, provisioner, service or join. ``seconds``: in its state.
+    ``retries``: the node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``:
+    number of parents, ``unfinished_parents`` of which are not done; ``waits_for`` names the first
+    of these. ``stopped_by``: the rule by which the gate of its run skipped it. ``reason``: DAGMan's
+    reason of a failure that the job's events do not show; of a futile node, the end on purpose
+    before it. ``failed_ancestor``: of a futile node, the failed ancestor. ``submissions``: by its
+    jobs' logs or, where none has a job of it, by DAGMan's.
     """
 
-    json_properties: ClassVar = ("overruled",)
-
-    dag_key: Nullable[str]
-    dag: Nullable[str]
-    node: str
     kind: str
-    state: State
-    inferred: bool
-    since: datetime | None
     seconds: float | None
-    jobs: tuple[JobId, ...]
-    job_state: State | None
-    job_return: int | None
-    attempts: int
     retries: int
     retries_left: int | None
     parents: int
     unfinished_parents: int
     waits_for: tuple[str, ...]
     children: int
-    run: str | None
     submit: str | None
     stopped_by: str | None = None
     reason: str | None = None
@@ -263,8 +247,7 @@ class NodeRow(Placement, frozen=True, kw_only=True, rename={"dag_key": "in_dag"}
     @property
     def overruled(self) -> bool:
         """Whether the job failed, but the POST script succeeded."""
-        failed = self.job_state in FAILED_JOB and not self.ended_with_dag
-        return self.state is State.COMPLETED and failed
+        return not self.ended_with_dag and super().overruled
 
     @property
     def ended_with_dag(self) -> bool:
@@ -357,7 +340,7 @@ class DescribedNode(Struct, frozen=True):
 
     key: NodeKey
     dag: str
-    node: Node
+    node: dagman.Node
     run: str | None
     run_name: str | None
     uuid: str | None

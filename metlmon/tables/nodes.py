@@ -236,7 +236,7 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[
         facts.append(f"RETRY {node.retries}{left}")
     if len(node.jobs) > 1:
         facts.append(formatting.count(len(node.jobs), "job"))
-    facts.append(file_name(node.dag_key, 60))
+    facts.append(file_name(node.in_dag, 60))
     name = line((plain(node.node, 60), BOLD))
     first = line(" ") + join((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
     reason = state_reason(node)

@@ -116,9 +116,9 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
         (PoolAction.STOP_NOW, run(asked(stop_requested=at(9))), None),
         (PoolAction.STOP, run(asked(pause_requested=at(9))), None),
         (PoolAction.SEND, run(asked(pause_requested=at(9))), None),
-        (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=0)), queue_checks.NO_RETRY),
-        (PoolAction.STOP, run(latest=latest(2, retries_left=0)), None),
-        (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=None)), None),
+        (PoolAction.STOP_NOW, run(retries_left=0), queue_checks.NO_RETRY),
+        (PoolAction.STOP, run(retries_left=0), None),
+        (PoolAction.STOP_NOW, run(retries_left=None), None),
     ],
 )
 def test_why_not(act: PoolAction, row: RunRow, why: str | None) -> None:

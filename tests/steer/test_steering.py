@@ -29,7 +29,6 @@ from tests.support.gate_rows import (
     GatedLogs,
     asked,
     at,
-    latest,
     queued,
     rules,
     run,
@@ -248,7 +247,7 @@ def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
 
 def test_with_its_last_retry_gone_since_nothing_is_touched(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP_NOW)
-    there.logs.runs = (run(latest=latest(2, retries_left=0)),)
+    there.logs.runs = (run(retries_left=0),)
     answers = there.perform(order)
     assert answers[0] == ActionResult(UUID, ResultCode.BAD_STATE, NO_RETRY)
     assert there.schedd.acts() == []

@@ -42,7 +42,6 @@ def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: o
         state=state,
         since=NINE,
         attempts=1,
-        retries_left=2,
     )
     return replace(made, **more)  # type: ignore[arg-type]
 
@@ -62,6 +61,7 @@ def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> RunRow:
         latest=latest(2),
         gpu_hours=GpuHours(),
         gate=gate,
+        retries_left=2,
     )
     return replace(made, **more)  # type: ignore[arg-type]
 
