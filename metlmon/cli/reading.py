@@ -110,7 +110,7 @@ def _as_of(
 ) -> datetime | None:
     """As-of without ``--as-of``: the time from which ``--as-of 7d`` counts back."""
     reader = _read_all(DagdirReader(path, settings, logs=logs, live=live))
-    return reader.snapshot_builder().ledger().as_of
+    return reader.snapshot_builder().as_of
 
 
 def open_reader(options: argparse.Namespace) -> DagdirReader:

@@ -359,13 +359,14 @@ def event_parts(number: int, ad: Ad) -> tuple[str, str, Detail | None]:
     parser = _DETAILS.get(number)
     detail = parser(attributes) if parser else None
     text, _, more = _first_text(number, attributes).partition("\n")
-    if number == _AD_INFORMATION or (number not in EVENT_NAMES and "EventPayloadLines" not in ad):
+    if detail is None:
+        # The lines of an event type of a newer HTCondor, or the reason of a known one.
+        more = (attributes["EventPayloadLines"] or attributes["Reason"]).rstrip("\n") or more
+    is_new = number not in EVENT_NAMES and "EventPayloadLines" not in ad
+    if number == _AD_INFORMATION or is_new or not (text or more):
         hidden = () if number == _AD_INFORMATION else _COMMON
         names = (name for name in sorted(ad, key=str.lower) if name not in hidden)
         more = "\n".join(f"{_printable(name)} = {_literal(ad[name])}" for name in names)
-    elif detail is None:
-        # The lines of an event type of a newer HTCondor, or the reason of a known one.
-        more = (attributes["EventPayloadLines"] or attributes["Reason"]).rstrip("\n") or more
     return text, more, detail
 
 

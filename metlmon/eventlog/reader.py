@@ -7,7 +7,7 @@ Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -85,8 +85,8 @@ def parse_fast(
     Ten times as fast where most events are 006. How the bytes are divided among calls changes
     only how the sums are divided.
 
-    ``until``: 006 events later than this (naive) are not summed up but returned among
-    ``events``, possibly with other 006 events.
+    ``until``: 006 events later than this (naive) are left out of the sums; where a log is in UTC
+    all 006 events may be returned among ``events``.
     """
     if position.form in (None, LogFormat.TEXT):
         # A log with years may contain a yearless header, glued into an event.
@@ -220,6 +220,15 @@ def _usual_006(between: bytes, digits: int, zone: bytes) -> re.Pattern[bytes]:
     )
 
 
+def _stamp_like(stamp: bytes, time: datetime) -> bytes:
+    """The timestamp of ``time`` in the format of ``stamp``."""
+    if stamp.endswith(b"Z"):
+        # An aware time: which local time it is, is known above.
+        raise _NotFastPath
+    text = time.isoformat(stamp[10:11].decode(), "microseconds") + "000"
+    return text.encode()[: len(stamp)]
+
+
 class _ImageSizeSum:
     """The running sum of one job's 006 events.
 
@@ -325,7 +334,13 @@ class _FastParser:
     def _sum_image_sizes(self) -> tuple[ImageSizes, ...]:
         sums: dict[bytes, _ImageSizeSum] = {}
         get = sums.get
-        for ids, stamp, memory in zip(self._ids, self._stamps, self._memory, strict=True):
+        reports: Iterable[tuple[bytes, bytes, bytes]] = zip(
+            self._ids, self._stamps, self._memory, strict=True
+        )
+        if self._until is not None and self._stamps:
+            limit = _stamp_like(self._stamps[0], self._until)
+            reports = (report for report in reports if report[1] <= limit)
+        for ids, stamp, memory in reports:
             job = get(ids)
             if job is None:
                 sums[ids] = _ImageSizeSum(stamp, memory)
@@ -357,10 +372,6 @@ class _FastParser:
 
         The pattern guarantees valid minutes and seconds.
         """
-        if self._until is not None:
-            latest = self._parse_time(last.decode())
-            if latest.tzinfo is not None or latest > self._until:
-                raise _NotFastPath
         if _HOUR(first) != _HOUR(last):
             for hour in set(map(_HOUR, self._stamps)):
                 self._parse_time(hour.decode() + ":00:00")

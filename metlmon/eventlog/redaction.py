@@ -51,7 +51,8 @@ _COVERING_TYPES: Final = frozenset(
         *(Released, RemoteError, ConnectionEvent, FileTransfer),
     }
 )
-"""Details with all that is shown of a body. Of any other type, the body is kept, too."""
+"""Details that, with the first line, have all that is shown of a body. Of any other type, and
+below an empty first line, the body is kept, too."""
 
 _REPEATED_TYPES: Final = frozenset({Execute, FileTransfer, Held, Released})
 """Details that repeat: there are few machines, kinds of transfers and reasons of holds."""
@@ -90,7 +91,7 @@ def redact_event(event: Event) -> Event:
     if event.number in AD_ATTRIBUTE_EVENTS:
         event = without_environment(event)
     body, detail = event.body, event.detail
-    if detail.__class__ in _COVERING_TYPES:
+    if event.text and detail.__class__ in _COVERING_TYPES:
         body = ""
     elif body:
         # A secret truncated at the end is far beyond the kept part.

@@ -447,6 +447,11 @@ class UtcOffsets:
             if local is not None:
                 self.read_submission(local, epoch)
 
+    def note_later(self, time: datetime) -> None:
+        """Note the time of an event after the cut."""
+        if self.first_later is None or time < self.first_later:
+            self.first_later = time
+
     def read_later(
         self, events: Iterable[Event], submit_epoch: Callable[[int], float | None]
     ) -> None:
@@ -455,8 +460,7 @@ class UtcOffsets:
         ``submit_epoch``: returns the submission time of a cluster in the jobstate log.
         """
         for event in events:
-            if self.first_later is None or event.time < self.first_later:
-                self.first_later = event.time
+            self.note_later(event.time)
             if isinstance(event.detail, Submit):
                 self._later_submissions.add(event.cluster, event.time)
                 self.read_submission(event.time, submit_epoch(event.cluster))

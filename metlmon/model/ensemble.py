@@ -290,6 +290,8 @@ class Ensemble:
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
             self.offsets.read_later(later, self._submit_epoch)
+            if batch.first is not None and (first := self.clock.naive(batch.first)) > self.cut:
+                self.offsets.note_later(first)
             events = [event for event in events if event.time <= self.cut]
             times = [event.time for event in events]
         if events:
@@ -301,7 +303,10 @@ class Ensemble:
             naive = self.clock.naive
             stats.events += sum(image.updates for image in batch.images)
             if is_first_batch and batch.first is not None:
-                stats.first = naive(batch.first)
+                first = naive(batch.first)
+                if self.cut is not None and first > self.cut:
+                    first = min(naive(image.first) for image in batch.images)
+                stats.first = first
             if batch.last is not None:
                 stats.previous = naive(batch.last)
             self._note_newest(stats, max(naive(image.last) for image in batch.images))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.eventlog import Execute, Generic, Held, Parsed, Submit, parse
+from metlmon.eventlog.classad_log import event_parts
 
 JSON = b"""\
 {
@@ -141,6 +142,13 @@ def test_an_object_that_is_no_event_is_reported() -> None:
     parsed = parse(JSON + b'{"loss": 0.1}\n' + JSON)
     assert len(whole(parsed)) == 2
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 12)]
+
+
+@pytest.mark.parametrize("number", [40, 42, 70])
+def test_an_event_without_a_text_has_its_attributes(number: int) -> None:
+    ad = {"EventTypeNumber": number, "Cluster": 7, "Type": 9, "Tag": "a"}
+    text, body, _ = event_parts(number, ad)
+    assert (text, body) == ("", 'Tag = "a"\nType = 9')
 
 
 def test_expressions_and_gpus_of_an_execute() -> None:

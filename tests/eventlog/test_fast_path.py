@@ -186,12 +186,16 @@ def test_stamps_that_step_back() -> None:
     assert parse_fast(log).after.last == datetime(2025, 11, 4, 11)
 
 
-def test_reports_behind_a_moment_are_reported_one_by_one() -> None:
+def test_reports_behind_a_moment_are_left_out() -> None:
     log = b"".join(MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 10, 11))
-    until = datetime(2025, 11, 4, 10)
-    assert parse_fast(log, until=until).images == ()
-    assert len(parse_fast(log, until=until).events) == 3
-    assert len(parse_fast(log, until=datetime(2025, 11, 4, 11)).images) == 1
+    (images,) = parse_fast(log, until=datetime(2025, 11, 4, 10)).images
+    assert (images.updates, images.last) == (2, datetime(2025, 11, 4, 10))
+    result = parse_fast(log, until=datetime(2025, 11, 4, 8))
+    assert (result.images, result.events) == ((), ())
+    assert (result.first, result.after.last) == (
+        datetime(2025, 11, 4, 9),
+        datetime(2025, 11, 4, 11),
+    )
 
 
 def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -495,6 +495,7 @@ def test_no_value_of_an_environment_is_kept() -> None:
         (35, "Cluster submitted from host: <10.0.0.1:9>", "    a note\n", "a note"),
         (8, "a line", "\tand another\n", "and another"),
         (60, "Something new.", "\twith a reason\n", "with a reason"),
+        (40, "", "\tof a new kind\n", "of a new kind"),
         (35, "Cluster submitted from host: x", "    password = hunter2hunter2\n", "password = "),
     ],
 )
