@@ -43,7 +43,7 @@ from metlmon.live.session import Session
 from metlmon.model.states import ENDED, DagState
 from metlmon.pool.client import PoolClient, open_pool
 from metlmon.pool.types import PoolAction, PoolError, ResultCode
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow
 from metlmon.text.formatting import count, plain
 from metlmon.tracking.mlflow_client import TrackingError
 from metlmon.tracking.mlflow_settings import tracking_server

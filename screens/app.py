@@ -25,7 +25,7 @@ from metlmon.pool.types import (
     ActionRequest,
     QueueSnapshot,
 )
-from metlmon.snapshot.ledger import Job
+from metlmon.snapshot.records import Job
 from screens.actions import bindings_of, key_cap, keymap, unknown_names
 from screens.base.absence import Absence
 from screens.base.context import AppOptions, SavedFiles, load_states, save_states

@@ -11,8 +11,8 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow, file_order, fold_state, urgency
+from metlmon.snapshot.records import NodeRow
 from metlmon.snapshot.tree_positions import SCOPE, TreePositions, tree_positions
-from metlmon.snapshot.types import NodeRow
 from metlmon.tables.health import faulty_nodes
 from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
 from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text

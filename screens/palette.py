@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
-from metlmon.snapshot.ledger import Job
+from metlmon.snapshot.records import Job
 from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import STATES, job_id, plain

@@ -14,9 +14,8 @@ from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.ledger import Job
+from metlmon.snapshot.records import Epoch, Job, RunView, SideCounts
 from metlmon.snapshot.row_text import gate_symbol
-from metlmon.snapshot.types import Epoch, RunView, SideCounts
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of

@@ -7,7 +7,7 @@ from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.ledger import HOUR, Execution, HourUnit
+from metlmon.snapshot.records import HOUR, Execution, HourUnit
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,

@@ -16,7 +16,7 @@ from textual.timer import Timer
 
 from metlmon.errors import InputError, describe_error
 from metlmon.live.feed import Feed, NullFeed, Snapshot
-from metlmon.snapshot.types import Progress
+from metlmon.snapshot.records import Progress
 from metlmon.stats.timeline import Timeline, timeline
 from metlmon.tables.timeline_text import nice_step, snap_to_step
 from metlmon.text import formatting

@@ -14,7 +14,7 @@ from metlmon.errors import InputError
 from metlmon.health.types import Health, HealthSource
 from metlmon.jobfiles.gate_files import ABORT_RULE
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
-from metlmon.snapshot.types import DagRow, RunRow, Status
+from metlmon.snapshot.records import DagRow, RunRow, Status
 
 UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
 """States of a node that has no job in the queue, and is not over."""

@@ -27,8 +27,8 @@ from metlmon.remote import filesystem
 from metlmon.remote.paths import as_typed, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.notices import OF_A_MOMENT
+from metlmon.snapshot.records import Progress, RunRow, Status
 from metlmon.snapshot.row_text import format_run_list, matches_run
-from metlmon.snapshot.types import Progress, RunRow, Status
 from metlmon.text.formatting import plain
 from metlmon.text.time_arguments import parse_time_argument
 

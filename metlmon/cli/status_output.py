@@ -14,7 +14,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import HealthEntry
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.types import Epoch, RunRow, RunView, Status
+from metlmon.snapshot.records import Epoch, RunRow, RunView, Status
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.stats.run_figures import RunMetric, run_figures

@@ -13,6 +13,7 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.health.headline import health_headline
 from metlmon.model.reasons import code_text
 from metlmon.model.states import DagState, State
+from metlmon.snapshot.records import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.snapshot.row_text import (
     KINDS,
     PAUSED,
@@ -29,7 +30,6 @@ from metlmon.snapshot.row_text import (
     submission_text,
     waits_since,
 )
-from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs

@@ -29,7 +29,7 @@ from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ENDED, FAILED_JOB
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 

@@ -19,7 +19,7 @@ from metlmon.model.states import (
     DagState,
     State,
 )
-from metlmon.snapshot.ledger import HOUR, Epoch, Execution, Job, NodeFault, RunRow
+from metlmon.snapshot.records import HOUR, Epoch, Execution, Job, NodeFault, RunRow
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD

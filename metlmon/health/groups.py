@@ -10,7 +10,7 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import code_name
-from metlmon.snapshot.ledger import HOUR, Execution, Job, NodeFault, Transfer
+from metlmon.snapshot.records import HOUR, Execution, Job, NodeFault, Transfer
 
 T = TypeVar("T")
 

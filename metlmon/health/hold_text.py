@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_urls
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, find_policy
-from metlmon.snapshot.ledger import Hold
+from metlmon.snapshot.records import Hold
 from metlmon.stats.causes import is_quota
 from metlmon.text.formatting import count, duration, number
 

@@ -14,7 +14,7 @@ from metlmon.health.hold_text import HoldCause, failed_urls, hold_cause, hold_te
 from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import find_policy, removal_limit
-from metlmon.snapshot.ledger import Hold, Job
+from metlmon.snapshot.records import Hold, Job
 from metlmon.stats.causes import is_quota
 
 

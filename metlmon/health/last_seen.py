@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from metlmon.config.user_state import read_state, state_path, write_state
 from metlmon.model.states import State
+from metlmon.snapshot.records import RunRow, Status
 from metlmon.snapshot.row_text import counted_states
-from metlmon.snapshot.types import RunRow, Status
 from metlmon.text.formatting import count, moment, number
 
 PURPOSE: Final = "seen"

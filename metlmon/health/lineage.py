@@ -10,7 +10,7 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.trainings import ENDED_RUNS
 from metlmon.health.types import HealthEntry
-from metlmon.snapshot.ledger import Epoch
+from metlmon.snapshot.records import Epoch
 from metlmon.text.formatting import count, epoch_text, job_id
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.job import END_NOT_LOGGED
 from metlmon.model.states import DagState
-from metlmon.snapshot.ledger import Execution
+from metlmon.snapshot.records import Execution
 from metlmon.text.formatting import age, count
 
 SILENT_SECONDS: Final = 3600.0

@@ -25,7 +25,7 @@ from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
 from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import HOUR, Execution
+from metlmon.snapshot.records import HOUR, Execution
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours

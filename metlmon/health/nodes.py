@@ -20,8 +20,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import Execution, Hold, NodeFault
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow, Execution, Hold, NodeFault
 from metlmon.text.formatting import count, epoch_number, number
 
 FailureCause: TypeAlias = tuple[str, str]

@@ -19,7 +19,7 @@ from metlmon.health.types import Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import find_policy, held_limit
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Hold, Job, NodeFault
+from metlmon.snapshot.records import Hold, Job, NodeFault
 from metlmon.text.formatting import duration
 
 _DAY: Final = 86400

@@ -13,7 +13,7 @@ from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import Execution, Job
+from metlmon.snapshot.records import Execution, Job
 from metlmon.stats.black_holes import HOST_PRIOR, SITE_PRIOR, expected_loss, is_black_hole
 from metlmon.stats.causes import is_of_place
 from metlmon.stats.totals import group_by

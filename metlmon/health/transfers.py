@@ -13,7 +13,7 @@ from metlmon.health.groups import make_entry
 from metlmon.health.logs import SILENT_SECONDS, LogGap
 from metlmon.health.losses import group_by_time
 from metlmon.health.types import HealthEntry
-from metlmon.snapshot.ledger import Transfer
+from metlmon.snapshot.records import Transfer
 from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count

@@ -16,7 +16,7 @@ from msgspec import Struct
 from metlmon.model.job_events import JobId, NodeKey
 
 if TYPE_CHECKING:
-    from metlmon.snapshot.types import Status
+    from metlmon.snapshot.records import Status
 
 
 class Severity(StrEnum):

@@ -19,8 +19,8 @@ from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
 from metlmon.notify.events import NotifyEvent, find_events, is_complete
+from metlmon.snapshot.records import DagRow, GpuHours, Status
 from metlmon.snapshot.row_text import counted_states
-from metlmon.snapshot.types import DagRow, GpuHours, Status
 from metlmon.stats.estimates import Interval, make_forecast
 
 

@@ -58,7 +58,7 @@ from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
-from metlmon.snapshot.types import Progress
+from metlmon.snapshot.records import Progress
 
 FRESH: Final = timedelta(days=1)
 """Maximum age of a running ensemble's newest event: memory sizes are logged every few minutes."""

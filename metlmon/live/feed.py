@@ -17,12 +17,13 @@ from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.queue import QueueSnapshot
-from metlmon.snapshot.ledger import Job, Ledger
-from metlmon.snapshot.types import (
+from metlmon.snapshot.records import (
     Count,
     DagDescription,
     GpuHours,
+    Job,
     JobView,
+    Ledger,
     NodeRow,
     ProblemGroup,
     Progress,

@@ -44,7 +44,7 @@ from metlmon.model.states import State
 from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Job, Ledger, RunRow
+from metlmon.snapshot.records import Job, Ledger, RunRow
 
 T = TypeVar("T")
 

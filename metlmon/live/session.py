@@ -31,10 +31,11 @@ from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
 from metlmon.remote.paths import Disconnected, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.ledger import Job, Ledger
-from metlmon.snapshot.types import (
+from metlmon.snapshot.records import (
     DagDescription,
+    Job,
     JobView,
+    Ledger,
     NodeRow,
     Nodes,
     ProblemGroup,

@@ -15,7 +15,7 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import DagState
 from metlmon.remote.paths import as_typed
-from metlmon.snapshot.types import DagRow, Status
+from metlmon.snapshot.records import DagRow, Status
 from metlmon.text.formatting import count, directory_name, number, plain
 
 DONE: Final = "done"

@@ -17,7 +17,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome
 from metlmon.placement.types import AnnexEpoch
 from metlmon.snapshot.expiries import ExecutionId, execution_id
-from metlmon.snapshot.ledger import Execution
+from metlmon.snapshot.records import Execution
 from metlmon.stats.epoch_times import ExecutionDurations
 from metlmon.stats.estimates import Forecast, make_forecast
 

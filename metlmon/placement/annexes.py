@@ -26,7 +26,7 @@ from metlmon.pool.annex_types import (
     AnnexRequest,
     AnnexSlotType,
 )
-from metlmon.snapshot.ledger import HOUR, Execution, Job, Ledger
+from metlmon.snapshot.records import HOUR, Execution, Job, Ledger
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, duration, epoch_number, moment, plain, year_of
 

@@ -33,7 +33,7 @@ from metlmon.pool.types import (
     ResultCode,
     SelectedRun,
 )
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from metlmon.stats.estimates import LeftOut
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Nullable

@@ -25,8 +25,7 @@ from metlmon.placement.elastic import ElasticRun, allocate_nodes
 from metlmon.placement.elastic_profile import ThroughputSample, learn_throughput
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
-from metlmon.snapshot.ledger import Execution, Ledger, RunRow
-from metlmon.snapshot.types import DescribedNode
+from metlmon.snapshot.records import DescribedNode, Execution, Ledger, RunRow
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
 

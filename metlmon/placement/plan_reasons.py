@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from metlmon.placement.pool_names import name_list
 from metlmon.placement.types import PoolShare, PoolSupply, RunDemand
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.text.formatting import duration, hours
 

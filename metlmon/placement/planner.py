@@ -26,7 +26,7 @@ from metlmon.placement.pool_names import pool_names
 from metlmon.placement.supplies import Supplies, find_supplies, slots_with_free_gpus
 from metlmon.placement.types import Allocation, Annex, PlacementPlan, PoolSupply, RunDemand
 from metlmon.pool.annex_types import FreeGpus
-from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.snapshot.records import HOUR, Ledger
 from metlmon.stats.epoch_times import counted_epochs
 from metlmon.stats.estimates import NO_EPOCH, Forecast, LeftOut, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of

@@ -13,7 +13,7 @@ from metlmon.config.settings import AllocationSettings
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
 from metlmon.placement.types import ABSENT, Annex, AnnexState
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.text.formatting import count, duration, plain
 
 MOST_HOURS: Final = 12.0

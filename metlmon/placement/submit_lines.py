@@ -17,7 +17,7 @@ from metlmon.placement.application import is_named_by_host
 from metlmon.placement.types import PlacementPlan
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import submit_file, takes_site_lists
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import SEPARATOR, joined
 

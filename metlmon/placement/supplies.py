@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.placement.types import ABSENT, Annex, AnnexState, ExcludedPool, PoolSupply
-from metlmon.snapshot.ledger import HOUR, Ledger
+from metlmon.snapshot.records import HOUR, Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.text.formatting import count, plain
 

@@ -63,8 +63,7 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, Status
+from metlmon.snapshot.records import DagRow, Job, Status
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
 

@@ -41,8 +41,7 @@ from metlmon.pool.types import (
     SelectedRun,
     Target,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, Status
+from metlmon.snapshot.records import DagRow, Job, Status
 from metlmon.text.formatting import DAG_STATES, plain
 
 DAGMAN_ACTIONS: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG})

@@ -36,8 +36,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ScheddInfo,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, JobView
+from metlmon.snapshot.records import DagRow, Job, JobView
 
 SOON_SECONDS: Final = 2.0
 """Pause after an action: the schedd takes about that long to show its effect."""

@@ -24,8 +24,7 @@ from metlmon.dagman import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.types import HELD, LeftOut, PoolAction, QueueJob, QueueSnapshot, Target
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow, Job
 from metlmon.text.formatting import plain
 
 DEEPEST: Final = 10

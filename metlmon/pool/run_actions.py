@@ -41,7 +41,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.types import DagRow, RunRow
+from metlmon.snapshot.records import DagRow, RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
 

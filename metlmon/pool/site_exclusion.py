@@ -22,8 +22,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     Target,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Job, Status
 from metlmon.text.formatting import count, plain
 from metlmon.text.site_lists import SEPARATOR
 

@@ -18,8 +18,7 @@ from metlmon.model.states import State
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import Job, RunRow
 from metlmon.text.record_json import Nullable
 
 QUERY_SECONDS: Final = 30.0

@@ -43,8 +43,7 @@ from metlmon.report.usage_tables import (
     totals,
     transfer_table,
 )
-from metlmon.snapshot.ledger import HOUR, HourUnit, Ledger, in_hour_unit
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import HOUR, HourUnit, Ledger, Status, in_hour_unit
 from metlmon.stats.causes import Cause
 from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
 from metlmon.text.formatting import (

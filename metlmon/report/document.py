@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from metlmon.model.states import State
 from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
-from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS, HourUnit
+from metlmon.snapshot.records import HOUR, SHORT_SUCCESS, HourUnit
 from metlmon.stats.windows import Unit
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import THIN, UNKNOWN, count, duration, number, plain

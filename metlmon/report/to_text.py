@@ -17,7 +17,7 @@ from metlmon.report.document import (
     Totals,
     sanitize,
 )
-from metlmon.snapshot.ledger import HourUnit
+from metlmon.snapshot.records import HourUnit
 from metlmon.tables.layout import MARGIN, Column, fit_columns, table_lines
 from metlmon.text.formatting import clip
 from metlmon.text.spans import text

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Execution, Ledger
+from metlmon.snapshot.records import Execution, Ledger
 from metlmon.stats.causes import causes_of
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.totals import group_by, sum_by

@@ -15,7 +15,7 @@ from metlmon.model.reasons import code_name
 from metlmon.model.states import State
 from metlmon.report.document import NOT_KNOWN, PARTS, ReportTable, Row, Totals, row_of
 from metlmon.report.usage import ReportUsage, TransferGroup, gpu_model
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import group_by

@@ -31,31 +31,21 @@ from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, Sta
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.remote.paths import join
 from metlmon.snapshot.derive import Derivation, EpochMemo
-from metlmon.snapshot.ledger import (
-    Execution,
-    Job,
-    Ledger,
-    NodeFault,
-)
 from metlmon.snapshot.notices import input_notices
-from metlmon.snapshot.totals import (
-    AN_HOUR,
-    ExecutionTotals,
-    ProblemCause,
-    ProblemTotals,
-    problems_by_cause,
-    rank_by_hours,
-)
-from metlmon.snapshot.types import (
+from metlmon.snapshot.records import (
     CauseRow,
     DagDescription,
     DagRow,
     DescribedNode,
     Epoch,
     EventLine,
+    Execution,
     GpuRow,
+    Job,
     JobView,
+    Ledger,
     LogRow,
+    NodeFault,
     NodeRow,
     Nodes,
     ProblemGroup,
@@ -64,6 +54,14 @@ from metlmon.snapshot.types import (
     SideCounts,
     SiteRow,
     Status,
+)
+from metlmon.snapshot.totals import (
+    AN_HOUR,
+    ExecutionTotals,
+    ProblemCause,
+    ProblemTotals,
+    problems_by_cause,
+    rank_by_hours,
 )
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.snapshot.entries import NO_NODE, EntryFactory
 from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
-from metlmon.snapshot.ledger import Epoch, Execution, Job, JobNode
+from metlmon.snapshot.records import Epoch, Execution, Job, JobNode
 from metlmon.snapshot.totals import Totals
 
 JOBS_PER_STEP: Final = 8

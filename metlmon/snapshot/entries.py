@@ -26,7 +26,7 @@ from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
 from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of
 from metlmon.model.states import TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import (
+from metlmon.snapshot.records import (
     Execution,
     Hold,
     Job,

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import Execution
+from metlmon.snapshot.records import Execution
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _EVICTED: Final = Outcome.EVICTED

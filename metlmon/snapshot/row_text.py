@@ -15,7 +15,7 @@ from typing import Final
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.types import DagRow, Epoch, NodeRow, RunRow, SideCounts, Status
+from metlmon.snapshot.records import DagRow, Epoch, NodeRow, RunRow, SideCounts, Status
 from metlmon.text.formatting import (
     STATES,
     Colour,

@@ -15,8 +15,16 @@ from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId, JobKey
 from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Execution, HourUnit, Job, Transfer, hour_unit_of
-from metlmon.snapshot.types import Count, GpuHours, TransferTotals
+from metlmon.snapshot.records import (
+    Count,
+    Execution,
+    GpuHours,
+    HourUnit,
+    Job,
+    Transfer,
+    TransferTotals,
+    hour_unit_of,
+)
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _GOOD: Final = Outcome.GOOD

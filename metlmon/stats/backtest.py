@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.epoch_times import (
     Downtime,
     DowntimeFunction,

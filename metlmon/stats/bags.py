@@ -17,7 +17,7 @@ from msgspec import Struct
 from metlmon.dagman import NodeKind
 from metlmon.model.job_events import NodeKey
 from metlmon.model.run import MAX_NAME_LENGTH
-from metlmon.snapshot.types import DescribedNode, Nodes
+from metlmon.snapshot.records import DescribedNode, Nodes
 from metlmon.stats.totals import group_by
 
 MIN_NODES: Final = 4

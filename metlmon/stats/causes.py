@@ -16,7 +16,7 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import REQUEUED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import HOUR, Execution, Hold, Job
+from metlmon.snapshot.records import HOUR, Execution, Hold, Job
 from metlmon.stats.totals import group_by
 
 QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.types import DescribedNode, RunRow
+from metlmon.snapshot.records import DescribedNode, RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve, curves
 from metlmon.stats.run_figures import wall_seconds
 from metlmon.stats.sweep import Value, constant_values

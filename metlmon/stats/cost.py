@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Epoch
+from metlmon.snapshot.records import Epoch
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
 from metlmon.stats.simulation import gamma_quantile

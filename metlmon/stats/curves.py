@@ -31,8 +31,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.ledger import RunRow
-from metlmon.snapshot.types import Epoch
+from metlmon.snapshot.records import Epoch, RunRow
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
     Colour,

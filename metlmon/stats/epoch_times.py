@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DONE, TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import Epoch, Execution, Job, Ledger
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger
 from metlmon.stats.causes import USER_VACATE_CODES
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.stats.totals import group_by

@@ -39,7 +39,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
-from metlmon.snapshot.ledger import Epoch, Execution, RunRow
+from metlmon.snapshot.records import Epoch, Execution, RunRow
 from metlmon.stats.epoch_times import (
     Cycle,
     Downtime,

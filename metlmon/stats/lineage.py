@@ -21,7 +21,7 @@ from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Epoch, Execution
+from metlmon.snapshot.records import Epoch, Execution
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """Clocks of execute nodes differ from the access point's; a sidecar may be written at the end."""

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from metlmon.model.sites import ANY_SITE_TARGETS, POOL_TARGETS, normalize_name
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import HOUR, Execution, Ledger
+from metlmon.snapshot.records import HOUR, Execution, Ledger
 from metlmon.stats.black_holes import (
     MIN_LOSSES,
     beta_quantile,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.curves import Course, Curves, Goal, MetricCurve, curves
 from metlmon.stats.sweep import SweepVariables, Value, find_sweep
 

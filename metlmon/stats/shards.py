@@ -29,8 +29,7 @@ from msgspec import Struct
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
-from metlmon.snapshot.ledger import HOUR, Execution, Job, Ledger
-from metlmon.snapshot.types import DagDescription
+from metlmon.snapshot.records import HOUR, DagDescription, Execution, Job, Ledger
 from metlmon.stats.bags import BagNodes, find_bags
 from metlmon.stats.epoch_times import merge_intervals, time_after_as_of
 from metlmon.stats.estimates import Interval

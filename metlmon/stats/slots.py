@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Epoch, Execution, Job, Ledger
+from metlmon.snapshot.records import Epoch, Execution, Job, Ledger
 
 RECENT: Final = 100
 """Executions by which slots are counted, or two per run if these are more: slots come and go."""

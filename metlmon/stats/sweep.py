@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE, State
-from metlmon.snapshot.types import DescribedNode, Nodes, RunRow
+from metlmon.snapshot.records import DescribedNode, Nodes, RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.totals import group_by

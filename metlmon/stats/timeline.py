@@ -23,7 +23,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
-from metlmon.snapshot.ledger import Execution, Job, Ledger, RunRow, plain_seconds
+from metlmon.snapshot.records import Execution, Job, Ledger, RunRow, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger

@@ -7,9 +7,8 @@ from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
-from metlmon.snapshot.ledger import HOUR, Execution, HourUnit
+from metlmon.snapshot.records import HOUR, Execution, GpuHours, HourUnit
 from metlmon.snapshot.totals import ExecutionTotals
-from metlmon.snapshot.types import GpuHours
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import (
+from metlmon.snapshot.records import (
     Epoch,
     Execution,
     HourUnit,

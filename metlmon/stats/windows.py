@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from metlmon.errors import InputError
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import (
+from metlmon.snapshot.records import (
     Epoch,
     Execution,
     Job,

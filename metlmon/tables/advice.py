@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from metlmon.placement.pool_names import name_list, pool_names
 from metlmon.placement.types import PlacementPlan, WhatIf
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, duration, hours, plain

@@ -9,6 +9,7 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB, State
+from metlmon.snapshot.records import Epoch, RunRow, RunView
 from metlmon.snapshot.row_text import (
     PAUSED,
     epoch_target,
@@ -16,7 +17,6 @@ from metlmon.snapshot.row_text import (
     job_result_text,
     waits_since,
 )
-from metlmon.snapshot.types import Epoch, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.lineage import Break, CheckpointOrigin, origin_of
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind

@@ -27,8 +27,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.remote.paths import as_typed
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Ledger, Status
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, epoch_number, job_id, plain

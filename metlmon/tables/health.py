@@ -14,7 +14,7 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from metlmon.tables.layout import Column, Kind
 from metlmon.text import formatting
 from metlmon.text.formatting import (

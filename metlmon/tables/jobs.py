@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.ledger import Job
+from metlmon.snapshot.records import Job
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting

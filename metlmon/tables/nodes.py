@@ -6,8 +6,8 @@ from typing import Final
 
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
+from metlmon.snapshot.records import NodeRow
 from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
-from metlmon.snapshot.types import NodeRow
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_style
 from metlmon.text import formatting

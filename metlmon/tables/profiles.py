@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text.formatting import count, duration, gpu_short, moment, number, plain, share

@@ -15,8 +15,8 @@ from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
+from metlmon.snapshot.records import Epoch, RunRow
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
-from metlmon.snapshot.types import Epoch, RunRow
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.curves import alarm_order, last_cell, value_cell, value_cost

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Execution
+from metlmon.snapshot.records import Execution
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, epoch_number, plain

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.ledger import HOUR, Epoch, Execution, HourUnit
+from metlmon.snapshot.records import HOUR, Epoch, Execution, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.totals import UsageTotals

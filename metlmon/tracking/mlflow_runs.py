@@ -26,8 +26,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HourUnit, Job, Ledger
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import HourUnit, Job, Ledger, Status
 from metlmon.stats.sweep import constant_values
 from metlmon.stats.totals import group_by
 from metlmon.tables.frames import Frames, Value

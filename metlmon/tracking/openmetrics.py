@@ -26,8 +26,7 @@ from metlmon.health.types import Health, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
-from metlmon.snapshot.ledger import HOUR, HourUnit
-from metlmon.snapshot.types import CauseRow, GpuHours, RunRow, Status
+from metlmon.snapshot.records import HOUR, CauseRow, GpuHours, HourUnit, RunRow, Status
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
 from metlmon.text.formatting import epoch_number, plain

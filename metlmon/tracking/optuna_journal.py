@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import Execution, Job
+from metlmon.snapshot.records import Execution, Job
 from metlmon.stats.sweep import CellRun, Grid, Variable
 from metlmon.stats.totals import group_by
 

@@ -14,7 +14,7 @@ from metlmon.config.user_state import read_state, state_path, write_state
 from metlmon.health.build import make_health
 from metlmon.health.last_seen import PURPOSE, EnsembleSummary, difference, summarize
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from screens.base.stats_worker import StatsWorker, has_job_files
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from textual import on
 
 from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
 from metlmon.pool.types import DAG_ACTS, SITE_ACTS, ActionPreview, PoolAction
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, JobView, RunRow
+from metlmon.snapshot.records import DagRow, Job, JobView, RunRow
 from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
 from screens.base.screens import SnapshotScreen

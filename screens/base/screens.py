@@ -27,7 +27,7 @@ from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
-from metlmon.snapshot.types import JobView
+from metlmon.snapshot.records import JobView
 from metlmon.tables.health import removal_clocks
 from metlmon.tables.layout import (
     Column,

@@ -19,7 +19,7 @@ from metlmon.errors import describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 
 T = TypeVar("T")
 

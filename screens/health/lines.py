@@ -11,7 +11,7 @@ from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.reasons import code_text
 from metlmon.model.states import FAILED_JOB, TERMINAL, State
 from metlmon.pool.types import PoolAction
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from metlmon.tables import health as health_table
 from metlmon.tables.health import since_text
 from metlmon.text import formatting

@@ -13,7 +13,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolAction, SelectedRun
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table

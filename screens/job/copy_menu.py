@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from metlmon.pool.job_tools import analyze_command, tail_command
 from metlmon.redact import redact_secrets
 from metlmon.remote.paths import as_typed
-from metlmon.snapshot.types import JobView
+from metlmon.snapshot.records import JobView
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import job_id, plain
 from metlmon.text.spans import BOLD, DIM, KEY, Line, line

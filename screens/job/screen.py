@@ -21,7 +21,7 @@ from metlmon.live.file_access import (
     read_tail,
 )
 from metlmon.model.states import TERMINAL, State
-from metlmon.snapshot.types import JobView
+from metlmon.snapshot.records import JobView
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting

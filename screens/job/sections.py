@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.states import TERMINAL, Outcome, State
-from metlmon.snapshot.ledger import Execution, Job, Transfer
-from metlmon.snapshot.types import EventLine, JobView, UsageRow
+from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.tables.layout import Column, Kind, render_table
 from metlmon.tables.runs import site_and_target

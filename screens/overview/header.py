@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.snapshot import row_text
+from metlmon.snapshot.records import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.snapshot.row_text import KINDS, PAUSED, paused_epochs
-from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.stats.estimates import Forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.text import formatting

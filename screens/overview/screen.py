@@ -14,9 +14,8 @@ from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.ledger import Job
+from metlmon.snapshot.records import Job, RunRow, Status
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
-from metlmon.snapshot.types import RunRow, Status
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables import health as health_table

@@ -29,8 +29,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import Epoch, Status
+from metlmon.snapshot.records import Epoch, Job, Status
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, render_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain

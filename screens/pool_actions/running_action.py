@@ -26,8 +26,7 @@ from metlmon.pool.types import (
     RunTarget,
     SelectedRun,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow, Job
 from metlmon.stats.totals import group_by
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Symbol, Weight, plain

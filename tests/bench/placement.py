@@ -53,7 +53,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from metlmon.placement.planner import PlanInput, plan_of
 from metlmon.placement.supplies import find_supplies
 from metlmon.placement.types import Annex, AnnexState, RunDemand
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import (
     Observation,
     PoolProfile,

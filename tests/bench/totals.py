@@ -8,7 +8,7 @@ from typing import Any
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.types import Count, Status
+from metlmon.snapshot.records import Count, Status
 
 HOUR = 3600
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
 from tests.support.commands import Captured, run_command, usage_error

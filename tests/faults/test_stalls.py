@@ -23,7 +23,7 @@ from metlmon.live import file_access, follower
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
-from metlmon.snapshot.types import JobView
+from metlmon.snapshot.records import JobView
 from tests.faults.fuse import Fuse
 from tests.support.patience import PATIENCE
 from tests.support.recordings import copied, opened, report_of

@@ -9,7 +9,7 @@ import pytest
 
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.model.states import State
-from metlmon.snapshot.types import RunRow, Status
+from metlmon.snapshot.records import RunRow, Status
 from tests.gate.test_continue import EPOCHS, RUNS, Ended
 from tests.support.event_logs import Log, Out
 

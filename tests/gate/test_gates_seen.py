@@ -23,6 +23,7 @@ from metlmon.live.file_access import FsTimeout
 from metlmon.model.run import GateStatus, gate_name
 from metlmon.model.states import State
 from metlmon.snapshot import row_text
+from metlmon.snapshot.records import RunRow
 from metlmon.snapshot.row_text import (
     PAUSED,
     STOPPED,
@@ -30,7 +31,6 @@ from metlmon.snapshot.row_text import (
     gate_symbol,
     has_open_request,
 )
-from metlmon.snapshot.types import RunRow
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.timeline import build_timeline
 from metlmon.tables import epochs as epochs_table
@@ -279,7 +279,7 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
 
 
 def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
-    from metlmon.snapshot.types import Epoch, GpuHours
+    from metlmon.snapshot.records import Epoch, GpuHours
     from tests.support.records import blank
 
     latest = blank(Epoch, epoch=1, epoch_var=2, node="run0-train_epoch1", state=state)

@@ -14,7 +14,7 @@ from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
 from metlmon.authoring.request import SweepRequest as Asked
 from metlmon.snapshot.builder import describe_dags
-from metlmon.snapshot.types import DagDescription
+from metlmon.snapshot.records import DagDescription
 from metlmon.stats.bags import find_bags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
 from tests.support.event_logs import Log, read_ensemble

@@ -13,9 +13,8 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import HourUnit, Ledger
+from metlmon.snapshot.records import HourUnit, Ledger, Status
 from metlmon.snapshot.row_text import state_reason
-from metlmon.snapshot.types import Status
 from metlmon.stats.causes import causes_of
 from tests.health.ensembles import HOST, EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir

@@ -20,8 +20,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Job, NodeFault, Transfer
-from metlmon.snapshot.types import LogRow
+from metlmon.snapshot.records import Job, LogRow, NodeFault, Transfer
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0

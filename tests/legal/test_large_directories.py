@@ -16,7 +16,7 @@ import pytest
 from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import NO_LOGS_AT_ONCE, DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE

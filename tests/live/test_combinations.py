@@ -28,7 +28,7 @@ import pytest
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 
 FIXTURES: Final = Path(__file__).resolve().parents[2] / "fixtures"
 OURS = FIXTURES / "rescue"

@@ -14,7 +14,7 @@ from metlmon.live import follower
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.follower import DirectoryMtimes, Follower
 from metlmon.model.states import State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log
 

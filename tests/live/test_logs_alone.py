@@ -13,8 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import RunRow, Status
+from metlmon.snapshot.records import Job, RunRow, Status
 from metlmon.stats.curves import curves
 from tests.conftest import shared_path
 from tests.support.dagdir_builder import Dagdir, again

@@ -14,7 +14,7 @@ import pytest
 
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Execution, Ledger
+from metlmon.snapshot.records import Execution, Ledger
 from tests.generated import first_round
 from tests.generated.ensembles import live
 from tests.generated.write import write

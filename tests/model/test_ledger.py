@@ -18,7 +18,7 @@ from metlmon.cli.main import main
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Execution, Ledger, StateChanges
+from metlmon.snapshot.records import Execution, Ledger, StateChanges
 from tests.conftest import shared_path
 from tests.support.records import read_dagdir
 

@@ -14,7 +14,7 @@ from metlmon.cli.main import main
 from metlmon.health.build import make_health
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble, read_logs
 from tests.support.records import stats_input
 

@@ -13,7 +13,7 @@ import pytest
 
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from tests.conftest import SHARED
 from tests.support.records import read_dagdir
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.model.states import State
-from metlmon.snapshot.types import Epoch
+from metlmon.snapshot.records import Epoch
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.spans import text

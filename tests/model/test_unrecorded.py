@@ -15,7 +15,7 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
 DAG, OUT, NODES_LOG = "ens.dag", "ens.dag.dagman.out", "ens.dag.nodes.log"

@@ -10,7 +10,7 @@ from metlmon.health.build import make_health
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.types import RunView
+from metlmon.snapshot.records import RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.estimates import make_forecast
 from metlmon.text.record_json import json_of

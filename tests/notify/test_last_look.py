@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.health.last_seen import load_last_seen
 from metlmon.model.states import State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from screens.app import AppOptions
 from screens.base import absence
 from screens.base.absence import LastLook

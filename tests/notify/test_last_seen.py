@@ -19,7 +19,7 @@ from metlmon.config.user_state import (
 )
 from metlmon.health.last_seen import difference, load_last_seen, save_last_seen, summarize
 from metlmon.model.states import State
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from tests.support.sample_snapshots import RUNS, status
 
 SEEN = datetime(2025, 11, 14, 8, 14)

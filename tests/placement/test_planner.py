@@ -33,8 +33,7 @@ from metlmon.placement.types import (
 )
 from metlmon.placement.what_if import untargeted, what_if_table
 from metlmon.pool.annex_types import FreeGpus
-from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import DagDescription, DescribedNode, Nodes
+from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.tables.advice import plan_rows, plan_sentence, remark_lines

@@ -14,7 +14,7 @@ from metlmon.live.follower import SILENT
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.model.states import State
-from metlmon.snapshot.types import GpuHours
+from metlmon.snapshot.records import GpuHours
 from metlmon.text.record_json import json_of
 
 ROUNDING = 1e-9

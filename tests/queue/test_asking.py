@@ -23,7 +23,7 @@ from metlmon.pool.poller import (
     match_jobs,
 )
 from metlmon.pool.types import ScheddInfo
-from metlmon.snapshot.types import LogRow, Progress
+from metlmon.snapshot.records import LogRow, Progress
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE

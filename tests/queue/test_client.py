@@ -23,7 +23,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ResultCode,
 )
-from metlmon.snapshot.types import LogRow
+from metlmon.snapshot.records import LogRow
 from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
 
 

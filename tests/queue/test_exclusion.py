@@ -24,7 +24,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ResultCode,
 )
-from metlmon.snapshot.ledger import Job
+from metlmon.snapshot.records import Job
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log

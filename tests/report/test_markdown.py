@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from metlmon.report.document import ReportTable
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import SPARKS, render_markdown, sparkline
-from metlmon.snapshot.ledger import HourUnit
+from metlmon.snapshot.records import HourUnit
 from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
 NAMES = ["metl-aws", "trainer", "first-round"]

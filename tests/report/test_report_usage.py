@@ -24,7 +24,7 @@ from metlmon.report.usage import (
     make_box_plot,
 )
 from metlmon.report.usage_tables import profile_table
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import CauseReason
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.pool.annex_types import AnnexAnswer, AnnexGeneration, AnnexJob
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from screens.app import AppOptions
 from tests.placement.test_annexes import COLLECTOR, NOW, RUNS, TARGETED, node, request
 from tests.support.fake_pool import FakePool

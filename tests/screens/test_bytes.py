@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from tests.support.emulated_terminal import Terminal, terminal
 from tests.support.sample_snapshots import RUNS, FakeFeed, run, status, update
 

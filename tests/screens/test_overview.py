@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.types import Progress
+from metlmon.snapshot.records import Progress
 from screens.app import AppOptions
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import DAG, RUNS, WHOLE, FakeFeed, run, status, update

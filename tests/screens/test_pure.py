@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import State
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns, table_lines
 from metlmon.text import formatting, spans

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, select_executions, usage_in_window

@@ -16,8 +16,7 @@ from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import Progress, Status
+from metlmon.snapshot.records import Ledger, Progress, Status
 from screens.base import snapshot_pacer, stats_worker
 from screens.base.snapshot_pacer import BURST, SnapshotPacer
 from screens.base.stats_worker import StatsWorker

@@ -21,7 +21,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     SiteInfo,
 )
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from screens.pool_actions.confirm import DAG_DEFAULT, ConfirmScreen
 from screens.pool_actions.menu import MenuScreen, ResultsScreen
 from screens.pool_actions.running_action import action_of

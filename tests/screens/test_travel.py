@@ -14,7 +14,7 @@ from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Status
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
 from screens.app import AppOptions

@@ -13,7 +13,7 @@ from metlmon.model.states import State
 from metlmon.report.build import build_report
 from metlmon.report.document import Report, ReportTable, Row, Totals, percent
 from metlmon.report.usage import ReportUsage
-from metlmon.snapshot.ledger import HOUR, Transfer
+from metlmon.snapshot.records import HOUR, Transfer
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.spans import to_ascii

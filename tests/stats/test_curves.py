@@ -15,8 +15,7 @@ from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Ledger, RunRow
-from metlmon.snapshot.types import Epoch, Status
+from metlmon.snapshot.records import Epoch, Ledger, RunRow, Status
 from metlmon.stats.curves import (
     Course,
     Curves,

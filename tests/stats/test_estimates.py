@@ -21,7 +21,7 @@ from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.clock import Clock
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.simulation import KaplanMeier, Lifetime

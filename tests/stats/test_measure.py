@@ -12,7 +12,7 @@ from metlmon.report.build import build_report
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HOUR, HourUnit, hour_unit_of, in_hour_unit
+from metlmon.snapshot.records import HOUR, HourUnit, hour_unit_of, in_hour_unit
 from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables import runs as runs_table

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.ledger import Job, Ledger
-from metlmon.snapshot.types import DagRow
+from metlmon.snapshot.records import DagRow, Job, Ledger
 from metlmon.stats.epoch_times import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
 from tests.generated.varied import KINDS, varied

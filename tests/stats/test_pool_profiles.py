@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.black_holes import beta_cdf, beta_quantile
 from metlmon.stats.pool_profiles import (
     Observation,

@@ -12,7 +12,7 @@ import pytest
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.backtest import Backtest, backtest, median_error
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue

@@ -16,7 +16,7 @@ from metlmon.config.settings import Settings
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Execution, Hold, Job, Ledger, RunRow
+from metlmon.snapshot.records import Execution, Hold, Job, Ledger, RunRow
 from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
 from metlmon.tables.timeline_text import (
     SIGNS,

@@ -14,7 +14,7 @@ from metlmon.config.settings import Settings
 from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, sum_executions
 from metlmon.stats.usage import (

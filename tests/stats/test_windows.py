@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.records import Ledger
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.windows import (
     ALL,

@@ -10,7 +10,7 @@ from metlmon.pool import queue_checks, run_actions
 from metlmon.pool.job_actions import action_previews, is_already_done
 from metlmon.pool.run_actions import with_site
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import RunRow
 from tests.support.gate_rows import (
     OTHER,
     STOPPED,

@@ -9,8 +9,7 @@ from pathlib import Path
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.records import Job, Status
 from tests.support.event_logs import Log
 
 NODE = "run0-train_epoch0"

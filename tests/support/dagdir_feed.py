@@ -13,8 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import DagDescription, JobView, Nodes, RunView
+from metlmon.snapshot.records import DagDescription, JobView, Ledger, Nodes, RunView
 from tests.generated import bags, sweeps
 from tests.support.sample_snapshots import FakeFeed, update
 

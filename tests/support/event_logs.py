@@ -26,8 +26,7 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
-from metlmon.snapshot.ledger import Execution, Job, Transfer
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.records import Execution, Job, RunRow, Transfer
 from tests.support.dag_texts import weave
 
 DAY = "2026-05-04"

@@ -10,7 +10,7 @@ from metlmon.health.types import Severity
 from metlmon.home.feed import HomeFeed
 from metlmon.home.reading import HomeUpdate
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
-from metlmon.snapshot.types import GpuHours
+from metlmon.snapshot.records import GpuHours
 from metlmon.stats.estimates import Interval
 
 TROUBLE = "held by the access point: disk quota exceeded"

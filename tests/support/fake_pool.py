@@ -37,8 +37,7 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, JobView, ProblemGroup, RunView, Status
+from metlmon.snapshot.records import DagRow, Job, JobView, ProblemGroup, RunView, Status
 from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
 
 SITES = (

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from metlmon.config.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import JobView, RunView
+from metlmon.snapshot.records import JobView, Ledger, RunView
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.sample_snapshots import FakeFeed, update
 

@@ -14,8 +14,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import Epoch, GpuHours, RunRow
+from metlmon.snapshot.records import Epoch, GpuHours, Job, RunRow
 from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
 from tests.support.records import blank
 

@@ -10,9 +10,8 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Job, Ledger
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
-from metlmon.snapshot.types import JobView, NodeRow, RunView
+from metlmon.snapshot.records import Job, JobView, Ledger, NodeRow, RunView
 from tests.support.event_logs import Log
 from tests.support.sample_snapshots import FakeFeed, update
 

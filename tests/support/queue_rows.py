@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, JobView, LogRow, Progress, Status
+from metlmon.snapshot.records import DagRow, Job, JobView, LogRow, Progress, Status
 
 DAGDIR = Path("/home/anna/ens")
 NINE = datetime(2026, 1, 5, 9, 0, 0)

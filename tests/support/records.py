@@ -18,7 +18,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.ledger import Execution, Hold, Job
+from metlmon.snapshot.records import Execution, Hold, Job
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -15,8 +15,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.ledger import Execution, Job, Ledger
-from metlmon.snapshot.types import DagRow, Epoch, RunRow, Status
+from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, RunRow, Status
 from tests.support.records import blank, execution_at, job_at, read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -19,30 +19,28 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
-from metlmon.snapshot.ledger import (
-    Execution,
-    Hold,
-    Job,
-    Ledger,
-    NodeFault,
-    Transfer,
-)
 from metlmon.snapshot.node_tree import DagNodes
-from metlmon.snapshot.types import (
+from metlmon.snapshot.records import (
     Count,
     DagDescription,
     DagRow,
     Epoch,
     EventLine,
+    Execution,
     GpuHours,
+    Hold,
+    Job,
     JobView,
+    Ledger,
     LogRow,
+    NodeFault,
     NodeRow,
     ProblemGroup,
     Progress,
     RunRow,
     RunView,
     Status,
+    Transfer,
     TransferTotals,
 )
 from tests.support.records import blank, execution_at, job_at

@@ -41,8 +41,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Job
-from metlmon.snapshot.types import DagRow, RunRow, Status
+from metlmon.snapshot.records import DagRow, Job, RunRow, Status
 from metlmon.text.formatting import count, epoch_number, plain
 from metlmon.text.record_json import Flat, json_of
 

@@ -55,7 +55,7 @@ from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.tables import advice as tables
 from metlmon.tables.profiles import profile_columns

@@ -16,10 +16,9 @@ from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import Job
 from metlmon.snapshot.node_tree import NodeTree, TreeRow
+from metlmon.snapshot.records import Job, NodeRow
 from metlmon.snapshot.row_text import matches_name, state_reason
-from metlmon.snapshot.types import NodeRow
 from metlmon.text.formatting import count, job_id, year_of
 from metlmon.text.record_json import Flat, Nullable
 

@@ -19,7 +19,7 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.report import to_html, to_markdown
 from metlmon.report.document import Report, Section
-from metlmon.snapshot.ledger import HourUnit
+from metlmon.snapshot.records import HourUnit
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import plain
 from metlmon.text.record_json import json_of

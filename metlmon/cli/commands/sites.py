@@ -10,7 +10,7 @@ from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.snapshot.ledger import in_hour_unit
+from metlmon.snapshot.records import in_hour_unit
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.windows import window_text
 from metlmon.tables.profiles import exclusion, pool_site

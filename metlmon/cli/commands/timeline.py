@@ -13,7 +13,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.outputs import EnsembleOutput, print_record
 from metlmon.cli.reading import open_reader, window_of
 from metlmon.cli.text_output import TextOutput
-from metlmon.snapshot.ledger import Execution
+from metlmon.snapshot.records import Execution
 from metlmon.stats.timeline import Lane, Timeline, build_timeline
 from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables.timeline_text import (
