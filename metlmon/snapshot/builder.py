@@ -602,15 +602,14 @@ class SnapshotBuilder:
                 derivation.states[node].submitted is None,
             ),
         )
-        side = {node: self.epoch(node) for node in run.side_nodes}
+        epochs, side = self.epochs_of(run), {node: self._epoch(node) for node in run.side_nodes}
         side_rows: dict[NodeKey | None, list[Epoch]] = {}
         for node, row in side.items():
             side_rows.setdefault(self._epoch_before(node, run), []).append(row)
         return RunView(
             self.run_row(run),
             tuple(
-                replace(self.epoch(node), evaluations=tuple(side_rows.get(node, ())))
-                for node in listed
+                replace(epochs[node], evaluations=tuple(side_rows.get(node, ()))) for node in listed
             ),
             tuple(side.values()),
         )
@@ -667,9 +666,13 @@ class SnapshotBuilder:
     def epoch(self, key: NodeKey) -> Epoch:
         """One node of a run."""
         runs = self._derivation.runs
-        if runs.parts[key].training:
-            return self.epochs_of(runs.by_node[key])[key]
-        return self._epoch(key)
+        part, run = runs.parts[key], runs.by_node[key].key
+        if not part.training:
+            return self._epoch(key)
+        if run in self._epochs:
+            return self._epochs[run][key]
+        # Not all of the run: its row needs two of them.
+        return self._epoch(key, self._derivation.run_states[run].epochs.get(part.number) == key)
 
     def _epoch(self, key: NodeKey, counts: bool = True) -> Epoch:
         derivation = self.derivation
