@@ -16,14 +16,13 @@ from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDi
 from metlmon.authoring.graph import LEVELS, GraphNode, NodeExplanation, VariableValue
 from metlmon.authoring.request import Plan, RequestProblem, Template
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json
-from metlmon.cli.outputs import Output
+from metlmon.cli.outputs import Output, print_output
 from metlmon.errors import shorten_words
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.stats.cost import CostEstimate
 from metlmon.text.formatting import count, plain, size
-from metlmon.text.record_json import Flat, json_of
+from metlmon.text.record_json import Flat
 
 
 class SubmitOutput(Output, frozen=True, kw_only=True):
@@ -204,7 +203,7 @@ def submit(plan: Plan, answer: SubmitOutput | None) -> int:
 def print_answer(answer: Output | None) -> None:
     """Print the JSON object, if there is to be one."""
     if answer is not None:
-        print_json(json_of(answer))
+        print_output(answer)
 
 
 def next_steps(plan: Plan, diff: PlanDiff) -> None:

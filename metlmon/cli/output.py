@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
@@ -21,6 +22,7 @@ WIDEST: Final = 1000
 """Columns that are filled at most, as on the screens: COLUMNS may be any number."""
 
 WAITING_SECONDS: Final = 1.0
+"""What takes longer shows what it does."""
 
 WEB_DRIVER: Final = "textual.drivers.web_driver:WebDriver"
 """What textual-serve sets TEXTUAL_DRIVER to, for the programs that it shows in a browser."""
@@ -87,6 +89,22 @@ def waiting_line(text: str) -> Iterator[None]:
         if lines:
             stream.write("\r\x1b[K")
             stream.flush()
+
+
+def progress_line(stream: TextIO) -> Callable[[str | None], None]:
+    """Shows what is being done if it takes long and ``stream`` is a terminal; None: it is done."""
+    start, shown = time.monotonic(), False
+
+    def show(text: str | None) -> None:
+        nonlocal shown
+        if text is None and not shown:
+            return
+        if shown or (stream.isatty() and time.monotonic() - start > WAITING_SECONDS):
+            stream.write(f"\r\x1b[K{text or ''}")
+            stream.flush()
+            shown = text is not None
+
+    return show
 
 
 def print_warnings(notices: Iterable[Notice]) -> None:

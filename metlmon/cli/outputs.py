@@ -11,7 +11,7 @@ from msgspec import Struct
 from metlmon.cli.output import print_json, print_json_list, print_warnings
 from metlmon.model.model_state import Notice
 from metlmon.remote.paths import as_typed
-from metlmon.text.record_json import SCHEMA, json_of
+from metlmon.text.record_json import SCHEMA, Stamp, json_of, unstamped
 
 if TYPE_CHECKING:
     from metlmon.snapshot.builder import SnapshotBuilder
@@ -32,6 +32,11 @@ class EnsembleOutput(Output, frozen=True, kw_only=True):
     as_of: datetime | None
     live: bool
     warnings: tuple[Notice, ...]
+
+
+def print_output(output: Output, stamp: Stamp = unstamped) -> None:
+    """Print an output that is about no ensemble, or about files alone."""
+    print_json(json_of(output, stamp))
 
 
 def print_record(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from msgspec import Struct
@@ -12,11 +11,11 @@ from metlmon.cli.output import waiting_line
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
+from metlmon.model.queue import QueueJob, QueueSnapshot, utc_time
 from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
-from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.remote.paths import is_remote
 from metlmon.text.formatting import plain
-from metlmon.text.record_json import Nullable
+from metlmon.text.record_json import Flat, Nullable
 
 if TYPE_CHECKING:
     from metlmon.pool.annex_types import AnnexAnswer
@@ -44,31 +43,11 @@ class QueueReport(Struct, frozen=True):
     ``missing``: jobs that are queued according to the logs, but not in the queue.
     """
 
-    json_omits: ClassVar = frozenset({"snapshot", "discrepancies"})
-    json_properties: ClassVar = ("schedd", "version", "user", "error", "asked", "jobs", "missing")
+    json_omits: ClassVar = frozenset({"discrepancies"})
+    json_properties: ClassVar = ("jobs", "missing")
 
-    snapshot: QueueSnapshot
+    snapshot: Flat[QueueSnapshot]
     discrepancies: tuple[QueueDiscrepancy, ...]
-
-    @property
-    def schedd(self) -> str | None:
-        return self.snapshot.schedd
-
-    @property
-    def version(self) -> str | None:
-        return self.snapshot.version
-
-    @property
-    def user(self) -> str | None:
-        return self.snapshot.user
-
-    @property
-    def error(self) -> str | None:
-        return self.snapshot.error
-
-    @property
-    def asked(self) -> str | None:
-        return _utc_time(self.snapshot.queried_at)
 
     @property
     def jobs(self) -> tuple[QueuedJob, ...]:
@@ -84,7 +63,7 @@ class QueueReport(Struct, frozen=True):
                 waiting=job.waiting,
                 matches=job.matches,
                 rejection=job.rejection,
-                rejected_at=_utc_time(job.rejected_at),
+                rejected_at=utc_time(job.rejected_at),
                 differs=differs.get((job.cluster, job.proc)),
             )
             for job in self.snapshot.jobs
@@ -97,12 +76,12 @@ class QueueReport(Struct, frozen=True):
 
     def print(self) -> None:
         """For people."""
-        if self.error is not None:
-            print(f"queue: {plain(self.error, 400)}")
+        if self.snapshot.error is not None:
+            print(f"queue: {plain(self.snapshot.error, 400)}")
             return
         counts = Counter(STATUS_NAMES.get(job.status, "unknown") for job in self.snapshot.jobs)
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        print(f"queue of {plain(self.schedd or '', 60)}: {states or 'none of these jobs'}")
+        print(f"queue of {plain(self.snapshot.schedd or '', 60)}: {states or 'none of these jobs'}")
         for job in self.snapshot.jobs:
             print(f"  {_job_line(job)}")
         for each in self.discrepancies:
@@ -118,16 +97,6 @@ def _job_line(job: QueueJob) -> str:
     if job.position is not None and job.rejection:
         parts.append(plain(job.rejection, 120))
     return "  ".join(parts)
-
-
-def _utc_time(seconds_since_1970: float | None) -> str | None:
-    """A time of the queue; None if it is out of range."""
-    if seconds_since_1970 is None:
-        return None
-    try:
-        return datetime.fromtimestamp(int(seconds_since_1970), UTC).isoformat()
-    except (OverflowError, OSError, ValueError):
-        return None
 
 
 def query_queue(reader: DagdirReader) -> QueueReport:

@@ -8,18 +8,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_warnings
+from metlmon.cli.output import print_warnings, progress_line
 from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
 """Commands that print all warnings also for people."""
-
-PROGRESS_AFTER_SECONDS: Final = 1.0
-"""Reading that takes longer shows its progress."""
 
 
 def new_reader(options: argparse.Namespace) -> DagdirReader:
@@ -133,7 +130,11 @@ def read_whole(dagdir: Path) -> DagdirReader:
 
 def _read_all(reader: DagdirReader) -> DagdirReader:
     reader.open()
-    show = _progress_line(sys.stderr)
+    line = progress_line(sys.stderr)
+
+    def show(progress: Progress) -> None:
+        line(f"reading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
+
     reader.read_all(show)
     while is_remote(reader.dagdir):
         # What was read before a connection was lost is not all there is.
@@ -143,27 +144,8 @@ def _read_all(reader: DagdirReader) -> DagdirReader:
         if reader.progress().fraction == 1:
             break
         reader.read_all(show)
-    show(None)
+    line(None)
     return reader
-
-
-def _progress_line(stream: TextIO) -> Callable[[Progress | None], None]:
-    """Progress on standard error, if that is a terminal and reading takes long."""
-    start = time.monotonic()
-    shown = False
-
-    def show(progress: Progress | None) -> None:
-        nonlocal shown
-        if progress is None:
-            if shown:
-                stream.write("\r\x1b[K")
-                stream.flush()
-        elif stream.isatty() and time.monotonic() - start > PROGRESS_AFTER_SECONDS:
-            shown = True
-            stream.write(f"\rreading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
-            stream.flush()
-
-    return show
 
 
 def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:

@@ -5,7 +5,8 @@ A process of its own queries it (:mod:`metlmon.pool.worker`); nothing here impor
 
 from __future__ import annotations
 
-from typing import Final
+from datetime import UTC, datetime
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -70,6 +71,11 @@ class QueueSnapshot(Struct, frozen=True):
     which the queue has jobs of another directory (the logs are a copy, or another machine's).
     """
 
+    json_omits: ClassVar = frozenset(
+        {"queried_at", "jobs", "is_pending", "next_try", "dagmans", "foreign_jobs"}
+    )
+    json_properties: ClassVar = ("asked",)
+
     schedd: str | None = None
     version: str | None = None
     user: str | None = None
@@ -81,6 +87,11 @@ class QueueSnapshot(Struct, frozen=True):
     dagmans: tuple[QueueJob, ...] = ()
     foreign_jobs: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def asked(self) -> str | None:
+        """The time of ``queried_at`` in UTC."""
+        return utc_time(self.queried_at)
+
     def by_id(self) -> dict[tuple[int, int], QueueJob]:
         """The jobs by (cluster, proc)."""
         return {(job.cluster, job.proc): job for job in self.jobs}
@@ -90,4 +101,14 @@ class QueueSnapshot(Struct, frozen=True):
         for job in self.jobs:
             if (job.cluster, job.proc) == (cluster, proc):
                 return job
+        return None
+
+
+def utc_time(seconds_since_1970: float | None) -> str | None:
+    """A time of the queue as text; None if it is out of range."""
+    if seconds_since_1970 is None:
+        return None
+    try:
+        return datetime.fromtimestamp(int(seconds_since_1970), UTC).isoformat()
+    except (OverflowError, OSError, ValueError):
         return None

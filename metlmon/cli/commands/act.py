@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json
-from metlmon.cli.outputs import Output
+from metlmon.cli.outputs import Output, print_output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
 from metlmon.live.session import Session
@@ -43,7 +42,7 @@ from metlmon.pool.types import (
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import DagRow, Job, RunRow, Status
 from metlmon.text.formatting import count, epoch_number, plain
-from metlmon.text.record_json import Flat, json_of
+from metlmon.text.record_json import Flat
 
 JOBS_LISTED: Final = 20
 """Jobs that a preview names; it counts the others."""
@@ -178,9 +177,11 @@ def _perform(
         _print_note("metlmon: nothing was done")
         return Exit.REFUSED
 
+    names = {run.id: run.run for run in request.runs}
+
     def on_result(result: ActionResult) -> None:
         if not options.json and not (options.dry_run and result.code is ResultCode.DONE):
-            print(result_line(result, request), flush=True)
+            print(result_line(result, names), flush=True)
 
     try:
         results = client.perform(request, on_result)
@@ -202,10 +203,15 @@ def _print_results(
     """Print the results as JSON, if asked for. Returns the exit status."""
     if options.json:
         preview = replace(preview, request=request, refused=preview.refused or error)
-        print_json(json_of(ActOutput(preview=preview, answers=results)))
-    good = (ResultCode.DONE, ResultCode.ALREADY)
+        print_output(ActOutput(preview=preview, answers=results))
     performed = request is not None and error is None
-    return Exit.OK if performed and all(each.code in good for each in results) else Exit.REFUSED
+    return exit_status(results) if performed else Exit.REFUSED
+
+
+def exit_status(results: Iterable[ActionResult]) -> Exit:
+    """The exit status: OK if all results are "done" or "already so"."""
+    good = (ResultCode.DONE, ResultCode.ALREADY)
+    return Exit.OK if all(result.code in good for result in results) else Exit.REFUSED
 
 
 # --- targets ------------------------------------------------------------------------------
@@ -336,9 +342,8 @@ def _target_text(target: DagTarget | Target | RunTarget) -> str:
     return "  ".join([*parts, *(plain(file, 300) for file in files if file)])
 
 
-def result_line(result: ActionResult, request: ActionRequest) -> str:
-    """``12.0  done``, with details if there are any; a run is called by its name."""
-    names = {run.id: run.run for run in request.runs}
+def result_line(result: ActionResult, names: Mapping[str, str]) -> str:
+    """``12.0  done``, with details if there are any; ``names``: of runs by their subjects."""
     line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.code}"
     return f"{line}: {plain(result.text, 400)}" if result.text else line
 

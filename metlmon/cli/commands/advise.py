@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from metlmon.cli.commands.act import confirmed
+from metlmon.cli.commands.act import confirmed, exit_status, result_line
 from metlmon.cli.commands.status import pause
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
@@ -195,7 +195,7 @@ def _apply(
             return Exit.REFUSED, answered
         results = _perform(session, client, application, command_name(), quiet=options.json)
         answered["answers"] = results
-        return _exit_code(results), answered
+        return exit_status(results), answered
     finally:
         client.close()
 
@@ -222,7 +222,7 @@ def _perform(
     def take(result: ActionResult) -> None:
         results.append(result)
         if not quiet:
-            print(_result_line(result, names), flush=True)
+            print(result_line(result, names), flush=True)
 
     try:
         perform_application(application, client, take)
@@ -234,16 +234,6 @@ def _perform(
         for problem in log_application(session, command, application.way, done):
             print(f"metlmon: {plain(problem, 400)}", file=sys.stderr)
     return tuple(results)
-
-
-def _result_line(result: ActionResult, names: dict[str, str]) -> str:
-    outcome = f"{plain(names.get(result.subject, result.subject), 60)}  {result.code}"
-    return f"{outcome}: {plain(result.text, 400)}" if result.text else outcome
-
-
-def _exit_code(results: Sequence[ActionResult]) -> Exit:
-    good = (ResultCode.DONE, ResultCode.ALREADY)
-    return Exit.OK if all(result.code in good for result in results) else Exit.REFUSED
 
 
 def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
@@ -276,11 +266,11 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
             changes=changes,
             answers=results,
         )
-        return _exit_code(results)
+        return exit_status(results)
     names = {change.subject: change.name for change in changes}
     for result in results:
-        print(_result_line(result, names))
-    return _exit_code(results)
+        print(result_line(result, names))
+    return exit_status(results)
 
 
 # --- again and again ---------------------------------------------------------------------------

@@ -11,11 +11,10 @@ from typing import Final
 from metlmon.authoring.lint import LintResult, LintSeverity
 from metlmon.authoring.lint import check as lint
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json
-from metlmon.cli.outputs import Output
+from metlmon.cli.outputs import Output, print_output
 from metlmon.config.loader import load_configuration
 from metlmon.text.formatting import count, plain
-from metlmon.text.record_json import Flat, json_of
+from metlmon.text.record_json import Flat
 
 SENTENCE: Final = 400
 """Characters of a sentence, and of a file's name."""
@@ -38,8 +37,7 @@ def check(options: argparse.Namespace) -> int:
     settings = load_configuration(path.parent if path.is_file() else path).settings
     result = lint(path, settings)
     if options.json:
-        output = CheckOutput(dagdir=options.dir, strict=options.strict, result=result)
-        print_json(json_of(output))
+        print_output(CheckOutput(dagdir=options.dir, strict=options.strict, result=result))
     else:
         _print(result)
     failing = result.errors + (result.warnings if options.strict else 0)

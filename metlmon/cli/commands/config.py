@@ -12,8 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json
-from metlmon.cli.outputs import Output
+from metlmon.cli.outputs import Output, print_output
 from metlmon.config.loader import (
     Configuration,
     SettingEntry,
@@ -24,7 +23,6 @@ from metlmon.config.loader import (
 from metlmon.config.toml_file import SettingProblem
 from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
-from metlmon.text.record_json import json_of
 
 TEXT_LIMIT: Final = 400
 """Characters of one cell or sentence; ``--json`` has them whole."""
@@ -56,7 +54,7 @@ def config(options: argparse.Namespace) -> int:
     configuration = load_configuration(dagdir)
     wrong = Exit.USAGE if configuration.problems else Exit.OK
     if options.json:
-        print_json(json_of(_output(options.what, str(dagdir), configuration)))
+        print_output(_output(options.what, str(dagdir), configuration))
     elif options.what == "path":
         _print_files(configuration)
     elif options.what == "validate":

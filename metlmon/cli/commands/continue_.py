@@ -12,14 +12,13 @@ from metlmon.authoring.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json
-from metlmon.cli.outputs import Output
+from metlmon.cli.outputs import Output, print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, epoch_number, plain
-from metlmon.text.record_json import Flat, json_of
+from metlmon.text.record_json import Flat
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 300
@@ -56,8 +55,7 @@ def continue_(options: argparse.Namespace) -> int:
     except PlanError as error:
         raise InputError(f"continue: {error}") from None
     if options.json:
-        output = ContinueOutput(dagdir=reader.path_given, result=result, written=written)
-        print_json(json_of(output))
+        print_output(ContinueOutput(dagdir=reader.path_given, result=result, written=written))
     elif result.plan is not None:
         file = plain(result.plan.dag_file, 200)
         where = shlex.quote(plain(str(reader.dagdir), 2000))

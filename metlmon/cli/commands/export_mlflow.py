@@ -7,16 +7,14 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TextIO
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.mlflow_follower import MlflowFollower, report_bytes, warnings
-from metlmon.cli.output import print_warnings
-from metlmon.cli.reading import PROGRESS_AFTER_SECONDS, input_with_trainings, open_reader
+from metlmon.cli.output import print_warnings, progress_line
+from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.text.formatting import count, plain
@@ -32,14 +30,18 @@ def export_mlflow(options: argparse.Namespace) -> int:
         other = "--dry-run" if options.dry_run else "--as-of"
         raise InputError(f"--follow writes what happens from now on: leave out {other}")
     reader = open_reader(options)
-    settings = reader.ensemble.settings.tracking
+    settings, line = reader.ensemble.settings.tracking, progress_line(sys.stderr)
+
+    def show(done: int, total: int) -> None:
+        line(f"writing run {done + 1} of {total}" if done < total else None)
+
     try:
         server = tracking_server(options.tracking_uri, os.environ, settings)
         exporter = MlflowExporter(
             server,
             experiment_name(options.experiment, os.environ, settings),
             dry_run=options.dry_run,
-            progress=(lambda done, total: None) if options.follow else _progress_line(sys.stderr),
+            progress=(lambda done, total: None) if options.follow else show,
         )
         if options.follow:
             return _follow(reader, server, exporter)
@@ -90,25 +92,6 @@ def _print_result(
         print(result.url)
     for text in warnings(ensemble, result, server):
         print(f"metlmon: {text}", file=sys.stderr)
-
-
-def _progress_line(stream: TextIO) -> Callable[[int, int], None]:
-    """Progress on standard error, if that is a terminal and writing takes long."""
-    start = time.monotonic()
-    shown = False
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        if not stream.isatty() or time.monotonic() - start < PROGRESS_AFTER_SECONDS:
-            return
-        if done < total:
-            stream.write(f"\r\x1b[Kwriting run {done + 1} of {total}")
-        elif shown:
-            stream.write("\r\x1b[K")
-        shown = done < total
-        stream.flush()
-
-    return show
 
 
 # --- following ------------------------------------------------------------------------------

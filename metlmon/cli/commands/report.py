@@ -11,9 +11,9 @@ from typing import Any, Final
 from msgspec import UNSET, Struct, UnsetType
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json, terminal_width
+from metlmon.cli.output import terminal_width
 from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
-from metlmon.cli.outputs import Output
+from metlmon.cli.outputs import Output, print_output
 from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -22,7 +22,6 @@ from metlmon.report.document import Report, Section
 from metlmon.snapshot.records import HourUnit
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import plain
-from metlmon.text.record_json import json_of
 
 REPORT_MARKS: Final = (to_html.MARK, to_markdown.MARK)
 """How a report says that it is one: a newer one replaces it."""
@@ -79,7 +78,7 @@ def report(options: argparse.Namespace) -> int:
     measure = HourUnit.GPU if options.json else builder.ledger().measure
     document = report_of(reader, window, title=options.title, measure=measure)
     if options.json:
-        print_json(json_of(_output(document), builder.clock.with_offset))
+        print_output(_output(document), builder.clock.with_offset)
     elif not formats:
         _print(document)
     writers = {"html": to_html.render_html, "md": to_markdown.render_markdown}
