@@ -12,7 +12,7 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.tables.comparison import comparison_lines, headline, open_entries, run_name
 from metlmon.tables.health import entry_lines
 from metlmon.text import formatting
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import clip
 from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, line
 from screens.base.screens import DocumentScreen
 from screens.curves import (
@@ -101,10 +101,10 @@ class CompareScreen(DocumentScreen, ChartScreen):
         if not any(curve.points for curve in curves):
             reading = not comparison.files_read
             text = "reading what the trainings wrote…" if reading else "no run has a value yet"
-            return [line(" ", (plain(comparison.metric, 40), BOLD), "   ", (text, DIM)), ()]
+            return [line(" ", (clip(comparison.metric, 40), BOLD), "   ", (text, DIM)), ()]
         title = join(
             (
-                line((plain(comparison.metric, 40), BOLD)),
+                line((clip(comparison.metric, 40), BOLD)),
                 line((goal_text(comparison.goal), DIM)),
                 line((metric_position(comparison.metrics, comparison.metric), DIM)),
                 line(("log", NOTE)) if self.log_scale else (),

@@ -12,7 +12,7 @@ from metlmon.remote.paths import as_typed
 from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
-from metlmon.text.formatting import Colour, Weight, plain
+from metlmon.text.formatting import Colour, Weight, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -325,7 +325,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
     def _titles(self, curves: Curves) -> list[Line]:
         """Return the candidates of the title and legend, longest first."""
-        name = line((plain(curves.metric, 40), BOLD))
+        name = line((clip(curves.metric, 40), BOLD))
         goal = goal_text(curves.goal)
         number = line((metric_position(curves.metrics, curves.metric), DIM))
         log = line(("log", NOTE)) if self.log_scale else ()
@@ -345,7 +345,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         chosen_key = []
         if selected is not None:
             sign = "*" if self._signs else "━"
-            name = plain(selected.run_name, 24)
+            name = clip(selected.run_name, 24)
             chosen_key = [line((f"{sign} {name}", CHOSEN))]
         if self.view == 0:
             keys = [line((". others" if self._signs else "━ others", OTHER))]
@@ -362,7 +362,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
     def _cohort(self, index: int, band: MetricBand, short: bool) -> Line:
         sign = COHORT_SIGNS[index % 5] if self._signs else "━"
-        name = plain(band.label or "no label", 24)
+        name = clip(band.label or "no label", 24)
         style = COHORTS[index % len(COHORTS)]
         runs = "" if short else f" {formatting.count(band.runs, 'run')}"
         return line((f"{sign} {name}", style), (runs, DIM))

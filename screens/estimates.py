@@ -9,7 +9,7 @@ from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import SURENESS_STYLES, columns
 from metlmon.text import formatting
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
     BOLD,
     DIM,
@@ -96,7 +96,7 @@ def _second_line(forecast: Forecast, room: int) -> Line:
         done = f"{done}, {slots}"
     parts = [
         line((done, DIM)),
-        line((f"critical path: {plain(slowest, 24)}", DIM)) if slowest else (),
+        line((f"critical path: {clip(slowest, 24)}", DIM)) if slowest else (),
         line((f"confidence: {sureness}", SURENESS_STYLES[sureness])),
         line(("if the DAG keeps running", DIM)),
         line(("80 % interval", DIM)),
@@ -109,7 +109,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
     """Render the sources of the estimates of a run and its current epoch."""
     lines: list[Line] = []
     if run is not None:
-        name = plain(run.run_name, 24)
+        name = clip(run.run_name, 24)
         parts = []
         if run.epoch_remaining is not None:
             number = run.epoch_number

@@ -25,7 +25,7 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
 from metlmon.tables.runs import hold_reason, is_between_epochs, site_and_target
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import STATES, clip
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -241,7 +241,7 @@ class RunScreen(ListScreen, ActionScreen):
 
     def _title_line(self, view: RunView, room: int) -> Line:
         row = view.row
-        name, uuid = line((plain(row.name, 40), BOLD)), plain(row.uuid or "", 40)
+        name, uuid = line((clip(row.name, 40), BOLD)), clip(row.uuid or "", 40)
         dag, gap = line((file_name(row.dag, 40), DIM)), line("   ")
         state = self._current_state(view)
         candidates = [
@@ -324,7 +324,7 @@ class RunScreen(ListScreen, ActionScreen):
             f"epoch {formatting.epoch_number(row.epoch)}" if row.epoch is not None else row.node
             for row in rows
         ]
-        text = f"{self.name_or_count(names, view.row.item)} of {plain(view.row.name, 40)}"
+        text = f"{self.name_or_count(names, view.row.item)} of {clip(view.row.name, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open_row(self, key: str) -> None:

@@ -25,7 +25,7 @@ from metlmon.stats.sweep import (
 )
 from metlmon.tables import sweep as sweep_table
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Colour, plain
+from metlmon.text.formatting import STATES, Colour, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -91,7 +91,7 @@ def head_lines(grid: Grid, room: int) -> list[Line]:
     first = first_that_fits((join(parts, dot) for parts in candidates), free)
     metric = join(
         (
-            line((plain(grid.metric, 40), BOLD)),
+            line((clip(grid.metric, 40), BOLD)),
             line((goal_text(grid.goal), DIM)),
             line((metric_position(grid.metrics, grid.metric), DIM)),
             *(line((text, NOTE)) for text in sweep_table.folding_texts(grid)),
@@ -212,7 +212,7 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
         (" ", PLAIN),
         (sign.glyph, style_of(sign)),
     )
-    name = line((plain(cell.runs[0].entry.name, width - 2), DIM))
+    name = line((clip(cell.runs[0].entry.name, width - 2), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
     lines: list[Line] = [first, _progress_text(cell, width), name + more, ()]
     return [fit(text, width, "right") for text in lines]
@@ -235,7 +235,7 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
     left_cells = 1 + labels + 2
     cells, ranks = grid.cells.values(), grid.ranked_cells
     value_cells = max([4, *(text_width(sweep_table.cell_value_text(cell)) for cell in cells)])
-    names = max(text_width(plain(cell.runs[0].entry.name, 20)) for cell in cells)
+    names = max(text_width(clip(cell.runs[0].entry.name, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
@@ -268,7 +268,7 @@ def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line
     value = f"{rank_mark(cell, ranks)} {sweep_table.cell_value_text(cell):>{value_cells}}  "
     return (
         line((value, style))
-        + fit(line(plain(cell.runs[0].entry.name, 20)), names, "left")
+        + fit(line(clip(cell.runs[0].entry.name, 20)), names, "left")
         + line((f"  {epoch:>8}  ", DIM))
         + fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
         + line(" ", (sweep_table.cell_state_text(cell), style_of(sign)))
@@ -317,7 +317,7 @@ def _run_summary(run: CellRun) -> Line:
     value = formatting.metric(run.value.value) if run.value is not None else ""
     return join(
         (
-            line(plain(run.entry.name, 20)),
+            line(clip(run.entry.name, 20)),
             line((value, BAD if run.curve.diverged else PLAIN)),
             line((sign.glyph, style_of(sign))),
         ),
@@ -326,8 +326,8 @@ def _run_summary(run: CellRun) -> Line:
 
 
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
-    name = plain(run.entry.name, 24)
-    metric = plain(grid.metric, 40)
+    name = clip(run.entry.name, 24)
+    metric = clip(grid.metric, 40)
     course = curve_symbol(run.curve)
     if run.value is None:
         reached = line((f"{name} has no {metric} yet", DIM))
@@ -369,7 +369,7 @@ class PointRunsScreen(ListScreen):
             self.show_nothing("Grid", "", [line("  ", "No run has these values now.")])
             return
         point = sweep_table.cell_point_text(grid, cell, full=True)
-        runs = f"   {formatting.count(len(cell.runs), 'run')}, {plain(grid.metric, 40)}"
+        runs = f"   {formatting.count(len(cell.runs), 'run')}, {clip(grid.metric, 40)}"
         self.show_head([line(" ", ("Grid", BOLD), "   ", (point, BOLD), (runs, DIM)), ()])
         self.fill(
             sweep_table.run_columns(),

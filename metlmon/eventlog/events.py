@@ -15,6 +15,8 @@ from typing import Final, overload
 
 from msgspec import Struct
 
+from metlmon.text.visible import visible
+
 EVENT_NAMES: Final[dict[int, str]] = {
     0: "SUBMIT",
     1: "EXECUTE",
@@ -528,12 +530,12 @@ def _split_label(label: str) -> tuple[str, str]:
 
 def _parse_usage_row(label: str, cells: str, columns: dict[str, slice]) -> UsageRow:
     values = {column: cells[part].strip() for column, part in columns.items()}
-    name, unit = _split_label(label)
+    name, unit = _split_label(visible(label))
     return UsageRow(
         name=name,
         unit=unit,
         usage=_parse_number(values.get("Usage", "")),
         request=_parse_number(values.get("Request", "")),
         allocated=_parse_number(values.get("Allocated", "")),
-        assigned=values.get("Assigned", "").strip('"') or None,
+        assigned=visible(values.get("Assigned", "").strip('"')) or None,
     )

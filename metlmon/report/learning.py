@@ -20,7 +20,7 @@ from metlmon.stats.curves import Curves, MetricCurve, course_text, curves_summar
 from metlmon.stats.sweep import Grid, Point
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.sweep import axis_name, labels, value_text
-from metlmon.text.formatting import count, epoch_number, metric, plain
+from metlmon.text.formatting import clip, count, epoch_number, metric
 
 BEST_RUNS: Final = 10
 """Rows of the table of the best runs; ``metlmon curves`` lists all."""
@@ -56,7 +56,7 @@ def _finite(curve: MetricCurve) -> list[tuple[int, float]]:
 def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
     lines = [
         CurveLine(
-            plain(curve.run_name, NAME_LIMIT),
+            clip(curve.run_name, NAME_LIMIT),
             tuple(_finite(curve)),
             COLOURS[place] if place < len(COLOURS) else None,
         )
@@ -67,9 +67,9 @@ def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
     parts = (summary.runs, summary.best, summary.diverged, summary.flat)
     return ReportFigure(
         "curves",
-        f"{plain(curves.metric, NAME_LIMIT)} by epoch: one line for each run, the best ones in "
+        f"{clip(curves.metric, NAME_LIMIT)} by epoch: one line for each run, the best ones in "
         "colour; diverged values are drawn at the edge.",
-        CurveChart(tuple(reversed(lines)), low, high, plain(curves.metric, NAME_LIMIT)),
+        CurveChart(tuple(reversed(lines)), low, high, clip(curves.metric, NAME_LIMIT)),
         "; ".join(part for part in parts if part) + ".",
     )
 
@@ -88,7 +88,7 @@ def value_range(ranked: Iterable[MetricCurve]) -> tuple[float, float]:
 
 def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> ReportTable:
     better = {"max": "higher", "min": "lower"}.get(curves.goal or "", "")
-    name = plain(curves.metric, NAME_LIMIT)
+    name = clip(curves.metric, NAME_LIMIT)
     swept = [] if grid is None else [variable.name for variable in grid.sweep.variables]
 
     def swept_value(variable: str) -> Callable[[MetricCurve], str | None]:
@@ -103,7 +103,7 @@ def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> 
     columns: tuple[Column[MetricCurve], ...] = (
         Column("run", "Run", lambda curve: curve.run_name),
         *(
-            Column(f"var_{each}", plain(each, NAME_LIMIT), swept_value(each), drop=4)
+            Column(f"var_{each}", clip(each, NAME_LIMIT), swept_value(each), drop=4)
             for each in swept
         ),
         Column("best", f"Best {name}", lambda c: c.best.value if c.best else None, Kind.NUMBER),
@@ -143,7 +143,7 @@ def _sweep_table(grid: Grid) -> ReportTable:
     for place, (column, heading) in enumerate(heads.items()):
         cell = partial(_cell_text, grid, column)
         table_columns.append(Column(f"column_{place}", heading, cell, group=group))
-    name = plain(grid.metric, NAME_LIMIT)
+    name = clip(grid.metric, NAME_LIMIT)
     return ReportTable(
         "sweep",
         f"Best {name} by {axis_name(rows)}{f' and {group}' if group else ''}",
@@ -168,4 +168,4 @@ def _cell_text(grid: Grid, column: Point, row: Point) -> str:
     if best is None or best.value is None:
         return "–"
     star = "★ " if grid.best is not None and cell is grid.best else ""
-    return f"{star}{metric(best.value.value)} ({plain(best.entry.name, NAME_LIMIT)})"
+    return f"{star}{metric(best.value.value)} ({clip(best.entry.name, NAME_LIMIT)})"

@@ -1,7 +1,6 @@
 """Texts about rows: nodes, and the gates of runs; matching of runs by name.
 
-Pure functions, shared by commands and screens. Foreign texts are sanitised by
-:func:`metlmon.text.formatting.plain`.
+Pure functions, shared by commands and screens.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from metlmon.text.formatting import (
     STATES,
     Colour,
     Symbol,
+    clip,
     count,
     epoch_number,
     moment,
@@ -45,7 +45,7 @@ MIN_COMMON_PREFIX: Final = 4
 
 def name_range(first: str, last: str) -> str:
     """``run0-train_epoch0 … 4``: two names, with their common prefix once."""
-    first, last = plain(first, MAX_NAME), plain(last, MAX_NAME)
+    first, last = clip(first, MAX_NAME), clip(last, MAX_NAME)
     if first == last:
         return first
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
@@ -143,15 +143,13 @@ def state_reason(row: NodeRow) -> str:
     """The reason of the state of a node; empty where the state says it all."""
     match row.state:
         case State.HELD:
-            return plain(row.hold_reason or "the log gives no reason", MAX_REASON)
+            return clip(row.hold_reason or "the log gives no reason", MAX_REASON)
         case State.UNKNOWN | State.WAITING | State.FUTILE if row.reason:
             return plain(row.reason, MAX_REASON)
         case State.WAITING:
             return _waiting(row)
         case State.FUTILE:
-            return (
-                f"cannot run: {plain(row.failed_ancestor or 'a node before it', MAX_NAME)} failed"
-            )
+            return f"cannot run: {clip(row.failed_ancestor or 'a node before it', MAX_NAME)} failed"
         case State.FAILED | State.REMOVED | State.RETRYING:
             return _failed(row)
         case State.SKIPPED if row.stopped_by is not None:
@@ -181,7 +179,7 @@ def _waiting(row: NodeRow) -> str:
 
 def name_list(names: Sequence[str], total: int, limit: int = 3) -> str:
     """``a, b, c and 9 more``."""
-    shown = ", ".join(plain(name, MAX_NAME) for name in names[:limit])
+    shown = ", ".join(clip(name, MAX_NAME) for name in names[:limit])
     more = total - min(limit, len(names))
     return f"{shown} and {number(more)} more" if more > 0 else shown
 
@@ -287,7 +285,7 @@ def gate_sentences(row: RunRow) -> list[str]:
         sentences.append(_request_text("pauses", row))
     if gate.target is not None:
         sentences.append(
-            f"sends its next epochs to {plain(' or '.join(site_list(gate.target)), MAX_SITE)}"
+            f"sends its next epochs to {clip(' or '.join(site_list(gate.target)), MAX_SITE)}"
         )
     return sentences
 

@@ -37,11 +37,11 @@ from metlmon.text.formatting import (
     Colour,
     Symbol,
     Weight,
+    clip,
     count,
     epoch_number,
     epoch_text,
     number,
-    plain,
 )
 from metlmon.text.formatting import metric as format_metric
 
@@ -243,7 +243,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     improving, total = count_runs(Course.IMPROVES), count(len(known), "run")
     early = count_runs(Course.EARLY)
     if metric_curves.goal is None:
-        runs_text = f"{total} with {plain(metric_curves.metric, NAME_LIMIT)}"
+        runs_text = f"{total} with {clip(metric_curves.metric, NAME_LIMIT)}"
     elif early == len(known):
         suffix = "" if len(known) == 1 else " each"
         runs_text = f"{total} with one epoch{suffix}: too early to say"
@@ -254,7 +254,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{plain(curve.run_name, NAME_LIMIT)} {_since_text(curve)} epoch {epoch_text(curve.since)}"
+        f"{clip(curve.run_name, NAME_LIMIT)} {_since_text(curve)} epoch {epoch_text(curve.since)}"
         for curve in lost[:MAX_NAMED_RUNS]
     )
     flat = count_runs(Course.FLAT)
@@ -278,7 +278,7 @@ def _best_text(metric_curves: Curves) -> str:
     curve = metric_curves.best
     if curve is None or curve.best is None:
         return ""
-    name = plain(curve.run_name, NAME_LIMIT)
+    name = clip(curve.run_name, NAME_LIMIT)
     return f"best {format_metric(curve.best.value)} {name} epoch {epoch_number(curve.best.epoch)}"
 
 

@@ -23,7 +23,7 @@ from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, tab
 from metlmon.tables.runs import BEST_STYLE, hours_cell
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, count, plain
+from metlmon.text.formatting import STATES, clip, count
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span, text
 
 RUN_CELLS: Final = 11
@@ -106,9 +106,7 @@ def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
     """The name above a column, the best one with a star."""
     star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
-    return star + line(
-        (f"{sign} " if sign else "", style), (plain(run.row.name, MOST_CELLS), style)
-    )
+    return star + line((f"{sign} " if sign else "", style), (clip(run.row.name, MOST_CELLS), style))
 
 
 def headline(comparison: Comparison) -> str:
@@ -117,7 +115,7 @@ def headline(comparison: Comparison) -> str:
     if best is None or best.curve.best is None:
         return ""
     value, epoch = best.curve.best.value, formatting.epoch_number(best.curve.best.epoch)
-    name, metric = plain(best.row.name, 40), plain(comparison.metric, 40)
+    name, metric = clip(best.row.name, 40), clip(comparison.metric, 40)
     return f"{name} is best: {metric} {formatting.metric(value)} in epoch {epoch}"
 
 
@@ -128,7 +126,7 @@ def _parameter_rows(comparison: Comparison) -> Iterator[CompareRow]:
     """The parameters that differ, and the number of the others."""
     for name, values in comparison.differing:
         texts = short_values(values)
-        yield plain(name, NAME_CELLS), [line(texts[value]) for value in values]
+        yield clip(name, NAME_CELLS), [line(texts[value]) for value in values]
     equal = count(comparison.equal, "parameter")
     if comparison.differing:
         equal = f"{formatting.number(comparison.equal)} others"
@@ -149,7 +147,7 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
     def epoch(run: ComparedRun) -> Line:
         return line(formatting.epoch_text(run.curve.best.epoch if run.curve.best else None))
 
-    yield plain(comparison.metric, NAME_CELLS), cells(lambda run: last_cell(run.curve))
+    yield clip(comparison.metric, NAME_CELLS), cells(lambda run: last_cell(run.curve))
     yield "best", cells(best)
     yield "best in epoch", cells(epoch)
     yield "trend", cells(lambda run: symbol_span(curve_symbol(run.curve)))
@@ -235,7 +233,7 @@ def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
         if ordered and word == "at":
             yield "completed epochs", [()] * len(runs)
         for place in ordered[:MOST_PLACES]:
-            name = formatting.gpu_short(place) if word == "on" else plain(place or "unknown", 40)
+            name = formatting.gpu_short(place) if word == "on" else clip(place or "unknown", 40)
             yield f"  {word} {name}", [_epochs(each.get(place, 0)) for each in places]
         rest = ordered[MOST_PLACES:]
         if rest:

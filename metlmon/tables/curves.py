@@ -23,7 +23,7 @@ from metlmon.stats.curves import (
 from metlmon.stats.curves import curves_summary as answer_of
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text import formatting
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -146,7 +146,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         Column(
             "run",
             "RUN",
-            lambda curve: plain(curve.run_name, 80),
+            lambda curve: clip(curve.run_name, 80),
             style=lambda curve: BOLD if curve.diverged else PLAIN,
             minimum=6,
             maximum=28,
@@ -154,7 +154,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         Column(
             "label",
             "LABEL",
-            lambda curve: plain(curve.label or "", 40),
+            lambda curve: clip(curve.label or "", 40),
             style=DIM,
             comfortable=8,
             maximum=20,
@@ -285,8 +285,8 @@ def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> 
     ``example`` is a run whose names fill the patterns.
     """
     dagdir = plain(dagdir, 60)
-    uuid = plain(example.uuid or "", 40) if example is not None else ""
-    name = plain(example.run_name, NAME_LIMIT) if example is not None else ""
+    uuid = clip(example.uuid or "", 40) if example is not None else ""
+    name = clip(example.run_name, NAME_LIMIT) if example is not None else ""
     lines = [
         line("  ", "No training has written a metric here yet."),
         (),
@@ -303,11 +303,11 @@ def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> 
         line(
             "    ",
             plain(pattern_setting.file, 60),
-            (f" for {plain(pattern_setting.metric, 40)}", DIM),
+            (f" for {clip(pattern_setting.metric, 40)}", DIM),
         )
         for pattern_setting in metrics.patterns[:4]
     ]
-    lines.append(line("    ", "*.out", (f" of the jobs, for a {plain(metrics.primary, 40)}", DIM)))
+    lines.append(line("    ", "*.out", (f" of the jobs, for a {clip(metrics.primary, 40)}", DIM)))
     return [
         *lines,
         (),

@@ -30,7 +30,7 @@ from metlmon.tables.runs import (
 )
 from metlmon.tables.usage import HIDDEN
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import STATES, clip
 from metlmon.text.spans import (
     BAD,
     DIM,
@@ -104,7 +104,7 @@ def columns(
         ),
         Column(
             "eval",
-            plain(result.metric, 12).upper() if result else "EVAL",
+            clip(result.metric, 12).upper() if result else "EVAL",
             lambda e: " ".join(STATES[each.state].word for each in e.evaluations),
             doc="the nodes that evaluate the epoch",
             cell=partial(_evaluation, result=result),
@@ -249,7 +249,7 @@ def name_in_run(run: str, node: str) -> str:
 
 def _epoch(row: Epoch, run: str) -> str | int:
     if not is_epoch(row):
-        return plain(name_in_run(run, row.node), 40)
+        return clip(name_in_run(run, row.node), 40)
     return formatting.epoch_number(row.epoch or 0)
 
 
@@ -336,7 +336,7 @@ def detail_line(
         text = "does not continue the checkpoint of the epoch before"
         return crop(line((text, NOTE), ("; see Health", DIM)), cells)
     if origin is not None and origin.made_by_another and origin.job is not None:
-        where = f" at {plain(origin.site, 40)}" if origin.site is not None else ""
+        where = f" at {clip(origin.site, 40)}" if origin.site is not None else ""
         maker = f"job {formatting.job_id(*origin.job)}"
         if origin.job == origin.credited:
             maker = f"execution {origin.execution} of {maker}"
@@ -347,7 +347,7 @@ def detail_line(
         return crop(line((text, DIM)), cells)
     if row.hidden:
         elsewhere = row.trained_on is not None and row.trained_on != row.site
-        where = f" at {plain(row.trained_on or '', 40)}" if elsewhere else ""
+        where = f" at {clip(row.trained_on or '', 40)}" if elsewhere else ""
         longest = formatting.duration(row.longest_seconds)
         duration = formatting.duration(row.success_seconds)
         text = f"{HIDDEN.glyph} done in {duration}; a try of {longest}{where}"
@@ -394,7 +394,7 @@ def evaluation_to_open(row: Epoch) -> Epoch | None:
 
 def _trouble_line(row: Epoch, cells: int) -> Line:
     """Why an evaluation is in trouble, and whether its node failed."""
-    name = plain(row.node, 40)
+    name = clip(row.node, 40)
     if row.state is State.HELD:
         reason = hold_reason(row.hold_reason) if row.hold_reason else "the log gives no reason"
         return line((crop_middle(f"{name} is held: {reason}", cells), BAD))

@@ -13,6 +13,7 @@ from metlmon.text.formatting import (
     HOUR,
     MINUTE,
     UNKNOWN,
+    clip,
     count,
     duration,
     moment,
@@ -149,7 +150,7 @@ def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> s
     if len(excluded) > 1 or brief:
         return f"excludes {count(len(excluded), 'stopped run')}"
     name, why = excluded[0]
-    return f"excludes {plain(name, 24)} ({why.removeprefix('is ').removeprefix('was ')})"
+    return f"excludes {clip(name, 24)} ({why.removeprefix('is ').removeprefix('was ')})"
 
 
 def run_remaining_text(run: RunForecast, this_year: int | None = None) -> str:
@@ -189,7 +190,7 @@ def backtest_columns() -> list[Column[Prediction]]:
         Column(
             "run",
             "RUN",
-            lambda row: "all" if row.run_name is None else plain(row.run_name, NAME_LIMIT),
+            lambda row: "all" if row.run_name is None else clip(row.run_name, NAME_LIMIT),
         ),
         Column(
             "estimate",
@@ -249,7 +250,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         return None if run.remaining is None else run.remaining.quality
 
     return [
-        Column("run", "RUN", lambda run: plain(run.run_name, 40), minimum=5, comfortable=12),
+        Column("run", "RUN", lambda run: clip(run.run_name, 40), minimum=5, comfortable=12),
         Column(
             "progress",
             "DONE",

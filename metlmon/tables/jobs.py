@@ -12,7 +12,7 @@ from metlmon.snapshot.records import Job
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
+from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, clip
 from metlmon.text.spans import file_name, line
 
 
@@ -60,7 +60,7 @@ def columns(jobs: Sequence[Job], seconds: Mapping[JobId, float | None]) -> list[
         _JOB,
         *([dag] if several else []),
         Column(
-            "run", "RUN", lambda row: plain(row.run_name or "", 40) or None, minimum=6, maximum=24
+            "run", "RUN", lambda row: clip(row.run_name or "", 40) or None, minimum=6, maximum=24
         ),
         Column("epoch", "EPOCH", _epoch, Kind.COUNT),
         Column("state", "NOW", lambda row: STATES[row.state], Kind.STATE),
@@ -87,7 +87,7 @@ def listed_columns(this_year: int | None = None) -> list[Column[Job]]:
         if row.candidates:
             dags = len(row.candidates)
             return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
-        return plain(row.node_name or UNKNOWN, 200)
+        return clip(row.node_name or UNKNOWN, 200)
 
     def hours(row: Job) -> float | None:
         seconds = [execution.gpu_hours or 0.0 for execution in row.executions]

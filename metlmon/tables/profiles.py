@@ -8,7 +8,7 @@ from typing import Any, Final
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
-from metlmon.text.formatting import count, duration, gpu_short, moment, number, plain, share
+from metlmon.text.formatting import clip, count, duration, gpu_short, moment, number, share
 from metlmon.text.spans import ALARM, BAD, BOLD, DIM, PLAIN, Line, crop, join, line
 
 NAME_LIMIT: Final = 40
@@ -95,8 +95,8 @@ def _figure_column(
 
 def pool_site(row: PoolProfile) -> str:
     """The site of a pool, and its annex."""
-    annex = f" (annex {plain(row.pool.annex, NAME_LIMIT)})" if row.pool.annex else ""
-    return (plain(row.pool.site, NAME_LIMIT) or "unknown") + annex
+    annex = f" (annex {clip(row.pool.annex, NAME_LIMIT)})" if row.pool.annex else ""
+    return (clip(row.pool.site, NAME_LIMIT) or "unknown") + annex
 
 
 def exclusion(row: PoolProfile, item: str = "epoch") -> str:
@@ -127,7 +127,7 @@ def _sources(row: PoolProfile) -> str:
     """Whose figures have a part in those of a pool: ``A40 elsewhere, all pools``."""
     figures = (row.hours, row.wait, row.transfer, row.loss)
     known = dict.fromkeys(each.borrowed for each in figures if each is not None and each.borrowed)
-    return ", ".join(plain(each, NAME_LIMIT) for each in known)
+    return ", ".join(clip(each, NAME_LIMIT) for each in known)
 
 
 def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Line]:
@@ -174,7 +174,7 @@ def _details(
 
 
 def _borrowed(figure: ProfileFigure) -> str:
-    return f"; borrows from {plain(figure.borrowed, NAME_LIMIT)}" if figure.borrowed else ""
+    return f"; borrows from {clip(figure.borrowed, NAME_LIMIT)}" if figure.borrowed else ""
 
 
 def _label(title: str) -> Line:

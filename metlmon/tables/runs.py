@@ -23,7 +23,7 @@ from metlmon.tables.curves import alarm_order, last_cell, value_cell, value_cost
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Colour, Symbol, Weight, plain
+from metlmon.text.formatting import STATES, Colour, Symbol, Weight, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -195,12 +195,12 @@ def every_column(
         Column(
             "run",
             "RUN",
-            lambda row: plain(row.name, 80),
+            lambda row: clip(row.name, 80),
             doc="name of the run, a part of the names of its nodes",
             style=_run_style,
             minimum=6,
             maximum=28,
-            identifies=lambda row: plain(row.name, 80),
+            identifies=lambda row: clip(row.name, 80),
         ),
         Column(
             "dag",
@@ -216,7 +216,7 @@ def every_column(
         Column(
             "uuid",
             "UUID",
-            lambda row: plain((row.uuid or "")[:8], 8),
+            lambda row: clip((row.uuid or "")[:8], 8),
             doc="first characters of the VAR run_uuid",
             drop=15,
             style=DIM,
@@ -417,7 +417,7 @@ def _site_width(row: RunRow) -> int:
     job = row.shown_epoch
     if job is None or job.site is None or job.state not in UNPLACED:
         return line_width(_site_cell(row, None))
-    return cell_len(plain(job.site, 40) if job.target is None else formatting.wants(job.target))
+    return cell_len(clip(job.site, 40) if job.target is None else formatting.wants(job.target))
 
 
 def _site_room(row: RunRow) -> int:
@@ -444,9 +444,9 @@ def site_and_target(
         if cells is None or len(text) <= cells:
             return line((text, DIM))
         if target is None:
-            return line((f"({formatting.clip(plain(site, 40), max(1, cells - 2))})", DIM))
+            return line((f"({clip(site, min(40, max(1, cells - 2)))})", DIM))
     elif site is not None:
-        return _site_with_target(plain(site, 40), target, off_target, cells)
+        return _site_with_target(clip(site, 40), target, off_target, cells)
     if target is None:
         return UNKNOWN_CELL
     return line((formatting.wants(target), DIM))
@@ -460,7 +460,7 @@ def site_minimum(rows: Iterable[Epoch | Epoch | None]) -> int:
 def _site_with_target(site: str, target: str | None, off_target: bool, cells: int | None) -> Line:
     if not off_target or target is None:
         return line(site)
-    mark, target = " ≠ ", plain(target, 40)
+    mark, target = " ≠ ", clip(target, 40)
     room = len(site) + len(target) if cells is None else cells - len(mark)
     if room < 2 * MIN_NAME:
         return line(formatting.clip(site, max(1, room + 1)), (mark.rstrip(), NOTE))
@@ -558,7 +558,7 @@ def cursor_detail(
     if details := gate_details(row, cells):
         return details
     if row.latest is None:
-        facts = [line((plain((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
+        facts = [line((clip((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
         inferred, unknown = row.epochs_inferred, row.epochs_unknown
         outcome = "not submitted"
         if inferred or unknown:
@@ -566,7 +566,7 @@ def cursor_detail(
         if inferred and not unknown:
             outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
-        return [line(" ", (plain(row.name, 24), BOLD), "  ") + join(facts, line("  "))]
+        return [line(" ", (clip(row.name, 24), BOLD), "  ") + join(facts, line("  "))]
     return [_dropped(row, shown, cells, figures)]
 
 
@@ -576,7 +576,7 @@ def gate_details(row: RunRow, cells: int) -> list[Line]:
     if not texts:
         return []
     symbol = gate_symbol(row) or REQUESTED
-    text = f"{plain(row.name, 24)} {'; '.join(texts)}"
+    text = f"{clip(row.name, 24)} {'; '.join(texts)}"
     return _marked_lines(symbol, text, style_of(symbol), cells)
 
 
@@ -603,7 +603,7 @@ def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | Non
         if by_name[name].draw(row) != UNKNOWN_CELL
     ]
     parts += [badput] if "lost" not in shown else []
-    result = line(" ", (plain(row.name, 24), BOLD))
+    result = line(" ", (clip(row.name, 24), BOLD))
     for part in filter(None, parts):
         longer = result + line("  ") + part
         result = longer if line_width(longer) < cells else result
@@ -700,7 +700,7 @@ def variable_columns(figures: RunFigures | None) -> list[Column[RunRow]]:
         ) -> Line:
             return line(texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN))
 
-        title = plain(name, NAME_CELLS)
+        title = clip(name, NAME_CELLS)
         align: Align = "right" if all(map(_is_number, texts.values())) else "left"
         columns.append(
             Column(
@@ -779,7 +779,7 @@ def metric_columns(
     return [
         column(
             "last",
-            plain(metric, NAME_CELLS),
+            clip(metric, NAME_CELLS),
             lambda curve: curve.last.value if curve.last else None,
             cell=lambda curve: last_cell(curve) or UNKNOWN_CELL,
             key=lambda curve: value_cost(curve.last, curve),

@@ -14,7 +14,7 @@ from metlmon.stats.sweep import STATE_PRIORITY
 from metlmon.tables import estimates
 from metlmon.tables.layout import Column, Kind
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Symbol, count, duration, moment, number, plain
+from metlmon.text.formatting import STATES, Symbol, clip, count, duration, moment, number, plain
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -138,7 +138,7 @@ def state_texts(bag: Bag) -> list[Line]:
 
 def name_text(bag: Bag) -> str:
     """The name pattern of its nodes: ``shard*``."""
-    return plain(bag.name_pattern, NAME_LIMIT)
+    return clip(bag.name_pattern, NAME_LIMIT)
 
 
 def no_bag_lines() -> list[str]:
@@ -289,7 +289,7 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
     if bag.durations is not None and bag.durations.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.durations.median)
     return [
-        Column("shard", "SHARD", lambda s: plain(s.node, 40), minimum=6, comfortable=10),
+        Column("shard", "SHARD", lambda s: clip(s.node, 40), minimum=6, comfortable=10),
         Column(
             "state",
             "STATE",
@@ -320,7 +320,7 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
         Column(
             "site",
             "SITE",
-            lambda s: None if s.site is None else plain(s.site, 40),
+            lambda s: None if s.site is None else clip(s.site, 40),
             minimum=8,
             comfortable=12,
             maximum=40,
@@ -333,10 +333,10 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
 def straggler_columns() -> list[Column[Shard]]:
     """Return the columns of the stragglers that the command prints."""
     return [
-        Column("node", "STRAGGLER", lambda row: plain(row.node, 40)),
+        Column("node", "STRAGGLER", lambda row: clip(row.node, 40)),
         Column("job", "JOB", _job),
-        Column("site", "SITE", lambda row: plain(row.site or "", 40) or None),
-        Column("host", "HOST", lambda row: plain(row.host or "", 60) or None, drop=1),
+        Column("site", "SITE", lambda row: clip(row.site or "", 40) or None),
+        Column("host", "HOST", lambda row: clip(row.host or "", 60) or None, drop=1),
         Column("time", "RUNS FOR", lambda row: row.seconds, Kind.DURATION),
         Column(
             "times",

@@ -15,6 +15,7 @@ from metlmon.text.formatting import (
     STATES,
     UNKNOWN,
     Symbol,
+    clip,
     clip_middle,
     count,
     epoch_number,
@@ -62,7 +63,7 @@ class SweepHeadline(Struct, frozen=True):
 
 def value_text(value: Value) -> str:
     """The full text of a value; a dash if it is not set."""
-    return UNKNOWN if value is None else plain(value, FULL_VALUE_LIMIT) or '""'
+    return UNKNOWN if value is None else clip(value, FULL_VALUE_LIMIT) or '""'
 
 
 def labels(axis: Axis) -> dict[Point, str]:
@@ -114,7 +115,7 @@ def _common_prefix(texts: Collection[str]) -> int:
 
 def axis_name(axis: Axis) -> str:
     """``lr``; for several variables ``lr + width``."""
-    return " + ".join(plain(name, NAME_LIMIT) for name in axis.names)
+    return " + ".join(clip(name, NAME_LIMIT) for name in axis.names)
 
 
 def point_text(axis: Axis, values: Point, full: bool = False) -> str:
@@ -125,7 +126,7 @@ def point_text(axis: Axis, values: Point, full: bool = False) -> str:
             short_values(point[i] for point in axis.points)[item] for i, item in enumerate(values)
         ]
     return ", ".join(
-        f"{plain(name, NAME_LIMIT)} {item}" for name, item in zip(axis.names, texts, strict=True)
+        f"{clip(name, NAME_LIMIT)} {item}" for name, item in zip(axis.names, texts, strict=True)
     )
 
 
@@ -183,7 +184,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
-        where = f"{plain(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
+        where = f"{clip(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
     moving = [f"{number(progress.active)} running"] * (progress.active > 0)
     moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
     moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
@@ -208,7 +209,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
 def folding_texts(grid: Grid) -> list[str]:
     """Text on other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
     fixed = [
-        (plain(name, NAME_LIMIT), clip_middle(value_text(entry), FIXED_VALUE_LIMIT))
+        (clip(name, NAME_LIMIT), clip_middle(value_text(entry), FIXED_VALUE_LIMIT))
         for name, entry in grid.fixed
     ]
     texts = [f"{name} fixed at {entry}" for name, entry in fixed]
@@ -245,7 +246,7 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
         Column("point", axis_name(axis), lambda cell: names[cell.row]),
         Column("best", "BEST", cell_value_text, align="right"),
         Column("rank", "RANK", lambda cell: cell.rank, Kind.COUNT, drop=1),
-        Column("run", "RUN", lambda cell: plain(cell.runs[0].entry.name, NAME_LIMIT)),
+        Column("run", "RUN", lambda cell: clip(cell.runs[0].entry.name, NAME_LIMIT)),
         Column("epoch", "EPOCH", epoch, Kind.COUNT, drop=2),
         Column(
             "done", "DONE", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"
@@ -261,7 +262,7 @@ def run_columns() -> list[Column[CellRun]]:
         return "" if run.value is None else epoch_number(run.value.epoch)
 
     return [
-        Column("run", "RUN", lambda run: plain(run.entry.name, 40), minimum=6),
+        Column("run", "RUN", lambda run: clip(run.entry.name, 40), minimum=6),
         Column(
             "best",
             "BEST",

@@ -19,7 +19,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.records import Execution
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
 from metlmon.stats.windows import MONTHS, round_times
-from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, epoch_number, plain
+from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, clip, epoch_number
 
 
 class CellKind(StrEnum):
@@ -129,12 +129,12 @@ def site_symbols(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
     signs: dict[str | None, Symbol] = {}
     taken: set[str] = set()
     for at, site in enumerate(sites):
-        name = plain(site, 40) if site else "?"
+        name = clip(site, 40) if site else "?"
         wanted = [c for c in (*name.upper(), *_LETTERS) if c in _LETTERS and c not in taken]
         letter = "?" if site is None else wanted[0] if wanted else "#"
         taken.add(letter)
         texture, colour = _TEXTURES[at % len(_TEXTURES)], _COLOURS[at % len(_COLOURS)]
-        word = plain(site, 40) if site else "site not known"
+        word = clip(site, 40) if site else "site not known"
         signs[site] = Symbol(texture, word, colour, letter=letter)
     return signs
 

@@ -28,7 +28,7 @@ from metlmon.tables.layout import Column, Kind
 from metlmon.tables.profiles import profile_columns, profile_details, profile_text
 from metlmon.tables.runs import hours_cell
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
+from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -161,7 +161,7 @@ def filter_text(row: Row) -> str:
 
 
 def site_name(name: str | None, limit: int) -> str:
-    return "unknown" if name is None else plain(name, limit)
+    return "unknown" if name is None else clip(name, limit)
 
 
 def models(names: Iterable[str | None]) -> dict[str | None, str]:
@@ -170,7 +170,7 @@ def models(names: Iterable[str | None]) -> dict[str | None, str]:
     short = [formatting.gpu_short(name) for name in known_names]
     by_name: dict[str | None, str] = {None: "unknown"}
     for name, brief in zip(known_names, short, strict=True):
-        long_name = plain(name, NAME_LIMIT).removeprefix("NVIDIA ").removeprefix("Tesla ")
+        long_name = clip(name, NAME_LIMIT).removeprefix("NVIDIA ").removeprefix("Tesla ")
         by_name[name] = long_name if short.count(brief) > 1 else brief
     return by_name
 
@@ -407,7 +407,7 @@ def _place_columns(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> 
         Column(
             "targets",
             "TARGETS",
-            lambda r: ", ".join(plain(target, 24) for target in r.targets),
+            lambda r: ", ".join(clip(target, 24) for target in r.targets),
             drop=12,
             style=DIM,
             maximum=30,
@@ -516,7 +516,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
     def what(row: Cause, max_width: int | None) -> Line:
         others = len(row.reasons) - 1
         more = f" (+{others})" if others else ""
-        text = plain(row.text, 400)
+        text = clip(row.text, 400)
         if max_width is not None:
             text = crop_middle(text, max(0, max_width - len(more)))
         return line(text, (more, DIM))
@@ -563,7 +563,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
         Column(
             "what",
             "CAUSE",
-            lambda row: plain(row.text, 400),
+            lambda row: clip(row.text, 400),
             cell=what,
             minimum=20,
             comfortable=40,
@@ -712,7 +712,7 @@ def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> l
         places = [machine(model_names, gpu, number) for gpu, number in row.machines]
     else:
         places = [f"at {site_name(site, 24)}" for site in row.sites]
-    targets = ", ".join(plain(target, 24) for target in row.targets)
+    targets = ", ".join(clip(target, 24) for target in row.targets)
     return [
         line((site_name(row.name, NAME_LIMIT), BOLD)),
         line(
@@ -752,7 +752,7 @@ def _wait_parts(row: GroupUsage, usage: Usage) -> list[Line]:
     # By target only: the site of a job that never ran is unknown.
     waits = [wait for wait in usage.waiting if wait.target in row.targets]
     waiting, removed = sum(wait.waiting for wait in waits), sum(wait.removed for wait in waits)
-    target = plain(waits[0].target or "", 24) if len(waits) == 1 else "one of its targets"
+    target = clip(waits[0].target or "", 24) if len(waits) == 1 else "one of its targets"
     suffix = f" for {target}"
     longest = max((wait.longest or 0.0 for wait in waits), default=0.0)
     up_to = f", longest {formatting.duration(longest)}"
@@ -819,12 +819,12 @@ ROOMY_CAUSES: Final = 4
 
 def _short_name(cause: Cause) -> str:
     """Return the code of a cause, or its key."""
-    return code_of(cause) or plain(cause.key, 80)
+    return code_of(cause) or clip(cause.key, 80)
 
 
 def _cause_text(cause: Cause) -> str:
     code = code_of(cause)
-    return plain(f"{code}: {cause.text}" if code else cause.text, 400)
+    return clip(f"{code}: {cause.text}" if code else cause.text, 400)
 
 
 def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
@@ -871,7 +871,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     share = formatting.share(row.lost_gpu_seconds, usage.total.totals.badput)
     first = join(
         (
-            line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
+            line((code_of(row) or formatting.clip(clip(row.key, 80), 32), BOLD)),
             line((hours_text(row.lost_gpu_seconds), BAD), f" GPU-hours of badput, {share} of all")
             if row.badput > 0
             else line(("no badput", DIM)),
@@ -889,7 +889,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         if len(row.reasons) > 1:
             start += hours_cell(reason.badput, BAD) + line(" h  ")
         room = total_room - width(start) - 2
-        rows.append(line(" ") + start + line(crop_middle(plain(reason.text, 400), room)))
+        rows.append(line(" ") + start + line(crop_middle(clip(reason.text, 400), room)))
     return rows
 
 
@@ -947,7 +947,7 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
     if usage_filter.gpu is not None:
         number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
         name = usage_filter.gpu[0]
-        model = plain(name, NAME_LIMIT) if name else "GPU unknown"
+        model = clip(name, NAME_LIMIT) if name else "GPU unknown"
         parts.append(f"{model} ×{number}" if number else model)
     if usage_filter.site is not None:
         parts.append(f"at {site_name(usage_filter.site[0], NAME_LIMIT)}")
@@ -960,7 +960,7 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
             if cause is not None and cause.code is not None
             else ""
         )
-        parts.append(f"badput of {plain(code + text, room)}")
+        parts.append(f"badput of {clip(code + text, room)}")
     return formatting.clip(" ".join(parts), room)
 
 
@@ -1001,7 +1001,7 @@ def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Co
         Column(
             "run",
             "RUN",
-            lambda r: plain(r.run_name or "", NAME_LIMIT) or None,
+            lambda r: clip(r.run_name or "", NAME_LIMIT) or None,
             minimum=6,
             comfortable=10,
             maximum=24,
@@ -1066,4 +1066,4 @@ def _epoch(row: Execution, _: int | None) -> Line:
 
 def _cause(row: Execution) -> str:
     code = f"{code_text(row.code, row.subcode or 0)}: " if row.code else ""
-    return "" if row.cause is None else plain(code + row.cause, 400)
+    return "" if row.cause is None else clip(code + row.cause, 400)

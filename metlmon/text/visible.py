@@ -36,11 +36,10 @@ def visible(text: str) -> str:
 def plain(text: str, limit: int | None = None) -> str:
     """Foreign text as one visible, bounded line.
 
-    **Every** text from a log, a DAG file or a job passes through here before it is shown. White
-    space of any kind becomes single blanks. What a terminal would obey or not show (escape
-    sequences, control characters, bidi overrides, zero-width characters, stacked marks) is
-    written as ``\\x1b`` or ``\\u202e``. The result has at most ``limit`` characters, the last of
-    them an ellipsis when it was cut.
+    What no reader has made visible passes through here before it is shown: names of files,
+    messages of errors, answers of a pool. As :func:`visible`, but white space of any kind becomes
+    single blanks. The result has at most ``limit`` characters, the last of them an ellipsis when
+    it was cut.
     """
     if limit is not None:
         # Bounds the work for a line of megabytes; the factor leaves room for blanks that are

@@ -25,7 +25,7 @@ from metlmon.snapshot.records import JobView
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import STATES, clip
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -139,11 +139,11 @@ class JobScreen(JobTools, ActionScreen):
         title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
         left = join((title, state + (since if view.seconds is not None else ())), line("   "))
         lines = [line(" ") + justify(left, self._job_label(view), room - 2)]
-        node = line(("node ", DIM), plain(row.node_name or "none: it belongs to no DAG", 60))
+        node = line(("node ", DIM), clip(row.node_name or "none: it belongs to no DAG", 60))
         dag = line(("in ", DIM), file_name(row.dag, 40)) if row.dag else ()
         lines.append(line(" ") + join((node, dag), line("  ")))
         if row.candidates:
-            names = ", ".join(plain(name, 40) for name in row.candidates)
+            names = ", ".join(clip(name, 40) for name in row.candidates)
             prefix = "may belong to any of " if len(row.candidates) > 1 else "may belong to "
             suffix = "" if len(row.candidates) > 1 else ", or to another directory's DAG"
             lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
@@ -167,7 +167,7 @@ class JobScreen(JobTools, ActionScreen):
 
     def _job_label(self, view: JobView) -> Line:
         row = view.job
-        run = line(plain(row.run_name, 24)) if row.run_name else ()
+        run = line(clip(row.run_name, 24)) if row.run_name else ()
         epoch = (
             line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
         )

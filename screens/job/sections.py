@@ -15,7 +15,7 @@ from metlmon.stats.lineage import CheckpointOrigin
 from metlmon.tables.layout import Column, Kind, render_table
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, Colour, Symbol, Weight, plain
+from metlmon.text.formatting import OUTCOMES, STATES, Colour, Symbol, Weight, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -129,7 +129,7 @@ def _hold(view: JobView, room: int) -> list[Line]:
     row = view.job
     if row.state is not State.HELD:
         return []
-    reason = plain(row.hold_reason or "The log gives no reason.", REASON)
+    reason = clip(row.hold_reason or "The log gives no reason.", REASON)
     codes = "" if row.hold_code is None else f"   code {code_text(row.hold_code, row.hold_subcode)}"
     since = f"held for {formatting.duration(view.seconds)}"
     return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
@@ -137,7 +137,7 @@ def _hold(view: JobView, room: int) -> list[Line]:
 
 def _checkpoint(row: Job, origin: CheckpointOrigin) -> list[Line]:
     """Which job made the checkpoint of the epoch, and from which checkpoint."""
-    where = f" at {plain(origin.site, 40)}" if origin.site else ""
+    where = f" at {clip(origin.site, 40)}" if origin.site else ""
     if origin.job == (row.cluster, row.proc):
         execution = f" in its execution {origin.execution}" if origin.execution else ""
         made = line(f"made by this job{execution}{where}")
@@ -211,7 +211,7 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
         Column(
             "site",
             "SITE",
-            lambda row: plain(row[1].site or "", 40) or None,
+            lambda row: clip(row[1].site or "", 40) or None,
             drop=2,
             maximum=24,
             minimum=8,
@@ -227,7 +227,7 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
         Column(
             "host",
             "HOST",
-            lambda row: plain(row[1].host or "", 60),
+            lambda row: clip(row[1].host or "", 60),
             drop=5,
             style=DIM,
             maximum=44,
@@ -255,9 +255,9 @@ _TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
 def _transfer(row: Transfer, this_year: int | None) -> Line:
     incoming = row.direction == "input"
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
-    outcome = plain(row.outcome, 12)
+    outcome = clip(row.outcome, 12)
     queued = f"   queued {formatting.duration(row.queue_seconds)}" if row.queue_seconds else ""
-    host = f"   {plain(_address(row.host), 48)}" if row.host else ""
+    host = f"   {clip(_address(row.host), 48)}" if row.host else ""
     return line(
         f"{arrow} {'input ' if incoming else 'output'}  ",
         (f"{outcome:<10}", _TRANSFER_STYLE.get(row.outcome, TextStyle())),
@@ -274,7 +274,7 @@ def _address(host: str) -> str:
 
 def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
     def name(row: UsageRow, _: int | None) -> Line:
-        return line(plain(row.name, 24), (f" ({plain(row.unit, 10)})" if row.unit else "", DIM))
+        return line(clip(row.name, 24), (f" ({clip(row.unit, 10)})" if row.unit else "", DIM))
 
     def used(row: UsageRow, _: int | None) -> Line:
         exceeds = row.usage is not None and row.request is not None and row.usage > row.request
@@ -294,7 +294,7 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
         Column(
             "assigned",
             "ASSIGNED",
-            lambda row: plain(row.assigned or "", 80),
+            lambda row: clip(row.assigned or "", 80),
             drop=1,
             style=DIM,
             maximum=60,
@@ -352,7 +352,7 @@ def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
         if one_line_per_day and (previous is None or previous.time.date() != event.time.date()):
             lines.append(line(" ", (day, DIM)))
         symbol = _event_symbol(event, view.job.state)
-        word = symbol.word or plain(event.name.lower().replace("_", " "), 24)
+        word = symbol.word or clip(event.name.lower().replace("_", " "), 24)
         gap = seconds_ago(event.time, previous.time) if previous else None
         interval = f"+{formatting.duration(gap)}" if gap and gap >= 1 else ""
         prefix = line(
@@ -472,7 +472,7 @@ def facts(view: JobView, this_year: int | None) -> list[Line]:
     if row.site is not None:
         parts.append(site_and_target(row.site, row.target, view.off_target, None, state=row.state))
     elif row.target is not None:
-        parts.append(line(("wants ", DIM), plain(row.target, 40)))
+        parts.append(line(("wants ", DIM), clip(row.target, 40)))
     if row.gpu is not None or row.gpus is not None:
         parts.append(line(formatting.gpus(row.gpu, row.gpus)))
     if row.memory_mb is not None:

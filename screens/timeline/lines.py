@@ -30,7 +30,7 @@ from metlmon.tables.timeline_text import (
     stack_rows,
 )
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, Symbol, plain
+from metlmon.text.formatting import OUTCOMES, STATES, Symbol, clip
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -132,7 +132,7 @@ def _longest_wait(timeline: Timeline) -> Line:
 def _wait_text(wait: Wait) -> Line:
     lasted = formatting.duration(wait.span.seconds)
     return line(
-        (plain(wait.lane.name, 24), BOLD),
+        (clip(wait.lane.name, 24), BOLD),
         f" {STATES[wait.span.state].word} for ",
         (lasted, NOTE),
     )
@@ -167,7 +167,7 @@ def legend(
 
 def _key(sign: Symbol, letter: bool = False) -> Line:
     mark = f"{sign.letter}{sign.glyph}" if letter else sign.glyph * 2
-    return line((mark, style_of(sign)), " ", (plain(sign.word, 24), DIM))
+    return line((mark, style_of(sign)), " ", (clip(sign.word, 24), DIM))
 
 
 # --- lanes and chart ------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def lane_state_line(
     DAG's rescue file.
     """
     this_year = formatting.year_of(timeline.last)
-    name: Line = line((plain(lane.name, 24), BOLD), "  ")
+    name: Line = line((clip(lane.name, 24), BOLD), "  ")
     spans = lane.spans_at(at)
     if not lane.spans and lane.state is State.COMPLETED:
         return name + line((formatting.done_without_job(rescue), DIM))
@@ -320,11 +320,11 @@ def _state_text(span: TimelineSpan) -> Line:
         text += prefix + line((" epoch ", DIM), str(formatting.epoch_number(span.epoch)))
     execution = span.execution
     if execution is not None:
-        text += line((" at ", DIM), plain(execution.site, 24) if execution.site else "unknown site")
+        text += line((" at ", DIM), clip(execution.site, 24) if execution.site else "unknown site")
         text += line(" ", (formatting.gpus(execution.gpu, execution.gpus), DIM))
         text += line((f" try {execution.attempt}", DIM)) if execution.attempt > 1 else ()
     if span.hold_reason:
-        text += line((f": {plain(span.hold_reason, 48)}", NOTE))
+        text += line((f": {clip(span.hold_reason, 48)}", NOTE))
     return text
 
 

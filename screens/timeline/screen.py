@@ -33,7 +33,7 @@ from metlmon.tables.timeline_text import (
     snap_to_step,
     stacks,
 )
-from metlmon.text.formatting import STATES, Symbol, plain
+from metlmon.text.formatting import STATES, Symbol, clip
 from metlmon.text.spans import DIM, Line, crop, fit, line, style_of, width
 from screens.base.screens import ListScreen
 from screens.base.stats_worker import Memo
@@ -200,7 +200,7 @@ class TimelineScreen(ListScreen):
         return [line("  ", ("No DAG here has runs.", DIM))]
 
     def _name_cells(self, timeline: Timeline) -> int:
-        names = (width(line(plain(lane.name, NAME_CELLS))) for lane in timeline.lanes)
+        names = (width(line(clip(lane.name, NAME_CELLS))) for lane in timeline.lanes)
         return 2 + max((*names, 5), default=5)
 
     def _share_room(self, head: int, rows: int, banner: bool) -> tuple[int, bool]:
@@ -301,7 +301,7 @@ class TimelineScreen(ListScreen):
         )
         sign = lane.symbol or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.glyph} ", style_of(sign))
-        name = line(mark, plain(lane.name, NAME_CELLS))
+        name = line(mark, clip(lane.name, NAME_CELLS))
         return fit(name, names, "left"), bar
 
     # --- time cursor and window -------------------------------------------------------------

@@ -6,7 +6,7 @@ shown, as are the sentences that name one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from pathlib import Path
@@ -51,7 +51,7 @@ def texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             yield from texts(key, where)
             yield from texts(item, where)
-    elif isinstance(value, list | tuple | AbstractSet):
+    elif isinstance(value, Sequence | AbstractSet):
         for item in value:
             yield from texts(item, where)
 

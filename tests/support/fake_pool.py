@@ -38,6 +38,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, JobView, ProblemGroup, RunView, Status
+from metlmon.text.visible import visible
 from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
 
 SITES = (
@@ -267,17 +268,25 @@ KEYS = frozenset({"key", "uuid", "runs"})
 """Fields by which things are found again: made hostile, but still distinct."""
 
 
-def harmed(thing: Any, field: str = "") -> Any:
-    """The same record with the payload in front of every text in it."""
+FOREIGN = frozenset({"dag", "dagdir", "file", "in_dag", "key", "runs", "reason", "text"})
+"""Fields of what was read that may have the payload as it is: names of files, sentences with
+them, and keys, which are not shown. Readers make the texts of all others visible."""
+
+
+def harmed(thing: Any, field: str = "", read: bool = True) -> Any:
+    """The same record with the payload in front of every text in it; ``read``: by a reader."""
     if isinstance(thing, Enum | datetime | bool | int | float) or thing is None or field == "item":
         # An item is a word of metlmon's own: an epoch, or a job.
         return thing
     if isinstance(thing, str):
-        return f"{thing}{PAYLOAD}" if field in KEYS else f"{PAYLOAD}{thing}"
+        payload = visible(PAYLOAD) if read and field not in FOREIGN else PAYLOAD
+        return f"{thing}{payload}" if field in KEYS else f"{payload}{thing}"
     if isinstance(thing, tuple):
-        return tuple(harmed(each, field) for each in thing)
+        return tuple(harmed(each, field, read) for each in thing)
     if isinstance(thing, Struct):
-        changed = {name: harmed(getattr(thing, name), name) for name in thing.__struct_fields__}
+        read = read and not type(thing).__module__.startswith("metlmon.pool")
+        fields = thing.__struct_fields__
+        changed = {name: harmed(getattr(thing, name), name, read) for name in fields}
         return replace(thing, **changed)
     return thing
 
