@@ -6,9 +6,10 @@ The reader never writes, holds no file open, and relies on ``stat``. Early wake-
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -46,7 +47,6 @@ from metlmon.live.file_access import (
     sizes_and_ctimes,
 )
 from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
-from metlmon.live.garbage import gc_paused
 from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_reader import LogReader, LogRotation
 from metlmon.model.dag import Dag
@@ -77,6 +77,25 @@ MOST_ALIKE: Final = 3
 
 STEP_SECONDS: Final = 0.05
 """Time limit of one step, before the UI may use the model."""
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause garbage collection, and finally move all objects to the oldest generation.
+
+    Reading a dagdir creates a million acyclic objects at once. For one-time work only: moving the
+    objects resets the collector's counters.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        if enabled:
+            gc.enable()
 
 
 class ReadStep(Struct, frozen=True):

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
@@ -37,7 +37,6 @@ from metlmon.live.file_access import (
     output_file,
     read_file_end,
 )
-from metlmon.live.file_cache import FileCache
 from metlmon.live.safe_glob import SafeGlob
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
@@ -106,6 +105,40 @@ TOO_SLOW: Final = (
 
 EpochValues = list[tuple[int | None, float]]
 """Values in the order in which they count, with the epoch that their lines name."""
+
+
+class FileCache(Generic[T]):
+    """The contents of files, read again only when a file has changed.
+
+    A file that cannot be read has the content ``default``.
+    """
+
+    def __init__(self, read: Callable[[str], T], default: T) -> None:
+        self._read = read
+        self._default = default
+        self._known: dict[str, tuple[FileState, T]] = {}
+        self._used: set[str] = set()
+
+    def read(self, path: str) -> tuple[FileState, T] | None:
+        """Return the file's state and content; None if there is no such file."""
+        state = file_state(path)
+        if state is None:
+            return None
+        self._used.add(path)
+        known = self._known.get(path)
+        if known is None or known[0] != state:
+            try:
+                content = self._read(path)
+            except (UnreadableFile, OSError):
+                content = self._default
+            known = self._known[path] = (state, content)
+        return known
+
+    def forget_unused(self) -> None:
+        """Forget the files that were not read since the last call of this method."""
+        for path in self._known.keys() - self._used:
+            del self._known[path]
+        self._used.clear()
 
 
 class _Version(NamedTuple):

@@ -362,7 +362,7 @@ def _natural_width(column: Column[T], rows: Sequence[T]) -> int:
 
 
 def _total_width(columns: Sequence[Column[T]], widths: Mapping[str, int]) -> int:
-    return sum(widths[column.name] for column in columns) + GAP * max(0, len(columns) - 1)
+    return sum([widths[column.name] for column in columns]) + GAP * max(0, len(columns) - 1)
 
 
 def _shrink(

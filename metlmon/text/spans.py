@@ -57,8 +57,9 @@ def style_of(symbol: Symbol) -> TextStyle:
 
 def line(*spans: Span | str) -> Line:
     """A line of spans; a bare string is plain. Empty spans are dropped."""
-    styled = ((span, PLAIN) if isinstance(span, str) else span for span in spans)
-    return tuple(span for span in styled if span[0])
+    # Lists, since a generator is entered again for each span, of which a screen has thousands.
+    styled = [(span, PLAIN) if isinstance(span, str) else span for span in spans]
+    return tuple([span for span in styled if span[0]])
 
 
 def texture(style: TextStyle) -> TextStyle:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 RELABELLED: Final = 10
 """Footer priority of a temporary label: that of the help, so that it stays on narrow screens."""
 
+KEY_GAP: Final = "   "
+
 
 class KeyFooter(LineWidget):
     """The footer of a screen: the keys of its scopes, as the screen says what they do now."""
@@ -62,13 +64,14 @@ def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
 
     ``keys``: priority, cap and label; the least important are dropped first.
     """
-    shown = list(keys)
-    while True:
-        parts = (line((cap, KEY), " ", (label, DIM)) for _, cap, label in shown)
-        content = join(parts, line("   "))
-        if width(content) <= cells or not shown:
-            return content
-        shown.remove(min(shown, key=lambda key: key[0]))
+    parts = [line((cap, KEY), " ", (label, DIM)) for _, cap, label in keys]
+    needed = sum([width(part) + len(KEY_GAP) for part in parts]) - len(KEY_GAP)
+    for index in sorted(range(len(keys)), key=lambda index: keys[index][0]):
+        if needed <= cells:
+            break
+        needed -= width(parts[index]) + len(KEY_GAP)
+        parts[index] = ()
+    return join(parts, line(KEY_GAP))
 
 
 def tab_line(current: str | None, cells: int) -> Line:
@@ -89,5 +92,5 @@ def tab_line(current: str | None, cells: int) -> Line:
     titles = [title_of(names[0]) for names in TABS]
     full = [title_of(current) if i == active and current else t for i, t in enumerate(titles)]
     short = [title if i == active else "" for i, title in enumerate(titles)]
-    candidates = (bar(2, full), bar(1, full), bar(1, titles), bar(1, short))
-    return first_that_fits(candidates, cells)
+    candidates = ((2, full), (1, full), (1, titles), (1, short))
+    return first_that_fits((bar(gap, shown) for gap, shown in candidates), cells)
