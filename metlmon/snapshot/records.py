@@ -105,7 +105,7 @@ class GpuHours(Struct, frozen=True):
 
 
 class JobNode(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
-    """The node and run of a job, as all entries of the job have them.
+    """The node and run of a job, as the job and its executions have them.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
     be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a node).
