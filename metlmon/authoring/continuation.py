@@ -35,7 +35,7 @@ from metlmon.dagman.submit_description import command_values
 from metlmon.jobfiles.training_files import read_metrics_csv
 from metlmon.live.file_access import UnreadableFile, read_file
 from metlmon.model.dag import Dag
-from metlmon.model.run import Run, variable
+from metlmon.model.run import RunNodes, variable
 from metlmon.model.states import ALIVE, DagState, State
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -257,7 +257,7 @@ def _last_epoch(folder: Path) -> int:
 
 def _select_runs(
     builder: SnapshotBuilder, wanted: Sequence[str], dag_file: str | None
-) -> list[Run]:
+) -> list[RunNodes]:
     candidates = {
         run.key: run
         for run in builder.runs.by_key.values()
@@ -267,7 +267,7 @@ def _select_runs(
         raise PlanError(f"{dag_file}: no DAG of this name was submitted here; give the directory")
     if not wanted:
         return [run for run in candidates.values() if run.epochs]
-    selected: dict[str, Run] = {}
+    selected: dict[str, RunNodes] = {}
     for name in wanted:
         rows = [row for row in builder.find_runs(name) if row.key in candidates]
         if len(rows) != 1:
@@ -280,7 +280,7 @@ def _select_runs(
 def _continued_run(
     builder: SnapshotBuilder,
     checkpoints: CheckpointFinder,
-    run: Run,
+    run: RunNodes,
     epochs: int | None,
     dag_file: str | None,
 ) -> ContinuedRunPlan | str | None:
@@ -341,7 +341,7 @@ def _too_few_epochs(epochs: int | None, done: int | None) -> str | None:
     return f"it has {count(done + 1, 'epoch')} already, more than the {epochs} asked for"
 
 
-def _source_nodes(builder: SnapshotBuilder, run: Run, home: Dag) -> dict[int, SourceNode]:
+def _source_nodes(builder: SnapshotBuilder, run: RunNodes, home: Dag) -> dict[int, SourceNode]:
     """The node of each epoch.
 
     If several DAGs have one: that of the DAG that continued the run last, else of the last DAG.

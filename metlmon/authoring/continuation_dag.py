@@ -22,7 +22,7 @@ from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.submit_description import Description
 from metlmon.live.file_access import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
-from metlmon.model.run import Run, gate_command, variable
+from metlmon.model.run import RunNodes, gate_command, variable
 from metlmon.snapshot.builder import SnapshotBuilder
 
 POLL: Final = 60
@@ -70,7 +70,7 @@ class ContinuedRunPlan(NamedTuple):
     """
 
     continued: ContinuedRun
-    run: Run
+    run: RunNodes
     dag: Dag
     nodes: Mapping[int, SourceNode]
     checkpoint: str

@@ -14,7 +14,7 @@ from metlmon.errors import InputError
 from metlmon.health.types import Health, HealthSource
 from metlmon.jobfiles.gate_files import ABORT_RULE
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
-from metlmon.snapshot.records import DagRow, RunRow, Status
+from metlmon.snapshot.records import DagRow, Run, Status
 
 UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
 """States of a node that has no job in the queue, and is not over."""
@@ -94,7 +94,7 @@ def _has_succeeded(status: Status) -> bool:
     return bool(status.dags) and all(dag.state is DagState.DONE for dag in status.dags)
 
 
-def _finished(run: RunRow) -> bool:
+def _finished(run: Run) -> bool:
     """All its epochs are over. Its state does not say that: it is its latest epoch's.
 
     So they are where ABORT-DAG-ON … RETURN 0 ended the run: DAGMan calls that a success.
@@ -105,7 +105,7 @@ def _finished(run: RunRow) -> bool:
     return run.epochs_done + run.epochs_skipped == run.epochs_total
 
 
-def _stopped(run: RunRow) -> bool:
+def _stopped(run: Run) -> bool:
     """Its gate ended it before its last epoch was done."""
     stopped = run.gate.stopped if run.gate is not None else None
     if stopped is None or stopped.rule == ABORT_RULE:
@@ -113,7 +113,7 @@ def _stopped(run: RunRow) -> bool:
     return run.epochs_done < run.epochs_total
 
 
-def _is_over(run: RunRow) -> bool:
+def _is_over(run: Run) -> bool:
     """Not all its epochs are over, and none will begin, even if its DAGMan lives."""
     if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
         return True

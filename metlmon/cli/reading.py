@@ -27,7 +27,7 @@ from metlmon.remote import filesystem
 from metlmon.remote.paths import as_typed, is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.notices import OF_A_MOMENT
-from metlmon.snapshot.records import Progress, RunRow, Status
+from metlmon.snapshot.records import Progress, Run, Status
 from metlmon.snapshot.row_text import format_run_list, matches_run
 from metlmon.text.formatting import plain
 from metlmon.text.time_arguments import parse_time_argument
@@ -215,7 +215,7 @@ def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
 # --- choosing runs --------------------------------------------------------------------------
 
 
-def one_run(builder: SnapshotBuilder, wanted: str) -> RunRow:
+def one_run(builder: SnapshotBuilder, wanted: str) -> Run:
     """The one run that ``wanted`` names. Raises InputError with the candidates."""
     rows = builder.find_runs(wanted)
     if len(rows) == 1:

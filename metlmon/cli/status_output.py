@@ -14,7 +14,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import HealthEntry
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Epoch, RunRow, RunView, Status
+from metlmon.snapshot.records import Epoch, Run, RunView, Status
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
 from metlmon.stats.run_figures import RunMetric, run_figures
@@ -29,7 +29,7 @@ class RunWithFigures(Struct, frozen=True):
     submission to the end of its last job, null while one is queued.
     """
 
-    row: Flat[RunRow]
+    row: Flat[Run]
     metric: RunMetric | None
     swept: Mapping[str, Value]
     wall_seconds: float | None
@@ -113,7 +113,7 @@ def print_run_json(
     print_record(RunOutput, builder, run=run, epochs=epochs, side_nodes=side_nodes)
 
 
-def with_figures(rows: Iterable[RunRow], stats: StatsInput) -> tuple[RunWithFigures, ...]:
+def with_figures(rows: Iterable[Run], stats: StatsInput) -> tuple[RunWithFigures, ...]:
     """Runs with their metrics and what else statistics add."""
     figures = run_figures(stats)
     return tuple(

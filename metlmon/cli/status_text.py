@@ -13,7 +13,7 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.health.headline import health_headline
 from metlmon.model.reasons import code_text
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.records import DagRow, GpuHours, RunRow, RunView, Status
+from metlmon.snapshot.records import DagRow, GpuHours, Run, RunView, Status
 from metlmon.snapshot.row_text import (
     KINDS,
     PAUSED,
@@ -246,7 +246,7 @@ def _reason_lines(status: Status) -> Iterator[Line]:
         yield from _gate_lines(run)
 
 
-def _gate_lines(run: RunRow) -> Iterator[Line]:
+def _gate_lines(run: Run) -> Iterator[Line]:
     sentences = gate_sentences(run)
     if sentences:
         style = TextStyle((gate_symbol(run) or REQUESTED).colour)

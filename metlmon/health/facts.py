@@ -19,7 +19,7 @@ from metlmon.model.states import (
     DagState,
     State,
 )
-from metlmon.snapshot.records import HOUR, Epoch, Execution, Job, NodeFault, RunRow
+from metlmon.snapshot.records import HOUR, Epoch, Execution, Job, NodeFault, Run
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD
@@ -53,7 +53,7 @@ class HealthFacts:
         ledger = self.ledger
         self.as_of = ledger.as_of
         self.dags = {dag.file: dag for dag in self.status.dags}
-        self.runs: dict[str, RunRow] = {run.key: run for run in ledger.runs}
+        self.runs: dict[str, Run] = {run.key: run for run in ledger.runs}
         self.faults: dict[NodeKey, NodeFault] = {f.key: f for f in ledger.faults if f.counts}
         self.queue = self.stats_input.queue.by_id()
         self.held: list[Job] = []
@@ -171,7 +171,7 @@ class BlockedEpochs:
         self.explained: set[NodeKey] = set()
         """Futile nodes behind a node that has an entry."""
 
-    def _is_stopped(self, run: RunRow) -> bool:
+    def _is_stopped(self, run: Run) -> bool:
         if run.stopped or run.paused:
             return False
         stuck = False

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from metlmon.config.user_state import read_state, state_path, write_state
 from metlmon.model.states import State
-from metlmon.snapshot.records import RunRow, Status
+from metlmon.snapshot.records import Run, Status
 from metlmon.snapshot.row_text import counted_states
 from metlmon.text.formatting import count, moment, number
 
@@ -58,7 +58,7 @@ def summarize(status: Status, seen_at: datetime) -> EnsembleSummary:
     )
 
 
-def _state(run: RunRow) -> tuple[str, datetime | None] | None:
+def _state(run: Run) -> tuple[str, datetime | None] | None:
     if run.epochs_total and run.epochs_done + run.epochs_skipped == run.epochs_total:
         return FINISHED, None
     word = TROUBLE.get(run.state)

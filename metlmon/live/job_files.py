@@ -43,7 +43,7 @@ from metlmon.model.states import State
 from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Job, Ledger, RunRow
+from metlmon.snapshot.records import Job, Ledger, Run
 
 T = TypeVar("T")
 
@@ -307,7 +307,7 @@ class TrainingFiles:
         return output
 
     def _collect(
-        self, run: RunRow, jobs: Sequence[Job], glob: SafeGlob, builder: SnapshotBuilder
+        self, run: Run, jobs: Sequence[Job], glob: SafeGlob, builder: SnapshotBuilder
     ) -> _RunFiles:
         files = _RunFiles()
         placeholders = {"uuid": run.uuid, "run": run.name}
@@ -407,7 +407,7 @@ class TrainingFiles:
                 files.problems.append(f"{glob.relative(path)} {text}")
             files.checkpoints += records or ()
 
-    def _add_events(self, files: _RunFiles, folder: Path, run: RunRow, glob: SafeGlob) -> None:
+    def _add_events(self, files: _RunFiles, folder: Path, run: Run, glob: SafeGlob) -> None:
         """Add what the NDJSON events of a run say, if they are in ``folder``."""
         name = f"{run.uuid}.ndjson"
         if run.uuid and name in glob.list_directory(folder):

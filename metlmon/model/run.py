@@ -131,8 +131,8 @@ _RANKS: Final = {
 """The order in which a job determines the state of a run of jobs."""
 
 
-class Run(Struct):
-    """A run with its nodes.
+class RunNodes(Struct):
+    """The nodes of a run.
 
     ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side_nodes``: nodes that do
     not train. ``gated_dags``: DAGs in which its nodes have a gate. ``item``: what its parts are,
@@ -163,9 +163,9 @@ class Runs:
     def __init__(
         self, dags: Mapping[str, Dag], settings: Settings, jobs: Mapping[str, RunPart] = NO_JOBS
     ) -> None:
-        self.by_key: dict[str, Run] = {}
+        self.by_key: dict[str, RunNodes] = {}
         self.parts: dict[NodeKey, RunPart] = {}
-        self.by_node: dict[NodeKey, Run] = {}
+        self.by_node: dict[NodeKey, RunNodes] = {}
         self.shared_epochs: dict[str, set[str]] = {}
         """By DAG, the keys of runs with epochs that are also in another DAG."""
         subdag_nodes = {
@@ -192,7 +192,7 @@ class Runs:
         run.item = "job" if part.epoch is None else "epoch"
         run.position = part.position if run.position < 0 else min(run.position, part.position)
 
-    def in_order(self) -> list[Run]:
+    def in_order(self) -> list[RunNodes]:
         """All runs: those of the DAGs in their order, then those of no DAG."""
         return sorted(self.by_key.values(), key=lambda run: run.position)
 
@@ -225,9 +225,9 @@ class Runs:
                 for node in run.side_nodes:
                     del self.parts[node], self.by_node[node]
 
-    def _add_node(self, key: NodeKey, part: RunPart, uuid: str | None) -> Run:
+    def _add_node(self, key: NodeKey, part: RunPart, uuid: str | None) -> RunNodes:
         run_key = part.group or (uuid if uuid is not None else f"{key[0]}:{part.run}")
-        run = self.by_key.setdefault(run_key, Run(run_key, uuid))
+        run = self.by_key.setdefault(run_key, RunNodes(run_key, uuid))
         run.names[key] = part.run
         if part.training:
             run.epochs.setdefault(part.number, []).append(key)
@@ -304,7 +304,7 @@ class DagSubmission(Struct, frozen=True):
 
 
 def resolve_run(
-    run: Run,
+    run: RunNodes,
     states: Mapping[NodeKey, NodeState],
     dag_order: Mapping[str, int],
     submitted_dags: Mapping[str, DagSubmission] = MappingProxyType({}),
@@ -418,7 +418,7 @@ def _can_continue(
 
 
 def _dag_ranks(
-    run: Run, states: Mapping[NodeKey, NodeState], dag_order: Mapping[str, int]
+    run: RunNodes, states: Mapping[NodeKey, NodeState], dag_order: Mapping[str, int]
 ) -> dict[str, tuple[datetime, int, int]]:
     ranks: dict[str, tuple[datetime, int, int]] = {}
     for key in run.nodes():

@@ -33,7 +33,7 @@ from metlmon.pool.types import (
     ResultCode,
     SelectedRun,
 )
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from metlmon.stats.estimates import LeftOut
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Nullable
@@ -249,7 +249,7 @@ class _ApplicationBuilder:
         elif self._way is ApplyWay.RETARGET:
             self._add_jobs(row, sites, placement.reason)
 
-    def _add_run(self, row: RunRow, sites: str, reason: str) -> None:
+    def _add_run(self, row: Run, sites: str, reason: str) -> None:
         before = row.gate.target if row.gate is not None else None
         if _is_same(before, sites):
             self._unchanged += 1
@@ -265,7 +265,7 @@ class _ApplicationBuilder:
             jobs = self._feed.queued_jobs(row.key)
             self._selected.setdefault(sites, []).append(SelectedRun(row, jobs))
 
-    def _add_jobs(self, row: RunRow, sites: str, reason: str) -> None:
+    def _add_jobs(self, row: Run, sites: str, reason: str) -> None:
         for job in self._feed.queued_jobs(row.key):
             is_next = row.latest is not None and job.node == row.latest.node
             if not is_next or job.state is not State.IDLE or job.dag is None or job.node is None:

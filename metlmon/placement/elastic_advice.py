@@ -25,7 +25,7 @@ from metlmon.placement.elastic import ElasticRun, allocate_nodes
 from metlmon.placement.elastic_profile import ThroughputSample, learn_throughput
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
-from metlmon.snapshot.records import DescribedNode, Execution, Ledger, RunRow
+from metlmon.snapshot.records import DescribedNode, Execution, Ledger, Run
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
 
@@ -146,7 +146,7 @@ def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -
     return replace(advice, reason=text)
 
 
-def _is_over(run: RunRow) -> bool:
+def _is_over(run: Run) -> bool:
     return run.stopped or run.failed is not None or run.epochs_done >= run.epochs_total
 
 

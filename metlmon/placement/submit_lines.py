@@ -17,7 +17,7 @@ from metlmon.placement.application import is_named_by_host
 from metlmon.placement.types import PlacementPlan
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import submit_file, takes_site_lists
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import SEPARATOR, joined
 
@@ -47,8 +47,8 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
     plan gets no line. Reads submit files: not for the UI thread.
     """
     assert feed.latest is not None
-    rows: Mapping[str, RunRow] = {run.key: run for run in feed.latest.status.runs}
-    runs: dict[str, list[RunRow]] = {}
+    rows: Mapping[str, Run] = {run.key: run for run in feed.latest.status.runs}
+    runs: dict[str, list[Run]] = {}
     sites: dict[str, set[str]] = {}
     for placement in plan.runs:
         row = rows.get(placement.run)
@@ -87,7 +87,7 @@ def requirements_line(sites: Iterable[str], pinned: bool) -> str:
     )
 
 
-def _are_pinned(runs: Iterable[RunRow]) -> bool:
+def _are_pinned(runs: Iterable[Run]) -> bool:
     targets = {normalize_name((run.latest and run.latest.target) or "any") for run in runs}
     return not targets <= ANY_SITE_TARGETS
 

@@ -41,7 +41,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, RunRow
+from metlmon.snapshot.records import DagRow, Run
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
 
@@ -172,7 +172,7 @@ def unknown_site(site: str, sites: Iterable[SiteInfo], named: Iterable[str]) -> 
     )
 
 
-def refusal_reason(act: PoolAction, row: RunRow, dag: DagRow | None) -> str | None:
+def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
     """Why the action is not possible for a run, or None if it is."""
     gate = row.gate
     if gate is None:
@@ -196,7 +196,7 @@ def refusal_reason(act: PoolAction, row: RunRow, dag: DagRow | None) -> str | No
     )
 
 
-def _request_conflict(act: PoolAction, row: RunRow, gate: GateStatus) -> str | None:
+def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None:
     """Why an earlier request, or the lack of a next epoch, rules the action out."""
     match act:
         case PoolAction.RESUME_RUN:
@@ -213,13 +213,13 @@ def _request_conflict(act: PoolAction, row: RunRow, gate: GateStatus) -> str | N
     return None
 
 
-def _is_last_epoch(row: RunRow) -> bool:
+def _is_last_epoch(row: Run) -> bool:
     epochs_left = row.epochs_total - row.epochs_done - row.epochs_skipped
     return epochs_left == 1 and row.latest is not None and row.latest.state in ACTIVE
 
 
 def _removal_refusal(
-    row: RunRow,
+    row: Run,
     jobs: Sequence[Target],
     queue: Mapping[tuple[int, int], QueueJob],
     snapshot: QueueSnapshot,
@@ -242,7 +242,7 @@ def _fixed_site_reason(
     return "the requirements of its jobs do not look at MetlSite: they would go where they go now"
 
 
-def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget:
+def _target(act: PoolAction, row: Run, jobs: tuple[Target, ...]) -> RunTarget:
     """The run as a target of a request."""
     epoch = row.latest.epoch if row.latest is not None else None
     files: tuple[str, ...] = ()

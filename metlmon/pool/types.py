@@ -18,7 +18,7 @@ from metlmon.model.states import State
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
-from metlmon.snapshot.records import Job, RunRow
+from metlmon.snapshot.records import Job, Run
 from metlmon.text.record_json import Nullable
 
 QUERY_SECONDS: Final = 30.0
@@ -118,7 +118,7 @@ class Target(Struct, frozen=True):
 class SelectedRun(Struct, frozen=True):
     """A selected run and those of its jobs that are queued according to the logs."""
 
-    row: RunRow
+    row: Run
     jobs: tuple[Job, ...] = ()
 
 

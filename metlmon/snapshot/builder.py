@@ -26,7 +26,7 @@ from metlmon.model.job_events import Job as LoggedJob
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
 from metlmon.model.node_states import effective_parents
-from metlmon.model.run import GateStatus, Run, gate_status
+from metlmon.model.run import GateStatus, RunNodes, gate_status
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.remote.paths import join
@@ -49,7 +49,7 @@ from metlmon.snapshot.records import (
     NodeRow,
     Nodes,
     ProblemGroup,
-    RunRow,
+    Run,
     RunView,
     SideCounts,
     SiteRow,
@@ -94,7 +94,7 @@ class SnapshotBuilder:
         self.runs, self.states = derivation.runs, derivation.states
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
-        self._run_rows: dict[str, RunRow] = {}
+        self._run_rows: dict[str, Run] = {}
         self._epochs: dict[str, Mapping[NodeKey, Epoch]] = {}
         self._dags_by_path = {dag.workflow.path: dag for dag in derivation.dags.values()}
         self._running: dict[str, bool] = {}
@@ -521,13 +521,13 @@ class SnapshotBuilder:
 
     # --- runs ---------------------------------------------------------------------------
 
-    def run_row(self, run: Run) -> RunRow:
+    def run_row(self, run: RunNodes) -> Run:
         """The row of a run; built once."""
         if run.key not in self._run_rows:
             self._run_rows[run.key] = self._run_row(run)
         return self._run_rows[run.key]
 
-    def _run_row(self, run: Run) -> RunRow:
+    def _run_row(self, run: RunNodes) -> Run:
         derivation = self.derivation
         run_state, home_node = derivation.run_states[run.key], derivation.naming_node(run)
         name, label = derivation.run_names(run)
@@ -542,7 +542,7 @@ class SnapshotBuilder:
         latest = self.epoch(run_state.latest) if run_state.latest else None
         failed = self.epoch(run_state.failed) if run_state.failed else None
         current = failed or latest
-        return RunRow(
+        return Run(
             key=run.key,
             name=name,
             uuid=run.uuid,
@@ -572,7 +572,7 @@ class SnapshotBuilder:
             else 0,
         )
 
-    def find_runs(self, wanted: str) -> list[RunRow]:
+    def find_runs(self, wanted: str) -> list[Run]:
         """Runs whose uuid begins with ``wanted``, or whose name is ``wanted``.
 
         Names match in any case, but one in the same case wins. An exact uuid or name excludes runs
@@ -614,7 +614,7 @@ class SnapshotBuilder:
             tuple(side.values()),
         )
 
-    def _epoch_before(self, key: NodeKey, run: Run) -> NodeKey | None:
+    def _epoch_before(self, key: NodeKey, run: RunNodes) -> NodeKey | None:
         """The epoch of the run that is a parent of a side node, the last of several.
 
         Only the edges count, since the numbers in the names differ (the evaluation of train_epoch0
@@ -626,7 +626,7 @@ class SnapshotBuilder:
         epochs = [k for k in parents if runs.by_node.get(k) is run and runs.parts[k].training]
         return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
 
-    def epochs_of(self, run: Run) -> Mapping[NodeKey, Epoch]:
+    def epochs_of(self, run: RunNodes) -> Mapping[NodeKey, Epoch]:
         """The epochs of a run by node, in order; those that have not changed are kept."""
         if run.key not in self._epochs:
             memo = self._make_epochs(run, self.derivation.epochs.get(run.key))
@@ -634,7 +634,7 @@ class SnapshotBuilder:
             self._epochs[run.key] = memo.epochs
         return self._epochs[run.key]
 
-    def _make_epochs(self, run: Run, known: EpochMemo | None) -> EpochMemo:
+    def _make_epochs(self, run: RunNodes, known: EpochMemo | None) -> EpochMemo:
         derivation = self.derivation
         states, dags, result = derivation.states, derivation.dags, derivation.submission_result
         keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
@@ -746,7 +746,7 @@ class SnapshotBuilder:
         transfer = self.seconds(spans[-1][0], spans[-1][1].end) if spans else None
         return self.seconds(queue_start, queue_end), transfer, execution
 
-    def gate_status(self, run: Run) -> GateStatus | None:
+    def gate_status(self, run: RunNodes) -> GateStatus | None:
         """The gate status of a run; None where it has no gate, and nothing stopped it.
 
         Of several DAGs the running one counts, else the one that has the run's last epoch.
@@ -896,7 +896,7 @@ def _ended(
     return state.since if state.since in times else None
 
 
-def _first_submission(derivation: Derivation, run: Run) -> datetime | None:
+def _first_submission(derivation: Derivation, run: RunNodes) -> datetime | None:
     results = filter(None, map(derivation.submission_result, run.nodes()))
     return min(
         (when for result in results for when in result.submit_times if when is not None),

@@ -30,7 +30,7 @@ from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (
     DagAbort,
     DagSubmission,
-    Run,
+    RunNodes,
     Runs,
     RunState,
     is_epoch,
@@ -710,7 +710,7 @@ class Derivation:
         dag = self.dags[key]
         return self.dags[dag.top].file if dag.top in self.dags else dag.file
 
-    def naming_node(self, run: Run) -> NodeKey:
+    def naming_node(self, run: RunNodes) -> NodeKey:
         """The node that gives a run its name and its DAG: that of its latest epoch.
 
         All nodes of the run go by that name, also those that another DAG or splice names
@@ -741,7 +741,7 @@ class Derivation:
         """The executions of a node's jobs, by job."""
         return [each for job in self.node_jobs(key) for each in job.executions]
 
-    def run_names(self, run: Run) -> tuple[str, str | None]:
+    def run_names(self, run: RunNodes) -> tuple[str, str | None]:
         """The name of a run, and its label."""
         name = run.names[self.naming_node(run)]
         labels = self.ensemble.settings.labels

@@ -656,7 +656,7 @@ class Epoch(
         return self.longest_site if self.hidden else None
 
 
-class RunRow(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
+class Run(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
     """One run.
 
     ``key`` is stable over refreshes (the uuid, or DAG and run name). ``dag`` is empty for jobs of
@@ -887,7 +887,7 @@ class Status(Struct, frozen=True, rename={"gpu_hours": "hours"}):
     live: bool
     warnings: tuple[Notice, ...]
     dags: tuple[DagRow, ...]
-    runs: tuple[RunRow, ...]
+    runs: tuple[Run, ...]
     epoch_states: Mapping[State, int]
     node_states: Mapping[State, int]
     gpu_hours: GpuHours
@@ -911,7 +911,7 @@ class Status(Struct, frozen=True, rename={"gpu_hours": "hours"}):
 class RunView(Struct, frozen=True):
     """One run with its epochs in order, and all its side nodes."""
 
-    row: RunRow
+    row: Run
     epochs: tuple[Epoch, ...]
     side: tuple[Epoch, ...]
 
@@ -1127,7 +1127,7 @@ class Ledger(Struct, frozen=True):
     dagdir: str
     as_of: datetime | None
     live: bool
-    runs: tuple[RunRow, ...] = ()
+    runs: tuple[Run, ...] = ()
     epochs: tuple[Epoch, ...] = ()
     jobs: tuple[Job, ...] = ()
     executions: tuple[Execution, ...] = ()

@@ -14,7 +14,7 @@ from typing import Final
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.records import DagRow, Epoch, NodeRow, RunRow, SideCounts, Status
+from metlmon.snapshot.records import DagRow, Epoch, NodeRow, Run, SideCounts, Status
 from metlmon.text.formatting import (
     STATES,
     Colour,
@@ -223,7 +223,7 @@ _RULE_TEXT: Final = {
 }
 
 
-def gate_symbol(row: RunRow) -> Symbol | None:
+def gate_symbol(row: Run) -> Symbol | None:
     """The symbol of the gate, where it replaces that of the run's state; else None.
 
     An epoch in progress keeps its own symbol, whatever was requested.
@@ -231,7 +231,7 @@ def gate_symbol(row: RunRow) -> Symbol | None:
     return STOPPED if row.stopped else PAUSED if row.paused else None
 
 
-def is_waiting_at(row: RunRow, epoch: Epoch) -> bool:
+def is_waiting_at(row: Run, epoch: Epoch) -> bool:
     """Whether it is this epoch that the gate of its run holds back."""
     return row.paused and epoch.state is State.PRE
 
@@ -247,7 +247,7 @@ def waits_since(gate: GateStatus) -> str:
     return f"waits at the gate since {moment(gate.paused)}"
 
 
-def epoch_target(row: RunRow, epoch: Epoch) -> str | None:
+def epoch_target(row: Run, epoch: Epoch) -> str | None:
     """The target of an epoch.
 
     One that its gate has not let through yet goes to the target set at the gate.
@@ -258,7 +258,7 @@ def epoch_target(row: RunRow, epoch: Epoch) -> str | None:
     return epoch.target if epoch.jobs else gate.target
 
 
-def has_open_request(row: RunRow) -> bool:
+def has_open_request(row: Run) -> bool:
     """Whether a request is pending that the symbol of the gate does not show."""
     gate = row.gate
     if gate is None or gate.stopped is not None or _is_complete(row):
@@ -267,7 +267,7 @@ def has_open_request(row: RunRow) -> bool:
     return gate_symbol(row) is None and any(request is not None for request in requests)
 
 
-def gate_sentences(row: RunRow) -> list[str]:
+def gate_sentences(row: Run) -> list[str]:
     """Sentences about a run's gate, the most important one first."""
     gate = row.gate
     if gate is None:
@@ -290,7 +290,7 @@ def gate_sentences(row: RunRow) -> list[str]:
     return sentences
 
 
-def _is_complete(row: RunRow) -> bool:
+def _is_complete(row: Run) -> bool:
     """Whether no request concerns an epoch any more."""
     return 0 < row.epochs_total <= row.epochs_done
 
@@ -303,7 +303,7 @@ def _stopped(stopped: Stopped) -> str:
     return f"stopped{rule}{before}{time}" + (f": {reason}" if reason else "")
 
 
-def _paused(gate: GateStatus, row: RunRow) -> str:
+def _paused(gate: GateStatus, row: Run) -> str:
     since = f" since {moment(gate.paused)}"
     number = row.next_epoch
     before = f" before epoch {epoch_number(number)}" if number is not None else ""
@@ -312,7 +312,7 @@ def _paused(gate: GateStatus, row: RunRow) -> str:
     return f"paused{before}{since}"
 
 
-def _request_text(verb: str, row: RunRow) -> str:
+def _request_text(verb: str, row: Run) -> str:
     """``stops before epoch 7, when epoch 6 has ended``."""
     number = row.next_epoch
     if number is None:
@@ -341,12 +341,12 @@ def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
     return False
 
 
-def matches_run(run: RunRow, only: str) -> bool:
+def matches_run(run: Run, only: str) -> bool:
     """Whether ``only`` matches this run."""
     return matches_name(only, run.uuid, run.name, run.key)
 
 
-def format_run_list(runs: tuple[RunRow, ...]) -> str:
+def format_run_list(runs: tuple[Run, ...]) -> str:
     """A list of runs for messages: ``there are run0 (aaaa1111), run1 (…), …``."""
     known = [f"{r.name} ({r.uuid[:8]})" if r.uuid else r.name for r in runs[: MAX_LISTED_RUNS + 1]]
     some = ", ".join(known[:MAX_LISTED_RUNS]) + (", …" if len(known) > MAX_LISTED_RUNS else "")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.records import DescribedNode, RunRow
+from metlmon.snapshot.records import DescribedNode, Run
 from metlmon.stats.curves import Course, Goal, MetricCurve, curves
 from metlmon.stats.run_figures import wall_seconds
 from metlmon.stats.sweep import Value, constant_values
@@ -52,7 +52,7 @@ class ComparedRun(Struct, frozen=True):
 
     json_omits: ClassVar = frozenset({"row", "curve", "wall_seconds"})
 
-    row: RunRow
+    row: Run
     curve: MetricCurve
     parameters: Mapping[str, str]
     sites: tuple[EpochsAt, ...]
@@ -136,7 +136,7 @@ def compare_runs(
     )
 
 
-def _no_curve(row: RunRow, goal: Goal | None) -> MetricCurve:
+def _no_curve(row: Run, goal: Goal | None) -> MetricCurve:
     """The curve of a run that is none of the DAGs'."""
     return MetricCurve(
         run=row.key,
@@ -169,7 +169,7 @@ def _completed_epochs(
 
 
 def _parameters(
-    row: RunRow, nodes: Sequence[DescribedNode], training: TrainingOutput | None
+    row: Run, nodes: Sequence[DescribedNode], training: TrainingOutput | None
 ) -> dict[str, str]:
     """Variables and arguments that do not identify the run."""
     constants, varying = constant_values(nodes)

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.records import Epoch, RunRow
+from metlmon.snapshot.records import Epoch, Run
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
     Colour,
@@ -351,7 +351,7 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
     )
 
 
-def _curve(run: RunRow, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
+def _curve(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
     training = stats_input.trainings.get(run.key)
     points = training.metrics.get(metric, ()) if training is not None else ()
     finite = [point for point in points if math.isfinite(point.value)]

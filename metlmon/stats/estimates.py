@@ -39,7 +39,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, DONE, DagState, State
-from metlmon.snapshot.records import Epoch, Execution, RunRow
+from metlmon.snapshot.records import Epoch, Execution, Run
 from metlmon.stats.epoch_times import (
     Cycle,
     Downtime,
@@ -299,7 +299,7 @@ class _Estimator:
             unsubmitted &= children
         return {run: epoch for run, epoch in ready.items() if epoch.key not in unsubmitted}
 
-    def _unfinished(self, run: RunRow) -> list[Epoch]:
+    def _unfinished(self, run: Run) -> list[Epoch]:
         return [epoch for epoch in self.epochs[run.key] if epoch.state not in DONE]
 
     # --- the ensemble ---------------------------------------------------------------------
@@ -383,7 +383,7 @@ class _Estimator:
 
     # --- one run --------------------------------------------------------------------------
 
-    def _epochs_left(self, run: RunRow) -> int:
+    def _epochs_left(self, run: Run) -> int:
         goal = run.epochs_total
         if self.goals is not None:
             goal = min(goal, self.goals.get(run.key, 0))
@@ -392,7 +392,7 @@ class _Estimator:
             return left
         return min(left, sum(epoch.state not in DONE for epoch in self.epochs[run.key]))
 
-    def _stop_reason(self, run: RunRow) -> str | None:
+    def _stop_reason(self, run: Run) -> str | None:
         """The reason why a run does not continue; None if it does."""
         if run.state is State.HELD:
             return "stopped: held"
@@ -417,14 +417,14 @@ class _Estimator:
             return None
         return "no job queued"
 
-    def _is_recent(self, run: RunRow) -> bool:
+    def _is_recent(self, run: Run) -> bool:
         """Whether the run was active within the last :data:`RECENT_CYCLES` cycles."""
         latest, now = run.latest, self.ledger.as_of
         if latest is None or latest.since is None or now is None or self.median_cycle is None:
             return False
         return self.ledger.seconds_between(latest.since, now) <= RECENT_CYCLES * self.median_cycle
 
-    def _run(self, run: RunRow, simulated: _SimulatedRun) -> RunForecast:
+    def _run(self, run: Run, simulated: _SimulatedRun) -> RunForecast:
         trials, current = simulated.trials, simulated.current
         left = self._epochs_left(run)
         ends = [e.completed for e in self.epochs[run.key] if e.completed is not None]
@@ -458,7 +458,7 @@ class _Estimator:
             stopped=run.stopped,
         )
 
-    def _simulate(self, run: RunRow) -> _SimulatedRun:
+    def _simulate(self, run: Run) -> _SimulatedRun:
         """The run's remaining seconds in each trial, without waits for slots of other runs.
 
         No trials if the run is done or cannot be estimated.
@@ -525,7 +525,7 @@ class _Estimator:
                 each.trials[i] += waited * factor
 
     def _rest_of_cycle(
-        self, run: RunRow, unfinished: Sequence[Epoch], permutations: _CommonRandomNumbers
+        self, run: Run, unfinished: Sequence[Epoch], permutations: _CommonRandomNumbers
     ) -> list[float]:
         """The rest of the current cycle in each trial, if its epoch is not executing.
 
@@ -544,7 +544,7 @@ class _Estimator:
         ]
 
     def _current_epoch(
-        self, run: RunRow, epoch: Epoch, permutations: _CommonRandomNumbers
+        self, run: Run, epoch: Epoch, permutations: _CommonRandomNumbers
     ) -> _CurrentEpoch | None:
         """The run's first unfinished epoch; None if there is no estimate of it."""
         entries = [self.executions.in_flight.get(job) for job in epoch.jobs]

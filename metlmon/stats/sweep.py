@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE, State
-from metlmon.snapshot.records import DescribedNode, Nodes, RunRow
+from metlmon.snapshot.records import DescribedNode, Nodes, Run
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.totals import group_by
@@ -253,7 +253,7 @@ class CellRun(Struct, frozen=True, rename={"value": "reached"}):
     json_omits: ClassVar = frozenset({"curve"})
     json_properties: ClassVar = ("course",)
 
-    entry: Flat[RunRow]
+    entry: Flat[Run]
     curve: MetricCurve
     value: Reached | None
     state: State
@@ -444,7 +444,7 @@ def _can_be_fixed(
     return name not in _names(rows, columns) and value in values
 
 
-def _run(entry: RunRow, curve: MetricCurve) -> CellRun:
+def _run(entry: Run, curve: MetricCurve) -> CellRun:
     finite = [point for point in curve.points if math.isfinite(point.value)]
     value = curve.best if curve.goal else finite[-1] if finite else None
     gate = entry.gate

@@ -23,7 +23,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
-from metlmon.snapshot.records import Execution, Job, Ledger, RunRow, plain_seconds
+from metlmon.snapshot.records import Execution, Job, Ledger, Run, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
@@ -373,7 +373,7 @@ def _lanes(
     return tuple(lanes)
 
 
-def _lane(key: str, run: RunRow | None, spans: Iterable[TimelineSpan]) -> Lane:
+def _lane(key: str, run: Run | None, spans: Iterable[TimelineSpan]) -> Lane:
     """The lane of a run; None: of the jobs of no run."""
     ordered = tuple(sorted(spans, key=lambda span: (span.start_position, span.end_position)))
     symbol = None

@@ -23,7 +23,7 @@ from metlmon.snapshot.records import (
     Execution,
     Job,
     Ledger,
-    RunRow,
+    Run,
     Transfer,
 )
 from metlmon.stats.totals import group_by, sum_executions
@@ -335,7 +335,7 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
         return datetime.max if delta > timedelta() else datetime.min
 
 
-def _runs(runs: Iterable[RunRow], executions: Iterable[Execution]) -> Iterable[RunRow]:
+def _runs(runs: Iterable[Run], executions: Iterable[Execution]) -> Iterable[Run]:
     by_run = group_by(executions, lambda entry: entry.run)
     for run in runs:
         yield replace(run, gpu_hours=sum_executions(by_run.get(run.key, ())).hours)

@@ -9,7 +9,7 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB, State
-from metlmon.snapshot.records import Epoch, RunRow, RunView
+from metlmon.snapshot.records import Epoch, Run, RunView
 from metlmon.snapshot.row_text import (
     PAUSED,
     epoch_target,
@@ -258,7 +258,7 @@ def is_epoch(row: Epoch) -> bool:
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
-def _state(row: Epoch, _: int | None, run: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: Epoch, _: int | None, run: Run, streams: Mapping[JobId, Streamed]) -> Line:
     if is_waiting_at(run, row):
         return symbol_span(PAUSED)
     symbol = STATES[row.state]
@@ -298,7 +298,7 @@ def _value(value: float | None) -> Line:
     return () if value is None else line((f" {formatting.metric(value)}", TextStyle()))
 
 
-def _site(row: Epoch, cells: int | None, run: RunRow) -> Line:
+def _site(row: Epoch, cells: int | None, run: Run) -> Line:
     target = epoch_target(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
         return UNKNOWN_CELL if _known(row, None) is None else ()
@@ -320,7 +320,7 @@ def _execution(row: Epoch, _: int | None) -> Line:
 
 
 def detail_line(
-    row: Epoch, cells: int, run: RunRow | None = None, origin: CheckpointOrigin | None = None
+    row: Epoch, cells: int, run: Run | None = None, origin: CheckpointOrigin | None = None
 ) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
@@ -362,7 +362,7 @@ def is_broken(origin: CheckpointOrigin) -> bool:
 
 
 def has_detail_line(
-    row: Epoch, run: RunRow | None = None, origin: CheckpointOrigin | None = None
+    row: Epoch, run: Run | None = None, origin: CheckpointOrigin | None = None
 ) -> bool:
     """Is :func:`detail_line` not empty? Cheap, since it is called for all epochs."""
     if origin is not None and (origin.made_by_another or is_broken(origin)):

@@ -14,7 +14,7 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from metlmon.tables.layout import Column, Kind
 from metlmon.text import formatting
 from metlmon.text.formatting import (
@@ -337,22 +337,22 @@ def removal_clocks(health: Health | None, as_of: datetime | None) -> dict[JobId,
 
 
 def with_removal_clocks(
-    columns: Sequence[Column[RunRow]], clocks: Mapping[JobId, str]
-) -> list[Column[RunRow]]:
+    columns: Sequence[Column[Run]], clocks: Mapping[JobId, str]
+) -> list[Column[Run]]:
     """The columns of runs, the state of a held one with its clock where there is room."""
 
-    def clock(row: RunRow) -> Line:
+    def clock(row: Run) -> Line:
         latest = row.latest
         held = row.state is State.HELD and latest is not None
         text = clocks.get((latest.cluster or 0, latest.proc or 0)) if held and latest else None
         return line((f", {text}", ALARM)) if text else ()
 
-    def with_clock(column: Column[RunRow]) -> Column[RunRow]:
-        def cell(row: RunRow, room: int | None) -> Line:
+    def with_clock(column: Column[Run]) -> Column[Run]:
+        def cell(row: Run, room: int | None) -> Line:
             state, added = column.draw(row, room), clock(row)
             return state + added if room is not None and width(state + added) <= room else state
 
-        def reserve(row: RunRow) -> int:
+        def reserve(row: Run) -> int:
             return width(column.draw(row) + clock(row))
 
         return replace(column, cell=cell, reserve=reserve)

@@ -15,7 +15,7 @@ from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
-from metlmon.snapshot.records import Epoch, RunRow
+from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
@@ -99,14 +99,14 @@ MIN_NAME: Final = 3
 REASON_CELLS: Final = 100
 """From this width on, a hold reason is shown below its run, else below the table."""
 
-Key = Callable[[RunRow], tuple[object, ...]]
+Key = Callable[[Run], tuple[object, ...]]
 
 
-def _seconds(row: RunRow) -> float:
+def _seconds(row: Run) -> float:
     return -1.0 if row.seconds is None else row.seconds
 
 
-def _site(row: RunRow) -> str:
+def _site(row: Run) -> str:
     return (
         "\uffff"
         if row.shown_epoch is None or row.shown_epoch.site is None
@@ -125,7 +125,7 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
 """Sort orders by name; None is the order of the runs in the DAGs."""
 
 
-def filter_text(row: RunRow) -> str:
+def filter_text(row: Run) -> str:
     """The text of a run that a filter searches, in lower case."""
     parts: list[object] = [row.name, row.uuid, row.dag, STATES[row.state].word]
     parts += [formatting.BETWEEN] * is_between_epochs(row)
@@ -139,11 +139,11 @@ def filter_text(row: RunRow) -> str:
 
 
 def columns(
-    rows: Sequence[RunRow],
+    rows: Sequence[Run],
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     figures: RunFigures | None = None,
     metrics: MetricSettings | None = None,
-) -> list[Column[RunRow]]:
+) -> list[Column[Run]]:
     """The columns of the overview that say something of these runs.
 
     ``streams``: progress lines of running jobs. ``figures``: what statistics add; None: not known
@@ -174,7 +174,7 @@ def columns(
 
 
 def every_column(
-    rows: Sequence[RunRow] = (),
+    rows: Sequence[Run] = (),
     *,
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     figures: RunFigures | None = None,
@@ -182,7 +182,7 @@ def every_column(
     measured: bool = True,
     finished: bool = False,
     ambiguous: bool = False,
-) -> list[Column[RunRow]]:
+) -> list[Column[Run]]:
     """All columns of the overview, also those that are absent in some ensembles.
 
     ``measured``: the metric is shown, and goes before other columns; ``finished``: all runs have
@@ -328,7 +328,7 @@ def every_column(
     ]
 
 
-def has_ended(row: RunRow) -> bool:
+def has_ended(row: Run) -> bool:
     """Whether none of its epochs is running, or still to run."""
     return row.state in _ENDED and not is_between_epochs(row)
 
@@ -336,22 +336,22 @@ def has_ended(row: RunRow) -> bool:
 _ENDED: Final = frozenset({*TERMINAL, State.SKIPPED, State.FUTILE})
 
 
-def _epochs(row: RunRow) -> str:
+def _epochs(row: Run) -> str:
     return formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
 
 
-def _run_style(row: RunRow) -> TextStyle:
+def _run_style(row: Run) -> TextStyle:
     # The state column is coloured; a name is bold only if it needs attention.
     if row.state in (State.HELD, State.FAILED):
         return BOLD
     return DIM if row.state is State.WAITING else PLAIN
 
 
-def _wall_seconds(row: RunRow, figures: RunFigures | None) -> float | None:
+def _wall_seconds(row: Run, figures: RunFigures | None) -> float | None:
     return None if figures is None else figures.wall_seconds.get(row.key)
 
 
-def _progress(row: RunRow, cells: int | None, digits: int) -> Line:
+def _progress(row: Run, cells: int | None, digits: int) -> Line:
     numbers = _epochs(row).rjust(digits)
     bar_cells = BAR_CELLS if cells is None else max(0, cells - digits - 1)
     bar = formatting.progress_bar(row.epochs_done, row.epochs_total, bar_cells)
@@ -359,12 +359,12 @@ def _progress(row: RunRow, cells: int | None, digits: int) -> Line:
     return line((bar[:filled], GOOD), (bar[filled:], DIM), " ", numbers)
 
 
-def _epoch(row: RunRow) -> int | None:
+def _epoch(row: Run) -> int | None:
     job = row.failed or row.latest
     return None if job is None or job.epoch is None else formatting.epoch_number(job.epoch)
 
 
-def _state(row: RunRow, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: Run, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
     if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
@@ -390,29 +390,29 @@ def epoch_percent(state: State, streamed: Streamed | None) -> Line:
     return line((f" {math.floor(100 * streamed.fraction):>2} %", MOVING))
 
 
-def is_between_epochs(row: RunRow) -> bool:
+def is_between_epochs(row: Run) -> bool:
     """Whether its latest epoch is over, and the next not submitted yet."""
     done = row.epochs_done + row.epochs_skipped
     return formatting.between_epochs(row.state, done, row.epochs_total)
 
 
-def _urgency(row: RunRow) -> int:
+def _urgency(row: Run) -> int:
     return _URGENCY.index(State.WAITING if is_between_epochs(row) else row.state)
 
 
-def _since(row: RunRow) -> float | None:
+def _since(row: Run) -> float | None:
     job = row.failed or row.latest
     return None if job is None or row.state is not job.state else row.seconds
 
 
-def _site_cell(row: RunRow, cells: int | None) -> Line:
+def _site_cell(row: Run, cells: int | None) -> Line:
     job = row.shown_epoch
     if job is None:
         return UNKNOWN_CELL
     return site_and_target(job.site, job.target, job.off_target, cells, state=job.state)
 
 
-def _site_width(row: RunRow) -> int:
+def _site_width(row: Run) -> int:
     """The cells of a job's site without the one where it was: it needs no more once released."""
     job = row.shown_epoch
     if job is None or job.site is None or job.state not in UNPLACED:
@@ -420,7 +420,7 @@ def _site_width(row: RunRow) -> int:
     return cell_len(clip(job.site, 40) if job.target is None else formatting.wants(job.target))
 
 
-def _site_room(row: RunRow) -> int:
+def _site_room(row: Run) -> int:
     """The cells of a job's site: after a release or an eviction it may wait again."""
     job = row.shown_epoch
     if job is None or job.state in TERMINAL:
@@ -470,12 +470,12 @@ def _site_with_target(site: str, target: str | None, off_target: bool, cells: in
     return line(names[0], (mark + names[1], NOTE))
 
 
-def _gpu(row: RunRow) -> str | None:
+def _gpu(row: Run) -> str | None:
     job = row.shown_epoch
     return None if job is None else formatting.gpus(job.gpu, job.gpus)
 
 
-def _job(row: RunRow) -> str | None:
+def _job(row: Run) -> str | None:
     job = row.shown_epoch
     return None if job is None else formatting.job_id(job.cluster, job.proc)
 
@@ -490,7 +490,7 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
     return line((formatting.hours(hours), style if hours > 0 else DIM))
 
 
-def _lost(row: RunRow, cells: int | None) -> Line:
+def _lost(row: Run, cells: int | None) -> Line:
     """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
     bad, ended = row.gpu_hours.badput, row.gpu_hours.badput + row.gpu_hours.goodput
     share = formatting.share(bad, ended)
@@ -499,7 +499,7 @@ def _lost(row: RunRow, cells: int | None) -> Line:
     return first_that_fits((full, short), LONGEST if cells is None else cells)
 
 
-def reason(row: RunRow) -> str | None:
+def reason(row: Run) -> str | None:
     """Why a run is held, or failed without a job, in one line; None if not or unknown."""
     latest, failed = row.latest, row.failed
     if failed is not None and failed.reason is not None:
@@ -518,7 +518,7 @@ _SLOT: Final = re.compile(r"^Error from \S+: (?=.)")
 """The slot that reported a hold: dropped, since the row shows the site."""
 
 
-def detail_line(row: RunRow, cells: int, indent: int) -> Line:
+def detail_line(row: Run, cells: int, indent: int) -> Line:
     """The second line of a held or failed run, on a screen ``cells`` wide."""
     explanation = reason(row)
     if not explanation or cells < REASON_CELLS:
@@ -526,7 +526,7 @@ def detail_line(row: RunRow, cells: int, indent: int) -> Line:
     return line((crop_middle(explanation, cells - indent - 1), BAD))
 
 
-def has_detail_line(row: RunRow, cells: int) -> bool:
+def has_detail_line(row: Run, cells: int) -> bool:
     """Does this run have a second line? Cheap, since it is called for all runs."""
     latest, failed = row.latest, row.failed
     held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
@@ -542,7 +542,7 @@ REASON_LINES: Final = 3
 
 
 def cursor_detail(
-    row: RunRow | None, shown: set[str], cells: int, figures: RunFigures | None = None
+    row: Run | None, shown: set[str], cells: int, figures: RunFigures | None = None
 ) -> list[Line]:
     """Details of the run under the cursor, below the table.
 
@@ -570,7 +570,7 @@ def cursor_detail(
     return [_dropped(row, shown, cells, figures)]
 
 
-def gate_details(row: RunRow, cells: int) -> list[Line]:
+def gate_details(row: Run, cells: int) -> list[Line]:
     """Requests to the gate of a run and their state; no line if there are none."""
     texts = gate_sentences(row)
     if not texts:
@@ -587,7 +587,7 @@ def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> li
     return [line(" ", (symbol.glyph, style_of(symbol)), " ") + lines[0][1:], *lines[1:]]
 
 
-def _dropped(row: RunRow, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
+def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
     """What the columns that were dropped say of a run, as far as it fits."""
     by_name = {column.name: column for column in columns([row])}
     unit = f" {row.gpu_hours.measure.short}"
@@ -660,7 +660,7 @@ METRIC_CELLS: Final = 6
 """Cells of most values; columns have them from the start, so that they do not move."""
 
 
-def has_metrics(figures: RunFigures | None, rows: Sequence[RunRow]) -> bool:
+def has_metrics(figures: RunFigures | None, rows: Sequence[Run]) -> bool:
     """Whether the runs have values of the metric.
 
     Before the files of the trainings are read, those with a completed epoch may have some.
@@ -670,12 +670,12 @@ def has_metrics(figures: RunFigures | None, rows: Sequence[RunRow]) -> bool:
     return bool(figures.by_run)
 
 
-def best_mark(row: RunRow, figures: RunFigures | None) -> Line:
+def best_mark(row: Run, figures: RunFigures | None) -> Line:
     """``★`` for the run with the best value."""
     return line((BEST, BEST_STYLE)) if figures is not None and row.key == figures.best else ()
 
 
-def best_columns(figures: RunFigures) -> list[Column[RunRow]]:
+def best_columns(figures: RunFigures) -> list[Column[Run]]:
     """The column of that sign in a text, which has no margin; none without a best run."""
     if figures.best is None:
         return []
@@ -683,20 +683,20 @@ def best_columns(figures: RunFigures) -> list[Column[RunRow]]:
     return [Column("star", "", lambda row: BEST if row.key == best else "", style=BEST_STYLE)]
 
 
-def variable_columns(figures: RunFigures | None) -> list[Column[RunRow]]:
+def variable_columns(figures: RunFigures | None) -> list[Column[Run]]:
     """A column for each swept variable, the most distinctive first; the last is dropped first."""
     if figures is None:
         return []
-    columns: list[Column[RunRow]] = []
+    columns: list[Column[Run]] = []
     for place, name in enumerate(figures.swept_names[:MOST_VARIABLES]):
         texts = short_values({figures.swept_value(run, name) for run in figures.sweep.runs})
 
-        def value(row: RunRow, name: str = name) -> str | float | None:
+        def value(row: Run, name: str = name) -> str | float | None:
             text = figures.swept_value(row.key, name)
             return text if text is None or not _is_number(text) else float(text)
 
         def cell(
-            row: RunRow, _: int | None, name: str = name, texts: dict[str | None, str] = texts
+            row: Run, _: int | None, name: str = name, texts: dict[str | None, str] = texts
         ) -> Line:
             return line(texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN))
 
@@ -726,8 +726,8 @@ def _is_number(text: str) -> bool:
 
 
 def metric_columns(
-    rows: Sequence[RunRow], figures: RunFigures | None, metrics: MetricSettings
-) -> list[Column[RunRow]]:
+    rows: Sequence[Run], figures: RunFigures | None, metrics: MetricSettings
+) -> list[Column[Run]]:
     """Last and best value, and a sparkline of all."""
     is_read = figures is not None and figures.curves.files_read
     curves = figures.by_run if figures is not None else {}
@@ -744,18 +744,18 @@ def metric_columns(
         key: Callable[[MetricCurve], object],
         doc: str,
         drop: int,
-    ) -> Column[RunRow]:
+    ) -> Column[Run]:
         """A column whose rows without a curve have no value, and are the last ones sorted."""
 
-        def value_of(row: RunRow) -> str | float | None:
+        def value_of(row: Run) -> str | float | None:
             curve = curves.get(row.key)
             return value(curve) if curve is not None else None if is_read else ""
 
-        def draw(row: RunRow, _: int | None) -> Line:
+        def draw(row: Run, _: int | None) -> Line:
             curve = curves.get(row.key)
             return cell(curve) if curve is not None else UNKNOWN_CELL if is_read else ()
 
-        def order(row: RunRow) -> tuple[object, ...]:
+        def order(row: Run) -> tuple[object, ...]:
             curve = curves.get(row.key)
             return (1, 0) if curve is None else (0, key(curve))
 
@@ -844,7 +844,7 @@ def sparkline(values: Sequence[float], cells: int) -> str:
     )
 
 
-def best_text(row: RunRow, figures: RunFigures | None) -> Line:
+def best_text(row: Run, figures: RunFigures | None) -> Line:
     """``best 0.2308 in epoch 5, improves``: what the columns do not say of a metric."""
     curve = figures.by_run.get(row.key) if figures is not None else None
     if curve is None or curve.best is None:

@@ -26,7 +26,7 @@ from metlmon.health.types import Health, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
-from metlmon.snapshot.records import HOUR, CauseRow, GpuHours, HourUnit, RunRow, Status
+from metlmon.snapshot.records import HOUR, CauseRow, GpuHours, HourUnit, Run, Status
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
 from metlmon.text.formatting import epoch_number, plain
@@ -373,7 +373,7 @@ def _add_runs(
         samples.add("run_completed_timestamp_seconds", completed, run=run)
 
 
-def _has_name(row: RunRow) -> bool:
+def _has_name(row: Run) -> bool:
     """Whether a run has a name; jobs of no DAG may have that of their cluster alone."""
     return bool(row.dag) or not row.name.isdecimal()
 

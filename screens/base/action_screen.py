@@ -9,7 +9,7 @@ from textual import on
 
 from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
 from metlmon.pool.types import DAG_ACTS, SITE_ACTS, ActionPreview, PoolAction
-from metlmon.snapshot.records import DagRow, Job, JobView, RunRow
+from metlmon.snapshot.records import DagRow, Job, JobView, Run
 from metlmon.text.formatting import plain
 from metlmon.text.spans import Line
 from screens.base.screens import SnapshotScreen
@@ -172,7 +172,7 @@ def _missing(act: PoolAction, site: str | None) -> str:
     return f"the site is {EXCLUDED if act is PoolAction.EXCLUDE_SITE else NOT_EXCLUDED}"
 
 
-def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[Job]) -> dict[str, list[Job]]:
+def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[Job]]:
     """The queued jobs of each run, by its key."""
     jobs: dict[str, list[Job]] = {run.key: [] for run in runs}
     for job in queued:

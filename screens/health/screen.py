@@ -13,7 +13,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolAction, SelectedRun
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
@@ -294,7 +294,7 @@ class EntryScreen(ListScreen, ActionScreen):
         entries = () if health is None else health.entries
         return next((entry for entry in entries if entry.key == self.key), None)
 
-    def _runs(self, entry: HealthEntry) -> list[RunRow]:
+    def _runs(self, entry: HealthEntry) -> list[Run]:
         snapshot = self.context.snapshot
         rows = () if snapshot is None else snapshot.status.runs
         return [row for row in rows if row.key in entry.runs]

@@ -14,7 +14,7 @@ from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.records import Job, RunRow, Status
+from metlmon.snapshot.records import Job, Run, Status
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
@@ -70,7 +70,7 @@ def _has_nodes_only(snapshot: Snapshot) -> bool:
 class FittedColumns(Struct, frozen=True):
     """Columns of the runs, their widths by name, and where second lines begin."""
 
-    columns: list[Column[RunRow]]
+    columns: list[Column[Run]]
     widths: dict[str, int]
     indent: int
 
@@ -86,8 +86,8 @@ class OverviewScreen(TreeScreen, ActionScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._selected_runs: Memo[list[RunRow]] = Memo()
-        self._faults: Memo[list[RunRow]] = Memo()
+        self._selected_runs: Memo[list[Run]] = Memo()
+        self._faults: Memo[list[Run]] = Memo()
         self._columns: Memo[FittedColumns] = Memo()
         self._widest: Memo[dict[str, int]] = Memo()
         self._health_lines: Memo[list[Line]] = Memo()
@@ -137,7 +137,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
             ),
         )
 
-    def _fit(self, rows: list[RunRow], figures: RunFigures | None) -> FittedColumns:
+    def _fit(self, rows: list[Run], figures: RunFigures | None) -> FittedColumns:
         """The columns and their widths, which only grow while the screen is as wide."""
         self.context.stats.watch_job_files()
         progress, width = self.context.stats.value(streams), self.app.size.width
@@ -162,7 +162,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         return self._columns(fit, rows, progress, figures, self._clocks, widest)
 
     def _details(
-        self, row: RunRow | None, fitted: FittedColumns, figures: RunFigures | None
+        self, row: Run | None, fitted: FittedColumns, figures: RunFigures | None
     ) -> list[Line]:
         """The lines under the rule: what the columns lack, and the queue on an idle job."""
         width = self.app.size.width
@@ -247,13 +247,13 @@ class OverviewScreen(TreeScreen, ActionScreen):
         fits = width(both) <= available
         return [bar + line("  ", (total, DIM)), *([both] if fits else [counts, others])]
 
-    def _select_runs(self, rows: Sequence[RunRow]) -> list[RunRow]:
+    def _select_runs(self, rows: Sequence[Run]) -> list[Run]:
         only = self.context.options.run_filter
         if not only:
             return list(rows)
         return [row for row in rows if matches_run(row, only)]
 
-    def _empty_text(self, rows: list[RunRow], snapshot: Snapshot | None) -> list[Line]:
+    def _empty_text(self, rows: list[Run], snapshot: Snapshot | None) -> list[Line]:
         if isinstance(self.context.feed, NullFeed):
             return runs_table.no_dagdir_text()
         if snapshot is None or (not rows and not snapshot.is_complete):
@@ -328,7 +328,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 
-    def _latest_job(self, row: RunRow) -> tuple[Job, ...]:
+    def _latest_job(self, row: Run) -> tuple[Job, ...]:
         latest = row.latest
         if latest is None or latest.cluster is None:
             return ()

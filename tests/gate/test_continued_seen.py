@@ -9,7 +9,7 @@ import pytest
 
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.model.states import State
-from metlmon.snapshot.records import RunRow, Status
+from metlmon.snapshot.records import Run, Status
 from tests.gate.test_continue import EPOCHS, RUNS, Ended
 from tests.support.event_logs import Log, Out
 
@@ -34,7 +34,7 @@ def seen(going: Ended, live: bool = True) -> Status:
     return going.reader(live=live).snapshot_builder().status()
 
 
-def row(status: Status, run: str = "run0") -> RunRow:
+def row(status: Status, run: str = "run0") -> Run:
     return next(each for each in status.runs if each.name == run)
 
 

@@ -23,7 +23,7 @@ from metlmon.live.file_access import FsTimeout
 from metlmon.model.run import GateStatus, gate_name
 from metlmon.model.states import State
 from metlmon.snapshot import row_text
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from metlmon.snapshot.row_text import (
     PAUSED,
     STOPPED,
@@ -75,7 +75,7 @@ STOPPING = {
 }
 
 
-def rows(reader: DagdirReader) -> dict[str, RunRow]:
+def rows(reader: DagdirReader) -> dict[str, Run]:
     return {row.name: row for row in again(reader).runs}
 
 
@@ -278,12 +278,12 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
 # --- words ----------------------------------------------------------------------------------
 
 
-def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
+def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> Run:
     from metlmon.snapshot.records import Epoch, GpuHours
     from tests.support.records import blank
 
     latest = blank(Epoch, epoch=1, epoch_var=2, node="run0-train_epoch1", state=state)
-    row = RunRow("k", "run0", UUID, "e.dag", 4, 1, 0, 0, state, latest, GpuHours())
+    row = Run("k", "run0", UUID, "e.dag", 4, 1, 0, 0, state, latest, GpuHours())
     return replace(row, gate=gate)
 
 

@@ -13,7 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Job, RunRow, Status
+from metlmon.snapshot.records import Job, Run, Status
 from metlmon.stats.curves import curves
 from tests.conftest import shared_path
 from tests.support.dagdir_builder import Dagdir, again
@@ -111,7 +111,7 @@ def test_htcondors_own_logs(tmp_path: Path) -> None:
 # --- grouping ---------------------------------------------------------------------------------
 
 
-def runs_of(tmp_path: Path, *logs: Log) -> dict[str, RunRow]:
+def runs_of(tmp_path: Path, *logs: Log) -> dict[str, Run]:
     dagdir = Dagdir(tmp_path, "")
     for number, log in enumerate(logs):
         dagdir.write(f"job_{number}.log", log.data)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from tests.support.emulated_terminal import Terminal, terminal
 from tests.support.sample_snapshots import RUNS, FakeFeed, run, status, update
 
@@ -25,11 +25,11 @@ DURATION = 20
 """Bytes of a duration that grew by a second."""
 
 
-def with_run(at: int, row: RunRow) -> Snapshot:
+def with_run(at: int, row: Run) -> Snapshot:
     return update(status((*RUNS[:at], row, *RUNS[at + 1 :])))
 
 
-def later(row: RunRow, seconds: float) -> RunRow:
+def later(row: Run, seconds: float) -> Run:
     assert row.latest is not None
     assert row.seconds is not None
     return replace(row, seconds=row.seconds + seconds)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import State
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns, table_lines
 from metlmon.text import formatting, spans
@@ -187,7 +187,7 @@ def _contrast(one: object, other: object) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def between() -> RunRow:
+def between() -> Run:
     """A run whose latest epoch is done, and the next not submitted."""
     row = next(row for row in RUNS if row.state is State.RUNNING and row.latest is not None)
     assert row.latest is not None

@@ -21,7 +21,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     SiteInfo,
 )
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from screens.pool_actions.confirm import DAG_DEFAULT, ConfirmScreen
 from screens.pool_actions.menu import MenuScreen, ResultsScreen
 from screens.pool_actions.running_action import action_of
@@ -56,7 +56,7 @@ async def steer(
         yield seen
 
 
-def file(row: RunRow, what: str) -> str:
+def file(row: Run, what: str) -> str:
     return f"gate/global_pretraining/{row.uuid}.{what}"
 
 

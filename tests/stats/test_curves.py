@@ -15,7 +15,7 @@ from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
-from metlmon.snapshot.records import Epoch, Ledger, RunRow, Status
+from metlmon.snapshot.records import Epoch, Ledger, Run, Status
 from metlmon.stats.curves import (
     Course,
     Curves,
@@ -39,8 +39,8 @@ def points(*values: float, start: int = 0) -> tuple[Point, ...]:
     return tuple(Point(start + n, value, 0, "x") for n, value in enumerate(values))
 
 
-def run(name: str, label: str | None = None, latest: Epoch | None = None) -> RunRow:
-    return blank(RunRow, key=name, name=name, label=label, state=State.RUNNING, latest=latest)
+def run(name: str, label: str | None = None, latest: Epoch | None = None) -> Run:
+    return blank(Run, key=name, name=name, label=label, state=State.RUNNING, latest=latest)
 
 
 def basis(

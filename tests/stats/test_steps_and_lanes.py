@@ -16,7 +16,7 @@ from metlmon.config.settings import Settings
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.records import Execution, Hold, Job, Ledger, RunRow
+from metlmon.snapshot.records import Execution, Hold, Job, Ledger, Run
 from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
 from metlmon.tables.timeline_text import (
     SIGNS,
@@ -175,8 +175,8 @@ def execution(
     )  # fmt: skip
 
 
-def run(name: str = "a", state: State = State.RUNNING) -> RunRow:
-    return blank(RunRow, key=name, name=name, dag="x.dag", state=state, began=NOON)
+def run(name: str = "a", state: State = State.RUNNING) -> Run:
+    return blank(Run, key=name, name=name, dag="x.dag", state=state, began=NOON)
 
 
 def ledger(

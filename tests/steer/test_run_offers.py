@@ -10,7 +10,7 @@ from metlmon.pool import queue_checks, run_actions
 from metlmon.pool.job_actions import action_previews, is_already_done
 from metlmon.pool.run_actions import with_site
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
-from metlmon.snapshot.records import RunRow
+from metlmon.snapshot.records import Run
 from tests.support.gate_rows import (
     OTHER,
     STOPPED,
@@ -40,7 +40,7 @@ def offer(
     return next(each for each in made if each.act is act)
 
 
-def refused(act: PoolAction, row: RunRow, **more: object) -> str | None:
+def refused(act: PoolAction, row: Run, **more: object) -> str | None:
     return offer(act, selected(row), **more).refused  # type: ignore[arg-type]
 
 
@@ -121,7 +121,7 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
         (PoolAction.STOP_NOW, run(retries_left=None), None),
     ],
 )
-def test_why_not(act: PoolAction, row: RunRow, why: str | None) -> None:
+def test_why_not(act: PoolAction, row: Run, why: str | None) -> None:
     made = offer(act, selected(row), word=replace(WORD, jobs=(queued(7),)))
     assert made.refused == why
     assert (made.request is None) == (why is not None)

@@ -26,7 +26,7 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
-from metlmon.snapshot.records import Execution, Job, RunRow, Transfer
+from metlmon.snapshot.records import Execution, Job, Run, Transfer
 from tests.support.dag_texts import weave
 
 DAY = "2026-05-04"
@@ -328,7 +328,7 @@ class EnsembleReading:
     def node(self, node: str, dag: str = "run.dag", live: bool = False) -> State:
         return self.node_state(node, dag, live).state
 
-    def run(self, run: str, as_of: str | None = None) -> RunRow:
+    def run(self, run: str, as_of: str | None = None) -> Run:
         rows = self.painter(as_of).find_runs(run)
         assert len(rows) == 1
         return rows[0]

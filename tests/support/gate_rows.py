@@ -14,7 +14,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
-from metlmon.snapshot.records import Epoch, GpuHours, Job, RunRow
+from metlmon.snapshot.records import Epoch, GpuHours, Job, Run
 from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
 from tests.support.records import blank
 
@@ -45,9 +45,9 @@ def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: o
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> RunRow:
+def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> Run:
     """Ten epochs, of which two are done and the third runs."""
-    made = RunRow(
+    made = Run(
         key=UUID,
         name="run0",
         uuid=UUID,
@@ -79,14 +79,14 @@ def queued(cluster: int = 7, node: str = "run0-train_epoch2", **more: object) ->
     return job(cluster, status, node=node, **more)  # type: ignore[arg-type]
 
 
-def selected(of: RunRow | None = None, *jobs: Job) -> SelectedRun:
+def selected(of: Run | None = None, *jobs: Job) -> SelectedRun:
     return SelectedRun(of or run(), jobs or (training(),))
 
 
 class GatedLogs(Logs):
     """A feed with runs in its picture."""
 
-    def __init__(self, *rows: Job, runs: Iterable[RunRow], dagdir: Path) -> None:
+    def __init__(self, *rows: Job, runs: Iterable[Run], dagdir: Path) -> None:
         super().__init__(*rows, dags=[dag()], dagdir=dagdir)
         self.runs = tuple(runs)
 

@@ -15,7 +15,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, RunRow, Status
+from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, Run, Status
 from tests.support.records import blank, execution_at, job_at, read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -46,7 +46,7 @@ def basis(
     epochs: list[Epoch] = []
     executions: list[Execution] = []
     jobs: list[Job] = []
-    entries: list[RunRow] = []
+    entries: list[Run] = []
     for number, (name, past) in enumerate(runs.items()):
         time = NOON - timedelta(seconds=sum(past.cycles) + past.age)
         began = time
@@ -189,7 +189,7 @@ def _owner(run: str, at: int, past: Past) -> dict[str, Any]:
     }
 
 
-def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -> RunRow:
+def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -> Run:
     done = len(past.cycles)
     over = done >= past.total
     state = past.state or (State.RUNNING if past.running else State.IDLE)
@@ -210,7 +210,7 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
         attempts=3,
     )
     return blank(
-        RunRow,
+        Run,
         key=run,
         name=run,
         dag=DAG,

@@ -37,7 +37,7 @@ from metlmon.snapshot.records import (
     NodeRow,
     ProblemGroup,
     Progress,
-    RunRow,
+    Run,
     RunView,
     Status,
     Transfer,
@@ -72,7 +72,7 @@ def run(
     dag: str = DAG,
     bad: float = 0.0,
     uuid: str | None = None,
-) -> RunRow:
+) -> Run:
     number = sum(map(ord, name))
     begun = state is not State.WAITING
     off = site is not None and target is not None and site.lower() != target.lower()
@@ -92,7 +92,7 @@ def run(
     )
     hours = GpuHours(done * 9.6, bad, 3.5 if state is State.RUNNING else 0.0)
     made_up = f"{number * 2654435761 % 2**32:08x}-5d1c-4a6e-9c55-0242ac120002"
-    return RunRow(
+    return Run(
         key=uuid or made_up,
         name=name,
         uuid=uuid or made_up,
@@ -127,7 +127,7 @@ RUNS = (
 
 
 @cache
-def epochs(row: RunRow) -> tuple[Epoch, ...]:
+def epochs(row: Run) -> tuple[Epoch, ...]:
     made = []
     first = 14600000 + 100 * sum(map(ord, row.name)) % 90000
     for n in range(row.epochs_total):
@@ -169,7 +169,7 @@ def epochs(row: RunRow) -> tuple[Epoch, ...]:
     return tuple(made)
 
 
-def side(row: RunRow) -> tuple[Epoch, ...]:
+def side(row: Run) -> tuple[Epoch, ...]:
     ones = [e for e in epochs(row) if e.state is State.COMPLETED][-1:]
     return tuple(
         replace(e, node=f"{row.name}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
@@ -194,7 +194,7 @@ def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def job_view(row: RunRow, cluster: int) -> JobView:
+def job_view(row: Run, cluster: int) -> JobView:
     start = AS_OF - timedelta(days=3)
     first, second = start + timedelta(hours=2), start + timedelta(hours=9)
     held = row.state is State.HELD
@@ -331,7 +331,7 @@ WARNINGS = (
 
 
 def status(
-    runs: tuple[RunRow, ...] = RUNS,
+    runs: tuple[Run, ...] = RUNS,
     *,
     live: bool = True,
     warnings: tuple[Notice, ...] = WARNINGS,
@@ -430,7 +430,7 @@ class FakeFeed:
         assert self._notify is not None
         self._notify(new)
 
-    def _row(self, key: str) -> RunRow | None:
+    def _row(self, key: str) -> Run | None:
         rows = self._latest.status.runs if self._latest else ()
         return next((row for row in rows if row.key == key), None)
 
@@ -504,7 +504,7 @@ def ledger(of: Snapshot | None) -> Ledger:
 TROUBLE = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 
-def _job_entry(row: RunRow) -> Job:
+def _job_entry(row: Run) -> Job:
     latest = row.latest
     assert latest is not None
     since = latest.since or AS_OF
@@ -525,7 +525,7 @@ def _job_entry(row: RunRow) -> Job:
     )
 
 
-def _fault(row: RunRow) -> NodeFault:
+def _fault(row: Run) -> NodeFault:
     latest = row.latest
     assert latest is not None
     return NodeFault(

@@ -40,7 +40,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import DagRow, Job, RunRow, Status
+from metlmon.snapshot.records import DagRow, Job, Run, Status
 from metlmon.text.formatting import count, epoch_number, plain
 from metlmon.text.record_json import Flat
 
@@ -256,7 +256,7 @@ def _select_runs(
     """The runs that the targets name, each once. Raises InputError."""
     if not targets:
         raise InputError("name runs (a name, a uuid or its beginning), or: all")
-    rows: dict[str, RunRow] = {}
+    rows: dict[str, Run] = {}
     for text in targets:
         for row in builder.status().runs if text == "all" else (one_run(builder, text),):
             rows[row.key] = row
