@@ -26,9 +26,13 @@ NOOP_PROC: Final = 2147483647
 """Proc of the events that DAGMan writes for a NOOP node, which has no job; its own counter is
 the subproc (``dagman_main.cpp``)."""
 
-MAX_RECENT_JOBS: Final = 1000
+MAX_RECENT_JOBS: Final = 2000
 """Jobs whose events are in memory as objects (about 5 kB each): more than are active in most
-ensembles, and few enough that compressing half of them takes fifty milliseconds."""
+ensembles."""
+
+SHARE_KEPT: Final = 7 / 8
+"""The part of them that stays when there are too many: compressing the others takes some twenty
+milliseconds."""
 
 COMPRESSION: Final = 1
 """The level of zlib: the next one takes longer and saves nothing."""
@@ -84,7 +88,7 @@ class RecentJobs:
     def tidy(self) -> None:
         """Compress the events of the jobs added first when there are too many."""
         if len(self._jobs) > MAX_RECENT_JOBS:
-            oldest = list(self._jobs)[: len(self._jobs) - MAX_RECENT_JOBS // 2]
+            oldest = list(self._jobs)[: len(self._jobs) - int(SHARE_KEPT * MAX_RECENT_JOBS)]
             if not self.dictionary:
                 self.dictionary = b"".join(job.pickled_events() for job in oldest[:SAMPLE_JOBS])
             for job in oldest:
