@@ -1,8 +1,7 @@
-"""What commands print: JSON on standard output, warnings on standard error."""
+"""Standard output and standard error of commands: warnings, progress, what they can show."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -40,29 +39,6 @@ def print_refusal(sentence: str) -> None:
     from metlmon.text.formatting import plain
 
     print(f"metlmon: {plain(as_typed(redact_secrets(sentence)), 2000)}", file=sys.stderr)
-
-
-def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
-    """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
-    indent = 2 if sys.stdout.isatty() and not one_line else None
-    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
-    sys.stdout.flush()
-
-
-def print_json_list(head: dict[str, Any], name: str, items: Iterable[dict[str, Any]]) -> None:
-    """Print the object ``{**head, name: [*items]}``.
-
-    Into a file each item is written as it is made: a hundred thousand are never there at once.
-    """
-    if sys.stdout.isatty():
-        print_json({**head, name: list(items)})
-        return
-    write = sys.stdout.write
-    write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
-    for number, item in enumerate(items):
-        write((", " if number else "") + json.dumps(item))
-    write("]}\n")
-    sys.stdout.flush()
 
 
 @contextmanager

@@ -1,14 +1,16 @@
-"""What JSON outputs about an ensemble have in common: they are records, written whole."""
+"""What commands print as JSON: records, written whole."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from metlmon.cli.output import print_json, print_json_list, print_warnings
+from metlmon.cli.output import print_warnings
 from metlmon.model.model_state import Notice
 from metlmon.remote.paths import as_typed
 from metlmon.text.record_json import SCHEMA, Stamp, json_of, unstamped
@@ -32,6 +34,29 @@ class EnsembleOutput(Output, frozen=True, kw_only=True):
     as_of: datetime | None
     live: bool
     warnings: tuple[Notice, ...]
+
+
+def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
+    """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
+    indent = 2 if sys.stdout.isatty() and not one_line else None
+    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
+    sys.stdout.flush()
+
+
+def print_json_list(head: dict[str, Any], name: str, items: Iterable[dict[str, Any]]) -> None:
+    """Print the object ``{**head, name: [*items]}``.
+
+    Into a file each item is written as it is made: a hundred thousand are never there at once.
+    """
+    if sys.stdout.isatty():
+        print_json({**head, name: list(items)})
+        return
+    write = sys.stdout.write
+    write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
+    for number, item in enumerate(items):
+        write((", " if number else "") + json.dumps(item))
+    write("]}\n")
+    sys.stdout.flush()
 
 
 def print_output(output: Output, stamp: Stamp = unstamped) -> None:

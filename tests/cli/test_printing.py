@@ -18,7 +18,8 @@ from rich.cells import cell_len
 
 from metlmon.cli import output
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_json, print_json_list, waiting_line
+from metlmon.cli.output import waiting_line
+from metlmon.cli.outputs import print_json, print_json_list
 from metlmon.cli.text_output import TextOutput
 from metlmon.tables.layout import Column
 from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle, line, text, width, wrap_line

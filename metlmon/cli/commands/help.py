@@ -87,7 +87,7 @@ def schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of a command's ``--json`` output."""
     import msgspec
 
-    from metlmon.cli.output import print_json
+    from metlmon.cli.outputs import print_json
     from metlmon.text.record_json import json_type
 
     module, name = OUTPUTS[options.output]
