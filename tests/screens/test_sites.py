@@ -323,7 +323,12 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
             if spec.name == "execution"  # type: ignore[arg-type]
         )
         assert spans.text(time.draw(row, None)).startswith("⇄")
-    half = replace(marked[0], success_seconds=100.0, longest_seconds=200.0)
+    longest = marked[0].longest
+    assert longest is not None
+    half = replace(
+        marked[0],
+        success=replace(longest, carried=0.0, checkpoint=None, seconds=longest.trained / 2),
+    )
     assert not half.hidden, "half of it is not less than half"
 
 
