@@ -401,9 +401,9 @@ class DagdirReader:
         return ReadStep(changed, more)
 
     def _reading_order(self, reader: LogReader) -> tuple[bool, datetime]:
-        """DAGMan's own job's logs come first, then the log of which the least time was read.
+        """Sort key: logs of DAGMan's own job first, then by the time up to which each was read.
 
-        So an event that is in two logs is met twice in a short time.
+        So both copies of an event in two logs are read while its job is in use.
         """
         last = reader.position.last
         time_read = self.ensemble.clock.naive(last) if last is not None else datetime.min
