@@ -641,27 +641,29 @@ class SnapshotBuilder:
         counted = set(derivation.run_states[run.key].epochs.values())
         unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
         common = derivation.run_names(run), unit, counted, placements
-        of_nodes = {
+        sources = {
             key: (
-                *(states[key], result(key), derivation.node_jobs(key)),
+                states[key],
+                result(key),
+                derivation.node_jobs(key),
                 len(dags[key[0]].node_reports.get(key[1], ())),
             )
             for key in keys
         }
-        if known is None or known.common != common:
-            epochs = {key: self._epoch(key, key in counted) for key in keys}
-        elif known.of_nodes != of_nodes or known.as_of != self.as_of:
+        kept: Mapping[NodeKey, Epoch] = {}
+        if known is not None and known.common == common:
             # Only of a job in the queue the wait lasts up to as-of.
-            epochs = {
+            outdated = set() if known.as_of == self.as_of else known.queued
+            if known.sources == sources and not outdated:
+                return known
+            kept = {
                 key: epoch
-                if of_nodes[key] == known.of_nodes[key]
-                and (known.as_of == self.as_of or epoch.job_state not in ACTIVE)
-                else self._epoch(key, key in counted)
                 for key, epoch in known.epochs.items()
+                if key not in outdated and known.sources[key] == sources[key]
             }
-        else:
-            return known
-        return EpochMemo(common, of_nodes, self.as_of, epochs)
+        epochs = {key: kept.get(key) or self._epoch(key, key in counted) for key in keys}
+        queued = {key for key, epoch in epochs.items() if epoch.job_state in ACTIVE}
+        return EpochMemo(common, sources, self.as_of, queued, epochs)
 
     def epoch(self, key: NodeKey) -> Epoch:
         """One node of a run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import datetime
 from itertools import chain, islice
 from operator import itemgetter
@@ -124,11 +124,15 @@ class RunMemo(NamedTuple):
 
 
 class EpochMemo(NamedTuple):
-    """The epochs of a run by node, and what they were made from, by node and in common."""
+    """The epochs of a run by node, and what they were made from, by node and in common.
+
+    ``queued``: those whose job is in the queue, the only ones that ``as_of`` matters to.
+    """
 
     common: object
-    of_nodes: Mapping[NodeKey, object]
+    sources: Mapping[NodeKey, object]
     as_of: datetime | None
+    queued: Set[NodeKey]
     epochs: Mapping[NodeKey, Epoch]
 
 
