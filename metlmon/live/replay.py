@@ -20,7 +20,7 @@ from metlmon.dagman import read_rescue
 from metlmon.errors import describe_error
 from metlmon.eventlog import Position, looks_like_event_log, parse
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.job_events import Job
+from metlmon.model.job_events import LoggedJob
 
 TICK_SECONDS: Final = 0.05
 """Interval of writing the data that has become due, too short to be visible."""
@@ -161,7 +161,9 @@ def _training_log_times(recording: Path, reader: DagdirReader) -> dict[Path, dat
     }
 
 
-def _outputs(jobs: Iterable[Job], reader: DagdirReader) -> dict[str, tuple[datetime, datetime]]:
+def _outputs(
+    jobs: Iterable[LoggedJob], reader: DagdirReader
+) -> dict[str, tuple[datetime, datetime]]:
     """Return the time span of each job's output and error files: its last execution."""
     painter = reader.snapshot_builder()
     spans: dict[str, tuple[datetime, datetime]] = {}

@@ -18,7 +18,7 @@ from msgspec import Struct
 from metlmon.eventlog import current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
-from metlmon.model.job_events import NO_DAG, Job, NodeKey
+from metlmon.model.job_events import NO_DAG, LoggedJob, NodeKey
 
 DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 """Matches the schedd's reason for removing a node job together with its DAGMan."""
@@ -70,7 +70,7 @@ class Attribution(Struct, frozen=True):
 
 
 def attribute_job(
-    job: Job,
+    job: LoggedJob,
     dags: Mapping[str, Dag],
     by_node: Mapping[str, Sequence[str]],
     submitting_dag: str | None = None,
@@ -122,13 +122,13 @@ def attribute_job(
 # --- proof and refutation for one DAG ----------------------------------------------------
 
 
-def _batch_cluster(job: Job) -> int | None:
+def _batch_cluster(job: LoggedJob) -> int | None:
     """The cluster in a default ``JobBatchName`` by DAGMan, "file+cluster"."""
     _, plus, cluster = (job.batch_name or "").rpartition("+")
     return int(cluster) if plus and cluster.isascii() and cluster.isdigit() else None
 
 
-def _is_named(job: Job, dag: Dag, dags: Mapping[str, Dag]) -> bool:
+def _is_named(job: LoggedJob, dag: Dag, dags: Mapping[str, Dag]) -> bool:
     """Does the job name a DAGMan of this DAG? Sub-DAGs share the top-level batch name."""
     if job.aborted_by is not None:
         return dag.is_dagman(job.aborted_by)
@@ -138,7 +138,7 @@ def _is_named(job: Job, dag: Dag, dags: Mapping[str, Dag]) -> bool:
     return dag.is_dagman(cluster) or (dag.top in dags and dags[dag.top].is_dagman(cluster))
 
 
-def _refutes(dag: Dag, job: Job) -> bool:
+def _refutes(dag: Dag, job: LoggedJob) -> bool:
     """Whether the files of this DAG's DAGMan show that it did not submit the job.
 
     The absence of the job in a file counts only if the file covers the time around it.
@@ -174,7 +174,7 @@ def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
     return run_start is not None and run_start <= submitted
 
 
-def _names_other_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
+def _names_other_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
     """Whether the job names another DAG's DAGMan, while this DAG's was in the queue.
 
     A DAG has only one DAGMan at a time.
@@ -209,7 +209,7 @@ def _was_between_runs(dag: Dag, submitted: datetime) -> bool:
     )
 
 
-def _predates_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
+def _predates_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
     """Whether the job is in outside logs only, and older than this DAG's first DAGMan.
 
     In the DAG's own directory it may be of a DAGMan run whose ``.dagman.out`` was removed.
@@ -234,14 +234,14 @@ def _accepted_runs(dag: Dag) -> list[DagmanRun]:
 # --- choice among several DAGs -----------------------------------------------------------
 
 
-def _drop_if_in_other_nodes_log(job: Job, candidates: list[Dag]) -> list[Dag]:
+def _drop_if_in_other_nodes_log(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
     """Drop all candidates if only nodes.logs of other DAGs have the job."""
     if job.nodes_logs and not job.nodes_logs & {dag.key for dag in candidates}:
         return []
     return candidates
 
 
-def _by_dagman_out(job: Job, candidates: list[Dag]) -> list[Dag]:
+def _by_dagman_out(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
     """Drop DAGs whose complete ``.dagman.out`` does not have this submission."""
     submitted = job.submitted
     if submitted is None:
@@ -249,7 +249,7 @@ def _by_dagman_out(job: Job, candidates: list[Dag]) -> list[Dag]:
     return [dag for dag in candidates if not dag.out_is_complete_at(submitted)] or candidates
 
 
-def _by_batch_name(job: Job, candidates: list[Dag]) -> list[Dag]:
+def _by_batch_name(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
     """Select by ``JobBatchName``, by default "file+cluster" of the DAGMan."""
     if job.batch_name is None:
         return candidates
@@ -263,7 +263,7 @@ def _by_batch_name(job: Job, candidates: list[Dag]) -> list[Dag]:
     return [dag for dag in candidates if PurePath(dag.file).name == name] or candidates
 
 
-def _by_lifetime(job: Job, candidates: list[Dag]) -> list[Dag]:
+def _by_lifetime(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
     """Select DAGs whose DAGMan was in the queue at the submission."""
     submitted = job.submitted
     if submitted is None:
@@ -274,7 +274,7 @@ def _by_lifetime(job: Job, candidates: list[Dag]) -> list[Dag]:
     return [dag for dag, is_alive in alive if is_alive] or candidates
 
 
-def _by_log(job: Job, candidates: list[Dag]) -> list[Dag]:
+def _by_log(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
     """Select DAGs whose submit description for the node names one of the job's logs."""
     logs = {PurePath(log).name for log in job.user_logs}
     logs |= set(map(current_name, logs))

@@ -19,9 +19,9 @@ from metlmon.model.dag import Dag
 from metlmon.model.job_events import (
     NO_DAG,
     NOOP_PROC,
-    Job,
     JobId,
     JobKey,
+    LoggedJob,
     NodeKey,
     NodeRecord,
     PostResult,
@@ -81,18 +81,18 @@ class ReusedJobIds(dict[JobId, list[datetime]]):
         """The keys of all jobs with this id, in the order of submission."""
         return [(*job, number) for number in range(len(self.get(job, (job,))))]
 
-    def add(self, job: Job, time: datetime) -> None:
+    def add(self, job: LoggedJob, time: datetime) -> None:
         """Add another submission of the job's id."""
         first = job.first_submitted or datetime.min
         insort(self.setdefault(job.id, [first]), time)
 
-    def times(self, job: Job) -> list[datetime]:
+    def times(self, job: LoggedJob) -> list[datetime]:
         """The known submission times of the job's id."""
         first = job.first_submitted
         return self.get(job.id) or ([first] if first is not None else [])
 
 
-def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
+def find_resubmission(job: LoggedJob, event: Event, reused_ids: ReusedJobIds) -> bool:
     """Whether this 000 is of another job than the known ones with the same id."""
     detail, time = event.detail, event.time
     known_time = job.first_submitted
@@ -107,7 +107,7 @@ def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
     return not any(_may_be_same(time, other) for other in reused_ids.times(job))
 
 
-def submit_time_difference(job: Job, event: Event) -> timedelta | None:
+def submit_time_difference(job: LoggedJob, event: Event) -> timedelta | None:
     """The difference of this 000 from that of the same job, if suspiciously large."""
     known = job.first_submitted
     difference = abs(event.time - known) if known is not None and not job.noop else timedelta()
@@ -136,7 +136,7 @@ class UnprovenJobs:
     """
 
     def __init__(self) -> None:
-        self._jobs_by_dag: dict[str, dict[JobKey, Job]] = {}
+        self._jobs_by_dag: dict[str, dict[JobKey, LoggedJob]] = {}
         self._possible_dags: dict[JobKey, tuple[str, ...]] = {}
         self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
         self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
@@ -151,7 +151,7 @@ class UnprovenJobs:
         return self._foreign_logs.keys()
 
     def update(
-        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
+        self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
     ) -> list[JobKey]:
         """Update the index with a job's attribution (None: the job was removed).
 
@@ -179,7 +179,7 @@ class UnprovenJobs:
         ]
 
     def _update_possible(
-        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
+        self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
     ) -> None:
         possible = attribution.possible if attribution is not None else ()
         previous = self._possible_dags.get(job.key, ())
@@ -203,7 +203,7 @@ class UnprovenJobs:
                 if submitted is not None and (until is None or until < submitted):
                     heappush(self._pending.setdefault((dag, file), []), (submitted, job.key))
 
-    def add_pending(self, job: Job, logs: Iterable[str], time: datetime) -> None:
+    def add_pending(self, job: LoggedJob, logs: Iterable[str], time: datetime) -> None:
         """Make the job due when one of these logs has events of this time."""
         for log in logs:
             pending = self._pending_by_log.setdefault(log, [])
@@ -255,7 +255,7 @@ class JobAttributor:
     attribution changed.
     """
 
-    def __init__(self, jobs: dict[JobKey, Job], log_stats: Mapping[str, LogStats]) -> None:
+    def __init__(self, jobs: dict[JobKey, LoggedJob], log_stats: Mapping[str, LogStats]) -> None:
         self.attributions: dict[JobKey, Attribution] = {}
         self.changed_jobs: Changes[JobKey] = Changes()
         self.unproven = UnprovenJobs()
@@ -336,7 +336,7 @@ class JobAttributor:
             [*self.unproven.pop_due(self._dags, self._log_stats), *self._jobs_to_recheck(nodes)]
         )
 
-    def remove_job(self, job: Job) -> NodeKey | None:
+    def remove_job(self, job: LoggedJob) -> NodeKey | None:
         """Remove the attribution of a job; return its node, if it had one."""
         record = self._record_of(self.attributions.pop(job.key, None))
         if record is not None:
@@ -482,7 +482,7 @@ class JobAttributor:
         rechecked_nodes = self.attribute_all(recheck) if recheck else ()
         return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
 
-    def _is_of_no_dag(self, job: Job, attribution: Attribution) -> bool:
+    def _is_of_no_dag(self, job: LoggedJob, attribution: Attribution) -> bool:
         """Whether this is a job of no DAG, or there are only logs here.
 
         In a directory with DAGs, a job with the name of a node is of a DAG whose file is not here.
@@ -491,12 +491,12 @@ class JobAttributor:
             return False
         return job.node_name is None or self._dags.keys() == {NO_DAG}
 
-    def _drop_job(self, record: NodeRecord, job: Job) -> None:
+    def _drop_job(self, record: NodeRecord, job: LoggedJob) -> None:
         record.jobs.remove(job)
         if record.key[0] == NO_DAG and not record.jobs:
             self._groups.emptied.add(record.key[1])
 
-    def _overlaps(self, job: Job, dag: Dag) -> bool:
+    def _overlaps(self, job: LoggedJob, dag: Dag) -> bool:
         """Whether a proven job of this DAG was in the queue together with ``job``.
 
         Only jobs of the same node and its parents count: DAGMan has one job of a node at a time,
@@ -530,12 +530,12 @@ class JobAttributor:
             self._await_log(job, other, end, submitted)
         return False
 
-    def _await_log(self, job: Job, other: Job, end: datetime, time: datetime) -> None:
+    def _await_log(self, job: LoggedJob, other: LoggedJob, end: datetime, time: datetime) -> None:
         """Attribute ``job`` again once a log shows ``other`` not ended before ``time``."""
         if end <= time and other.queue_span()[1] == datetime.max:
             self.unproven.add_pending(job, other.user_logs, time)
 
-    def _queue_span(self, job: Job) -> tuple[datetime, datetime]:
+    def _queue_span(self, job: LoggedJob) -> tuple[datetime, datetime]:
         """Times between which the job is known to have been in the queue.
 
         The second is its end, or the newest event in a log that would contain the end.
@@ -558,7 +558,7 @@ class JobAttributor:
                 to_recheck += jobs
         return to_recheck
 
-    def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
+    def _proven_jobs(self, dag: Dag, node: str) -> list[LoggedJob]:
         """The node's jobs with a proven attribution to this DAG."""
         record = self._nodes.get((dag.key, node))
         jobs = record.jobs if record is not None else []

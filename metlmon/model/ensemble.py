@@ -51,8 +51,8 @@ from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
     NO_DAG,
     NOOP_PROC,
-    Job,
     JobKey,
+    LoggedJob,
     NodeKey,
     NodeRecord,
     RecentJobs,
@@ -88,7 +88,7 @@ class _Affected(Struct):
     nodes: set[NodeKey] = field(default_factory=set)
 
 
-def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
+def _log_identity(batch: Batch) -> tuple[str, Callable[[LoggedJob], frozenset[str]]]:
     """The log's name in a job's set of logs, and the getter of that set."""
     if batch.role is LogRole.NODES and batch.dag is not None:
         return batch.dag, attrgetter("nodes_logs")
@@ -114,7 +114,7 @@ class Ensemble:
         self.clock = Clock(self.settings.zone)
         self.cut = cut
         self.dags: dict[str, Dag] = {}
-        self.jobs: dict[JobKey, Job] = {}
+        self.jobs: dict[JobKey, LoggedJob] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.groups = JobGroups(self.settings)
         """The jobs of no DAG; if there are any, ``dags`` has them under ``NO_DAG``."""
@@ -412,7 +412,7 @@ class Ensemble:
                     self._apply_attribution_event(key, job, event, affected)
 
     def _apply_attribution_event(
-        self, key: JobKey, job: Job, event: Event, affected: _Affected
+        self, key: JobKey, job: LoggedJob, event: Event, affected: _Affected
     ) -> None:
         """Apply evidence for the job's attribution, and for the UTC offset."""
         detail = event.detail
@@ -438,8 +438,8 @@ class Ensemble:
         if read_group(job, ad_text):
             affected.to_attribute.add(key)
 
-    def _new_job(self, key: JobKey, affected: _Affected) -> Job:
-        job = Job(*key, self.recent_jobs)
+    def _new_job(self, key: JobKey, affected: _Affected) -> LoggedJob:
+        job = LoggedJob(*key, self.recent_jobs)
         key = job.key
         self.jobs[key] = job
         self._attributor.add_job(key)
@@ -447,7 +447,7 @@ class Ensemble:
         affected.to_attribute.add(key)
         return job
 
-    def _note_time_difference(self, file: str, job: Job, difference: timedelta) -> None:
+    def _note_time_difference(self, file: str, job: LoggedJob, difference: timedelta) -> None:
         """Warn, once, that two logs have different times for the same submission."""
         if any(notice.kind == "log-zone" for notice in self.notices):
             return
@@ -458,7 +458,7 @@ class Ensemble:
         )
         self.notices.append(Notice("log-zone", file, None, text))
 
-    def _split_job(self, known: Job, time: datetime, affected: _Affected) -> Job:
+    def _split_job(self, known: LoggedJob, time: datetime, affected: _Affected) -> LoggedJob:
         """Split the events of a reused job id at ``time``; return the later job.
 
         The result does not depend on the order in which the events were read.
@@ -471,7 +471,7 @@ class Ensemble:
         self.reused_ids.add(merged_jobs[0], time)
         keys = self.reused_ids.job_keys(known.id)
         for key in keys:
-            self.jobs[key] = Job(*key, self.recent_jobs)
+            self.jobs[key] = LoggedJob(*key, self.recent_jobs)
             affected.touched.add(key)
             affected.to_attribute.add(key)
         self._attributor.add_job(keys[-1])
@@ -482,7 +482,7 @@ class Ensemble:
                 self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
         return self.jobs[self.reused_ids.key_at(keys[0], time)]
 
-    def _redistribute_events(self, merged_job: Job, affected: _Affected) -> None:
+    def _redistribute_events(self, merged_job: LoggedJob, affected: _Affected) -> None:
         """Add the events of a job to the jobs that it was split into."""
         for stream, events in merged_job.events_by_log():
             nodes_log_dag = next(
@@ -503,7 +503,7 @@ class Ensemble:
                 merged_job.last_image_size, merged_job.memory_max, merged_job.memory_updates
             )
 
-    def _add_log(self, batch: Batch, job: Job, affected: _Affected) -> None:
+    def _add_log(self, batch: Batch, job: LoggedJob, affected: _Affected) -> None:
         """Note that the job is in the batch's log, which is evidence for its attribution."""
         if batch.role is not LogRole.NODES or batch.dag is None:
             job.user_logs = self.recent_jobs.with_log(job.user_logs, batch.file)

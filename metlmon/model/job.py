@@ -96,7 +96,7 @@ _OUTPUT_STARTED: Final = Transfer.OUTPUT_STARTED
 _OUTPUT_FINISHED: Final = Transfer.OUTPUT_FINISHED
 
 
-class Execution(Struct):
+class LoggedExecution(Struct):
     """One execution: from a 001 to the first later event that ends it.
 
     ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
@@ -179,7 +179,7 @@ class JobHistory(Struct):
     since: datetime | None = None
     submitted: datetime | None = None
     host: str | None = None
-    executions: list[Execution] = field(default_factory=list)
+    executions: list[LoggedExecution] = field(default_factory=list)
     transfers: list[TransferSpan] = field(default_factory=list)
     hold: Held | None = None
     holds: list[tuple[datetime, Held | None]] = field(default_factory=list)
@@ -195,8 +195,8 @@ class JobHistory(Struct):
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
     last: datetime | None = None
     states: list[tuple[datetime, State]] = field(default_factory=list)
-    open: Execution | None = None
-    lost_end: Execution | None = None
+    open: LoggedExecution | None = None
+    lost_end: LoggedExecution | None = None
     removal: str | None = None
     early_site: tuple[datetime, str] | None = None
     first: datetime | None = None
@@ -322,7 +322,7 @@ def _apply_ad_information(history: JobHistory, event: Event) -> None:
         _set_site(last, site)
 
 
-def _set_site(execution: Execution, site: str) -> None:
+def _set_site(execution: LoggedExecution, site: str) -> None:
     if execution.machine is not None and execution.machine.site is None:
         execution.machine = replace(execution.machine, site=site)
 
@@ -354,7 +354,7 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
         elif pending.outcome == "in-flight":
             pending.outcome, pending.end, pending.late = "ok", event.time, True
     machine = event.detail if isinstance(event.detail, Execute) else None
-    history.open = Execution(event.time, machine)
+    history.open = LoggedExecution(event.time, machine)
     history.executions.append(history.open)
     if history.early_site is not None and abs(event.time - history.early_site[0]) <= AD_DELAY:
         _set_site(history.open, history.early_site[1])
@@ -365,7 +365,7 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
     _enter(history, _RUNNING, event.time)
 
 
-def _close_without_end_event(history: JobHistory, execution: Execution, event: Event) -> None:
+def _close_without_end_event(history: JobHistory, execution: LoggedExecution, event: Event) -> None:
     """Close an execution without a logged end at ``event``, which proves it over."""
     _close(history, execution, event.time, _EVICTED)
     execution.uncertain = True
@@ -374,7 +374,9 @@ def _close_without_end_event(history: JobHistory, execution: Execution, event: E
     )
 
 
-def _close(history: JobHistory, execution: Execution, time: datetime, outcome: Outcome) -> None:
+def _close(
+    history: JobHistory, execution: LoggedExecution, time: datetime, outcome: Outcome
+) -> None:
     history.open = None
     execution.end, execution.outcome = time, outcome
     execution.checkpoint = None
@@ -384,7 +386,9 @@ def _close(history: JobHistory, execution: Execution, time: datetime, outcome: O
         execution.suspensions[-1] = (execution.suspensions[-1][0], time)
 
 
-def _last_checkpoint(history: JobHistory, execution: Execution, time: datetime) -> datetime | None:
+def _last_checkpoint(
+    history: JobHistory, execution: LoggedExecution, time: datetime
+) -> datetime | None:
     """When the last checkpoint was stored of an execution that ends at ``time``.
 
     An output transfer after which the execution went on is the upload of a checkpoint. The last
@@ -456,7 +460,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
         _enter(history, _IDLE, event.time)
 
 
-def _lose_end(history: JobHistory, execution: Execution, time: datetime) -> None:
+def _lose_end(history: JobHistory, execution: LoggedExecution, time: datetime) -> None:
     """Close an execution whose end could not be logged: the job is in the queue again.
 
     The shadow tries again to log it, until then, or if the job runs again, the execution is lost.
@@ -554,7 +558,7 @@ def _apply_aborted(history: JobHistory, event: Event, _: Codes) -> None:
     _enter(history, _REMOVED, event.time)
 
 
-def _copy_removal_reason(execution: Execution, time: datetime, reason: str | None) -> None:
+def _copy_removal_reason(execution: LoggedExecution, time: datetime, reason: str | None) -> None:
     """Copy the removal's reason: before HTCondor 24.3 the eviction it causes has none."""
     if not _just_evicted(execution, time) or execution.reason:
         return
@@ -621,7 +625,7 @@ def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, 
     )
 
 
-def _copy_hold_reason(execution: Execution, time: datetime, hold: Held) -> None:
+def _copy_hold_reason(execution: LoggedExecution, time: datetime, hold: Held) -> None:
     """Copy the hold's reason: the eviction that it causes often has none."""
     if not _just_evicted(execution, time):
         return
@@ -632,7 +636,7 @@ def _copy_hold_reason(execution: Execution, time: datetime, hold: Held) -> None:
             execution.code, execution.subcode = hold.code, hold.subcode
 
 
-def _just_evicted(execution: Execution, time: datetime) -> bool:
+def _just_evicted(execution: LoggedExecution, time: datetime) -> bool:
     if execution.end is None or execution.outcome is not _EVICTED:
         return False
     return timedelta(0) <= time - execution.end <= SAME_MOMENT

@@ -74,14 +74,14 @@ class RecentJobs:
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
         self.dictionary = b""
-        self._jobs: dict[Job, None] = {}
+        self._jobs: dict[LoggedJob, None] = {}
         self._log_sets: dict[frozenset[str], frozenset[str]] = {}
 
-    def add(self, job: Job) -> None:
+    def add(self, job: LoggedJob) -> None:
         """Add a job."""
         self._jobs[job] = None
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: LoggedJob) -> None:
         """Remove a job, which is not in use any more."""
         self._jobs.pop(job, None)
 
@@ -101,7 +101,7 @@ class RecentJobs:
         return self._log_sets.setdefault(extended, extended)
 
 
-class Job:
+class LoggedJob:
     """One job and its events, whichever logs they were in.
 
     An event in two logs counts once: identity is its number, its time to the second and its
@@ -370,7 +370,7 @@ class JobEvents:
         return [(log, [event for event in events if event is not None]) for log, events in logs]
 
     def merged(self) -> list[Event]:
-        """All of them, in order, as :meth:`Job.events`."""
+        """All of them, in order, as :meth:`LoggedJob.events`."""
         merged: list[Event] = []
         for _, events in self.by_log():
             merged = merge_by_time(merged, events)
@@ -442,6 +442,6 @@ class NodeRecord(Struct):
 
     key: NodeKey
     node: Node
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[LoggedJob] = field(default_factory=list)
     posts: tuple[PostResult, ...] = ()
     skips: tuple[datetime, ...] = ()

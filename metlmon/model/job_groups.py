@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NO_DAG, Job, JobId, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.run import RunPart, parse_run_part
 
 RUN_ARGUMENT: Final = re.compile(
@@ -67,7 +67,7 @@ class JobGroups:
         self._names: dict[tuple[str | None, str], str] = {}
         self._runs: dict[str, str] = {}
 
-    def place(self, job: Job) -> str:
+    def place(self, job: LoggedJob) -> str:
         """The name of the node for ``job``, which is added if it is new."""
         part = run_part_of_job(job, self._settings)
         item = job.node_name or f"{job.cluster}.{job.proc}" + (f".{job.key[2]}" * bool(job.key[2]))
@@ -99,7 +99,7 @@ class JobGroups:
         return names
 
 
-def read_group(job: Job, text: str) -> bool:
+def read_group(job: LoggedJob, text: str) -> bool:
     """Read a job's run and batch in its notes or its ClassAd; return whether any is new."""
     run = RUN_ARGUMENT.search(text) if job.run_uuid is None else None
     batch = BATCH_IN_AD.search(text) if job.batch_name is None else None
@@ -110,7 +110,7 @@ def read_group(job: Job, text: str) -> bool:
     return bool(run or batch)
 
 
-def run_part_of_job(job: Job, settings: Settings) -> RunPart:
+def run_part_of_job(job: LoggedJob, settings: Settings) -> RunPart:
     """The run of a job of no DAG, and its part in it.
 
     A run is, in this order: the jobs with one RunUuid, or RunName, in their 000; with one

@@ -22,7 +22,7 @@ from metlmon.model.dag_reports import (
     failed_part,
     failure_text,
 )
-from metlmon.model.job_events import Job, JobId, JobKey, NodeRecord, PostResult
+from metlmon.model.job_events import JobId, JobKey, LoggedJob, NodeRecord, PostResult
 from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
 
 WORST_FIRST: Final = (
@@ -106,7 +106,7 @@ class NodeState(Struct, frozen=True):
 
     state: State
     since: datetime | None = None
-    job: Job | None = None
+    job: LoggedJob | None = None
     inferred: bool = False
     superseded: bool = False
     submitted: datetime | None = None
@@ -134,11 +134,11 @@ class SubmissionResult(Struct, frozen=True):
     """
 
     cluster: int
-    procs: tuple[Job, ...]
+    procs: tuple[LoggedJob, ...]
     submitted: datetime | None
     state: State
     since: datetime | None
-    job: Job
+    job: LoggedJob
     submit_times: tuple[datetime | None, ...]
     jobs: tuple[JobId, ...]
     success: tuple[JobKey, int] | None
@@ -146,10 +146,10 @@ class SubmissionResult(Struct, frozen=True):
 
 def submission_result(record: NodeRecord) -> SubmissionResult | None:
     """The result of the node's submissions, None without any."""
-    by_cluster: dict[tuple[int, int], list[Job]] = {}
+    by_cluster: dict[tuple[int, int], list[LoggedJob]] = {}
     for job in record.jobs:
         by_cluster.setdefault((job.cluster, job.subproc), []).append(job)
-    submissions: list[tuple[datetime, int, list[Job]]] = []
+    submissions: list[tuple[datetime, int, list[LoggedJob]]] = []
     for (cluster, _), jobs in by_cluster.items():
         jobs.sort(key=lambda job: (job.proc, job.subproc))
         times = [time for time in map(_first_sign, jobs) if time is not None]
@@ -173,12 +173,12 @@ def submission_result(record: NodeRecord) -> SubmissionResult | None:
     )
 
 
-def _first_sign(job: Job) -> datetime | None:
+def _first_sign(job: LoggedJob) -> datetime | None:
     history = job.history()
     return history.submitted or history.first or job.newest_time
 
 
-def _submission_state(procs: Sequence[Job]) -> tuple[State, datetime | None, Job]:
+def _submission_state(procs: Sequence[LoggedJob]) -> tuple[State, datetime | None, LoggedJob]:
     """State, time and job that determine a submission.
 
     That is the worst proc in the queue, else the worst that has left it.
@@ -192,7 +192,7 @@ def _submission_state(procs: Sequence[Job]) -> tuple[State, datetime | None, Job
     return history.state or State.IDLE, history.since, job
 
 
-def _last_success(jobs: Iterable[Job]) -> tuple[JobKey, int] | None:
+def _last_success(jobs: Iterable[LoggedJob]) -> tuple[JobKey, int] | None:
     """The first job with a good execution, and the index of its last one."""
     for job in jobs:
         executions = job.history().executions
@@ -207,7 +207,7 @@ SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
 ``dag.cpp``, ``RemoveBatchJob`` in ``dag.h``."""
 
 
-def removed_at_dag_end(job: Job) -> bool:
+def removed_at_dag_end(job: LoggedJob) -> bool:
     """Whether the job was removed because its DAG ended."""
     executions = job.history().executions
     reason = executions[-1].reason if executions else None

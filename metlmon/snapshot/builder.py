@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from metlmon.eventlog import Held, RemoteError
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
-from metlmon.model.job_events import NO_DAG, JobId, NodeKey, NodeRecord
-from metlmon.model.job_events import Job as LoggedJob
+from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
 from metlmon.model.node_states import effective_parents

@@ -23,8 +23,7 @@ from metlmon.model.attribution import Attribution
 from metlmon.model.dag import named_by
 from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import NO_DAG, JobKey, NodeKey, NodeRecord
-from metlmon.model.job_events import Job as LoggedJob
+from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (

@@ -18,10 +18,8 @@ from msgspec.structs import asdict, replace
 from metlmon.eventlog import UsageRow
 from metlmon.eventlog.events import UsageTable
 from metlmon.model.clock import Clock
-from metlmon.model.job import Execution as LoggedExecution
-from metlmon.model.job import JobHistory, TransferSpan
-from metlmon.model.job_events import NO_DAG, JobKey, NodeKey
-from metlmon.model.job_events import Job as LoggedJob
+from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan
+from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
 from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of

@@ -15,8 +15,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import NO_DAG, JobKey, NodeKey
-from metlmon.model.job_events import Job as LoggedJob
+from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
 from metlmon.model.unrecorded_nodes import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
 from metlmon.eventlog import Event, parse
-from metlmon.model.job_events import Job, Stream
+from metlmon.model.job_events import LoggedJob, Stream
 from metlmon.model.states import Outcome, State
 from metlmon.text import spans
 from screens.job.sections import build_sections
@@ -475,7 +475,7 @@ def test_no_value_of_an_environment_is_kept() -> None:
     when = datetime(2026, 1, 5, 9)
     change = 'Changing job attribute Environment from "KEY=s3cret" to "KEY=0ther"'
     body = 'Environment = "KEY=s3cret"\nJobStatus = 2\nenv = "KEY=0ther"\n'
-    job = Job(7, 0)
+    job = LoggedJob(7, 0)
     for number, text, result in (
         (33, change, ""),
         (28, "Job ad information event triggered.", body),
@@ -533,9 +533,9 @@ STEPS: tuple[Callable[[Log, str], Log], ...] = (
 )
 
 
-def job_of(events: list[Event], *, follow: bool) -> Job:
+def job_of(events: list[Event], *, follow: bool) -> LoggedJob:
     """The job of these events; ``follow``: its history is looked at after each."""
-    job = Job(77, 0)
+    job = LoggedJob(77, 0)
     for event in events:
         if event.number == 6:
             job.note_memory(event.time, 500)

@@ -25,7 +25,7 @@ from metlmon.eventlog import (
 )
 from metlmon.eventlog.events import UsageTable
 from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT, redact_event
-from metlmon.model.job_events import Job, JobEvents, Stream
+from metlmon.model.job_events import JobEvents, LoggedJob, Stream
 from metlmon.model.model_state import LogRole
 from metlmon.text.visible import visible
 from tests.conftest import SHARED
@@ -112,7 +112,7 @@ def test_a_real_log(name: str) -> None:
         pytest.skip("the real recording is not beside this checkout")
     read = sorted(parse(path.read_bytes()).events, key=lambda event: event.ids)
     for ids, each in groupby(read, key=lambda event: event.ids):
-        held, job = [event for event in each if event.number != 6], Job(*ids)
+        held, job = [event for event in each if event.number != 6], LoggedJob(*ids)
         for event in held:
             job.add(event, Stream(0, name))
         history = job.history()

@@ -13,7 +13,7 @@ from metlmon.dagman.reports import read_node_status
 from metlmon.errors import InputError
 from metlmon.eventlog import Event, Generic, Submit
 from metlmon.jobfiles.training_files import read_args_txt
-from metlmon.model.job_events import Job, Stream
+from metlmon.model.job_events import LoggedJob, Stream
 from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.types import PoolError
 from metlmon.pool.worker import WorkerFailure, queue_job
@@ -71,7 +71,7 @@ def event(number: int, text: str, detail: Submit | Generic | None) -> Event:
 
 def test_an_event_that_two_logs_have_counts_once() -> None:
     """Also one whose first line is not kept as it was."""
-    job = Job(7, 0)
+    job = LoggedJob(7, 0)
     result = event(8, f"token={KEY}", Generic(f"token={KEY}"))
     assert job.add(result, Stream(0, "a.log"))
     assert not job.add(result, Stream(1, "b.log"))
@@ -79,6 +79,6 @@ def test_an_event_that_two_logs_have_counts_once() -> None:
 
 
 def test_the_name_of_a_batch() -> None:
-    job = Job(7, 0)
+    job = LoggedJob(7, 0)
     job.add(event(0, "x", Submit("h", "A", f"token={KEY}", (), ())), Stream(0, "a.log"))
     assert job.batch_name == f"token={HIDDEN}"
