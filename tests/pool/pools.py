@@ -333,8 +333,9 @@ def _fresh(home: Path) -> Path:
     """A directory for this session; those of sessions that are over are taken away."""
     home.mkdir(parents=True, exist_ok=True)
     for old in home.glob("tests-*"):
-        if not Path("/proc", old.name.removeprefix("tests-")).exists():
+        if not Path("/proc", old.name.split("-")[1]).exists():
             shutil.rmtree(old, ignore_errors=True)
-    base = home / f"tests-{os.getpid()}"
+    # The pool's history has jobs of an earlier process with the same number.
+    base = home / f"tests-{os.getpid()}-{os.urandom(2).hex()}"
     base.mkdir()
     return base
