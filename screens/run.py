@@ -287,8 +287,9 @@ class RunScreen(ListScreen, ActionScreen):
                 ("/", "") if short else (" of ", f" {row.item}{'s' * (row.epochs_total != 1)}")
             )
             done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0)
-            number = f"  {done}{separator}{row.epochs_total}{unit}"
-            return line((rendered[:filled], GOOD), (rendered[filled:], DIM), number)
+            number = f"{done}{separator}{row.epochs_total}{unit}"
+            gap = "  " if rendered else ""
+            return line((rendered[:filled], GOOD), (rendered[filled:], DIM), gap + number)
 
         inferred = f"   {row.epochs_inferred} inferred" if row.epochs_inferred else ""
         skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""

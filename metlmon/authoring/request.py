@@ -316,7 +316,7 @@ class PlannedFile(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text without secrets; what is no text is escaped."""
+        """The text without secrets; bytes that are not text are escaped."""
         text = self.data.decode("utf-8", "backslashreplace")
         is_job_text = self.name.endswith((".dag", ".sub", ".template"))
         return redact_job_text(text) if is_job_text else redact_secrets(text)

@@ -75,7 +75,7 @@ class QueueReport(Struct, frozen=True):
         return tuple(sorted({each.job for each in self.discrepancies} - queued))
 
     def print(self) -> None:
-        """For people."""
+        """Print it as text."""
         if self.snapshot.error is not None:
             print(f"queue: {plain(self.snapshot.error, 400)}")
             return
@@ -106,7 +106,7 @@ def query_queue(reader: DagdirReader) -> QueueReport:
     from metlmon.pool.poller import QueuePoller
 
     if reader.as_of is not None:
-        raise InputError("--queue tells how it is now: leave out --as-of")
+        raise InputError("--queue shows the present state: leave out --as-of")
     if is_remote(reader.dagdir):
         raise InputError("--queue asks the schedd of this machine: leave it out, or run it there")
     session, connection = Session(reader), PoolConnection()

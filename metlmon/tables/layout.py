@@ -143,7 +143,7 @@ class Column(Struct, Generic[T], frozen=True):
         return line((text, DIM if nothing else style)) if text else ()
 
     def text(self, value: Any) -> str:
-        """The text of a known value that is no symbol."""
+        """The text of a known value other than a symbol."""
         if self.write is not None and value != "":
             return self.write(value)
         if isinstance(value, str):

@@ -441,7 +441,8 @@ def progress_bar(done: int, total: int, width: int) -> str:
     It is full only when all is done, and never empty when something is: readers trust a full bar
     more than the number beside it.
     """
-    width = max(0, width)
+    if width <= 0:
+        return ""
     steps = 2
     all_steps = width * steps
     filled = 0 if total <= 0 else max(0, min(all_steps, done * all_steps // total))

@@ -168,6 +168,10 @@ def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
     assert formatting.site(None, "expanse", False) == "–"
 
 
+def test_a_bar_without_room_is_empty() -> None:
+    assert formatting.progress_bar(5, 10, 0) == ""
+
+
 @given(
     done=st.integers(0, 500),
     total=st.integers(0, 500),
