@@ -89,6 +89,11 @@ class Written:
         """The ads of a node's jobs in the queue."""
         return self.pool.queue(self.of_dag, f'DAGNodeName == "{node}"')
 
+    def was_submitted(self, node: str) -> bool:
+        """Whether its log has a job of the node. (A short job may leave the queue unseen.)"""
+        log = self.directory / "metl.log"
+        return log.exists() and f"DAG Node: {node}\n" in log.read_text()
+
     def preskipped(self) -> list[str]:
         """Nodes that DAGMan's jobstate log calls skipped by their PRE scripts."""
         text = (self.directory / f"{self.name}.jobstate.log").read_text()

@@ -61,7 +61,8 @@ def advised(pool: Pool) -> Advised:
         pool, "advised", runs=RUNS, epochs=EPOCHS, seconds=3, slow_seconds=9
     )
     ensemble.submit()
-    until(lambda: ensemble.queued(f"{SENT_BEFORE}-train_epoch0"), "the first epoch is submitted")
+    first = f"{SENT_BEFORE}-train_epoch0"
+    until(lambda: ensemble.was_submitted(first), "the first epoch is submitted")
     ensemble.act("send", SENT_BEFORE, "--to", sites.good[0])
     before = requests(ensemble)
     with site_ensemble.advice(ensemble, "5s"):
@@ -103,7 +104,7 @@ def applications(ensemble: new_ensemble.Written) -> list[dict[str, Any]]:
 
 
 def begins_last_epoch(ensemble: new_ensemble.Written) -> bool:
-    return any(ensemble.queued(f"run{run}-train_epoch{EPOCHS - 1}") for run in range(RUNS))
+    return any(ensemble.was_submitted(f"run{run}-train_epoch{EPOCHS - 1}") for run in range(RUNS))
 
 
 def test_no_next_epoch_goes_where_the_advice_leaves_it_out(advised: Advised) -> None:

@@ -72,8 +72,7 @@ async def test_the_report_goes_to_the_browser(
         aiohttp.ClientSession() as session,
     ):
         await tab.wait_for("run5")
-        await tab.press(CONTROL_O)
-        await tab.wait_for("reports are in your browser's downloads")
+        await tab.press_until_written(CONTROL_O, "reports are in your browser's downloads")
         await tab.press(CONTROL_Y)
         while not any(kind == "open_url" for kind, _ in tab.messages):
             await tab.take()
