@@ -60,7 +60,7 @@ from screens.base.screens import (
     rule,
 )
 from screens.base.stats_worker import Memo
-from screens.pool_actions.running_action import RESULT_SYMBOLS
+from screens.pool_actions import RESULT_SYMBOLS
 from screens.widgets.line_widget import Document
 
 if TYPE_CHECKING:

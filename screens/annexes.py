@@ -26,7 +26,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.screens import ListScreen, age_text, how_to, padded
-from screens.job.job_tools import copy_in_tmux
+from screens.job import copy_in_tmux
 
 MOST_LINES: Final = 6
 """Lines of warnings above the table."""

@@ -26,16 +26,23 @@ from metlmon.pool.types import (
     QueueSnapshot,
 )
 from metlmon.snapshot.records import Job
-from screens.actions import bindings_of, key_cap, keymap, unknown_names
+from screens.actions import (
+    TABS,
+    bindings_of,
+    create_screen,
+    key_cap,
+    keymap,
+    name_of_screen,
+    unknown_names,
+)
 from screens.base.absence import Absence
 from screens.base.context import AppOptions, SavedFiles, load_states, save_states
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
-from screens.base.registry import TABS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
-from screens.pool_actions.running_action import RunningAction, name_of
+from screens.pool_actions import RunningAction, name_of
 from screens.terminal.driver import can_be_resumed
 from screens.terminal.private import release_caches
 from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
@@ -43,7 +50,7 @@ from screens.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     from screens.palette import Choice
-    from screens.submit.form_model import FormState
+    from screens.submit import FormState
 
 __all__ = ["AppOptions", "MetlmonApp", "run_app"]
 

@@ -10,8 +10,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
-from screens.actions import DIRECT, HELP_CELLS, SCOPES, Action, actions_of
-from screens.base.registry import TABS
+from screens.actions import DIRECT, HELP_CELLS, SCOPES, TABS, Action, actions_of
 from screens.base.screens import DocumentScreen, heading
 
 STATE_MEANINGS: Final[dict[State, str]] = {

@@ -19,11 +19,10 @@ from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, NOTE, Line, line, width
-from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.screens import ListScreen, TreeScreen
 from screens.base.stats_worker import Memo
 from screens.overview import header as overview_header
-from screens.pool_actions.running_action import Selection
+from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 from screens.widgets.table import LazyRows, TableRow
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))

@@ -19,8 +19,7 @@ from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import STATES, job_id, plain
 from metlmon.text.spans import DIM, KEY, Line, line
-from screens.actions import actions_of
-from screens.base.registry import TABS, title_of
+from screens.actions import TABS, actions_of, title_of
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen
 from screens.widgets.table import Table, TableRow
 

@@ -47,12 +47,11 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.screens import ROOMY_LINES, ListScreen, SecondLines, queue_lines_below
 from screens.base.stats_worker import Memo, streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
-from screens.pool_actions.running_action import Selection
+from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 
 EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
 """Actions without effect in a run without evaluations."""

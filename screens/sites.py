@@ -51,9 +51,8 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.action_screen import ActionScreen
 from screens.base.screens import ListScreen, padded
-from screens.pool_actions.running_action import Selection
+from screens.pool_actions import ActionScreen, Selection
 
 
 def headline(usage: Usage, room: int) -> Line:

@@ -9,15 +9,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.health.headline import CALM, health_headline
+from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import Snapshot
-from metlmon.model.states import ACTIVE, DagState, State
+from metlmon.model.states import ACTIVE, FAILED_JOB, TERMINAL, DagState, State
+from metlmon.pool.types import PoolAction
 from metlmon.snapshot import row_text
 from metlmon.snapshot.records import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.snapshot.row_text import KINDS, PAUSED, paused_epochs
 from metlmon.stats.estimates import Forecast
 from metlmon.tables import estimates as estimates_table
+from metlmon.tables import health as health_table
 from metlmon.text import formatting
-from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, directory_name, plain
+from metlmon.text.formatting import (
+    DAG_STATES,
+    STATES,
+    apportion,
+    dag_sign,
+    directory_name,
+    plain,
+)
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -40,6 +51,8 @@ from metlmon.text.spans import (
     width,
 )
 from metlmon.text.spans import width as cells
+from screens.actions import DIRECT
+from screens.pool_actions import action_of
 
 _STATES: Final[Mapping[State, tuple[str, int]]] = {
     State.COMPLETED: ("█", 9),
@@ -503,3 +516,130 @@ def hours_and_forecast(
         if width(forecast) <= room:
             return [join((content, forecast), gap)]
     return [hours_line, crop(first_that_fits(candidates, cells), cells)]
+
+
+# --- health -----------------------------------------------------------------------------------
+
+SUBCAUSES: Final = 4
+"""Entries of one heading in a header that has room for them."""
+
+DOT: Final = line((" · ", DIM))
+
+
+def is_stopped(health: Health, status: Status) -> bool:
+    """Whether nothing goes on: each run that is not done is stopped."""
+    if not health.runs_stopped or health.jobs_queued:
+        return False
+    stopped = {run for e in health.open_entries if e.severity is Severity.STOPPED for run in e.runs}
+    return all(run.state in TERMINAL or run.key in stopped for run in status.runs)
+
+
+def health_lines(health: Health | None, status: Status, room: int, *, roomy: bool) -> list[Line]:
+    """The state of the ensemble in one line, or the worst entry, its extent and what to do.
+
+    At most four lines, none before health is known; ``roomy``: up to SUBCAUSES further ones.
+    """
+    if health is None:
+        return []
+    worst = health.worst
+    hint = line(("[2]", KEY))
+    if worst is None:
+        return [justify(_calm(health, status), hint if health.entries else (), room)]
+    lines = [_stopped(health)] if is_stopped(health, status) else []
+    group = [e for e in health.open_entries if worst.heading and e.heading == worst.heading]
+    serious = [e for e in health.open_entries if e.severity is not Severity.NOTE]
+    others = len(serious) - max(1, len(group))
+    right = join((line((f"{others} more" if others else "", DIM)), hint), line(" "))
+    first = _cause(health, worst, group, status.as_of, room - width(right) - 2)
+    advice = advice_line(worst)
+    one = first + line("   ") + advice
+    if not group and width(one) + width(right) + 2 <= room:
+        return [*lines, justify(one, right, room)]
+    lines.append(justify(first, right, room))
+    if group and roomy:
+        shown = group[: SUBCAUSES + 1 if len(group) == SUBCAUSES + 1 else SUBCAUSES]
+        lines += _subcauses(health, shown, room)
+        more = len(group) - len(shown)
+        return [*lines, *([line((f"    {more} more", DIM))] if more else [])]
+    if group:
+        lines.append(crop(line("    ") + _subcause(health, worst), room))
+    return [*lines, line("  ") + advice_line(worst, room - 2)]
+
+
+def _calm(health: Health, status: Status) -> Line:
+    states = status.node_states
+    true = not any(states.get(state) for state in (State.HELD, *FAILED_JOB))
+    text = CALM if true else "nothing needs a person"
+    notes = len(health.open_entries)
+    return line(("✓ ", GOOD), (text, DIM)) + line(
+        (f"   {formatting.count(notes, 'note')}" if notes else "", DIM)
+    )
+
+
+def _stopped(health: Health) -> Line:
+    headline = health_headline(health)
+    return line((f"✗ {headline.label}", ALARM), "   ", (headline.text, BOLD))
+
+
+def _cause(
+    health: Health,
+    worst: HealthEntry,
+    group: Sequence[HealthEntry],
+    as_of: datetime | None,
+    room: int,
+) -> Line:
+    """``■ wall-time limit reached (hold 47) · 3 runs``, after the name of a single run.
+
+    Where there is no room the cause is cut, not whom it concerns.
+    """
+    glyph, style = health_table.mark(worst)
+    start = line((f"{glyph} ", style))
+    text = plain(worst.heading if group and worst.heading else worst.text, health_table.TEXT_LIMIT)
+    names = health_table.run_names(health, worst)
+    if len(names) == 1 and len(group) < 2:
+        start, extent = start + line((f"{names[0]}: ", style)), ""
+    else:
+        extent = health_table.concerned(health, group or [worst])
+        # The text of an entry on one node names it.
+        extent = "" if extent == "1 node" else extent
+    clock = health_table.removal_clock(worst, as_of)
+    rest = [part for part in (line((extent, BOLD)), line((clock, ALARM))) if width(part)]
+    left = room - width(start) - sum(width(DOT) + width(part) for part in rest)
+    return start + join((crop(line((text, style)), left), *rest), DOT)
+
+
+def _subcause(health: Health, entry: HealthEntry) -> Line:
+    names = health_table.run_names(health, entry)
+    text = plain(entry.text, health_table.TEXT_LIMIT)
+    return line(text, "   ", (str(len(names)), BOLD), "   ", (" ".join(names), DIM))
+
+
+def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[Line]:
+    """The entries of one heading: cause, number of runs, their names, and what to do."""
+    texts = [plain(entry.text, health_table.TEXT_LIMIT) for entry in group]
+    names = [" ".join(health_table.run_names(health, entry)) for entry in group]
+    advice = [width(advice_line(entry)) for entry in group]
+    columns = [max(map(len, texts)), max(map(len, names))]
+    if sum(columns) + max(advice) + 16 > room:
+        columns[1] = 0
+    lines = []
+    for entry, text, runs in zip(group, texts, names, strict=True):
+        start = line(f"    {text:<{columns[0]}}  ", (f"{len(entry.runs):>3}", BOLD), "   ")
+        start += line((f"{runs:<{columns[1]}}   " if columns[1] else "", DIM))
+        lines.append(crop(start + advice_line(entry), room))
+    return lines
+
+
+def advice_line(entry: HealthEntry, room: int | None = None) -> Line:
+    """``→ Free space, then release [R]``: what to do, and the key of the act."""
+    keys = line((act_keys(entry.act), KEY))
+    text = line((f"→ {plain(entry.advice, health_table.TEXT_LIMIT)}", TextStyle(KEY.colour)))
+    return (text if room is None else crop(text, room - width(keys))) + keys
+
+
+def act_keys(act: str | None) -> str:
+    """`` [R]`` or `` [a][U]``: the keys of an act; empty if the screens do not offer it."""
+    if act is None or act not in set(PoolAction):
+        return ""
+    action = action_of(PoolAction(act))
+    return f" [{action.cap}]" if action.name in DIRECT else f" [a][{action.cap}]"

@@ -29,7 +29,6 @@ from metlmon.tables.layout import (
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
-from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
 from screens.base.screens import (
     ROOMY_LINES,
     SecondLines,
@@ -38,9 +37,8 @@ from screens.base.screens import (
     queue_lines_below,
 )
 from screens.base.stats_worker import Memo, streams
-from screens.health import lines as health_lines
 from screens.overview import header as overview_header
-from screens.pool_actions.running_action import Selection
+from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
 RUN_ACTIONS: Final = TREE_ACTIONS | {
@@ -203,7 +201,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         whole = snapshot.is_complete
         health = self._health
         trouble = self._health_lines(
-            lambda: health_lines.header_lines(health, status, room, roomy=roomy),
+            lambda: overview_header.health_lines(health, status, room, roomy=roomy),
             *(health, status.runs, room, roomy),
         )
         trouble = [line(" ") + content for content in trouble]

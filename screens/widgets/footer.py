@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from metlmon.text.spans import BOLD, DIM, KEY, Line, first_that_fits, join, line, width
-from screens.actions import actions_of
-from screens.base.registry import TABS, title_of
+from screens.actions import TABS, actions_of, title_of
 from screens.widgets.line_widget import LineWidget
 
 if TYPE_CHECKING:

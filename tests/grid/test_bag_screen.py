@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.job.screen import JobScreen
+from screens.job import JobScreen
 from screens.shards import ShardsScreen
 from screens.widgets.table import Table
 from tests.generated import bags

@@ -22,7 +22,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.notify.events import find_events, make_message
 from metlmon.tables.health import faulty_runs
 from metlmon.text.spans import Line
-from screens.health.lines import header_lines
+from screens.overview.header import health_lines
 from tests.support.commands import Captured, json_output, run_command, text_output
 from tests.support.records import read_dagdir, stats_input
 from tests.support.static_sessions import opened, session, until
@@ -438,7 +438,7 @@ def text_of(content: Line) -> str:
 @every_kind
 def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: Trouble) -> None:
     health, status = health_of(row.directory), input_of(row.directory).status
-    lines = [text_of(each) for each in header_lines(health, status, 78, roomy=False)]
+    lines = [text_of(each) for each in health_lines(health, status, 78, roomy=False)]
     assert all(len(each) <= 78 for each in lines)
     assert len(lines) <= 4
     head = "\n".join(lines)

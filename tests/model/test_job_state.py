@@ -15,7 +15,7 @@ from metlmon.eventlog import Event, parse
 from metlmon.model.job_events import LoggedJob, Stream
 from metlmon.model.states import Outcome, State
 from metlmon.text import spans
-from screens.job.sections import build_sections
+from screens.job import build_sections
 from tests.support.event_logs import Log, moment, of_one_job
 
 NODE = "run0-train_epoch0"

@@ -9,7 +9,7 @@ from metlmon.snapshot.records import Epoch
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.spans import text
-from screens.timeline.lines import lane_state_line
+from screens.timeline import lane_state_line
 from tests.support.event_logs import EnsembleReading, Log, read_ensemble
 
 NODE = "run0-train_epoch0"

@@ -13,12 +13,18 @@ from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
 from metlmon.text.formatting import THIN
 from screens.actions import ACTIONS, changes_something
-from screens.health.screen import EntryScreen, HealthScreen
+from screens.health import EntryScreen, HealthScreen
 from screens.help import HelpScreen
-from screens.job.screen import JobScreen
+from screens.job import JobScreen
 from screens.overview.screen import OverviewScreen
-from screens.pool_actions.confirm import PRIORITY_LIMIT, ConfirmScreen, parse_priority
-from screens.pool_actions.menu import NOTE_TEXT, MenuScreen, ResultsScreen
+from screens.pool_actions import (
+    NOTE_TEXT,
+    PRIORITY_LIMIT,
+    ConfirmScreen,
+    MenuScreen,
+    ResultsScreen,
+    parse_priority,
+)
 from screens.run import RunScreen
 from screens.widgets.table import Table
 from tests.health.ensembles import EventLog, chains, write
@@ -667,7 +673,7 @@ async def test_without_a_schedd_nothing_else_is_missing() -> None:
 
 
 def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
-    from screens.pool_actions.running_action import RESULT_SYMBOLS
+    from screens.pool_actions import RESULT_SYMBOLS
 
     assert set(RESULT_SYMBOLS) == set(ResultCode)
     assert all(sign.word == reply.value for reply, sign in RESULT_SYMBOLS.items())

@@ -13,9 +13,9 @@ from metlmon.errors import InputError
 from metlmon.model.states import State
 from screens.actions import ACTIONS
 from screens.app import AppOptions, MetlmonApp
-from screens.health.screen import HealthScreen
+from screens.health import HealthScreen
 from screens.help import HelpScreen
-from screens.job.screen import JobScreen
+from screens.job import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.run import RunScreen

@@ -11,10 +11,10 @@ from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import State
 from metlmon.text import spans
 from screens.app import AppOptions
-from screens.health.lines import header_lines
-from screens.health.screen import EntryPane, EntryScreen, HealthScreen
-from screens.job.screen import JobScreen
+from screens.health import EntryPane, EntryScreen, HealthScreen
+from screens.job import JobScreen
 from screens.nodes import NodesScreen
+from screens.overview.header import health_lines
 from screens.overview.screen import MOST_LINES, OverviewScreen
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
@@ -38,7 +38,7 @@ def entry(text: str, severity: Severity = Severity.BLOCKED, **more: object) -> H
 
 
 def header(health: Health | None, cells: int = 78, roomy: bool = False) -> list[str]:
-    lines = header_lines(health, status(), cells, roomy=roomy)
+    lines = health_lines(health, status(), cells, roomy=roomy)
     assert all(spans.width(line) <= cells for line in lines)
     return [spans.text(line).rstrip() for line in lines]
 

@@ -20,8 +20,8 @@ from metlmon.live.session import Session
 from metlmon.pool.client import FeedAndPool
 from metlmon.remote import machine, paths
 from metlmon.remote.paths import UnusableMachine
+from screens.actions import name_of_screen
 from screens.app import AppOptions
-from screens.base.registry import name_of_screen
 from screens.home import HomeScreen
 from tests.support.fake_home import ENSEMBLES, TROUBLE, FakeHome, summary
 from tests.support.recordings import FIXTURES

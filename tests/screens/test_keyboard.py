@@ -15,7 +15,7 @@ from textual import events
 from screens.actions import ACTIONS
 from screens.app import CONFIRM_SECONDS, AppOptions
 from screens.overview.screen import OverviewScreen
-from screens.pool_actions.confirm import ConfirmScreen
+from screens.pool_actions import ConfirmScreen
 from screens.terminal import input_decoder
 from screens.terminal.input_decoder import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder
 from tests.support.fake_pool import NOW, FakePool, QueuedFeed

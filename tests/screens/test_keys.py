@@ -24,13 +24,16 @@ from screens.actions import (
     ACTIONS,
     HELP_CELLS,
     SCOPES,
+    SCREENS,
+    TABS,
     actions_of,
+    create_screen,
     keymap,
+    name_of_screen,
     unknown_names,
 )
 from screens.app import AppOptions, MetlmonApp
 from screens.base.context import ListState, load_states, save_states
-from screens.base.registry import SCREENS, TABS, create_screen, name_of_screen
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
 from screens.overview.header import header

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from screens.app import AppOptions
-from screens.job.job_tools import ToolScreen
-from screens.job.output import OutputScreen
+from screens.job import OutputScreen, ToolScreen
 from tests.support.screen_view import MIDDLE, NARROW
 from tests.support.static_sessions import FIXTURES, Seen, opened, session, until
 

@@ -17,7 +17,7 @@ from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_colum
 from metlmon.text import formatting, spans
 from metlmon.text.spans import text
 from screens.actions import actions_of
-from screens.job.sections import spans_by_state, state_bar
+from screens.job import spans_by_state, state_bar
 from screens.overview import header as overview_header
 from screens.run import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme

@@ -19,7 +19,7 @@ from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import details
 from metlmon.text import spans
-from screens.job.screen import JobScreen
+from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table

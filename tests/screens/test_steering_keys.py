@@ -22,9 +22,7 @@ from metlmon.pool.types import (
     SiteInfo,
 )
 from metlmon.snapshot.records import Run
-from screens.pool_actions.confirm import DAG_DEFAULT, ConfirmScreen
-from screens.pool_actions.menu import MenuScreen, ResultsScreen
-from screens.pool_actions.running_action import action_of
+from screens.pool_actions import DAG_DEFAULT, ConfirmScreen, MenuScreen, ResultsScreen, action_of
 from screens.run import RunScreen
 from tests.support.acting_app import Acted, opened_to_act
 from tests.support.fake_pool import WORD, FakePool, QueuedFeed

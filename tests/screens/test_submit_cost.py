@@ -15,8 +15,7 @@ from metlmon.cli.main import main
 from metlmon.live.feed import StatsInput
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.text.spans import text
-from screens.submit.form_model import FormState
-from screens.submit.preview import build_preview, validate_form
+from screens.submit import FormState, build_preview, validate_form
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir, stats_input
 

@@ -36,10 +36,7 @@ from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
-from screens.submit.form_model import FormState, parse_form
-from screens.submit.launch_screen import LaunchScreen
-from screens.submit.preview import Preview
-from screens.submit.screen import SubmitScreen
+from screens.submit import FormState, LaunchScreen, Preview, SubmitScreen, parse_form
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
 from tests.support.fake_pool import PAYLOAD, FakePool

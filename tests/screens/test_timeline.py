@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-import screens.timeline.screen
+import screens.timeline
 from metlmon.stats.timeline import Timeline, TimelineSpan
-from screens.job.screen import JobScreen
+from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.theme import SIXTEEN
-from screens.timeline.lines import axis_line
-from screens.timeline.screen import TimelineScreen
+from screens.timeline import TimelineScreen, axis_line
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.screen_view import NARROW, WIDE
@@ -46,7 +45,7 @@ async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]
 async def test_every_run_has_a_readable_lane_on_a_small_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 51)
+    monkeypatch.setattr(screens.timeline, "AT_ONCE", 51)
     threads = counted(monkeypatch, TimelineScreen, "_stack")
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("4")
@@ -77,7 +76,7 @@ async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.Monk
     shown = []
     written_out = [counted(monkeypatch, each, "__repr__") for each in (TimelineSpan, Timeline)]
     for at_once in (5000, 0):
-        monkeypatch.setattr("screens.timeline.screen.AT_ONCE", at_once)
+        monkeypatch.setattr("screens.timeline.AT_ONCE", at_once)
         async with opened(session(TRAINER), NARROW) as seen:
             for keys in (("4",), ("v",), ("plus",), ("z",)):
                 await seen.press(*keys)
@@ -104,8 +103,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> Counte
 
 
 async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    chart = counted(monkeypatch, screens.timeline.screen, "stacks")
-    lanes = counted(monkeypatch, screens.timeline.screen, "lane_cells")
+    chart = counted(monkeypatch, screens.timeline, "stacks")
+    lanes = counted(monkeypatch, screens.timeline, "lane_cells")
     rows = counted(monkeypatch, TimelineScreen, "_cells")
     async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
         await seen.press("4")

@@ -18,12 +18,12 @@ from metlmon.snapshot.records import Status
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
 from screens.app import AppOptions
-from screens.health.screen import HealthScreen
+from screens.health import HealthScreen
 from screens.overview.screen import OverviewScreen
-from screens.pool_actions.menu import MenuScreen
+from screens.pool_actions import MenuScreen
 from screens.run import RunScreen
 from screens.time_travel import step_moment
-from screens.timeline.screen import TimelineScreen
+from screens.timeline import TimelineScreen
 from screens.widgets.line_widget import Document
 from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir

@@ -10,7 +10,7 @@ import pytest
 from metlmon.authoring.request import PlannedFile
 from metlmon.redact import HIDDEN
 from screens.app import MetlmonApp
-from screens.submit.preview import file_lines
+from screens.submit import file_lines
 from tests.secrets.secret_dagdir import Planted, plant
 from tests.support.static_sessions import session
 

@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from textual.app import App
 from textual.pilot import Pilot
 
+from screens.actions import TABS
 from screens.app import AppOptions, MetlmonApp
 from screens.base import stats_worker
-from screens.base.registry import TABS
 from screens.theme import DARK
 from tests.support.sample_snapshots import FakeFeed
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -10,26 +11,97 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from metlmon.health.build import make_health
+from metlmon.health.headline import CALM
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
+from metlmon.model.reasons import code_text
 from metlmon.pool.types import PoolAction, SelectedRun
 from metlmon.snapshot.records import Run
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
-from metlmon.tables.health import headline_line
+from metlmon.tables.health import headline_line, since_text
 from metlmon.tables.jobs import columns as job_columns
 from metlmon.tables.jobs import filter_text as job_text
 from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
-from metlmon.text.spans import BOLD, DIM, Line, join, line, width, wrap
-from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
+from metlmon.text.spans import (
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    KEY,
+    NOTE,
+    Line,
+    TextStyle,
+    join,
+    line,
+    width,
+    wrap,
+)
 from screens.base.screens import ListScreen, heading
 from screens.base.stats_worker import Memo
-from screens.health import lines as health_lines
-from screens.pool_actions.running_action import Selection
+from screens.overview.header import act_keys
+from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
 from screens.widgets.line_widget import EDGE, Document, SidePane, StaticLines
 from screens.widgets.table import Table
+
+REASON_LIMIT: Final = 20_000
+"""Characters of a reason: one may contain a whole error log."""
+
+
+def entry_lines(
+    health: Health, entry: HealthEntry, as_of: datetime | None, this_year: int | None, room: int
+) -> list[Line]:
+    """All of an entry: what, whom, since when, why as logged, and what to do."""
+    glyph, style = health_table.mark(entry)
+    text = plain(entry.text, REASON_LIMIT)
+    text = f"{plain(entry.heading, REASON_LIMIT)}: {text}" if entry.heading else text
+    lines = wrap(f"{glyph} {text}", room, style)
+    names = health_table.run_names(health, entry)
+    if names:
+        lines += wrap(f"{count(len(names), 'run')}: {' '.join(names)}", room)
+    facts = [fact for fact in _facts(health, entry, as_of, this_year) if fact]
+    lines += wrap("   ".join(facts), room, DIM)
+    advice = plain(entry.advice, REASON_LIMIT)
+    advice_style = TextStyle(KEY.colour)
+    lines += wrap(f"→ {advice}{act_keys(entry.act)}", room, advice_style)
+    if entry.code is not None:
+        lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
+    if entry.reason:
+        lines += wrap(plain(entry.reason, REASON_LIMIT), room, BAD if entry.open else NOTE)
+    if entry.policy:
+        lines += wrap(f"policy: {plain(entry.policy, REASON_LIMIT)}", room, DIM)
+    return lines
+
+
+def _facts(
+    health: Health, entry: HealthEntry, as_of: datetime | None, this_year: int | None
+) -> list[str]:
+    jobs = count(len(entry.jobs), "job") if entry.jobs else ""
+    blocked = count(entry.epochs_blocked, "epoch") + " left" if entry.epochs_blocked else ""
+    hours = (
+        f"{formatting.hours(entry.gpu_hours)} {health.hour_unit} badput" if entry.gpu_hours else ""
+    )
+    period = since_text(entry, as_of)
+    if not entry.open and entry.since is not None:
+        period = formatting.moment(entry.since, this_year)
+        if entry.until is not None and entry.until != entry.since:
+            period = formatting.period(entry.since, entry.until, this_year)
+    site = f"at {plain(entry.site, 40)}" if entry.site else ""
+    return [period, jobs, blocked, hours, site]
+
+
+EMPTY: Final[Mapping[bool, Sequence[Line]]] = {
+    True: (line("  ", ("Entries appear as the logs are read.", DIM)),),
+    False: (
+        line("  ", (f"{CALM[:1].upper()}{CALM[1:]}.", GOOD)),
+        line("  ", ("Holds, removals, failures, black holes, stalled transfers,", DIM)),
+        line("  ", ("divergence and gaps in the logs would be listed here.", DIM)),
+    ),
+}
+"""The text of an empty list: while the logs are read, and afterwards."""
+
 
 BESIDE: Final = 150
 """From this width on, the entry under the cursor is beside the list, else below it."""
@@ -111,7 +183,7 @@ class HealthScreen(ListScreen, ActionScreen):
             lambda entry: entry.key,
             lambda entry: health_table.filter_text(health, entry),
             all_rows=[*opened, *closed],
-            empty=health_lines.EMPTY[reading],
+            empty=EMPTY[reading],
             cursor=self._first_cursor(opened, reading=reading),
             noun="cause",
             details=self._show_entry,
@@ -186,7 +258,7 @@ class HealthScreen(ListScreen, ActionScreen):
         beside = self._beside
         cells = room - self.table_width - EDGE - 1 if beside else room - 2
         health, year = self._health or Health(), self.this_year
-        texts = health_lines.entry_lines(health, entry, as_of, year, cells)
+        texts = entry_lines(health, entry, as_of, year, cells)
         if beside:
             texts = [line((health_table.kind_title(entry), DIM)), *texts]
         pane.show(texts if beside else [line(" ") + text for text in texts])
@@ -308,7 +380,7 @@ class EntryScreen(ListScreen, ActionScreen):
         mark, style = health_table.mark(entry)
         text = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
         room = self.app.size.width - 2
-        head = wrap(f"{mark} {plain(text, health_lines.REASON_LIMIT)}", room, style, indent=1)
+        head = wrap(f"{mark} {plain(text, REASON_LIMIT)}", room, style, indent=1)
         self.show_head([*head, ()])
         if not entry.jobs:
             runs = self._runs(entry)

@@ -1,1 +1,0 @@
-"""The Health screen, and the health line of the headers."""

@@ -1,0 +1,1270 @@
+"""The screens of one job: its history, its output files, and what HTCondor's tools answer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial, partialmethod
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from msgspec import Struct
+from rich.cells import chop_cells
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.widgets import Input
+
+from metlmon.errors import describe_error
+from metlmon.live import output_pager
+from metlmon.live.feed import Snapshot
+from metlmon.live.file_access import (
+    FsExecutor,
+    FsTimeout,
+    UnreadableFile,
+    call_with_timeout,
+    calls_through,
+    output_file,
+    read_tail,
+)
+from metlmon.live.output_pager import OutputPage, Search
+from metlmon.model.reasons import code_text, signal_text
+from metlmon.model.states import TERMINAL, Outcome, State
+from metlmon.pool import job_tools
+from metlmon.redact import redact_secrets
+from metlmon.remote.paths import as_typed
+from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
+from metlmon.stats.lineage import CheckpointOrigin, lineage
+from metlmon.tables import curves as curves_table
+from metlmon.tables.layout import Column, Kind, TableColumn, render_table
+from metlmon.tables.runs import site_and_target
+from metlmon.text import formatting
+from metlmon.text.formatting import (
+    OUTCOMES,
+    STATES,
+    Colour,
+    Symbol,
+    Weight,
+    clip,
+    job_id,
+    plain,
+    size,
+)
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    KEY,
+    NOTE,
+    Line,
+    TextStyle,
+    crop,
+    file_name,
+    join,
+    justify,
+    line,
+    style_of,
+    symbol_span,
+    width,
+    wrap,
+    wrap_parts,
+)
+from screens.base.screens import (
+    DocumentScreen,
+    FilterPrompt,
+    ResultModal,
+    SnapshotScreen,
+    ask_in_thread,
+    heading,
+    job_queue_lines,
+    rule,
+)
+from screens.base.stats_worker import streams
+from screens.overview.header import seconds_ago
+from screens.pool_actions import ActionScreen, Selection
+from screens.widgets.line_widget import Document, StaticLines
+from screens.widgets.table import Table, TableRow
+
+# --- a menu of what can be copied of a job, by OSC 52 --------------------------------------------
+
+
+def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
+    """What can be copied of a job: title and text, made safe for a terminal."""
+    row = view.job
+    job = (row.cluster, row.proc)
+    last = row.executions[-1] if row.executions else None
+    reason = row.hold_reason or (last.reason if last is not None else None)
+    choices = {"job": job_id(*job), "node": row.node_name or "", "reason": reason or ""}
+    for title, name in (("output", view.output), ("errors", view.error)):
+        choices[title] = as_typed(str(dagdir.resolve() / name)) if name else ""
+    choices["why idle"] = shlex.join(job_tools.analyze_command(job))
+    choices["output now"] = shlex.join(job_tools.tail_command(job))
+    return {title: plain(redact_secrets(text)) for title, text in choices.items() if text}
+
+
+class CopyScreen(ResultModal[str | None]):
+    """The menu; returns the chosen text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", show=False),
+        Binding("escape,q,Y", "cancel", show=False),
+    ]
+
+    def __init__(self, choices: dict[str, str]) -> None:
+        super().__init__()
+        self._choices = choices
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="palette"):
+            yield StaticLines(id="head")
+            yield Table()
+
+    def fill(self) -> None:
+        hint = line(("enter", KEY), (" copies   ", DIM), ("esc", KEY), (" closes", DIM))
+        self.query_one("#head", StaticLines).show([line(("Copy", BOLD)), hint])
+        width = max((len(title) for title in self._choices), default=0)
+        rows = [TableRow(title, partial(self._cells, title)) for title in self._choices]
+        columns = [TableColumn("WHAT", width), TableColumn("TEXT", 60)]
+        self.query_one(Table).show(columns, rows)
+
+    def _cells(self, title: str) -> tuple[Line, Line]:
+        return line(title), line((self._choices[title], DIM))
+
+    def action_choose(self) -> None:
+        chosen = self.query_one(Table).cursor
+        self.return_result(None if chosen is None else self._choices[str(chosen)])
+
+    def action_cancel(self) -> None:
+        self.return_result(None)
+
+
+# --- what a tool says of a job: why it is idle, or what it is writing now ------------------------
+
+
+RUNS: frozenset[State] = frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_OUTPUT})
+"""States of a job that has a machine, on which its output can be read."""
+
+
+def refusal_to_ask(state: State) -> str | None:
+    """Why no tool says anything of a job in this state; None where one does."""
+    if state is State.IDLE or state in RUNS:
+        return None
+    return f"it is {STATES[state].word}: only an idle or a running job can be asked about"
+
+
+class ToolScreen(DocumentScreen):
+    """The answer of ``condor_q -better-analyze`` or of ``condor_tail``, asked for once."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+
+    def __init__(self, cluster: int, proc: int, idle: bool) -> None:
+        super().__init__()
+        self.job = (cluster, proc)
+        self._idle = idle
+        self._lines: list[str] | None = None
+        self._problem: str | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        query = job_tools.analyze if self._idle else job_tools.tail
+        ask_in_thread(self, lambda: query(self.job), self._receive, "the tool failed")
+
+    def _receive(self, lines: list[str] | None, error: str | None) -> None:
+        self._lines, self._problem = lines, error
+        self._refresh_if_mounted()
+
+    def show(self, snapshot: Snapshot | None) -> None:
+        command = (job_tools.analyze_command if self._idle else job_tools.tail_command)(self.job)
+        title = "why it is idle" if self._idle else "what it has written, where it runs"
+        head = [
+            line(" ", ("job ", DIM), (job_id(*self.job), BOLD), f"  {title}"),
+            line(" ", (" ".join(command), DIM)),
+            (),
+        ]
+        self.show_document(head, self._body())
+
+    def _body(self) -> list[Line]:
+        room = self.app.size.width - 3
+        if self._problem is not None:
+            return wrap(plain(redact_secrets(self._problem), 2000), room, NOTE, indent=1)
+        if self._lines is None:
+            seconds = job_tools.ANALYZE_SECONDS if self._idle else job_tools.TAIL_SECONDS
+            return [line(" ", (f"waiting for the pool (up to {seconds:.0f}s) …", DIM))]
+        body: list[Line] = []
+        for text in self._lines:
+            body += wrap(plain(redact_secrets(text.expandtabs(8))), room, indent=1) or [()]
+        return body or [line(" ", ("it printed nothing", DIM))]
+
+
+# --- the keys ------------------------------------------------------------------------------------
+
+
+TMUX_SECONDS: Final = 2.0
+
+
+def copy_in_tmux(text: str) -> None:
+    """Copy a text within tmux, which by default ignores what a program copies (set-clipboard)."""
+    tmux = shutil.which("tmux") if os.environ.get("TMUX") else None
+    if tmux is not None:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [tmux, "load-buffer", "-w", "-"],
+                input=text.encode(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=TMUX_SECONDS,
+                check=False,
+            )
+
+
+class JobTools(SnapshotScreen):
+    """A screen of one job, ``job``."""
+
+    job: tuple[int, int]
+
+    def action_copy(self) -> None:
+        """Choose a text of the job, and copy it to the clipboard of the terminal."""
+        view = self.context.feed.job_view(*self.job)
+        if view is None:
+            self.show_message("nothing is known of this job yet")
+            return
+        choices = copy_choices(view, self.context.feed.dagdir)
+        self.app.push_screen(CopyScreen(choices), self._copy)
+
+    def _copy(self, text: str | None) -> None:
+        if text is not None:
+            self.app.copy_to_clipboard(text)
+            copy_in_tmux(text)
+            self.show_message(f"copied: {text}")
+
+    def action_ask(self) -> None:
+        """Ask why the job is idle, or for what it is writing where it runs."""
+        view = self.context.feed.job_view(*self.job)
+        context = self.context
+        if context.time_travel.active:
+            self.show_message(context.time_travel.refusal() or "")
+        elif context.pool_actions is None and not context.options.read_only:
+            self.show_message(context.options.no_pool_reason)
+        elif view is None or (refusal := refusal_to_ask(view.job.state)) is not None:
+            self.show_message("nothing is known of this job yet" if view is None else refusal or "")
+        else:
+            self.app.push_screen(ToolScreen(*self.job, idle=view.job.state is State.IDLE))
+
+
+REASON: Final = 4000
+"""Maximum length of a reason in characters: one may contain a whole error log."""
+
+
+NO_OUTPUT_IN_PAST: Final = "what it had written then is not known: its lines carry no times"
+
+
+class OutputTail(Struct, frozen=True):
+    """The end of an output file: its ``lines``, or the ``problem`` with reading it."""
+
+    title: str
+    name: str
+    lines: tuple[str, ...]
+    problem: str | None = None
+
+
+class JobSections(Struct):
+    """Lines with headings; ``sections`` are the indices of the headings."""
+
+    lines: list[Line]
+    sections: list[int]
+
+    def add(self, title: str, body: Iterable[Line], room: int) -> None:
+        """Add a section, unless it is empty."""
+        lines = list(body)
+        if not lines:
+            return
+        if self.lines:
+            self.lines.append(())
+        self.sections.append(len(self.lines))
+        self.lines.append(heading(title, room))
+        self.lines.extend(lines)
+
+
+def build_sections(
+    view: JobView,
+    as_of: datetime | None,
+    tails: Sequence[OutputTail],
+    room: int,
+    this_year: int | None = None,
+    origin: CheckpointOrigin | None = None,
+) -> JobSections:
+    """All sections of a job; for a failed one, its output comes early.
+
+    ``tails``: the ends of its output files, if they are shown here. ``this_year``: see
+    :func:`metlmon.text.formatting.moment`. ``origin``: of the checkpoint of its epoch.
+    """
+    sections = JobSections([], [])
+    row = view.job
+    failed = row.state is State.FAILED
+    sections.add("Why it is held", _hold(view, room), room)
+    sections.add("Life", _indent(state_lines(row, as_of, room - 2, this_year)), room)
+    title = formatting.count(len(row.executions), "execution")
+    sections.add(title.capitalize(), _executions(row.executions, room, this_year), room)
+    if origin is not None and origin.recorded:
+        sections.add("Checkpoint", _indent(_checkpoint(row, origin)), room)
+    if failed:
+        _add_tails(sections, tails, room)
+    sections.add("Transfers", _transfers(row, room, this_year), room)
+    resources, used_in = "Resources", view.usage_execution
+    if 0 < used_in < len(row.executions):
+        resources = f"Resources of execution {used_in}, the newest that logged them"
+    sections.add(resources, _usage(view.usage, room), room)
+    sections.add("Events", _events(view, room, this_year), room)
+    if not failed:
+        _add_tails(sections, tails, room)
+    return sections
+
+
+def output_sections(tails: Sequence[OutputTail], room: int) -> JobSections:
+    """The sections of the output files alone."""
+    sections = JobSections([], [])
+    _add_tails(sections, tails, room)
+    return sections
+
+
+def _add_tails(sections: JobSections, tails: Iterable[OutputTail], room: int) -> None:
+    for tail in tails:
+        name = plain(tail.name, 60)
+        body = (
+            [line(" ", (f"not shown: {plain(tail.problem, 200)}", DIM))]
+            if tail.problem is not None
+            else [line(" ", plain(text, room - 2)) for text in tail.lines]
+        )
+        title = f"{tail.title}  {name}" if name else tail.title
+        sections.add(title, body or [line(" ", ("it is empty", DIM))], room)
+
+
+def _indent(lines: Iterable[Line]) -> list[Line]:
+    return [line(" ") + content for content in lines]
+
+
+def _hold(view: JobView, room: int) -> list[Line]:
+    row = view.job
+    if row.state is not State.HELD:
+        return []
+    reason = clip(row.hold_reason or "The log gives no reason.", REASON)
+    codes = "" if row.hold_code is None else f"   code {code_text(row.hold_code, row.hold_subcode)}"
+    since = f"held for {formatting.duration(view.seconds)}"
+    return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
+
+
+def _checkpoint(row: Job, origin: CheckpointOrigin) -> list[Line]:
+    """Which job made the checkpoint of the epoch, and from which checkpoint."""
+    where = f" at {clip(origin.site, 40)}" if origin.site else ""
+    if origin.job == (row.cluster, row.proc):
+        execution = f" in its execution {origin.execution}" if origin.execution else ""
+        made = line(f"made by this job{execution}{where}")
+    elif origin.job is not None:
+        made = line((f"made by job {formatting.job_id(*origin.job)}{where}, not by this one", NOTE))
+    else:
+        made = line(f"made{where} by a job that is not recorded")
+    if not origin.parent_known:
+        parent = "what it continues is not recorded"
+    elif origin.parent is None:
+        parent = "trained from scratch"
+    elif origin.parent_epoch is None:
+        parent = f"continues an unrecorded checkpoint, sha256 {origin.parent[:16]}…"
+    else:
+        parent = f"continues the checkpoint of epoch {formatting.epoch_text(origin.parent_epoch)}"
+    file = plain((origin.file or "").rpartition("/")[2], 60)
+    digest = f"sha256 {(origin.digest or '')[:16]}…, recorded in {file}"
+    return [made, line(parent), line((digest, DIM))]
+
+
+# --- tables in sections ---------------------------------------------------------------------
+
+
+Numbered = tuple[int, Execution]
+
+
+def _executions(rows: Sequence[Execution], room: int, this_year: int | None) -> list[Line]:
+    if not rows:
+        return [line(" ", ("It never ran.", DIM))]
+    columns = _execution_columns(this_year)
+    if not any(row.suspended for row in rows):
+        columns = [column for column in columns if column.name != "suspended"]
+    heading_line, *table = render_table(columns, list(enumerate(rows, 1)), room)
+    lines = [heading_line]
+    for content, row in zip(table, rows, strict=True):
+        lines.append(content)
+        if reason := _outcome_reason(row):
+            lines += wrap(reason, room - 2, TextStyle(OUTCOMES[row.outcome].colour), indent=6)
+    return lines
+
+
+def _outcome_reason(row: Execution) -> str:
+    if row.outcome is Outcome.GOOD:
+        return ""
+    parts = [plain(row.reason, REASON)] if row.reason else []
+    if row.signal is not None:
+        parts.append(signal_text(row.signal))
+    elif row.return_value:
+        parts.append(f"return value {row.return_value}")
+    if row.code is not None:
+        parts.append(f"(code {code_text(row.code, row.subcode)})")
+    if row.uncertain:
+        parts.append("(its end is not in the log; taken from the event that proves it)")
+    return " ".join(parts)
+
+
+def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
+    return [
+        Column("n", "#", lambda row: row[0], Kind.COUNT, style=DIM),
+        Column("outcome", "OUTCOME", lambda row: OUTCOMES[row[1].outcome], Kind.STATE),
+        Column("start", "START", lambda row: row[1].start, Kind.TIME, drop=1, year=this_year),
+        Column("seconds", "TIME", lambda row: row[1].seconds, Kind.DURATION),
+        Column(
+            "suspended",
+            "SUSPENDED",
+            lambda row: row[1].suspended or "",
+            Kind.DURATION,
+            drop=6,
+            style=NOTE,
+        ),
+        Column(
+            "site",
+            "SITE",
+            lambda row: clip(row[1].site or "", 40) or None,
+            drop=2,
+            maximum=24,
+            minimum=8,
+        ),
+        Column(
+            "gpu",
+            "GPU",
+            lambda row: formatting.gpus(row[1].gpu, row[1].gpus),
+            drop=3,
+            maximum=20,
+        ),
+        Column("hours", "GPU-h", lambda row: row[1].gpu_hours, Kind.HOURS, drop=4),
+        Column(
+            "host",
+            "HOST",
+            lambda row: clip(row[1].host or "", 60),
+            drop=5,
+            style=DIM,
+            maximum=44,
+        ),
+    ]
+
+
+def _transfers(row: Job, room: int, this_year: int | None) -> list[Line]:
+    lines = [line(" ") + _transfer(transfer, this_year) for transfer in row.transfers]
+    if row.bytes_sent is not None or row.bytes_received is not None:
+        sent, received = (formatting.size(row.bytes_sent), formatting.size(row.bytes_received))
+        lines.append(line(" ", ("in all ", DIM), f"{received} received, {sent} sent"))
+    return lines
+
+
+_TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
+    "ok": TextStyle(Colour.GREEN),
+    "aborted": NOTE,
+    "unfinished": NOTE,
+    "failed": NOTE,
+    "in-flight": TextStyle(Colour.BLUE),
+}
+
+
+def _transfer(row: Transfer, this_year: int | None) -> Line:
+    incoming = row.direction == "input"
+    arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
+    outcome = clip(row.outcome, 12)
+    queued = f"   queued {formatting.duration(row.queue_seconds)}" if row.queue_seconds else ""
+    host = f"   {clip(_address(row.host), 48)}" if row.host else ""
+    return line(
+        f"{arrow} {'input ' if incoming else 'output'}  ",
+        (f"{outcome:<10}", _TRANSFER_STYLE.get(row.outcome, TextStyle())),
+        f"  {formatting.moment(row.start, this_year, seconds=True):>20}",
+        f"  {formatting.duration(row.seconds):>6}",
+        (queued + host, DIM),
+    )
+
+
+def _address(host: str) -> str:
+    """``<3.88.128.244:9618?addrs=…>`` without the brackets and parameters."""
+    return host.removeprefix("<").partition("?")[0].removesuffix(">")
+
+
+def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
+    def name(row: UsageRow, _: int | None) -> Line:
+        return line(clip(row.name, 24), (f" ({clip(row.unit, 10)})" if row.unit else "", DIM))
+
+    def used(row: UsageRow, _: int | None) -> Line:
+        exceeds = row.usage is not None and row.request is not None and row.usage > row.request
+        return line((_amount(row.usage), BAD if exceeds and row.unit == "MB" else TextStyle()))
+
+    columns: list[Column[UsageRow]] = [
+        Column("name", "RESOURCE", lambda row: row.name, cell=name, maximum=28),
+        Column("usage", "USED", lambda row: _known(row.usage), Kind.NUMBER, cell=used),
+        Column("request", "REQUESTED", lambda row: _known(row.request), Kind.NUMBER, write=_amount),
+        Column(
+            "allocated",
+            "ALLOCATED",
+            lambda row: _known(row.allocated),
+            Kind.NUMBER,
+            write=_amount,
+        ),
+        Column(
+            "assigned",
+            "ASSIGNED",
+            lambda row: clip(row.assigned or "", 80),
+            drop=1,
+            style=DIM,
+            maximum=60,
+        ),
+    ]
+    return render_table(columns, rows, room) if rows else []
+
+
+def _known(value: float | None) -> float | str:
+    return "" if value is None else value
+
+
+def _amount(value: float | None) -> str:
+    if value is None:
+        return ""
+    is_whole = abs(value) >= 1e15 or value == int(value)
+    return formatting.number(int(value)) if is_whole else f"{value:.2f}"
+
+
+# --- the timeline of events -----------------------------------------------------------------
+
+_EVENT_SYMBOLS: Final[Mapping[int, Symbol]] = {
+    0: Symbol("◦", "submitted", Colour.PLAIN),
+    1: Symbol("▶", "executing", Colour.SKY),
+    4: OUTCOMES[Outcome.EVICTED],
+    5: Symbol("✓", "terminated", Colour.GREEN),
+    7: OUTCOMES[Outcome.SHADOW_EXCEPTION],
+    8: Symbol("»", "the job says", Colour.PLAIN),
+    9: Symbol("⌫", "aborted", Colour.ORANGE),
+    10: STATES[State.SUSPENDED],
+    11: Symbol("▶", "unsuspended", Colour.SKY),
+    12: STATES[State.HELD],
+    13: Symbol("◦", "released", Colour.PLAIN),
+    16: Symbol("◕", "post script ended", Colour.BLUE),
+    21: Symbol("!", "remote error", Colour.ORANGE),
+    22: STATES[State.DISCONNECTED],
+    23: Symbol("▶", "reconnected", Colour.SKY),
+    24: OUTCOMES[Outcome.RECONNECT_FAILED],
+    34: STATES[State.SKIPPED],
+}
+_OTHER_EVENT: Final = Symbol("·", "", Colour.GREY, Weight.DIM)
+
+
+DATED_WIDTH: Final = 110
+"""From this width on, every event shows its date; else there is a line for each new day."""
+
+
+def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
+    lines: list[Line] = []
+    previous: EventLine | None = None
+    one_line_per_day = room < DATED_WIDTH
+    for event in view.events:
+        time = formatting.moment(event.time, this_year, seconds=True)
+        day, _, clock = time.rpartition(" ")
+        if one_line_per_day and (previous is None or previous.time.date() != event.time.date()):
+            lines.append(line(" ", (day, DIM)))
+        symbol = _event_symbol(event, view.job.state)
+        word = symbol.word or clip(event.name.lower().replace("_", " "), 24)
+        gap = seconds_ago(event.time, previous.time) if previous else None
+        interval = f"+{formatting.duration(gap)}" if gap and gap >= 1 else ""
+        prefix = line(
+            " ",
+            (clock if one_line_per_day else f"{time:>20}", DIM),
+            (f" {interval:>8} ", DIM),
+            (f" {symbol.glyph} {word:<17} ", style_of(symbol)),
+        )
+        damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
+        text, indent = plain(event.text, REASON), width(prefix + damaged)
+        first, *more = wrap(text, room, DIM, indent)
+        lines += [prefix + damaged + first[1:], *more]
+        previous = event
+    if view.memory_updates:
+        reports = formatting.count(view.memory_updates, "memory report")
+        lines.append(line(" ", (f"and {reports}, not listed", DIM)))
+    return lines
+
+
+def _event_symbol(event: EventLine, state: State) -> Symbol:
+    if event.number == 5 and state is State.FAILED:
+        return Symbol("✗", "terminated", Colour.VERMILLION)
+    if event.number == 40:
+        incoming = "input" in event.text.lower()
+        symbol = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT]
+        return Symbol(symbol.glyph, "transfer", symbol.colour)
+    return _EVENT_SYMBOLS.get(event.number, _OTHER_EVENT)
+
+
+# --- the states over time ---------------------------------------------------------------------
+
+_TEXTURE: Final[Mapping[State, str]] = {
+    State.IDLE: "░",
+    State.TRANSFERRING_INPUT: "▒",
+    State.STARTING: "▒",
+    State.RUNNING: "█",
+    State.TRANSFERRING_OUTPUT: "▓",
+    State.HELD: "╳",
+    State.SUSPENDED: "┄",
+    State.DISCONNECTED: "┄",
+}
+
+
+class StateSpan(Struct, frozen=True):
+    """A period of a job in one state, in seconds since its first event."""
+
+    state: State
+    start: float
+    end: float
+
+
+def spans_by_state(job: Job, as_of: datetime | None) -> list[StateSpan]:
+    """The states of a job in order, up to its end or ``as_of``."""
+    if not job.states:
+        return []
+    origin = job.states[0][0]
+    spans: list[StateSpan] = []
+    state, span_start = job.states[0][1], 0.0
+    for when, next_state in job.states[1:]:
+        seconds = seconds_ago(when, origin)
+        if seconds is not None and seconds > span_start:
+            spans.append(StateSpan(state, span_start, seconds))
+            span_start = seconds
+        # An event with an earlier time stamp does not move time backwards.
+        state = next_state
+    end = seconds_ago(as_of, origin)
+    if state not in TERMINAL and end is not None and end > span_start:
+        spans.append(StateSpan(state, span_start, end))
+    return spans
+
+
+def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
+    """The spans as one bar; each cell shows the state that took most of its time."""
+    if not state_spans or cells <= 0:
+        return ()
+    end = state_spans[-1].end
+    spans: list[tuple[str, State]] = []
+    for cell in range(cells):
+        low, high = end * cell / cells, end * (cell + 1) / cells
+        state = max(state_spans, key=lambda span: min(span.end, high) - max(span.start, low)).state
+        character = _TEXTURE.get(state, "·")
+        if spans and spans[-1][1] is state:
+            spans[-1] = (spans[-1][0] + character, state)
+        else:
+            spans.append((character, state))
+    return line(*((character, style_of(STATES[state])) for character, state in spans))
+
+
+def state_lines(
+    job: Job, as_of: datetime | None, cells: int, this_year: int | None = None
+) -> list[Line]:
+    """The bar, its start and end, and the total time in each state."""
+    spans = spans_by_state(job, as_of)
+    if not spans:
+        return []
+    start = job.states[0][0]
+    last = as_of if job.state not in TERMINAL else job.states[-1][0]
+    totals: dict[State, float] = {}
+    for span in spans:
+        totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
+    parts = [
+        line((STATES[state].text(), style_of(STATES[state])), " ", formatting.duration(seconds))
+        for state, seconds in totals.items()
+        if seconds >= 1
+    ]
+    ends = justify(
+        line((formatting.moment(start, this_year, seconds=True), DIM)),
+        line((formatting.moment(last, this_year, seconds=True), DIM)),
+        cells,
+    )
+    return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]
+
+
+def facts(view: JobView, this_year: int | None) -> list[Line]:
+    """Site, GPU, memory and submission time of a job, as parts of one line."""
+    row, parts = view.job, []
+    if row.site is not None:
+        parts.append(site_and_target(row.site, row.target, view.off_target, None, state=row.state))
+    elif row.target is not None:
+        parts.append(line(("wants ", DIM), clip(row.target, 40)))
+    if row.gpu is not None or row.gpus is not None:
+        parts.append(line(formatting.gpus(row.gpu, row.gpus)))
+    if row.memory_mb is not None:
+        requested = (
+            f" of {formatting.number(row.request_memory_mb)}" if row.request_memory_mb else ""
+        )
+        parts.append(line(("memory ", DIM), f"{formatting.number(row.memory_mb)}{requested} MB"))
+    if row.submitted is not None:
+        parts.append(line(("submitted ", DIM), formatting.moment(row.submitted, this_year)))
+    return parts
+
+
+SIDE_BY_SIDE: Final = 150
+"""From this width on, the output is shown beside the sections."""
+
+TAIL_LINES: Final = 400
+
+
+class JobScreen(JobTools, ActionScreen):
+    """The history of one job, and the end of its output files."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("job", "acting", "below")
+    AUTO_FOCUS = "#story"
+
+    def __init__(self, cluster: int, proc: int) -> None:
+        super().__init__()
+        self.job = (cluster, proc)
+        self._is_only_job = False
+        self._tails: tuple[OutputTail, ...] = ()
+        self._reading = False
+        self._files = FsExecutor(lambda: None)
+        self._inputs: tuple[Any, ...] | None = None
+        self._sections = JobSections([], [])
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        with Horizontal():
+            yield Document(id="story")
+            yield Document(id="output", follow=True)
+        yield StaticLines(id="note")
+        yield self.key_footer()
+
+    def hidden_actions(self) -> tuple[str, ...]:
+        return ("previous", "next") if self._is_only_job else ()
+
+    def show(self, snapshot: Snapshot | None) -> None:
+        view = self.context.feed.job_view(*self.job)
+        document, output = self.query_one("#story", Document), self.query_one("#output", Document)
+        if view is None:
+            self.show_head([line(" ", (formatting.job_id(*self.job), BOLD))])
+            output.display = False
+            document.show(self._missing_text(snapshot))
+            self._update_note()
+            return
+        self.show_head(self._header(view))
+        self._is_only_job = len(self._node_jobs(view)) < 2
+        self._read_tails(view)
+        room = self.app.size.width
+        side_by_side = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)
+        if output.display != side_by_side:
+            output.display = side_by_side
+        ended = view.job.state in TERMINAL
+        as_of = None if snapshot is None or ended else snapshot.status.as_of
+        left_width = room * 3 // 5 if side_by_side else room
+        tails = () if side_by_side else self._tails
+        inputs = (view, as_of, tails, left_width - 1, self.this_year, self._origin())
+        if inputs != self._inputs:
+            # A job may have thousands of events: build the sections only after a change.
+            self._inputs, self._sections = inputs, build_sections(*inputs)
+        content = self._sections
+        if side_by_side:
+            output_content = output_sections(self._tails, room - left_width - 1)
+            output.show(output_content.lines, output_content.sections)
+        document.show(content.lines, content.sections)
+        self._update_note()
+
+    def _origin(self) -> CheckpointOrigin | None:
+        """Where the checkpoint of the job's epoch comes from, once that is known."""
+        self.context.stats.watch_job_files()
+        known = self.context.stats.value(lineage)
+        return known.of_job(self.job) if known is not None else None
+
+    def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
+        if snapshot is None or not snapshot.is_complete:
+            return [(), line("  ", ("The job appears as soon as its log has been read.", DIM))]
+        return [
+            (),
+            line("  ", "No log in this directory has an event of this job."),
+            line("  ", ("[esc] goes back.", DIM)),
+        ]
+
+    def _header(self, view: JobView) -> list[Line]:
+        row, room = view.job, self.app.size.width
+        state = symbol_span(STATES[row.state])
+        duration = formatting.duration(view.seconds)
+        since = line((" for ", DIM), duration)
+        if row.state in TERMINAL:
+            since = line(" ", duration, (" ago", DIM))
+        elif row.state is State.HELD and (clock := self.removal_clock(*self.job)):
+            since += line((f", {clock}", ALARM))
+        title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
+        left = join((title, state + (since if view.seconds is not None else ())), line("   "))
+        lines = [line(" ") + justify(left, self._job_label(view), room - 2)]
+        node = line(("node ", DIM), clip(row.node_name or "none: it belongs to no DAG", 60))
+        dag = line(("in ", DIM), file_name(row.dag, 40)) if row.dag else ()
+        lines.append(line(" ") + join((node, dag), line("  ")))
+        if row.candidates:
+            names = ", ".join(clip(name, 40) for name in row.candidates)
+            prefix = "may belong to any of " if len(row.candidates) > 1 else "may belong to "
+            suffix = "" if len(row.candidates) > 1 else ", or to another directory's DAG"
+            lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
+        parts = wrap_parts(facts(view, self.this_year), line("   "), room - 2)
+        lines += [line(" ") + content for content in parts]
+        lines += self._progress(view)
+        lines += job_queue_lines(view, self.context.now(), room - 2)
+        return [*lines, ()]
+
+    def _progress(self, view: JobView) -> list[Line]:
+        """Progress of the running epoch, from the last progress line of the job."""
+        if view.job.state is not State.RUNNING:
+            return []
+        self.context.stats.watch_job_files()
+        streamed = (self.context.stats.value(streams) or {}).get(self.job)
+        if streamed is None:
+            return []
+        content = line(("it printed last   ", DIM)) + curves_table.progress(streamed)
+        return [line(" ") + content]
+
+    def _job_label(self, view: JobView) -> Line:
+        row = view.job
+        run = line(clip(row.run_name, 24)) if row.run_name else ()
+        epoch = (
+            line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
+        )
+        jobs = self._node_jobs(view)
+        place = f"job {jobs.index(self.job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
+        return join((run, epoch, line((place, NOTE))), line("  "))
+
+    def _node_jobs(self, view: JobView) -> list[tuple[int, int]]:
+        """The jobs of the node in order of submission, including this one."""
+        jobs = list(dict.fromkeys(view.siblings))
+        return jobs if self.job in jobs else sorted([*jobs, self.job])
+
+    def _update_note(self) -> None:
+        self.show_document_note(self.query_one("#story", Document))
+
+    # --- output files: read in a thread with a time-out, since a read on NFS can block ---------
+
+    def _read_tails(self, view: JobView) -> None:
+        if self._reading:
+            return
+        names = ((".err", view.error), (".out", view.output))
+        files = [(title, name) for title, name in names if name is not None]
+        if self.context.time_travel.past_view is not None:
+            self._tails = tuple(OutputTail(*file, (), NO_OUTPUT_IN_PAST) for file in files)
+            return
+        self._reading = True
+        job, dagdir = self.job, self.context.feed.dagdir
+
+        def read() -> None:
+            tails = tuple(self._read_tail(dagdir, *file) for file in files)
+            self.call_later(self._set_tails, job, tails)
+
+        self.run_worker(
+            read, thread=True, exit_on_error=True, group="tails", description="the output"
+        )
+
+    def _read_tail(self, dagdir: Path, title: str, name: str) -> OutputTail:
+        try:
+            with calls_through(self._files):
+                lines = call_with_timeout(lambda path: read_tail(output_file(path, name)), dagdir)
+            return OutputTail(title, name, tuple(lines[-TAIL_LINES:]))
+        except (UnreadableFile, FsTimeout) as reason:
+            return OutputTail(title, name, (), str(reason))
+        except Exception as error:
+            return OutputTail(title, name, (), describe_error("reading it failed", error))
+
+    def on_unmount(self) -> None:
+        self._files.close()
+
+    def _set_tails(self, job: tuple[int, int], tails: tuple[OutputTail, ...]) -> None:
+        self._reading = False
+        if job != self.job or self.context.time_travel.past_view is not None:
+            self._refresh_if_mounted()
+        elif tails != self._tails:
+            self._tails = tails
+            self._refresh_if_mounted()
+
+    # --- acting ---------------------------------------------------------------------------
+
+    def selection(self) -> Selection:
+        """This job and its DAG."""
+        jobs = self.job_rows([self.job])
+        text = f"job {formatting.job_id(*self.job)}"
+        return Selection(text, jobs, self.dags_of(job.dag for job in jobs))
+
+    # --- moving ---------------------------------------------------------------------------
+
+    def _step(self, delta: int) -> None:
+        view = self.context.feed.job_view(*self.job)
+        if view is None:
+            return
+        jobs = self._node_jobs(view)
+        index = jobs.index(self.job) + delta
+        if not 0 <= index < len(jobs):
+            self.show_message(f"this is the {'newest' if delta > 0 else 'oldest'} job of its node")
+        else:
+            self.job = jobs[index]
+            self._tails = ()
+            self.query_one("#story", Document).scroll_to_line(0)
+            self._refresh_if_mounted()
+
+    action_previous = partialmethod(_step, -1)
+    action_next = partialmethod(_step, 1)
+
+    def action_section(self) -> None:
+        self.query_one("#story", Document).next_section()
+        self._update_note()
+
+    def action_output(self) -> None:
+        self.context.open_screen("output", *self.job)
+
+    def action_owner(self) -> None:
+        view = self.context.feed.job_view(*self.job)
+        if view is not None:
+            self.context.open_run_of(view.job)
+
+
+POLL_SECONDS: Final = 1.0
+"""How often the file is looked at for more while its end is in view."""
+
+NEAR_EDGE: Final = 100
+"""Lines from the first or last loaded one at which more are read."""
+
+EMPTY: Final = OutputPage((), 0, 0)
+
+PagerRead = Callable[[Path], OutputPage | None]
+"""Reads a page, given the path of the file; None: what is shown stays."""
+
+
+class OutputView(Document):
+    """The loaded rows. The keys for the first and the last line are for those of the file."""
+
+    class EdgeRequested(Message):
+        """The first or the last row of the file is wanted."""
+
+        def __init__(self, at_end: bool) -> None:
+            super().__init__()
+            self.at_end = at_end
+
+    def action_first(self) -> None:
+        self.post_message(self.EdgeRequested(at_end=False))
+
+    def action_last(self) -> None:
+        self.post_message(self.EdgeRequested(at_end=True))
+
+
+class OutputScreen(JobTools, SnapshotScreen):
+    """What a job has written, from the first byte to the last."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("output", "below")
+    AUTO_FOCUS = "OutputView"
+
+    def __init__(self, cluster: int, proc: int) -> None:
+        super().__init__()
+        self.job = (cluster, proc)
+        self.filter_text = ""
+        self._files = FsExecutor(lambda: None)
+        self._shown_file = 0
+        self._page = EMPTY
+        self._line_starts: list[int] = []
+        self._wraps = True
+        self._reading = False
+        self._problem: str | None = None
+        self._search: Search | None = None
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield OutputView(follow=True)
+        yield StaticLines(id="note")
+        yield FilterPrompt("a text to find; capitals count if there are any")
+        yield self.key_footer()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(POLL_SECONDS, self._poll)
+        self._request(output_pager.page_at_end)
+
+    def on_unmount(self) -> None:
+        self._cancel_search()
+        self._files.close()
+
+    @property
+    def view(self) -> OutputView:
+        """The widget with the rows."""
+        return self.query_one(OutputView)
+
+    def _output_names(self) -> list[tuple[str, str]]:
+        """Title and name of each output file, as in the submit description."""
+        view = self.context.feed.job_view(*self.job)
+        names = () if view is None else ((".out", view.output), (".err", view.error))
+        return [(title, name) for title, name in names if name]
+
+    # --- what is shown ----------------------------------------------------------------------
+
+    def show(self, snapshot: Snapshot | None) -> None:
+        names = self._output_names()
+        head = line(" ", ("job ", DIM), (formatting.job_id(*self.job), BOLD), "  ")
+        if names:
+            title, name = names[self._shown_file % len(names)]
+            others = [other for other, _ in names if other != title]
+            head += line((title, BOLD), "  ") + line(file_name(name, 60))
+            head += line((f"  {size(self._page.size)}", DIM))
+            head += line((f"   [v] {others[0]}" if others else "", DIM))
+        self.show_head([crop(head, self.app.size.width)])
+        self._show_note()
+
+    def _show_note(self) -> None:
+        parts = self.messages()
+        if self._search is not None:
+            parts.append(line((f"searching {self._search.done:.0%}; [esc] stops", NOTE)))
+        elif self.filter_text:
+            parts.append(line(("find ", DIM), (plain(self.filter_text, 30), NOTE)))
+        if self._page.rows:
+            at_end = self._page.reaches_end and self.view.lines_below == 0
+            share = f"{self._top_offset() / max(1, self._page.size):.0%}"
+            parts.append(line(("end of the file, followed" if at_end else share, DIM)))
+        self.show_note([rule(parts, self.app.size.width)])
+
+    def _show_rows(self) -> None:
+        """Show the loaded rows, or why there are none."""
+        room = max(1, self.app.size.width - 1)
+        lines: list[Line] = []
+        self._line_starts = []
+        for row in self._page.rows:
+            self._line_starts.append(len(lines))
+            lines += self._row_lines(row.text, room)
+        if not lines:
+            reason = self._problem or ("reading …" if self._reading else "it is empty")
+            lines = [line("  ", (plain(reason, 300), DIM))]
+        self.view.show(lines)
+
+    def _row_lines(self, text: str, room: int) -> Sequence[Line]:
+        safe = plain(text.expandtabs(8))
+        parts = chop_cells(safe, room) if self._wraps else [safe]
+        return [self._with_matches(part) for part in parts] or [()]
+
+    def _with_matches(self, text: str) -> Line:
+        """The text with the first match of what was searched for marked."""
+        wanted = self.filter_text
+        at = (text if wanted != wanted.lower() else text.lower()).find(wanted) if wanted else -1
+        if at < 0:
+            return line(text)
+        end = at + len(wanted)
+        return line(text[:at], (text[at:end], NOTE), text[end:])
+
+    def _top_offset(self) -> int:
+        """The offset of the row at the top of the view."""
+        index = bisect_right(self._line_starts, self.view.top_line) - 1
+        return self._page.rows[index].start if 0 <= index < len(self._page.rows) else 0
+
+    def _scroll_to_offset(self, offset: int) -> None:
+        """Scroll the row at this offset to the top; the size of the file: to the end."""
+        if offset >= self._page.size:
+            self.view.scroll_to_line(len(self.view.lines))
+            return
+        ends = [row.end for row in self._page.rows]
+        self.view.scroll_to_line(self._line_starts[bisect_right(ends, offset)])
+
+    def on_resize(self) -> None:
+        top = self._top_offset()
+        follows = self._follows()
+        self._show_rows()
+        if self._page.rows:
+            self._scroll_to_offset(self._page.size if follows else top)
+
+    # --- reading, in a thread ---------------------------------------------------------------
+
+    def _request(self, read: PagerRead) -> None:
+        """Read a page of the file shown, and show it."""
+        names = self._output_names()
+        if self._reading:
+            return
+        self._problem = None
+        if self.context.time_travel.past_view is not None:
+            self._problem = NO_OUTPUT_IN_PAST
+        elif not names:
+            self._problem = "its submit description names no output file"
+        if self._problem is not None:
+            self._page = EMPTY
+            self._show_rows()
+            self._refresh_if_mounted()
+            return
+        self._reading = True
+        name = names[self._shown_file % len(names)][1]
+        work = partial(self._read_in_thread, read, self.context.feed.dagdir, name)
+        self.run_worker(work, thread=True, group="output", description="the output")
+
+    def _read_in_thread(self, read: PagerRead, dagdir: Path, name: str) -> None:
+        page, problem = None, None
+        try:
+            with calls_through(self._files):
+                path = call_with_timeout(output_file, dagdir, name)
+                page = call_with_timeout(read, path)
+        except (UnreadableFile, FsTimeout) as reason:
+            problem = str(reason)
+        except Exception as error:
+            problem = describe_error("reading it failed", error)
+        self.call_later(self._show_page, page, problem)
+
+    def _show_page(self, page: OutputPage | None, problem: str | None) -> None:
+        self._reading, self._problem = False, problem
+        if problem is not None:
+            self._page = EMPTY
+        elif page is not None:
+            self._page = page
+        if not self.is_mounted or (page is None and problem is None):
+            return
+        self._show_rows()
+        if self._page.rows:
+            self._scroll_to_offset(self._page.top)
+        self._refresh_if_mounted()
+
+    def _follows(self) -> bool:
+        return self._page.reaches_end and self.view.lines_below == 0
+
+    def _poll(self) -> None:
+        if self._follows():
+            # Looking at it must not replace a problem by an empty page.
+            page = self._page
+            self._request(lambda path: output_pager.page_if_changed(path, page))
+
+    def on_document_scrolled(self) -> None:
+        page, view = self._page, self.view
+        if page.rows and view.lines_below < NEAR_EDGE and not page.reaches_end:
+            top = self._top_offset()
+            self._request(lambda path: output_pager.page_below(path, page, top))
+        elif page.rows and view.top_line < NEAR_EDGE and page.rows[0].start > 0:
+            top = self._top_offset()
+            self._request(lambda path: output_pager.page_above(path, page, top))
+        self._show_note()
+
+    def on_output_view_edge_requested(self, event: OutputView.EdgeRequested) -> None:
+        event.stop()
+        if event.at_end:
+            self._request(output_pager.page_at_end)
+        else:
+            self._request(lambda path: output_pager.page_around(path, 0))
+
+    # --- keys -------------------------------------------------------------------------------
+
+    def action_view(self) -> None:
+        """Show the other file."""
+        if len(self._output_names()) < 2:
+            self.show_message("it has no other output file")
+        elif not self._reading:
+            self._shown_file += 1
+            self._page = EMPTY
+            self._request(output_pager.page_at_end)
+
+    def action_wrap(self) -> None:
+        """Wrap long lines, or cut them at the edge of the screen."""
+        top, follows = self._top_offset(), self._follows()
+        self._wraps = not self._wraps
+        self._show_rows()
+        if self._page.rows:
+            self._scroll_to_offset(self._page.size if follows else top)
+        self.show_message("long lines are wrapped" if self._wraps else "long lines are cut")
+
+    def action_pager(self) -> None:
+        """Open the file in $PAGER; its end returns here."""
+        if self.app.is_web:
+            self.show_message("a pager needs a terminal: a browser has none")
+            return
+        names = self._output_names()
+        command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+        tool = shutil.which(command[0])
+        if not names or tool is None:
+            why = f"{command[0]} is not installed here" if names else "there is no output file"
+            self.show_message(why)
+            return
+        try:
+            path = output_file(self.context.feed.dagdir, names[self._shown_file % len(names)][1])
+            with self.app.suspend():
+                subprocess.run([tool, *command[1:], str(path)], check=False)
+        except (UnreadableFile, OSError) as error:
+            self.show_message(f"{command[0]}: {error}")
+        self.app.refresh()
+
+    # --- searching --------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        self.query_one(FilterPrompt).begin(self.filter_text)
+        self.update_footer()
+
+    @on(Input.Blurred, "#prompt")
+    def _prompt_blurred(self, event: Input.Blurred) -> None:
+        event.stop()
+        self.query_one(FilterPrompt).display = False
+        self.update_footer()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether an action may run: in the prompt, the key of the prompt is a letter."""
+        if action == "filter" and isinstance(self.focused, FilterPrompt):
+            return False
+        return super().check_action(action, parameters)
+
+    def set_filter(self, text: str) -> None:
+        """Find a text, from the top of the view on; none: mark nothing any more."""
+        self.filter_text = text
+        self.set_focus(self.view)
+        top = self._top_offset()
+        self._show_rows()
+        if self._page.rows:
+            self._scroll_to_offset(top)
+        if text:
+            self._find(backward=False)
+
+    def _find(self, backward: bool) -> None:
+        """Find the next match in a thread; [esc] cancels it."""
+        names = self._output_names()
+        if not self.filter_text or not names or self._search is not None:
+            if not self.filter_text:
+                self.show_message("[/] finds a text")
+            return
+        search = self._search = Search(self.filter_text)
+        offset = self._top_offset()
+        name = names[self._shown_file % len(names)][1]
+        work = partial(self._find_in_thread, search, name, offset, backward)
+        self.run_worker(work, thread=True, group="search", description="the search")
+        self._show_note()
+
+    def _find_in_thread(self, search: Search, name: str, offset: int, backward: bool) -> None:
+        found, problem = None, None
+        try:
+            path = output_file(self.context.feed.dagdir, name)
+            found = search.find(path, offset, backward)
+        except UnreadableFile as reason:
+            problem = str(reason)
+        self.call_later(self._end_search, search, found, problem)
+
+    def _end_search(self, search: Search, found: int | None, problem: str | None) -> None:
+        self._search = None
+        if not self.is_mounted:
+            return
+        if found is not None:
+            self._request(lambda path: output_pager.page_around(path, found))
+        elif not search.cancelled:
+            self.show_message(problem or f"{plain(search.text, 40)!r} is not in this file")
+        self._show_note()
+
+    def _step(self, backward: bool) -> None:
+        self._find(backward)
+
+    action_next = partialmethod(_step, False)
+    action_previous = partialmethod(_step, True)
+
+    def _cancel_search(self) -> None:
+        if self._search is not None:
+            self._search.cancelled = True
+
+    def action_back(self) -> None:
+        if self._search is not None:
+            self._cancel_search()
+        elif self.filter_text:
+            self.set_filter("")
+        else:
+            super().action_back()

@@ -1,1 +1,0 @@
-"""One job and its history."""

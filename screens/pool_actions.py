@@ -1,0 +1,1208 @@
+"""Actions on jobs, runs and DAGs: their texts, menu, confirmation, results and keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial, partialmethod
+from pathlib import PurePath
+from typing import Any, ClassVar, Final
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from metlmon.errors import describe_error
+from metlmon.live.feed import Snapshot
+from metlmon.pool.client import PoolClient
+from metlmon.pool.gate_requests import site_of
+from metlmon.pool.queue_checks import target
+from metlmon.pool.run_actions import unknown_site, with_site
+from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
+from metlmon.pool.types import (
+    AS_THE_DAG_SAYS,
+    DAG_ACTS,
+    RUN_ACTS,
+    SITE_ACTS,
+    ActionPreview,
+    ActionRequest,
+    ActionResult,
+    DagTarget,
+    LeftOut,
+    PoolAction,
+    PoolError,
+    QueueSnapshot,
+    ResultCode,
+    RunTarget,
+    SelectedRun,
+    SiteInfo,
+    Target,
+)
+from metlmon.snapshot.records import DagRow, Epoch, Job, JobView, Run, Status
+from metlmon.stats.totals import group_by
+from metlmon.tables.layout import (
+    UNKNOWN_CELL,
+    Column,
+    Kind,
+    fit_columns,
+    render_cells,
+    render_table,
+    table_columns,
+)
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, Colour, Symbol, Weight, plain
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    KEY,
+    MOVING,
+    NOTE,
+    PLAIN,
+    Line,
+    TextStyle,
+    crop,
+    file_name,
+    fit,
+    join,
+    justify,
+    limit_lines,
+    line,
+    style_of,
+    symbol_span,
+    width,
+    wrap,
+    wrap_parts,
+)
+from screens.actions import ACTIONS, Action
+from screens.base.screens import (
+    HIDDEN_IN_MODALS,
+    ConfirmationBase,
+    DocumentScreen,
+    Prompt,
+    SnapshotScreen,
+    ask_in_thread,
+    heading,
+    hidden_below,
+    padded,
+    rule,
+)
+from screens.widgets.line_widget import Document, StaticLines
+from screens.widgets.table import Table, TableRow
+
+
+class ActionTexts(msgspec.Struct, frozen=True):
+    """The question of an action, and the beginning of the title of its results."""
+
+    question: str
+    progress: str
+
+
+TEXTS: Final[Mapping[PoolAction, ActionTexts]] = {
+    PoolAction.HOLD: ActionTexts("Hold {}?", "Holding"),
+    PoolAction.RELEASE: ActionTexts("Release {}?", "Releasing"),
+    PoolAction.REMOVE: ActionTexts("Remove {} from the queue?", "Removing"),
+    PoolAction.VACATE: ActionTexts("Vacate {}?", "Vacating"),
+    PoolAction.PRIORITY: ActionTexts("Set the priority of {}", "Setting the priority of"),
+    PoolAction.RETARGET: ActionTexts("Retarget {}", "Retargeting"),
+    PoolAction.HALT: ActionTexts("Halt {}?", "Halting"),
+    PoolAction.RESUME: ActionTexts("Resume {}?", "Resuming"),
+    PoolAction.RELEASE_DAG: ActionTexts("Release DAGMan of {}?", "Releasing DAGMan of"),
+    PoolAction.REMOVE_DAG: ActionTexts("Remove {}", "Removing"),
+    PoolAction.RESUBMIT: ActionTexts(
+        "Submit {} again, from its newest rescue file?", "Submitting again"
+    ),
+    PoolAction.STOP: ActionTexts("Stop {} after the epoch that is under way?", "Stopping"),
+    PoolAction.STOP_NOW: ActionTexts("Stop {} now?", "Stopping now"),
+    PoolAction.PAUSE: ActionTexts("Pause {} before the next epoch?", "Pausing"),
+    PoolAction.RESUME_RUN: ActionTexts("Resume {}?", "Resuming"),
+    PoolAction.SEND: ActionTexts("Send the next epochs of {}", "Sending"),
+    PoolAction.EXCLUDE_SITE: ActionTexts("Exclude the site {}?", "Excluding the site"),
+    PoolAction.INCLUDE_SITE: ActionTexts("Include the site {} again?", "Including the site"),
+}
+
+IRREVERSIBLE: Final = frozenset(
+    {PoolAction.REMOVE, PoolAction.REMOVE_DAG, PoolAction.STOP, PoolAction.STOP_NOW}
+)
+"""Actions that no other key undoes."""
+
+SITE_ACTIONS: Final = (PoolAction.RETARGET, PoolAction.SEND)
+"""Actions that need a site."""
+
+RESULT_SYMBOLS: Final[Mapping[ResultCode, Symbol]] = {
+    ResultCode.DENIED: Symbol("✗", "permission denied", Colour.VERMILLION, Weight.BOLD),
+    ResultCode.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
+    ResultCode.NOT_FOUND: Symbol("?", "not found", Colour.ORANGE),
+    ResultCode.BAD_STATE: Symbol("!", "not possible in this state", Colour.ORANGE),
+    ResultCode.ALREADY: Symbol("=", "already so", Colour.SKY),
+    ResultCode.DONE: Symbol("✓", "done", Colour.GREEN),
+}
+"""Symbols of the results, in display order: most urgent first."""
+
+_NAMES: Final = {
+    PoolAction.RESUME: "halt",
+    PoolAction.RELEASE_DAG: "release",
+    PoolAction.PAUSE: "pause_run",
+}
+"""Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The marked rows, or the row under the cursor.
+
+    ``description`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong
+    to, ``runs`` the runs on screens that list runs, ``site`` the site on those that list sites
+    ("": none is selected).
+    """
+
+    description: str
+    jobs: tuple[Job, ...] = ()
+    dags: tuple[DagRow, ...] = ()
+    runs: tuple[SelectedRun, ...] = ()
+    site: str | None = None
+
+
+class RunningAction(Struct):
+    """A pool action that is running or has ended.
+
+    ``results`` holds the results so far, ``error`` the message of a failure, ``end_shown`` whether
+    the end was displayed. The performing thread only appends to ``results``, then sets ``error``
+    and ``ended``.
+    """
+
+    preview: ActionPreview
+    request: ActionRequest
+    results: list[ActionResult] = field(default_factory=list)
+    error: str | None = None
+    ended: bool = False
+    end_shown: bool = False
+
+    @property
+    def total(self) -> int:
+        """The expected number of results: one per run and job, or one for the DAG."""
+        return 1 if self.request.act in DAG_ACTS else len(self.request.touched)
+
+    def perform(
+        self, pool: PoolClient, on_progress: Callable[[], None], is_exiting: Callable[[], bool]
+    ) -> None:
+        """Perform the action, and record its results; runs in a thread.
+
+        After quitting (``is_exiting``) it is completed, but without waiting job by job for a
+        schedd that does not respond.
+        """
+
+        def on_result(result: ActionResult) -> None:
+            self.results.append(result)
+            on_progress()
+            if is_exiting() and result.code is ResultCode.FAILED:
+                raise PoolError("metlmon was left, and the schedd did not answer")
+
+        try:
+            results = pool.perform(self.request, on_result)
+            # Includes results that were not reported on the way.
+            self.results = list(results)
+        except PoolError as error:
+            self.error = str(error)
+        except Exception as error:
+            self.error = describe_error(
+                "it broke off; look into the queue for what was done", error
+            )
+        self.ended = True
+
+    def status_line(self) -> Line:
+        """Render the state: ``hold: 3 of 12 answered``, then the outcome."""
+        name = line((f"{name_of(self.request.act)}: ", DIM))
+        if not self.ended:
+            return name + line(f"{len(self.results)} of {self.total} answered")
+        outcome = summary(self.results)
+        if self.error is not None:
+            outcome.append(line((plain(self.error, 200), ALARM)))
+        return name + join(outcome, line("   ")) + line(("   A: per job", DIM))
+
+
+def action_of(act: PoolAction) -> Action:
+    """Return the keyboard action of a pool action; halt and resume share one."""
+    name = _NAMES.get(act, act.value.replace("-", "_"))
+    return next(action for action in ACTIONS if (action.scope, action.name) == ("acts", name))
+
+
+def name_of(act: PoolAction) -> str:
+    """Return the short name of a pool action."""
+    if act is PoolAction.RELEASE_DAG:
+        return "release DAG"
+    return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
+
+
+def question_text(preview: ActionPreview, job_count: int, value: int | str | None) -> str:
+    """Return the confirmation question: ``Hold 3 jobs of run4?``.
+
+    ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
+    until it is entered.
+    """
+    text = TEXTS[preview.act].question.format(plain(preview.subject, 120))
+    if preview.act is PoolAction.REMOVE_DAG:
+        return f"{text} and its {formatting.count(job_count, 'job')} in the queue?"
+    if value == AS_THE_DAG_SAYS:
+        return f"{text} where the DAG says?"
+    return text if value is None else f"{text} to {plain(str(value), 60)}?"
+
+
+def files_title(order: ActionRequest) -> str:
+    """Return the title of the file list: ``It writes 3 files in gate/ens``."""
+    count = formatting.count(sum(len(run.files) for run in order.runs), "file")
+    folder = common_folder(order.runs)
+    suffix = f" in {plain(folder, 60)}" if folder is not None else ""
+    deletes = order.act is PoolAction.RESUME_RUN or order.site == AS_THE_DAG_SAYS
+    return f"It {'deletes' if deletes else 'writes'} {count}{suffix}"
+
+
+def common_folder(runs: Sequence[RunTarget]) -> str | None:
+    """Return the directory of all the files, or None if there are several."""
+    folders = {str(PurePath(file).parent) for run in runs for file in run.files}
+    return folders.pop() if len(folders) == 1 else None
+
+
+def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
+    """Return every pool action, refused for one reason."""
+    acts = [act for act in PoolAction if selection.site is not None or act not in SITE_ACTS]
+    return tuple(
+        ActionPreview(act, "" if act in DAG_ACTS else selection.description, None, reason)
+        for act in acts
+    )
+
+
+def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
+    """Drop halt or resume of each DAG, whichever its state rules out.
+
+    They share a key. Releasing DAGMan is offered only while it is held; excluding a site or
+    including it, whichever is possible.
+    """
+    resumable = {
+        preview.subject
+        for preview in previews
+        if preview.act is PoolAction.RESUME and is_possible(preview)
+    }
+
+    can_include = any(is_possible(p) for p in previews if p.act is PoolAction.INCLUDE_SITE)
+
+    def is_offered(preview: ActionPreview) -> bool:
+        if preview.act in (PoolAction.HALT, PoolAction.RESUME):
+            return (preview.act is PoolAction.RESUME) == (preview.subject in resumable)
+        if preview.act is PoolAction.EXCLUDE_SITE and can_include:
+            return is_possible(preview)
+        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.INCLUDE_SITE):
+            return is_possible(preview)
+        return True
+
+    return [preview for preview in previews if is_offered(preview)]
+
+
+def is_possible(preview: ActionPreview) -> bool:
+    """Return whether the action can be requested."""
+    return preview.refused is None and preview.request is not None
+
+
+def refusal_text(preview: ActionPreview, limit: int) -> str:
+    """Return why the action is not possible."""
+    return plain(preview.refused or "nothing is selected", limit)
+
+
+def capitalized(text: str) -> str:
+    """Return the sanitised text with a capital first letter."""
+    clean = plain(text, 600)
+    return clean[:1].upper() + clean[1:]
+
+
+def undo_text(preview: ActionPreview) -> str:
+    """Return how to undo the action, or that it cannot be undone."""
+    text = plain(preview.undo, 600)
+    return capitalized(text) if "cannot be undone" in text else f"To undo: {text}"
+
+
+def target_text(preview: ActionPreview) -> str:
+    """Return the targets and their number: ``3 jobs of run4, 1 left out``."""
+    text = plain(preview.subject, 80)
+    if preview.left_out:
+        text += f", {formatting.number(len(preview.left_out))} left out"
+    return text
+
+
+def summary(results: Sequence[ActionResult]) -> list[Line]:
+    """Count the results: ``✗ 1 permission denied``, ``✓ 11 done``, most urgent first."""
+    counts = Counter(result.code for result in results)
+    return [
+        line((f"{sign.glyph} {formatting.number(counts[reply])} {sign.word}", style_of(sign)))
+        for reply, sign in RESULT_SYMBOLS.items()
+        if counts[reply]
+    ]
+
+
+class PoolActionKeys:
+    """Key handlers of the pool actions, for a screen with :meth:`request_action`."""
+
+    def request_action(self, *acts: PoolAction) -> None:
+        """Request the first of these actions that is possible."""
+        raise NotImplementedError
+
+    def _request(self, *acts: PoolAction) -> None:
+        self.request_action(*acts)
+
+
+for _name, _acts in group_by(PoolAction, lambda act: action_of(act).name).items():
+    setattr(PoolActionKeys, f"action_{_name}", partialmethod(PoolActionKeys._request, *_acts))
+
+
+DETAIL_LINES: Final = 4
+"""Always as many under the table, so that it keeps its height while the cursor moves."""
+
+
+class MenuScreen(PoolActionKeys, SnapshotScreen):
+    """Pool actions on the selection of the screen below; rebuilt with every snapshot."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+
+    def __init__(self, origin: ActionScreen, initial: ActionPreview | None = None) -> None:
+        super().__init__()
+        self._origin = origin
+        self._initial_key = None if initial is None else _key(initial)
+        self._previews: Sequence[ActionPreview] = ()
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Table()
+        yield StaticLines(id="note")
+        yield self.key_footer()
+
+    def hidden_actions(self) -> Collection[str]:
+        return HIDDEN_IN_MODALS
+
+    def show(self, update: Snapshot | None) -> None:
+        room, table = self.app.size.width, self.query_one(Table)
+        selection = self._origin.selection().description
+        self._previews = without_ruled_out(self._origin.previews())
+        self.show_head([line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD)), ()])
+        columns = _columns(self._previews)
+        widths = fit_columns(columns, self._previews, room)
+        rows = [
+            TableRow(_key(preview), partial(render_cells, columns, widths, preview))
+            for preview in self._previews
+        ]
+        # Keep the cursor detail right below the table on tall screens too.
+        table.styles.max_height = len(rows) + 2
+        table.show(table_columns(columns, widths), rows)
+        if self._initial_key is not None:
+            table.select(self._initial_key)
+            self._initial_key = None
+        parts = [*self.messages(), *hidden_below(table.rows_below)]
+        self.show_note([rule(parts, room), *padded(self._details(room - 2), DETAIL_LINES)])
+
+    def _details(self, room: int) -> list[Line]:
+        """Return what the action under the cursor does, or why it is not possible."""
+        preview = self._under_cursor()
+        if preview is None:
+            return []
+        if not is_possible(preview):
+            lines = wrap(f"not now: {refusal_text(preview, 1000)}", room, NOTE, indent=1)
+            return limit_lines(lines, DETAIL_LINES, room, 1)
+        effect = wrap(capitalized(preview.effect), room, indent=1)
+        undo = wrap(undo_text(preview), room, DIM, indent=1) if preview.undo else []
+        return [*limit_lines(effect, 2, room, 1), *limit_lines(undo, 2, room, 1)]
+
+    def _under_cursor(self) -> ActionPreview | None:
+        key = self.query_one(Table).cursor
+        return next((preview for preview in self._previews if _key(preview) == key), None)
+
+    def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
+        event.stop()
+        self._refresh_if_mounted()
+
+    def on_table_row_selected(self, event: Table.RowSelected) -> None:
+        event.stop()
+        self.action_choose()
+
+    # --- choosing -------------------------------------------------------------------------
+
+    def action_choose(self) -> None:
+        preview = self._under_cursor()
+        if preview is not None and is_possible(preview):
+            self._origin.open_confirmation(preview)
+
+    def request_action(self, *acts: PoolAction) -> None:
+        """Open the confirmation; with several DAGs, move to the next matching row."""
+        matching = [preview for preview in self._previews if preview.act in acts]
+        possible = [preview for preview in matching if is_possible(preview)]
+        if len(matching) == 1 and possible:
+            self._origin.open_confirmation(possible[0])
+        elif matching:
+            keys, table = [_key(preview) for preview in possible or matching], self.query_one(Table)
+            index = keys.index(table.cursor) if table.cursor in keys else -1
+            table.select(keys[(index + 1) % len(keys)])
+
+    def action_acts(self) -> None:
+        self.context.go_back()
+
+    def action_answers(self) -> None:
+        if self.context.running_action is not None:
+            self.context.push_screen(ResultsScreen(self.context.running_action))
+
+
+def _key(preview: ActionPreview) -> str:
+    # Halt and resume of one DAG share a row; its state decides which applies.
+    return f"{action_of(preview.act).name}\n{preview.subject}"
+
+
+def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
+    """Columns of the menu. With several DAGs, a refusal names its DAG."""
+    several_dags = len({each.subject for each in previews if each.act in DAG_ACTS}) > 1
+
+    def name_style(preview: ActionPreview) -> TextStyle:
+        if not is_possible(preview):
+            return DIM
+        return ALARM if preview.act in IRREVERSIBLE else BOLD
+
+    def targets(preview: ActionPreview) -> str:
+        if is_possible(preview):
+            return target_text(preview)
+        one_dag = several_dags and preview.act in DAG_ACTS
+        prefix = f"{plain(preview.subject, 40)}: " if one_dag else ""
+        return f"✗ {prefix}{refusal_text(preview, 200)}"
+
+    return [
+        Column(
+            "key",
+            "KEY",
+            lambda preview: action_of(preview.act).cap,
+            style=lambda preview: KEY if is_possible(preview) else DIM,
+        ),
+        Column("name", "ACT", lambda preview: name_of(preview.act), style=name_style),
+        Column(
+            "what",
+            "TOUCHES",
+            targets,
+            style=lambda preview: PLAIN if is_possible(preview) else DIM,
+            minimum=20,
+            comfortable=20,
+        ),
+    ]
+
+
+# --- results ------------------------------------------------------------------------------
+
+ERROR_LINES: Final = 4
+
+NOTE_TEXT: Final = "The screens show the result as soon as the log has it."
+
+NO_RESULT_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
+NO_RESULT: Final = Symbol("–", "not answered", Colour.ORANGE)
+
+
+class TargetResult(msgspec.Struct, frozen=True):
+    """The result for a job or run; ``target`` None: for the DAG itself."""
+
+    subject: str
+    target: Target | RunTarget | None
+    symbol: Symbol
+    text: str = ""
+
+
+def target_results(running: RunningAction) -> list[TargetResult]:
+    """Return each target with its result, problems first."""
+    # Copied once: the performing thread keeps appending.
+    results = {result.subject: result for result in tuple(running.results)}
+    targets: dict[str, Target | RunTarget | None] = {
+        item.id: None if isinstance(item, DagTarget) else item for item in running.request.touched
+    }
+    if running.request.act in DAG_ACTS:
+        # The result concerns the DAG, even if the target is DAGMan's own job.
+        targets = dict.fromkeys(results or [running.request.dag or running.preview.subject])
+    pending = NO_RESULT if running.ended else NO_RESULT_YET
+    rows = []
+    for subject, item in targets.items():
+        result = results.get(subject)
+        sign = pending if result is None else RESULT_SYMBOLS[result.code]
+        rows.append(TargetResult(subject, item, sign, "" if result is None else result.text))
+    problems = list(RESULT_SYMBOLS.values())[:-1]
+    return sorted(rows, key=lambda row: [*problems, row.symbol].index(row.symbol))
+
+
+class ResultsScreen(DocumentScreen):
+    """Results of a running action. Leaving the screen does not stop it."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+
+    def __init__(self, running: RunningAction) -> None:
+        super().__init__()
+        self._running_action = running
+
+    def show(self, update: Snapshot | None) -> None:
+        room, running = self.app.size.width, self._running_action
+        results = target_results(running)
+        note = wrap(NOTE_TEXT, room - 2, DIM, indent=1)
+        self.show_document(self._head(room - 2), _rows(results, room) if results else [], note)
+        running.end_shown = running.end_shown or running.ended
+
+    def _head(self, room: int) -> list[Line]:
+        running = self._running_action
+        title = f"{TEXTS[running.request.act].progress} {plain(running.preview.subject, 120)}"
+        value = running.request.site if running.request.value is None else running.request.value
+        if value is not None and running.request.act not in SITE_ACTS:
+            title += " where the DAG says" if value == AS_THE_DAG_SAYS else f" to {value}"
+        done = f"{len(running.results)} of {running.total} answered"
+        incomplete = running.ended and len(running.results) < running.total
+        right = line((done, NOTE if incomplete else MOVING))
+        lines = [line(" ") + justify(line((plain(title, 200), BOLD)), right, room)]
+        counts = summary(running.results)
+        if counts:
+            lines += [line(" ") + text for text in wrap_parts(counts, line("   "), room)]
+        elif not running.ended:
+            lines.append(line(" ", ("waiting for the schedd; [esc] leaves, it continues", DIM)))
+        if running.error is not None:
+            error = wrap(plain(running.error, 1000), room, ALARM, indent=1)
+            lines += limit_lines(error, ERROR_LINES, room, 1)
+        return [*lines, ()]
+
+
+def _rows(results: list[TargetResult], room: int) -> list[Line]:
+    """Return a line per target, with its message behind or, if long, below it."""
+    head, *rows = render_table(_result_columns(results), results, room)
+    lines = [head]
+    for row, result in zip(rows, results, strict=True):
+        text = plain(result.text, 1000)
+        short = row + line("  ", (text, DIM))
+        if not text or width(short) < room:
+            lines.append(short)
+        else:
+            lines += [row, *wrap(text, room - 2, DIM, indent=6)]
+    return lines
+
+
+def _result_columns(results: Sequence[TargetResult]) -> list[Column[TargetResult]]:
+    """Columns of results: of jobs, of runs (identified by name) or of a DAG."""
+    only_dags = all(part.target is None for part in results)
+    any_job = any(isinstance(part.target, Target) for part in results)
+    any_run = any(part.target is not None and part.target.run is not None for part in results)
+
+    def subject(part: TargetResult) -> str:
+        return "" if isinstance(part.target, RunTarget) else plain(part.subject, 60)
+
+    def run(part: TargetResult) -> str:
+        return plain(part.target.run or "", 24) if part.target else ""
+
+    def epoch(part: TargetResult) -> int | str:
+        number = part.target.epoch if isinstance(part.target, Target) else None
+        return "" if number is None else formatting.epoch_number(number)
+
+    columns = []
+    if any_job:
+        columns.append(Column("job", "JOB", subject, align="right"))
+    if only_dags:
+        columns.append(Column("job", "DAG", subject))
+    if any_run:
+        columns.append(Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24))
+    if any_run and any_job:
+        columns.append(Column("epoch", "EPOCH", epoch, Kind.COUNT))
+    return [*columns, Column("answer", "ANSWER", lambda part: part.symbol, Kind.STATE)]
+
+
+DAG_DEFAULT: Final = "as the DAG says"
+"""Accepted instead of a site name, to undo an earlier choice of site."""
+
+MAX_SITES: Final = 6
+"""Maximum sites listed; the targets need the other lines."""
+
+
+def known_sites(
+    pool_sites: Sequence[SiteInfo],
+    status: Status | None,
+    epochs: Iterable[Epoch],
+    with_default: bool,
+) -> dict[str, str]:
+    """Return the selectable sites with a description: collector, DAG, past executions.
+
+    ``with_default`` puts the entry :data:`DAG_DEFAULT` first.
+    """
+    about = {DAG_DEFAULT: "no longer elsewhere"} if with_default else {}
+    for site in pool_sites:
+        slots = formatting.count(site.slots, "slot")
+        about[site.name] = ", ".join([slots, *site.gpus])
+    targets = {row.target for row in epochs if row.target} | requested_sites(status)
+    for name in sorted(targets):
+        about.setdefault(name, "named in the DAG")
+    for row in status.sites if status is not None else ():
+        if row.site is not None:
+            count = formatting.count(row.executions, "execution")
+            about.setdefault(row.site, f"{count} so far")
+    return about
+
+
+def requested_sites(status: Status | None) -> set[str]:
+    """Return the sites that runs request, in the DAG or by their gates."""
+    runs = status.runs if status is not None else ()
+    places = (part for run in runs for part in (run.latest, run.gate) if part is not None)
+    return {part.target for part in places if part.target}
+
+
+class SitePrompt(Prompt):
+    """Input of a site name; ``up`` and ``down`` go through matching ``sites``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "screen.back", show=False),
+        Binding("up,shift+tab", "choose(-1)", show=False),
+        Binding("down,tab", "choose(1)", show=False),
+    ]
+
+    def __init__(self, sites: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__(id="value", hint="a site's name; up and down choose one")
+        self._sites = sites
+        self._typed = ""
+        self._chosen: str | None = None
+
+    def action_choose(self, step: int) -> None:
+        """Insert the next matching site."""
+        if self.value != self._chosen:
+            self._typed = self.value
+        names = list(self.matching())
+        if not names:
+            return
+        index = names.index(self.value) + step if self.value in names else min(step, 0)
+        self._chosen = self.value = names[index % len(names)]
+        self.cursor_position = len(self.value)
+
+    def matching(self) -> dict[str, str]:
+        """The sites that contain the text, as it was typed before one was chosen."""
+        needle = (self._typed if self.value == self._chosen else self.value).strip().lower()
+        return {name: about for name, about in self._sites().items() if needle in name.lower()}
+
+
+def site_lines(
+    sites: Mapping[str, str], chosen: str, loading: bool, error: str | None
+) -> list[Line]:
+    """Render the sites around ``chosen``, and the state of the collector query."""
+    names = list(sites)
+    index = names.index(chosen) if chosen in names else 0
+    first = max(0, min(index - MAX_SITES // 2, len(names) - MAX_SITES))
+    visible = names[first : first + MAX_SITES]
+    labels = [line((plain(name, 40), BOLD if name == chosen else PLAIN)) for name in visible]
+    label_width = max(map(width, labels), default=0)
+    lines = [
+        line("▌" if name == chosen else " ")
+        + fit(label, label_width, "left")
+        + line((f"  {plain(sites[name], 80)}", DIM))
+        for name, label in zip(visible, labels, strict=True)
+    ]
+    if len(names) > len(visible):
+        lines.append(line((f" {len(names) - len(visible)} more; what is typed narrows them", DIM)))
+    if loading:
+        lines.append(line((" asking the collector…", DIM)))
+    elif error is not None:
+        lines.append(line((f" {plain(error, 200)}", NOTE)))
+    elif not names:
+        lines.append(line((" no site that is known has this in its name", DIM)))
+    return lines
+
+
+EFFECT_LINES: Final = 3
+"""Maximum lines each for effect and undo; the job table needs the rest."""
+
+PRIORITY_LIMIT: Final = 2**31 - 1
+"""JobPrio is a 32-bit number in the schedd."""
+
+
+class NumberPrompt(Prompt):
+    """Input of a whole number; ``enter`` goes on to the confirmation."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "screen.back", show=False)]
+
+    def __init__(self) -> None:
+        super().__init__(id="value", hint="a whole number; larger goes first, 0 is the usual")
+        self.restrict = r"-?\d{0,10}"
+
+
+class ConfirmScreen(ConfirmationBase):
+    """Confirmation of a pool action; only ``y`` performs it.
+
+    ``dag_jobs`` are jobs that are removed together with a DAG.
+    """
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("question",)
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+    AUTO_FOCUS = "Document"
+
+    def __init__(
+        self, preview: ActionPreview, dag_jobs: Sequence[Job], on_confirmed: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._preview = preview
+        self._dag_jobs = dag_jobs
+        self._on_confirmed = on_confirmed
+        self._entered: int | str | None = None
+        self._input_error = ""
+        self._pool_sites: tuple[SiteInfo, ...] = ()
+        self._loading_sites = preview.act in (*SITE_ACTIONS, PoolAction.EXCLUDE_SITE)
+        self._sites_error: str | None = None
+
+    def compose_input(self) -> ComposeResult:
+        if self._preview.act is PoolAction.PRIORITY:
+            yield NumberPrompt()
+        elif self._preview.act in SITE_ACTIONS:
+            yield SitePrompt(self._known_sites)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        for prompt in self.query(Prompt):
+            self.call_after_refresh(self.set_focus, prompt)
+        pool = self.context.pool_actions
+        if self._loading_sites and pool is not None:
+            ask_in_thread(self, pool.sites, self._sites_loaded, "asking for sites failed")
+
+    @property
+    def _input_missing(self) -> bool:
+        """Whether a required number or site has not been entered yet."""
+        return self._preview.act in (PoolAction.PRIORITY, *SITE_ACTIONS) and self._entered is None
+
+    @property
+    def _current_preview(self) -> ActionPreview:
+        """The action preview, with the entered site applied."""
+        entered = self._entered
+        return with_site(self._preview, entered) if isinstance(entered, str) else self._preview
+
+    def show(self, update: Snapshot | None) -> None:
+        room = self.app.size.width
+        self.show_document(self._head(room - 2), self._body(room))
+
+    def hidden_actions(self) -> Collection[str]:
+        closed = self._input_missing or not self.can_confirm
+        return {*super().hidden_actions(), *(("confirm",) if closed else ())}
+
+    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
+        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
+
+    # --- rendering ------------------------------------------------------------------------
+
+    def _head(self, room: int) -> list[Line]:
+        preview = self._current_preview
+        style = ALARM if preview.act in IRREVERSIBLE else BOLD
+        title = question_text(preview, len(self._dag_jobs), self._entered)
+        lines = wrap(title, room, style, indent=1)[:2]
+        effect = wrap(capitalized(preview.effect), room, indent=1)
+        lines += limit_lines(effect, EFFECT_LINES, room, 1)
+        if preview.undo:
+            undo = wrap(undo_text(preview), room, DIM, indent=1)
+            lines += limit_lines(undo, EFFECT_LINES, room, 1)
+        if isinstance(self._entered, str):
+            warning = unknown_site(self._entered, self._pool_sites, list(self._known_sites()))
+            lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
+        if preview.act is PoolAction.EXCLUDE_SITE and preview.request is not None:
+            snapshot = self.context.snapshot
+            requested = requested_sites(snapshot.status if snapshot is not None else None)
+            warning = unknown_site(preview.request.site or "", self._pool_sites, requested)
+            lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
+        return [*lines, crop(self._key_hint(), room)]
+
+    def _key_hint(self) -> Line:
+        if not self._input_missing:
+            confirm = line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
+            return line(" ") + confirm + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
+        if self._input_error:
+            return line(" ", (self._input_error, BAD))
+        hint = line(" Type the new priority, then ")
+        if self._preview.act in SITE_ACTIONS:
+            hint = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
+            hint += line(", then ")
+        return hint + line(("enter", KEY), ("; you are asked then", DIM))
+
+    def _body(self, room: int) -> list[Line]:
+        preview = self._current_preview
+        order = preview.request
+        targets, runs = (order.targets, order.runs) if order is not None else ((), ())
+        lines = self._site_list(room) if self._input_missing else []
+        if preview.line is not None:
+            added = "Add to" if preview.act is PoolAction.EXCLUDE_SITE else "Take out of"
+            lines += [heading(f"{added} the submit file, for later jobs", room)]
+            lines += [*wrap(plain(preview.line, 600), room - 2, BOLD, indent=1), ()]
+        if order is not None and order.dags:
+            lines += [heading("Later jobs of these DAGs, by a file", room)]
+            lines += [*render_table(_dag_columns(), order.dags, room), ()]
+        if order is not None and runs:
+            lines += [heading(files_title(order), room)]
+            lines += render_table(_run_columns(runs), runs, room)
+            targets = tuple(job for run in runs for job in run.jobs)
+            lines += [()] if targets else []
+        if preview.act in DAG_ACTS:
+            dag = order.dag if order is not None else None
+            dag_name = plain(dag or preview.subject, 200)
+            lines += [heading("It touches the DAG", room), line(" ", (dag_name, BOLD))]
+        if targets:
+            title = f"It {'removes' if runs else 'touches'} {_jobs_count(targets)}"
+            title = "DAGMan's own job" if preview.act in DAG_ACTS else title
+            lines += [heading(title, room), *self._jobs(targets, room)]
+        if self._dag_jobs:
+            dag_jobs = [target(job) for job in self._dag_jobs]
+            title = f"{_jobs_count(dag_jobs)} in the queue go with it"
+            lines += [(), heading(title, room), *self._jobs(dag_jobs, room)]
+        if preview.left_out:
+            noun = "run" if preview.act in RUN_ACTS else "job"
+            title = f"{formatting.count(len(preview.left_out), noun)} left out"
+            lines += [(), heading(title, room)]
+            lines += map(_left_out_line, preview.left_out)
+        return lines
+
+    def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
+        columns = _job_columns(targets, self._preview.act, self.context.queue)
+        return render_table(columns, targets, room)
+
+    # --- input of a number or a site ------------------------------------------------------
+
+    @on(Input.Changed, "#value")
+    def _value_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._entered, self._input_error = None, ""
+        self._refresh_if_mounted()
+
+    @on(Input.Submitted, "#value")
+    def _value_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._entered = self._parse(event.value)
+        if self._entered is None:
+            expected = "a site's name, without quotes, $ and backslash,"
+            if self._preview.act is PoolAction.PRIORITY:
+                expected = f"a whole number from {-PRIORITY_LIMIT} to {PRIORITY_LIMIT}"
+            self._input_error = f"{expected} is needed here"
+        else:
+            self.set_focus(self.query_one(Document))
+            self.start_delay()
+        self._refresh_if_mounted()
+
+    def _parse(self, text: str) -> int | str | None:
+        if self._preview.act is PoolAction.PRIORITY:
+            return parse_priority(text)
+        if self._preview.act is PoolAction.SEND and text.strip() == DAG_DEFAULT:
+            return AS_THE_DAG_SAYS
+        return site_of(text)
+
+    def _known_sites(self) -> dict[str, str]:
+        """The known sites with a description; incomplete until the collector has replied."""
+        order, snapshot = self._preview.request, self.context.snapshot
+        touched: list[RunTarget | Target] = []
+        if order is not None:
+            touched += [*order.runs, *order.targets]
+        run = touched[0].run if touched else None
+        rows = snapshot.status.runs if snapshot is not None else ()
+        key = next((row.key for row in rows if row.name == run), None)
+        view = self.context.feed.run_view(key) if key is not None else None
+        return known_sites(
+            self._pool_sites,
+            status=snapshot.status if snapshot is not None else None,
+            epochs=view.epochs if view is not None else (),
+            with_default=self._preview.act is PoolAction.SEND,
+        )
+
+    def _site_list(self, room: int) -> list[Line]:
+        lines: list[Line] = []
+        for prompt in self.query(SitePrompt):
+            title = heading("Sites that are known", room)
+            matching, loading = prompt.matching(), self._loading_sites
+            lines += [title, *site_lines(matching, prompt.value, loading, self._sites_error), ()]
+        return lines
+
+    def _sites_loaded(self, sites: tuple[SiteInfo, ...] | None, error: str | None) -> None:
+        self._pool_sites, self._sites_error, self._loading_sites = sites or (), error, False
+        self._refresh_if_mounted()
+
+    def action_confirm(self) -> None:
+        preview, order = self._current_preview, self._current_preview.request
+        if order is None or self.context.action_refusal() is not None:
+            return
+        if self._input_missing or not self.key_confirms:
+            return
+        if isinstance(self._entered, int):
+            order = replace(order, value=self._entered)
+        context = self.context
+        running = context.perform(preview, order)
+        self._on_confirmed()
+        while isinstance(context.screen, ConfirmScreen | MenuScreen):
+            context.pop_screen()
+        context.push_screen(ResultsScreen(running))
+
+
+def parse_priority(text: str) -> int | None:
+    """Parse a job priority; None if it is no 32-bit number."""
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if -PRIORITY_LIMIT <= value <= PRIORITY_LIMIT else None
+
+
+def _jobs_count(targets: Sequence[Target]) -> str:
+    return formatting.count(len(targets), "job")
+
+
+def _left_out_line(left_out: LeftOut) -> Line:
+    target = left_out.target
+    name = target.id if isinstance(target, Target) else plain(target.id, 8)
+    epoch = "" if target.epoch is None else f"  epoch {formatting.epoch_number(target.epoch)}"
+    about = line((f" {name}  {plain(target.run or '', 24)}{epoch}  ", DIM))
+    reason = line((f"  {plain(left_out.reason, 200)}", NOTE))
+    return about + symbol_span(STATES[target.state]) + reason
+
+
+# --- columns ------------------------------------------------------------------------------
+
+
+def _text(value: str | None) -> str | None:
+    return plain(value, 60) if value else None
+
+
+def _state_columns(epoch_drop: int = 0, state_drop: int = 0) -> list[Column[Any]]:
+    """Epoch and state of a job or a run."""
+    return [
+        Column(
+            "epoch",
+            "EPOCH",
+            lambda target: "" if target.epoch is None else formatting.epoch_number(target.epoch),
+            Kind.COUNT,
+            drop=epoch_drop,
+        ),
+        Column("state", "STATE", lambda target: STATES[target.state], Kind.STATE, drop=state_drop),
+    ]
+
+
+def _job_columns(
+    targets: Sequence[Target], act: PoolAction, queue: QueueSnapshot | None
+) -> list[Column[Target]]:
+    """Columns of jobs, with the value in the queue that the action changes.
+
+    It guides the new one, and is needed to go back.
+    """
+
+    def priority(target: Target) -> int | str:
+        job = queue.job(target.cluster, target.proc) if queue is not None else None
+        return "" if job is None else job.priority
+
+    def site(target: Target) -> str:
+        job = queue.job(target.cluster, target.proc) if queue is not None else None
+        return "" if job is None or job.site is None else plain(job.site, 40)
+
+    columns: list[Column[Target]] = [
+        Column("job", "JOB", lambda target: _text(target.id), align="right"),
+        Column(
+            "run", "RUN", lambda target: _text(target.run), minimum=6, comfortable=10, maximum=24
+        ),
+        *_state_columns(),
+        Column(
+            "node", "NODE", lambda target: _text(target.node), drop=2, maximum=40, comfortable=16
+        ),
+    ]
+    if len({target.dag for target in targets}) > 1:
+        dag: Column[Target] = Column(
+            "dag",
+            "DAG",
+            lambda target: target.dag,
+            drop=1,
+            cell=lambda target, width: (
+                line(plain(file_name(target.dag, width), 60)) if target.dag else UNKNOWN_CELL
+            ),
+            maximum=30,
+            comfortable=12,
+        )
+        columns.append(dag)
+    if queue is not None and act is PoolAction.PRIORITY:
+        columns.insert(3, Column("now", "NOW", priority, align="right", write=str))
+    if queue is not None and act is PoolAction.RETARGET:
+        columns.insert(3, Column("now", "NOW FOR", site, maximum=24))
+    return columns
+
+
+def _dag_columns() -> list[Column[DagTarget]]:
+    """Columns of DAGs, the file that is written for each, and their runs."""
+    return [
+        Column("dag", "DAG", lambda dag: _text(dag.dag), minimum=8, maximum=30),
+        Column("file", "FILE", lambda dag: plain(dag.file, 300), minimum=20),
+        Column("runs", "RUNS", lambda dag: len(dag.runs), Kind.COUNT),
+    ]
+
+
+def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
+    """Columns of runs, and of the files that are written for them."""
+    one_folder = common_folder(runs) is not None
+
+    def files(target: RunTarget) -> str:
+        names = [PurePath(file).name if one_folder else file for file in target.files]
+        return plain("  ".join(names), 300)
+
+    return [
+        Column(
+            "run",
+            "RUN",
+            lambda target: plain(target.run, 60),
+            minimum=6,
+            comfortable=10,
+            maximum=24,
+        ),
+        *_state_columns(epoch_drop=2, state_drop=1),
+        Column("files", "FILE", files, minimum=20, comfortable=40),
+    ]
+
+
+ACTION_SCOPES: Final = ("marking", "acting")
+"""Scopes of a table whose rows can be marked and acted on."""
+
+
+class ActionScreen(PoolActionKeys, SnapshotScreen):
+    """A screen with the keys of the pool actions. Subclasses define the selection."""
+
+    PALETTE_SCOPES = ("acts",)
+
+    def selection(self) -> Selection:
+        """The marked rows, or else the row under the cursor."""
+        raise NotImplementedError
+
+    def previews(self) -> list[ActionPreview]:
+        """Previews of all pool actions on the selection; DAG actions once per DAG."""
+        selection, snapshot, pool = (
+            self.selection(),
+            self.context.snapshot,
+            self.context.pool_actions,
+        )
+        refusal = self.context.action_refusal()
+        if refusal is not None or snapshot is None or pool is None:
+            refused = refused_previews(refusal or "nothing was read yet", selection)
+            return without_ruled_out(self._fitting(refused, selection))
+        previews = pool.previews(
+            snapshot.status, selection.jobs, selection.dags, selection.runs, selection.site
+        )
+        if len(selection.dags) > 1:
+            previews = tuple(preview for preview in previews if preview.act not in DAG_ACTS)
+            for dag in selection.dags:
+                dag_previews = pool.previews(snapshot.status, (), (dag,))
+                previews += tuple(preview for preview in dag_previews if preview.act in DAG_ACTS)
+            # Sorted by action, then DAG: a menu row too far is the same action on another
+            # DAG, not another action.
+            previews = tuple(
+                sorted(previews, key=lambda preview: list(PoolAction).index(preview.act))
+            )
+        return without_ruled_out(self._fitting(previews, selection))
+
+    def _fitting(
+        self, previews: Iterable[ActionPreview], selection: Selection
+    ) -> list[ActionPreview]:
+        """The previews without those of jobs, DAGs and runs where only a site is selected."""
+        only_site = selection.site is not None and not (
+            selection.jobs or selection.dags or selection.runs
+        )
+        return [each for each in previews if not only_site or each.act in SITE_ACTS]
+
+    def refusals(self) -> Mapping[str, str]:
+        """Reasons, by action name, of actions of which every preview is refused."""
+        if self.context.options.read_only:
+            return {}
+        previews = self.previews()
+        possible_names = {
+            action_of(preview.act).name for preview in previews if is_possible(preview)
+        }
+        site = self.selection().site
+        reasons = {action_of(act).name: _missing(act, site) for act in PoolAction}
+        reasons |= {
+            action_of(preview.act).name: preview.refused or "nothing is selected"
+            for preview in previews
+        }
+        refused_names = {name: why for name, why in reasons.items() if name not in possible_names}
+        if self.context.running_action is None:
+            refused_names["answers"] = "nothing was asked yet"
+        return refused_names
+
+    def request_action(self, *actions: PoolAction) -> None:
+        """Open the confirmation of one of these actions.
+
+        Where several are possible, or it is refused, open the menu with the reason instead.
+        """
+        previews = [preview for preview in self.previews() if preview.act in actions]
+        possible_previews = [preview for preview in previews if is_possible(preview)]
+        if len(previews) == 1 and possible_previews:
+            self.open_confirmation(possible_previews[0])
+        else:
+            self.context.push_screen(
+                MenuScreen(self, (possible_previews or previews)[0] if previews else None)
+            )
+
+    def open_confirmation(self, preview: ActionPreview) -> None:
+        """Open the confirmation, with all queued jobs that the action also removes."""
+        also_removed: tuple[Job, ...] = ()
+        if preview.act is PoolAction.REMOVE_DAG and preview.request is not None:
+            queued = self.context.feed.queued_jobs()
+            also_removed = tuple(job for job in queued if job.dag == preview.request.dag)
+        self.context.push_screen(ConfirmScreen(preview, also_removed, self.clear_all_marks))
+
+    def clear_all_marks(self) -> None:
+        """Clear the marks after a confirmed action, so that the next one starts afresh."""
+        for table in self.query(Table):
+            table.clear_marks()
+
+    def action_acts(self) -> None:
+        self.context.push_screen(MenuScreen(self))
+
+    def action_answers(self) -> None:
+        if self.context.running_action is None:
+            self.show_message("nothing was asked of the schedd yet")
+        else:
+            self.context.push_screen(ResultsScreen(self.context.running_action))
+
+    def messages(self) -> list[Line]:
+        """Progress of the latest pool action until its end was seen, and other notes."""
+        action = self.context.running_action
+        lines = [action.status_line()] if action is not None and not action.end_shown else []
+        return [*lines, *super().messages()]
+
+    @on(Table.RowHighlighted)
+    def _mark_action_seen(self) -> None:
+        if self.context.running_action is not None and self.context.running_action.ended:
+            self.context.running_action.end_shown = True
+
+    # --- parts of selections --------------------------------------------------------------
+
+    def dags_of(self, files: Iterable[str | None]) -> tuple[DagRow, ...]:
+        """The DAGs with these files, in the snapshot's order."""
+        wanted, snapshot = frozenset(files), self.context.snapshot
+        dags = () if snapshot is None else snapshot.status.dags
+        return tuple(dag for dag in dags if dag.file in wanted)
+
+    def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[Job, ...]:
+        """The jobs with these ids, whatever their state."""
+        return tuple(view.job for view in self.job_views(jobs))
+
+    def job_views(self, jobs: Iterable[tuple[int, int]]) -> list[JobView]:
+        """The jobs with these ids, whatever their state, with their details."""
+        views = (self.context.feed.job_view(*job) for job in jobs)
+        return [view for view in views if view is not None]
+
+    def name_or_count(self, names: list[str], noun: str) -> str:
+        """The one name, or the number of names: ``run4``, ``3 runs``."""
+        if len(names) == 1:
+            return plain(names[0], 40)
+        return f"{len(names)} {noun}s" if names else "nothing"
+
+
+def _missing(act: PoolAction, site: str | None) -> str:
+    """Why there is no preview of an action."""
+    if act not in SITE_ACTS:
+        return "no job, run or DAG is selected"
+    if not site:
+        return "no site is selected: see Sites"
+    return f"the site is {EXCLUDED if act is PoolAction.EXCLUDE_SITE else NOT_EXCLUDED}"
+
+
+def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[Job]]:
+    """The queued jobs of each run, by its key."""
+    jobs: dict[str, list[Job]] = {run.key: [] for run in runs}
+    for job in queued:
+        if job.run in jobs:
+            jobs[job.run].append(job)
+    return jobs

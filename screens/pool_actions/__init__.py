@@ -1,1 +1,0 @@
-"""Actions on jobs, runs and DAGs: menu, confirmation, results."""

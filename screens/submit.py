@@ -1,0 +1,1707 @@
+"""The submit screen: form, preview of every file, confirmation and submission."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import accumulate, groupby
+from pathlib import Path
+from time import monotonic
+from typing import Any, ClassVar, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+from rich.cells import cell_len, chop_cells
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+
+from metlmon import authoring
+from metlmon.authoring.ascii_graph import draw_graph
+from metlmon.authoring.from_toml import GATED_SHAPES, parse_megabytes, parse_seeds, parse_sites
+from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.request import (
+    EnsembleShape,
+    Evaluation,
+    Plan,
+    PlanError,
+    PlannedFile,
+    Policy,
+    Request,
+    RequestProblem,
+    RunPlan,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
+    Template,
+)
+from metlmon.authoring.runs import epochs_of, gpus_of
+from metlmon.authoring.templates import used_placeholders
+from metlmon.errors import InputError, describe_error
+from metlmon.live.feed import Snapshot
+from metlmon.pool.client import PoolClient
+from metlmon.pool.types import PoolError, ScheddInfo, SiteInfo
+from metlmon.stats import cost as stats
+from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
+from metlmon.tables.layout import TableColumn
+from metlmon.text import formatting
+from metlmon.text.formatting import plain
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    KEY,
+    MOVING,
+    NOTE,
+    Line,
+    TextStyle,
+    crop,
+    join,
+    justify,
+    limit_lines,
+    line,
+    wrap,
+)
+from screens.actions import bindings_of
+from screens.base.screens import (
+    ConfirmationBase,
+    ResultModal,
+    SnapshotScreen,
+    ask_in_thread,
+    heading,
+    padded,
+    rule,
+)
+from screens.base.stats_worker import LazySequence
+from screens.widgets.footer import KeyFooter
+from screens.widgets.form import FormEntry, FormView, plain_with_blanks
+from screens.widgets.line_widget import EDGE, SidePane, StaticLines
+from screens.widgets.table import Table, TableRow
+
+POLICIES: Final[Mapping[str, str]] = {
+    Policy.ANY.value: "every epoch at any of the sites",
+    Policy.PERMUTE.value: "each site once before one repeats",
+    Policy.PIN.value: "a run stays at one site",
+    Policy.GPU_PIN.value: "a run stays on one GPU model",
+}
+"""Policies with a one-line description."""
+
+SHAPES: Final[Mapping[str, str]] = {
+    EnsembleShape.CHAIN.value: "each run a chain of its epochs",
+    EnsembleShape.SWEEP.value: "a run for every combination of values",
+    EnsembleShape.STAGES.value: "pretrain, then finetune from its checkpoint",
+    EnsembleShape.BAG.value: "shards that need nothing of each other",
+    EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
+}
+"""Shapes with a one-line description."""
+
+AUTO: Final = "auto"
+"""No sweep mode chosen."""
+
+SWEEP_MODES: Final[Mapping[str, str]] = {
+    AUTO: "zip, where there are equally many",
+    SweepMode.ZIP.value: "first with first, second with second",
+    SweepMode.PRODUCT.value: "each value with each of the others",
+}
+"""Sweep modes with a one-line description."""
+
+YES, NO = "yes", "no"
+YES_OR_NO: Final[Mapping[str, str]] = {YES: "", NO: ""}
+
+SHARDS: Final = 10
+"""Default number of shards of a bag."""
+
+GATHER: Final = "gather"
+"""Template of the final node of a bag."""
+
+MOST_DIGITS: Final = 9
+"""Maximum digits of a number of epochs; bounds the time for parsing it."""
+
+SIZE_FIELDS: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
+    EnsembleShape.CHAIN: ("runs", "epochs", "seeds", "evaluation.every"),
+    EnsembleShape.SWEEP: ("sweep", "how", "epochs", "seeds", "evaluation.every"),
+    EnsembleShape.STAGES: ("runs", "stages", "seeds", "evaluation.every"),
+    EnsembleShape.BAG: ("shards", "gather"),
+    EnsembleShape.MULTI_NODE: ("runs", "epochs", "machines", "seeds"),
+}
+"""Fields of the ensemble's size, by shape."""
+
+GATE_FIELDS: Final = ("gate.patience", "gate.divergence", "gate.median_after")
+"""Fields of the gate's rules; hidden without a gate."""
+
+NUMBERS_OF_SHAPES: Final = {"shards": SHARDS, "machines": 2}
+"""Numbers for which a request that has another shape is no example."""
+
+FIELD_ALIASES: Final[Mapping[str, str]] = {
+    "evaluation": "evaluation.every",
+    "evaluation.template": "evaluation.every",
+    "evaluation.values": "evaluation.every",
+    "gate.poll": "gate",
+    "gate.metric": "gate",
+    "gate.min_delta": "gate",
+}
+"""Form field that shows a problem of a request field without a form field."""
+
+
+DEFAULTS: Final = Request("", Path())
+"""The request that fields start from; its numbers are the examples in messages."""
+
+
+# --- texts to values: each raises ValueError or PlanError with a sentence ------------------------
+
+
+def _whole(example: object) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"a whole number is needed, such as {example}") from None
+
+    return read
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number is needed, such as 3, or nothing") from None
+
+
+def _megabytes(text: str) -> int:
+    size = parse_megabytes(text)
+    if size is None:
+        raise ValueError("a size in MB is needed, such as 4096 or 4 GB")
+    return size
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("a directory is needed: a name that nothing has yet")
+    try:
+        return Path(text).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: read(text) if text else None
+
+
+_QUOTED: Final = re.compile(r'"[^"]*"')
+_EXTRA_VARIABLE: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
+"""Matches what looks like another variable behind a comma, not a value."""
+
+
+def _variables(text: str) -> tuple[SweptVariable, ...]:
+    """Parse ``a = 0.01 to 0.1 by 0.01; b = 1, 2``."""
+    from metlmon.authoring.sweeps.values import values
+
+    variables: list[SweptVariable] = []
+    for part in filter(str.strip, text.split(";")):
+        name, equals, line = (piece.strip() for piece in part.partition("="))
+        if not equals or not name:
+            advice = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
+            raise ValueError(f"{part.strip()!r}: {advice}")
+        if extra := _EXTRA_VARIABLE.search(_QUOTED.sub("", line)):
+            advice = "put ';' before a further variable, or the value into quotes"
+            raise ValueError(f"{extra[1]}= among the values of {name}; {advice}")
+        variables.append(SweptVariable(name, values(line, name), ""))
+    if not variables:
+        raise ValueError("nothing is swept; write a = 0.01 to 0.1 by 0.01")
+    return tuple(variables)
+
+
+def _stages(text: str) -> tuple[StageRequest, ...]:
+    """Parse ``pretrain 5, finetune 3``."""
+    stages: list[StageRequest] = []
+    for part in filter(str.strip, text.split(",")):
+        name, _, epochs = part.strip().rpartition(" ")
+        if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
+            advice = "write each with its epochs: pretrain 5, finetune 3"
+            raise ValueError(f"{part.strip()!r}: {advice}")
+        stages.append(StageRequest(name.strip(), int(epochs)))
+    if not stages:
+        raise ValueError("no stage is named; write pretrain 5, finetune 3")
+    return tuple(stages)
+
+
+# --- the fields ---------------------------------------------------------------------------------
+
+
+class Field(Struct, frozen=True):
+    """A form field; ``name`` is the field name of a :class:`RequestProblem`.
+
+    ``read`` converts its text, stripped, to the value of the request. ``options`` are suggested
+    values with their meaning; with ``options_only`` no others are allowed. ``empty`` is the meaning
+    of an empty field, ``title`` a heading above it.
+    """
+
+    name: str
+    label: str
+    help: str
+    unit: str = ""
+    read: Callable[[str], Any] = str
+    options: Mapping[str, str] = {}
+    options_only: bool = False
+    empty: str = ""
+    title: str = ""
+
+
+FIELDS: Final = (
+    Field(
+        "template",
+        "Template",
+        "The job that trains one epoch. Left and right go through those that come along, enter "
+        "lists them; or type the path of a file of your own.",
+        title="What to train",
+    ),
+    Field(
+        "directory",
+        "Directory",
+        "A new directory for the DAG, its logs and what the jobs send back. Files that lie there "
+        "already are never replaced without being named and asked about.",
+        read=_directory,
+    ),
+    Field("name", "DAG name", "The DAG file gets this name.", ".dag"),
+    Field(
+        "shape",
+        "Shape",
+        "How the nodes hang together.",
+        read=EnsembleShape,
+        options=SHAPES,
+        options_only=True,
+        title="How much of it",
+    ),
+    Field(
+        "runs",
+        "Runs",
+        "How many models are trained, each on its own.",
+        "runs",
+        read=_whole(DEFAULTS.runs),
+    ),
+    Field(
+        "sweep",
+        "Sweep",
+        "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
+        "parameter of that name takes the values; else the jobs have them as $(a).",
+        read=_variables,
+    ),
+    Field(
+        "how",
+        "Together",
+        "How the values of several variables go together.",
+        read=lambda text: None if text == AUTO else SweepMode(text),
+        options=SWEEP_MODES,
+        options_only=True,
+    ),
+    Field(
+        "epochs",
+        "Epochs",
+        "How many epochs each run is trained for; every epoch is a job of its own.",
+        "per run",
+        read=_whole(DEFAULTS.epochs),
+    ),
+    Field(
+        "stages",
+        "Stages",
+        "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A stage "
+        "begins with the checkpoint of the one before.",
+        read=_stages,
+    ),
+    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs", read=_whole(SHARDS)),
+    Field(
+        "gather",
+        "Gather",
+        "A node at the end that puts together what the shards made.",
+        read=lambda text: GATHER if text == YES else None,
+        options=YES_OR_NO,
+        options_only=True,
+    ),
+    Field(
+        "machines",
+        "Machines",
+        "How many train an epoch together, at the same time.",
+        "per job",
+        read=_whole(2),
+    ),
+    Field(
+        "seeds",
+        "Seeds",
+        "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point is "
+        "trained once with each of them; empty: once.",
+        read=parse_seeds,
+        empty="1, 2, 3 and so on",
+    ),
+    Field(
+        "evaluation.every",
+        "Evaluate",
+        "A side node after every Nth epoch, which the next epoch does not wait for; if it "
+        "fails, nothing else does. Empty: none.",
+        "epochs",
+        read=_optional(_whole(1)),
+        empty="none",
+    ),
+    Field(
+        "sites",
+        "Sites",
+        "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those that "
+        "the collector knows now. Empty: anywhere.",
+        read=parse_sites,
+        empty="anywhere",
+        title="Where",
+    ),
+    Field(
+        "policy",
+        "Policy",
+        "Which epoch may run at which site.",
+        read=Policy,
+        options=POLICIES,
+        options_only=True,
+    ),
+    Field(
+        "gpu_models",
+        "GPU models",
+        "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter lists "
+        "those that the collector knows now.",
+        read=parse_sites,
+    ),
+    Field(
+        "gpus",
+        "GPUs",
+        "How many GPUs each job asks for; 0 is none.",
+        "per job",
+        read=_whole(DEFAULTS.gpus),
+        title="What each job asks for",
+    ),
+    Field(
+        "gpu_memory_mb",
+        "GPU memory",
+        "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
+        "MB",
+        read=_optional(_megabytes),
+        empty="any",
+    ),
+    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB", read=_megabytes),
+    Field(
+        "retries",
+        "Retries",
+        "How often DAGMan tries an epoch again that failed.",
+        "times",
+        read=_whole(DEFAULTS.retries),
+    ),
+    Field(
+        "gate",
+        "Steer",
+        "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere while "
+        "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
+        "does not fail.",
+        options=YES_OR_NO,
+        options_only=True,
+        title="Steering it while it runs",
+    ),
+    Field(
+        "gate.patience",
+        "Early stopping",
+        "Stop a run after this many epochs without a better val_loss. Empty: off.",
+        "epochs",
+        read=_optional(_whole(1)),
+        empty="off",
+    ),
+    Field(
+        "gate.divergence",
+        "Divergence",
+        "Stop a run whose val_loss is no number, or this many times above its best. Empty: off.",
+        "times",
+        read=_optional(_number),
+        empty="off",
+    ),
+    Field(
+        "gate.median_after",
+        "Median",
+        "From this many finished epochs on, stop a run whose val_loss is worse than the median of "
+        "all runs at the same epoch. Empty: off.",
+        "epochs",
+        read=_optional(_whole(1)),
+        empty="off",
+    ),
+)
+"""Fields common to all templates, in form order."""
+
+LABELS: Final = {field.name: field.label for field in FIELDS}
+
+
+def fields_of(
+    template: Template | None, templates: Sequence[Template], state: FormState
+) -> tuple[Field, ...]:
+    """Return the visible fields of a form, then the template's own parameters.
+
+    ``templates`` are the bundled ones.
+    """
+    first, *rest = FIELDS
+    options = {bundled.name: bundled.title for bundled in templates}
+    hidden = {name for fields in SIZE_FIELDS.values() for name in fields}
+    hidden -= set(SIZE_FIELDS[state.shape])
+    if not state.has_gate:
+        hidden |= set(GATE_FIELDS)
+    if state.shape not in GATED_SHAPES:
+        hidden.add("gate")
+    if not state.pins_gpus:
+        hidden.add("gpu_models")
+    parameters = [
+        Field(
+            f"values.{parameter.name}",
+            parameter.name,
+            parameter.help or "A parameter of the template.",
+            "needed" if parameter.required else "",
+        )
+        for parameter in (template.parameters if template is not None else ())
+    ]
+    visible = (field for field in rest if field.name not in hidden)
+    return (replace(first, options=options), *visible, *parameters)
+
+
+# --- the state ----------------------------------------------------------------------------------
+
+
+class FormState(Struct, frozen=True):
+    """State of the form: the texts by field name."""
+
+    texts: Mapping[str, str] = {}
+
+    @classmethod
+    def from_request(cls, request: Request) -> FormState:
+        """Build the form state of a request."""
+        parameter_texts = {f"values.{name}": value for name, value in request.values.items()}
+        memory = request.gpu_memory_mb
+        evaluation, rules = request.evaluation, request.gate or StopRules()
+        return cls(
+            {
+                "template": request.template,
+                "directory": str(request.directory),
+                "name": request.name,
+                "shape": request.shape.value,
+                "runs": str(request.runs),
+                "sweep": _sweep_text(request.sweep),
+                "how": (request.sweep and request.sweep.mode) or AUTO,
+                "epochs": str(request.epochs),
+                "stages": ", ".join(f"{stage.name} {stage.epochs}" for stage in request.stages),
+                "shards": str(request.shards or SHARDS),
+                "gather": NO if request.gather is None else YES,
+                "machines": str(max(2, request.machines)),
+                "evaluation.every": "" if evaluation is None else str(evaluation.every),
+                "gate": NO if request.gate is None else YES,
+                "gate.patience": _or_empty(rules.patience),
+                "gate.divergence": _or_empty(rules.divergence),
+                "gate.median_after": _or_empty(rules.median_after),
+                "seeds": ", ".join(map(str, request.seeds)),
+                "sites": ", ".join(request.sites),
+                "policy": request.policy.value,
+                "gpu_models": ", ".join(request.gpu_models),
+                "gpus": str(request.gpus),
+                "gpu_memory_mb": "" if memory is None else str(memory),
+                "memory_mb": str(request.memory_mb),
+                "retries": str(request.retries),
+                **parameter_texts,
+            }
+        )
+
+    @property
+    def shape(self) -> EnsembleShape:
+        """The chosen shape; a chain if the text is none."""
+        text = self.texts.get("shape", "")
+        return EnsembleShape(text) if text in SHAPES else EnsembleShape.CHAIN
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether its runs have a gate."""
+        return self.shape in GATED_SHAPES and self.texts.get("gate") == YES
+
+    @property
+    def pins_gpus(self) -> bool:
+        """Whether its runs are pinned to GPU models."""
+        return self.texts.get("policy") == Policy.GPU_PIN
+
+    def text(self, name: str, template: Template | None = None) -> str:
+        """Return the text of a field, or the default of a template parameter."""
+        if name in self.texts:
+            return self.texts[name]
+        parameters = template.parameters if template is not None else ()
+        return next(
+            (parameter.default for parameter in parameters if f"values.{parameter.name}" == name),
+            "",
+        )
+
+    def with_text(self, name: str, text: str) -> FormState:
+        """Return a copy with another text in one field."""
+        return FormState({**self.texts, name: text})
+
+
+def _or_empty(number: float | None) -> str:
+    return "" if number is None else f"{number:g}"
+
+
+def _sweep_text(sweep: SweepRequest | None) -> str:
+    if sweep is None:
+        return ""
+    return "; ".join(
+        f"{variable.name} = {', '.join(variable.values)}" for variable in sweep.variables
+    )
+
+
+def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
+    """Return the first template for a shape's jobs; "" if there is none."""
+    role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
+    candidates = [template for template in templates if template.role is role]
+    if shape is EnsembleShape.MULTI_NODE:
+        several = [each for each in candidates if "machines" in used_placeholders(each)]
+        candidates = several or candidates
+    return candidates[0].name if candidates else ""
+
+
+def new_directory(parent: Path) -> Path:
+    """Return an unused path below ``parent``: ``ensemble``, ``ensemble-2``…"""
+    candidates = (parent / (f"ensemble-{n}" if n > 1 else "ensemble") for n in range(1, 1000))
+    return next((path for path in candidates if not path.exists()), parent / "ensemble")
+
+
+def parse_form(
+    state: FormState, template: Template | None
+) -> tuple[Request, tuple[RequestProblem, ...]]:
+    """Parse the form into a request and the problems of unreadable fields.
+
+    A field that cannot be read has its default in the request.
+    """
+    problems: list[RequestProblem] = []
+    values: dict[str, Any] = {"directory": Path()}
+    for field in fields_of(None, (), state):
+        try:
+            values[field.name] = field.read(state.text(field.name).strip())
+        except (PlanError, ValueError) as error:
+            problems.append(RequestProblem(field.name, str(error)))
+            if field.name in NUMBERS_OF_SHAPES:
+                values[field.name] = NUMBERS_OF_SHAPES[field.name]
+    mode, variables = values.pop("how", None), values.pop("sweep", None)
+    if variables is not None:
+        values["sweep"] = SweepRequest("run", variables, mode)
+    interval = values.pop("evaluation.every", None)
+    if interval is not None:
+        values["evaluation"] = Evaluation(every=interval)
+    rules = {name.removeprefix("gate."): values.pop(name, None) for name in GATE_FIELDS}
+    values["gate"] = StopRules(**rules) if state.has_gate else None
+    parameters = template.parameters if template is not None else ()
+    texts = {each: state.text(f"values.{each.name}", template) for each in parameters}
+    # Values equal to the template's default are omitted.
+    changed = {each.name: text for each, text in texts.items() if text != each.default}
+    return Request(**values, values=changed), tuple(problems)
+
+
+UNREADABLE: Final = (PlanError, OSError, ValueError)
+"""Exceptions of reading a user's template or directory."""
+
+
+class FormResult(Struct, frozen=True):
+    """Result of validating a form.
+
+    ``templates`` are the bundled ones; ``template`` is the chosen one, None if it cannot be read.
+    ``plan`` is None if a problem is fatal.
+    """
+
+    state: FormState
+    templates: tuple[Template, ...] = ()
+    template: Template | None = None
+    request: Request | None = None
+    problems: tuple[RequestProblem, ...] = ()
+    plan: Plan | None = None
+
+    @property
+    def fatal(self) -> tuple[RequestProblem, ...]:
+        """Problems that prevent writing."""
+        return tuple(problem for problem in self.problems if problem.fatal)
+
+    def problem_of(self, field: str) -> RequestProblem | None:
+        """Return the worst problem of a field."""
+        matching = [problem for problem in self.problems if problem.field == field]
+        return next(
+            (problem for problem in matching if problem.fatal), matching[0] if matching else None
+        )
+
+
+def validate_form(
+    state: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
+) -> FormResult:
+    """Validate a form.
+
+    Reads files (a template, the target directory) and may take long for a large ensemble: call it
+    in a thread. ``sites`` and ``gpus`` (models) are those known to the collector.
+    """
+    templates, name = bundled_templates(), state.text("template").strip()
+    template = next((each for each in templates if each.name == name), None)
+    missing: list[RequestProblem] = []
+    if template is None:
+        try:
+            template = authoring.load_template(name)
+        except UNREADABLE as error:
+            missing = [RequestProblem("template", str(error))]
+    request, unreadable = parse_form(state, template)
+    # An unreadable field has a default, whose problems are not reported.
+    skipped = {problem.field for problem in unreadable}
+    try:
+        validation = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
+        reported = [each for each in validation.problems if each.field not in skipped]
+    except UNREADABLE as error:
+        validation, reported = None, [RequestProblem("template", str(error))]
+    if not any(problem.field == "template" for problem in reported):
+        reported += missing
+    order = [field.name for field in fields_of(template, (), state)]
+    shown = [_in_form(problem, order) for problem in (*unreadable, *reported)]
+    shown.sort(key=lambda problem: [*order, problem.field].index(problem.field))
+    plan = None
+    if not any(problem.fatal for problem in shown):
+        try:
+            plan = authoring.make_plan(request, validation)
+        except UNREADABLE as error:
+            shown.append(RequestProblem("", str(error)))
+    return FormResult(state, templates, template, request, problems=tuple(shown), plan=plan)
+
+
+def _in_form(problem: RequestProblem, fields: Sequence[str]) -> RequestProblem:
+    """Assign a problem to the form field that shows it."""
+    field = FIELD_ALIASES.get(problem.field, problem.field)
+    if field not in fields and field.startswith("stages."):
+        field = "stages"
+    return replace(problem, field=field)
+
+
+def bundled_templates() -> tuple[Template, ...]:
+    """Return the bundled templates; none if they are damaged."""
+    try:
+        return tuple(authoring.templates())
+    except UNREADABLE:
+        return ()
+
+
+LazyLines = LazySequence[Line]
+"""Lines that are rendered when they become visible."""
+
+
+def file_lines(file: PlannedFile, width: int) -> LazyLines:
+    """Return the exact text of one file, with line numbers; long lines are wrapped."""
+    text = file.text
+    texts = text.removesuffix("\n").split("\n") if text else []
+    digits = max(3, len(str(len(texts))))
+    text_width = max(8, width - digits - 2)
+
+    @lru_cache(64)
+    def pieces(number: int) -> list[str]:
+        clean = plain_with_blanks(texts[number])
+        return chop_cells(clean, text_width) if cell_len(clean) > text_width else [clean]
+
+    def row_count(number: int) -> int:
+        row = texts[number]
+        if row.isascii() and row.isprintable():
+            return max(1, -(-len(row) // text_width))
+        return len(pieces(number))
+
+    ends = list(accumulate(map(row_count, range(len(texts)))))
+    ends_open = not text.endswith("\n")
+
+    def render(index: int) -> Line:
+        number = bisect_right(ends, index)
+        if number >= len(texts):
+            note = "no line end here" if texts else "empty"
+            return line((" " * (digits + 1) + note, DIM))
+        row = index - (ends[number - 1] if number else 0)
+        gutter = f"{number + 1:>{digits}} " if row == 0 else " " * (digits - 1) + "↪ "
+        piece = pieces(number)[row]
+        comment = texts[number].lstrip().startswith("#")
+        return line((gutter, DIM), (piece, DIM) if comment else piece)
+
+    return LazyLines((ends[-1] if ends else 0) + ends_open, render)
+
+
+def run_lines(runs: Sequence[RunPlan], width: int) -> LazyLines:
+    """Return the runs: name, uuid, seed, and the target of each epoch."""
+    uuid_width = 36 if width >= 90 else 8
+    name_width = max(cell_len(plain(run.name, 24)) for run in runs)
+    seed_width = max(len(str(run.seed)) for run in runs)
+
+    def render(index: int) -> Line:
+        run = runs[index]
+        return line(
+            f"  {plain(run.name, 24):<{name_width}}  ",
+            (plain(run.uuid, 36)[:uuid_width], DIM),
+            ("  seed ", DIM),
+            f"{run.seed:<{seed_width}}  ",
+            *_targets(run.targets),
+            *(line(("  on ", DIM), plain(run.gpu, 60)) if run.gpu is not None else ()),
+        )
+
+    return LazyLines(len(runs), render)
+
+
+def _targets(names: Sequence[str]) -> Line:
+    """Return the targets of the epochs in order: ``Expanse-GPU ×2, Delta-GPU``."""
+    parts = []
+    for name, group in groupby(names):
+        n = len(list(group))
+        parts.append(plain(name, 30) + (f" ×{n}" if n > 1 else ""))
+    return line(("→ ", DIM), ", ".join(parts)) if parts else ()
+
+
+class Preview(LazySequence[Line]):
+    """The whole preview: counts, files, runs, the text of every file.
+
+    ``sections`` are the numbers of the heading lines.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[Line]], sections: Sequence[int]) -> None:
+        ends = list(accumulate(len(part) for part in parts))
+        starts = [0, *ends]
+        self.sections = tuple(starts[part] for part in sections)
+
+        def render(index: int) -> Line:
+            part = bisect_right(ends, index)
+            return parts[part][index - starts[part]]
+
+        super().__init__(starts[-1], render)
+
+
+def build_preview(result: FormResult, width: int, history: CostHistory | None = None) -> Preview:
+    """Build the preview of a form, or the list of its fatal problems.
+
+    ``past`` is the cost history of past epochs, if known.
+    """
+    plan = result.plan
+    if plan is None:
+        return Preview([_missing(result, width)], ())
+    size = sum(len(file.data) for file in plan.files)
+    files = f"{formatting.count(len(plan.files), 'file')}, {formatting.size(size)}"
+    parts: list[Sequence[Line]] = [
+        [*_size_lines(plan, width), *cost_lines(plan, history, width), ()],
+        [*(line(" ", text) for text in draw_graph(plan.graph, width - 2)), ()],
+        [heading(files, width)],
+        [*file_list(plan), ()],
+    ]
+    sections = [2]
+    if plan.runs:
+        sections.append(len(parts))
+        total = formatting.count(len(plan.runs), "run")
+        parts += [[heading(total, width)], run_lines(plan.runs, width)]
+    for file in plan.files:
+        sections.append(len(parts))
+        parts += [[(), _title(file, width)], file_lines(file, width)]
+    return Preview(parts, sections)
+
+
+def _title(file: PlannedFile, width: int) -> Line:
+    name = plain(file.name, max(12, width - 30))
+    title = f"{name}  {formatting.size(len(file.data))}"
+    return heading(title + (", executable" if file.executable else ""), width)
+
+
+def _size_lines(plan: Plan, width: int) -> list[Line]:
+    """Return the size of the ensemble and its directory."""
+    nodes = formatting.count(plan.nodes, "node")
+    jobs = formatting.count(plan.jobs, "job")
+    return [
+        line(" ", (size_text(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
+        *wrap(f"into {plain(str(plan.request.directory), 1000)}", width - 1, DIM, indent=1),
+    ]
+
+
+def size_text(plan: Plan) -> str:
+    """Return the size: ``4 runs × 3 epochs``, ``100 shards``."""
+    request, times = plan.request, " × "
+    if request.shape is EnsembleShape.BAG:
+        return formatting.count(request.shards, "shard")
+    runs = formatting.count(len(plan.runs), "run")
+    epochs = formatting.count(epochs_of(request), "epoch")
+    machines = f"{times}{request.machines} machines" if request.machines > 1 else ""
+    return f"{runs}{times}{epochs}{machines}"
+
+
+def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line]:
+    """Return the estimated cost from past epochs; empty if none are known."""
+    request = plan.request
+    evaluations = request.evaluation is not None
+    estimate = estimate_cost(
+        history, plan.graph.trainings, epochs_of(request), gpus_of(request), evaluations=evaluations
+    )
+    if estimate is None:
+        return []
+    first, *more = cost_estimate_lines(estimate, "the ensemble on the screen")
+    lines = [line(" ", (first, BOLD))]
+    for sentence in more:
+        lines += wrap(sentence, width - 1, DIM, indent=1)
+    return lines
+
+
+def file_list(plan: Plan, new: str = "new", existing: str = "in the way") -> list[Line]:
+    """List the files to be written: whether new, size, purpose."""
+    name_width = max((cell_len(plain(file.name, 40)) for file in plan.files), default=0)
+    status_width = max((len(existing if file.exists else new) for file in plan.files), default=0)
+    return [
+        line(
+            "  ",
+            (f"! {existing:<{status_width}}", NOTE)
+            if file.exists
+            else (f"+ {new:<{status_width}}", GOOD),
+            f"  {plain(file.name, 40):<{name_width}}",
+            f"  {formatting.size(len(file.data)):>8}  ",
+            (plain(file.about, 120), DIM),
+        )
+        for file in plan.files
+    ]
+
+
+def _missing(result: FormResult, width: int) -> list[Line]:
+    if result.request is None:
+        return [line(" ", ("what would be written appears here", DIM))]
+    lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
+    for problem in result.fatal:
+        label = LABELS.get(problem.field, problem.field.removeprefix("values."))
+        has_label = not label or problem.text.startswith(f"{label} ")
+        text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000)
+        lines += wrap(text, width - 1, BAD, indent=2)
+    return lines
+
+
+class PoolInfo(Struct, frozen=True):
+    """The local schedd and the collector's sites, or why they are unknown.
+
+    ``error`` and ``sites_error`` are the reasons; ``schedd_asked`` and ``sites_asked`` the times of
+    the monotonic clock at which a running query was started.
+    """
+
+    schedd: ScheddInfo | None = None
+    error: str | None = None
+    sites: tuple[SiteInfo, ...] = ()
+    sites_error: str | None = None
+    schedd_asked: float | None = None
+    sites_asked: float | None = None
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """Names of the sites known to the collector."""
+        return tuple(site.name for site in self.sites)
+
+    @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """GPU models of the sites, sorted."""
+        return tuple(sorted({model for site in self.sites for model in site.gpus}))
+
+    @property
+    def refusal(self) -> str | None:
+        """The reason why nothing can be submitted; None if it is possible."""
+        if self.schedd is None:
+            return self.error or "the schedd has not answered yet"
+        if not self.schedd.dagman and self.schedd.submit_command is None:
+            return "neither condor_dagman nor condor_submit_dag is at hand on this machine"
+        return None
+
+
+def submission_method(schedd_info: ScheddInfo) -> str:
+    """Return the submission method."""
+    if schedd_info.dagman:
+        return "htcondor2, with the condor_dagman at hand"
+    return plain(schedd_info.submit_command or "no way", 200)
+
+
+def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
+    """Render the schedd and the user, or that there is none."""
+    info = pool_info.schedd
+    if info is None:
+        if pool_info.error is not None:
+            return line(("no schedd", NOTE))
+        return line((f"asking for the schedd{wait_text(pool_info.schedd_asked)}", DIM))
+    version = plain(info.version, 40)
+    text = line(plain(info.schedd, 60), (" as ", DIM), plain(info.user, 40))
+    return text + line((f"   HTCondor {version}", DIM)) if long else text
+
+
+def wait_text(asked: float | None) -> str:
+    """Return the time since a query was started, from one second on."""
+    waited = 0.0 if asked is None else monotonic() - asked
+    return f"  {formatting.duration(waited)}" if waited >= 1 else ""
+
+
+RESULT_SECONDS: Final = 1.5
+"""Seconds that the cluster id is displayed before the overview opens."""
+
+
+PENDING: Final = ("▶", MOVING)
+DONE: Final = ("✓", GOOD)
+FAILED: Final = ("✗", ALARM)
+"""Mark and style of a step: under way, done, failed."""
+
+
+class LaunchStep(Struct):
+    """A step of the submission; ``started`` is a time of the monotonic clock."""
+
+    title: str
+    text: str
+    mark: tuple[str, TextStyle] = PENDING
+    started: float = 0.0
+
+
+class LaunchScreen(ConfirmationBase):
+    """Lists what will be written, asks for confirmation, writes and submits."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+    RESULT_SECONDS: ClassVar[float] = RESULT_SECONDS
+
+    def __init__(self, plan: Plan, pool_info: PoolInfo) -> None:
+        super().__init__()
+        self.plan, self.pool_info = plan, pool_info
+        self._steps: dict[str, LaunchStep] = {}
+        self._replace = self._busy = self._written = self._submitted = False
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._tick = self.set_interval(1.0, self._refresh_if_mounted, pause=True)
+
+    def update_pool_info(self, pool_info: PoolInfo) -> None:
+        """Update the pool information."""
+        self.pool_info = pool_info
+        self._refresh_if_mounted()
+
+    @property
+    def _in_the_way(self) -> bool:
+        return bool(self.plan.existing_files) and not self._written
+
+    def hidden_actions(self) -> Collection[str]:
+        return {*super().hidden_actions(), *self.refusals()}
+
+    def refusals(self) -> Mapping[str, str]:
+        """Return the unavailable actions with their reasons."""
+        no: dict[str, str] = {}
+        if self.pool_info.refusal is not None:
+            no["launch"] = f"cannot be submitted: {self.pool_info.refusal}"
+        if not self._in_the_way:
+            no["replace"] = "no file is in the way"
+        elif not self._replace:
+            files = formatting.count(len(self.plan.existing_files), "file")
+            no["launch"] = no["write"] = f"{files} in the way: F says that they may be replaced"
+        if self._written:
+            no["write"] = "the files are written"
+        if self._busy:
+            no |= dict.fromkeys(("launch", "write", "replace", "back"), "an answer is awaited")
+        if self._submitted:
+            no |= dict.fromkeys(("launch", "write", "replace"), "the DAG is in the queue")
+        else:
+            no["watch"] = "nothing was submitted yet"
+        return no
+
+    # --- rendering ------------------------------------------------------------------------
+
+    def show(self, update: Snapshot | None) -> None:
+        room = self.app.size.width
+        name = plain(self.plan.dag_file, 60)
+        title = f"Submit {name}?"
+        if self._busy or self._submitted:
+            title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
+        right = schedd_line(self.pool_info, long=room >= 100)
+        head = line(" ") + justify(line((title, BOLD)), right, room - 2)
+        text = [*self._progress_lines(room), *self._effect_lines(room)]
+        self.show_document([head, ()], text)
+
+    def _progress_lines(self, room: int) -> list[Line]:
+        """Return the question, or the progress of the steps."""
+        if not self._steps:
+            return [*self._question_lines(room), ()]
+        lines: list[Line] = []
+        for step in self._steps.values():
+            waited = monotonic() - step.started
+            text = step.text
+            if step.mark == PENDING and waited >= 1:
+                text = f"{text}  {formatting.duration(waited)}"
+            text_lines = wrap(plain(text, 4000), room - 2, indent=15)
+            first = line(" ", step.mark, f" {step.title:<12}")
+            lines += [first + line(text_lines[0][-1]), *text_lines[1:]]
+        return [*lines, (), *self._next_keys(room), ()]
+
+    def _next_keys(self, room: int) -> list[Line]:
+        if self._busy:
+            return [line(" ", ("nothing needs to be done", DIM))]
+        if self._submitted:
+            return [line(" ", ("enter", KEY), " watches it now")]
+        back = line(("esc", KEY), " back to the form, as it was")
+        if self.pool_info.refusal is not None:
+            return [*wrap(self._refusal_text(), room - 2, NOTE, indent=1), line(" ") + back]
+        effect = "submits it" if self._written else "tries again"
+        return [line(" ", ("y", KEY), f" {effect}   ") + back]
+
+    def _refusal_text(self) -> str:
+        return plain(f"It cannot be submitted: {self.pool_info.refusal}", 2000)
+
+    def _question_lines(self, room: int) -> list[Line]:
+        plan = self.plan
+        files = formatting.count(len(plan.files), "file")
+        jobs = formatting.count(plan.jobs, "job")
+        lines: list[Line] = []
+        # Show a key only once it is accepted.
+        replaces, yes, writes = ("R", "y", "w") if self.can_confirm else "   "
+        if self._in_the_way:
+            existing = f"{formatting.count(len(plan.existing_files), 'file')} in the way"
+            if self._replace:
+                text = line((f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
+            else:
+                text = line((existing, ALARM), ": what is in them would be lost. ")
+                text += line((replaces, KEY), " yes, replace them")
+            lines.append(line(" ") + text)
+        refusals = self.refusals()
+        if "launch" not in refusals:
+            lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
+        elif self.pool_info.refusal is not None:
+            lines += wrap(self._refusal_text(), room - 2, NOTE, indent=1)
+        if "write" not in refusals:
+            lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
+        lines.append(line(" ", ("esc", KEY), "  back to the form; nothing is written"))
+        return lines
+
+    def _effect_lines(self, room: int) -> list[Line]:
+        plan, pool_info = self.plan, self.pool_info
+        size = size_text(plan)
+        nodes = formatting.count(plan.nodes, "node")
+        jobs = formatting.count(plan.jobs, "job")
+        facts: list[tuple[str, str]] = [
+            ("directory", str(plan.request.directory)),
+            ("DAG", f"{plan.dag_file}, {size}: {nodes}, {jobs}"),
+        ]
+        if pool_info.schedd is not None:
+            facts += [
+                ("schedd", f"{pool_info.schedd.schedd}, HTCondor {pool_info.schedd.version}"),
+                ("user", pool_info.schedd.user),
+                ("by way of", submission_method(pool_info.schedd)),
+            ]
+        else:
+            facts.append(("schedd", pool_info.error or "not answered yet"))
+        lines = [heading("What is touched", room)]
+        for label, text in facts:
+            text_lines = wrap(plain(text, 4000), room - 2, indent=14)
+            lines += [line(" ", (f"{label:<13}", DIM), text_lines[0][-1]), *text_lines[1:]]
+        count = formatting.count(len(plan.files), "file")
+        new, existing = "new", "to be replaced" if self._replace else "in the way"
+        if self._written:
+            new, existing = "written", "replaced"
+        lines += [(), heading(count, room), *file_list(plan, new, existing)]
+        undo = "To take it back: D on its overview removes the DAG; the files stay."
+        return [*lines, (), line(" ", (undo, DIM))]
+
+    # --- actions --------------------------------------------------------------------------
+
+    def action_launch(self) -> None:
+        self._begin("launch", submit=True)
+
+    def action_write(self) -> None:
+        self._begin("write", submit=False)
+
+    def action_replace(self) -> None:
+        if self._key_in_time() and not self.notify_refusal("replace"):
+            self._replace = not self._replace
+            self._refresh_if_mounted()
+
+    def action_back(self) -> None:
+        if not self.notify_refusal("back"):
+            super().action_back()
+
+    def action_watch(self) -> None:
+        if self.notify_refusal("watch"):
+            return
+        try:
+            self.context.watch_dagdir(self.plan.request.directory)
+        except InputError as error:
+            self._record_step(LaunchStep("watching", str(error), FAILED))
+
+    def _key_in_time(self) -> bool:
+        if not self.key_confirms:
+            self.show_message("that key came too soon after another; press it again")
+        return self.key_confirms
+
+    def _begin(self, action: str, submit: bool) -> None:
+        if not self._key_in_time() or self.notify_refusal(action):
+            return
+        self._busy, self._message = True, ""
+        self._steps = {key: step for key, step in self._steps.items() if step.mark == DONE}
+        self._tick.resume()
+        pool = self.context.options.submission_pool if submit else None
+        work = partial(self._work, pool, self._written, self._replace)
+        # Run to the end, even if the user quits meanwhile.
+        self.run_worker(work, thread=True, description="writing and submitting")
+        self._refresh_if_mounted()
+
+    def _work(self, pool: PoolClient | None, written: bool, replace_files: bool) -> None:
+        """Write and submit in a thread; the screen shows each step as it begins and ends."""
+        self.context.pending_task = "writing and submitting" if pool is not None else "writing"
+        plan, count = self.plan, formatting.count(len(self.plan.files), "file")
+        try:
+            submitted = False
+            if written or self._step(
+                LaunchStep("writing", f"{count} into {plan.request.directory}"),
+                partial(self._write, replace_files, count),
+            ):
+                submitted = pool is not None and self._step(
+                    LaunchStep("submitting", f"{plan.dag_file}: waiting for the schedd's answer"),
+                    partial(self._submit, pool),
+                )
+            self.call_later(self._finished, submitted)
+        finally:
+            self.context.pending_task = ""
+
+    def _step(self, step: LaunchStep, do: Callable[[], str]) -> bool:
+        step.started = monotonic()
+        self.call_later(self._record_step, step)
+        try:
+            text, mark = do(), DONE
+        except Exception as error:
+            expected = isinstance(error, PlanError | PoolError | OSError)
+            text = str(error) if expected else describe_error("it broke off", error)
+            mark = FAILED
+            present = _files_present(self.plan) if self._written else []
+            if present:
+                text = f"{text} (written and still there: {', '.join(present)})"
+        self.call_later(self._record_step, LaunchStep(step.title, text, mark))
+        return mark == DONE
+
+    def _write(self, replace_files: bool, count: str) -> str:
+        authoring.write_plan(self.plan, overwrite=replace_files)
+        self._written = True
+        return f"{count} in {self.plan.request.directory}"
+
+    def _submit(self, pool: PoolClient) -> str:
+        submission = pool.submit_dag(self.plan.request.directory / self.plan.dag_file)
+        text = f": {submission.text}" if submission.text else ""
+        return f"{self.plan.dag_file} is cluster {submission.cluster}, by {submission.way}{text}"
+
+    def _record_step(self, step: LaunchStep) -> None:
+        self._steps[step.title] = step
+        self._refresh_if_mounted()
+
+    def _finished(self, submitted: bool) -> None:
+        self._busy, self._submitted = False, submitted
+        self._tick.pause()
+        if submitted:
+            self.set_timer(self.RESULT_SECONDS, self.action_watch)
+        self._refresh_if_mounted()
+
+
+def _files_present(plan: Plan) -> list[str]:
+    """Return the files of the plan that exist with the planned content."""
+
+    def same(name: str, data: bytes) -> bool:
+        path = plan.request.directory / name
+        try:
+            return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+        except OSError:
+            return False
+
+    return [file.name for file in plan.files if same(file.name, file.data)]
+
+
+class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
+    """Modal list; returns the chosen values, or None to leave the field as it is.
+
+    ``choices`` are the values with their descriptions. With ``several`` the space bar marks, and
+    enter accepts the marked values (the row under the cursor if nothing was marked or unmarked).
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", show=False),
+        Binding("enter", "choose", show=False),
+        Binding("space", "mark", show=False),
+    ]
+
+    def __init__(
+        self, title: str, choices: Mapping[str, str], current: Sequence[str], several: bool = False
+    ) -> None:
+        super().__init__()
+        self._title, self._choices, self._several = title, choices, several
+        self._current = current
+        self._marked = [value for value in current if several and value in choices]
+        self._others = [value for value in current if several and value not in choices]
+        self._untouched = not self._marked
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="choice"):
+            yield StaticLines(id="title")
+            yield Table()
+            yield StaticLines(id="keys-of-choice")
+
+    def on_mount(self) -> None:
+        self.query_one(Table).focus()
+
+    def fill(self) -> None:
+        table = self.query_one(Table)
+        self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
+        width = max((len(plain(value, 30)) for value in self._choices), default=4)
+        width += 2 * self._several
+        columns = [
+            TableColumn("", width),
+            TableColumn("", max(10, table.size.width - width - 4)),
+        ]
+        rows = [TableRow(value, partial(self._cells, value)) for value in self._choices]
+        first = not table.rows
+        table.show(columns, rows)
+        if first and self._current:
+            table.select(self._current[0])
+        keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
+        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
+        self.query_one("#keys-of-choice", StaticLines).show([keys])
+
+    def _cells(self, value: str) -> tuple[Line, Line]:
+        tick = ("✓ " if value in self._marked else "  ") if self._several else ""
+        description = line((plain(self._choices[value], 200), DIM))
+        return line((tick, GOOD), plain(value, 30)), description
+
+    def action_mark(self) -> None:
+        key = self.query_one(Table).cursor
+        if not self._several or key is None:
+            return
+        self._untouched = False
+        if key in self._marked:
+            self._marked.remove(key)
+        else:
+            self._marked.append(key)
+        self.fill()
+
+    def action_choose(self) -> None:
+        key = self.query_one(Table).cursor
+        if key is not None and (not self._several or self._untouched):
+            self.return_result((key, *self._others))
+        else:
+            self.return_result((*self._marked, *self._others) if self._several else None)
+
+    def action_give_up(self) -> None:
+        self.return_result(None)
+
+
+SIDE_BY_SIDE: Final = 130
+"""Minimum width for form and preview side by side."""
+
+FORM_CELLS: Final = 92
+"""Width of the form there; leaves room for problems beside the fields."""
+
+SEVERAL: Final = {"sites": "site", "gpu_models": "GPU model"}
+"""Fields with several values, which the collector knows, and what one of them is."""
+
+NOTE_LINES: Final = 3
+"""Lines below the form; fixed, so that its height does not depend on the cursor."""
+
+
+class SubmitScreen(SnapshotScreen):
+    """The form and its preview. The form state is kept in the application."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("submit",)
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+    HELP_SCOPES: ClassVar[tuple[str, ...]] = ("submit", "form", "preview", "typing")
+    AUTO_FOCUS: ClassVar[str | None] = "FormView"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]
+
+    def __init__(self, draft: Request | None = None) -> None:
+        super().__init__()
+        self.initial_request = draft
+        self.form_result = FormResult(FormState())
+        self.pool_info = PoolInfo()
+        self._form = FormState()
+        self._validating: tuple[FormState, int] | None = None
+        self._stale = self._submit_pending = self._in_preview = False
+        self._last_input: tuple[FormState, int] | None = None
+        self._launch: LaunchScreen | None = None
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        with Horizontal():
+            yield FormView(self._set_field, id="form")
+            yield SidePane(id="preview")
+        yield StaticLines(id="note")
+        yield self.key_footer()
+
+    def key_footer(self) -> KeyFooter:
+        return KeyFooter(("submit", "typing"))
+
+    def on_mount(self) -> None:
+        templates = bundled_templates()
+        self._form = self.context.form_state or FormState.from_request(
+            self.initial_request or _default_request(templates)
+        )
+        # Bundled templates are loaded first, so that fields do not appear later.
+        name = self._form.text("template")
+        template = next((candidate for candidate in templates if candidate.name == name), None)
+        self.form_result = FormResult(self._form, templates, template)
+        self._tick = self.set_interval(1.0, self._update_pool_info, pause=True)
+        super().on_mount()
+        self._request_pool_info()
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        if self._ready:
+            # Files may have been created or deleted.
+            self._launch = None
+            self._start_validation(force=True)
+
+    # --- rendering ------------------------------------------------------------------------
+
+    @property
+    def _wide(self) -> bool:
+        return self.app.size.width >= SIDE_BY_SIDE
+
+    @property
+    def _form_cells(self) -> int:
+        room = self.app.size.width
+        return min(FORM_CELLS, room * 45 // 100) if self._wide else room
+
+    @property
+    def _preview_cells(self) -> int:
+        return self.app.size.width - (self._form_cells if self._wide else 0) - EDGE
+
+    @property
+    def _fields(self) -> tuple[Field, ...]:
+        return fields_of(self.form_result.template, self.form_result.templates, self._form)
+
+    def show(self, update: Snapshot | None) -> None:
+        form, preview_pane = self.query_one(FormView), self.query_one(SidePane)
+        head = self._head()
+        self.show_head(head)
+        form.styles.width = self._form_cells
+        form.page_target = preview_pane if self._wide else form
+        form.display, preview_pane.display = (
+            self._wide or not self._in_preview,
+            self._wide or self._in_preview,
+        )
+        free = self.app.size.height - len(head) - NOTE_LINES - 2
+        form.show(self._entries(free), 26 if self._form_cells < 84 else 32)
+        self.show_note(self._note(form, preview_pane))
+        self._start_validation()
+
+    def _head(self) -> list[Line]:
+        room = self.app.size.width
+        right = schedd_line(self.pool_info, long=room >= 100)
+        title = line(("Submit a new ensemble", BOLD))
+        lines = [
+            line(" ") + justify(title, right, room - 2),
+            line(" ") + self._summary_line(),
+        ]
+        if self.pool_info.error is not None:
+            message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000)
+            lines += limit_lines(wrap(message, room - 1, NOTE, indent=1), 2, room - 1, 1)
+        return [*lines, ()]
+
+    def _summary_line(self) -> Line:
+        """Summarise the plan, or the fields with problems, in one line."""
+        result = self.form_result
+        if result.request is None:
+            return line(("working out what it comes to", DIM))
+        if result.plan is None:
+            names = dict.fromkeys(_label(problem) for problem in result.fatal)
+            count = formatting.count(len(names), "field needs", "fields need")
+            text = plain(", ".join(names), 200)
+            return line((f"{count} another look: ", BAD), text)
+        plan = result.plan
+        jobs = formatting.count(plan.jobs, "job")
+        files = formatting.count(len(plan.files), "file")
+        way = formatting.count(len(plan.existing_files), "is", "are")
+        return join(
+            (
+                line((size_text(plan), BOLD), (f" = {jobs}", BOLD)),
+                line(formatting.count(plan.nodes, "node")),
+                line(files),
+                line((f"{way} in the way", NOTE)) if plan.existing_files else (),
+            ),
+            line("   "),
+        )
+
+    def _entries(self, free: int) -> list[FormEntry]:
+        """Return the form entries, with headings if they fit into ``free`` lines."""
+        fields = self._fields
+        first_parameter = next((f.name for f in fields if f.name.startswith("values.")), None)
+        titles = {field.name: field.title for field in fields if field.title}
+        roomy = free >= len(fields) + 2 * len(titles) + (2 if first_parameter else 0)
+        titles = titles if roomy else {}
+        if first_parameter is not None:
+            template = self.form_result.template
+            titles[first_parameter] = (
+                f"Parameters of {plain(template.name if template else '', 40)}"
+            )
+        entries: list[FormEntry] = []
+        for field in fields:
+            if field.name in titles:
+                entries += [FormEntry(None, "")] if roomy and entries else []
+                entries.append(FormEntry(None, titles[field.name]))
+            entries.append(self._entry(field))
+        return entries
+
+    def _entry(self, field: Field) -> FormEntry:
+        return FormEntry(
+            name=field.name,
+            label=plain(field.label, 18),
+            text=self._form.text(field.name, self.form_result.template),
+            # A problem replaces the unit.
+            unit="" if self.form_result.problem_of(field.name) else field.unit,
+            note=self._field_note(field),
+            hint=field.empty,
+            options=tuple(field.options),
+            options_only=field.options_only,
+            has_list=any(field.options.values()) or field.name in ("sites", "gpu_models"),
+        )
+
+    def _field_note(self, field: Field) -> Line:
+        """Return the problem of a field, or else the meaning of its value."""
+        problem = self.form_result.problem_of(field.name)
+        if problem is not None:
+            style = BAD if problem.fatal else NOTE
+            return line(("✗ " if problem.fatal else "! ", style), (plain(problem.text, 400), style))
+        if field.name == "template" and self.form_result.template is not None:
+            return line((plain(self.form_result.template.title, 100), DIM))
+        if field.options_only:
+            return line((field.options.get(self._form.text(field.name), ""), DIM))
+        if field.name == "sweep":
+            return self._sweep_note()
+        if field.name == "sites":
+            return self._pool_count(len(self.pool_info.sites), "site")
+        if field.name == "gpu_models":
+            return self._pool_count(len(self.pool_info.gpu_models), "GPU model")
+        return ()
+
+    def _sweep_note(self) -> Line:
+        """Return the number of values of each variable."""
+        request = self.form_result.request
+        if request is None or request.sweep is None:
+            return ()
+        counts = (
+            f"{plain(variable.name, 20)} {formatting.number(len(variable.values))}"
+            for variable in request.sweep.variables
+        )
+        return line((f"values: {', '.join(counts)}", DIM))
+
+    def _pool_count(self, count: int, noun: str) -> Line:
+        """Return the number known to the collector, or why it is unknown."""
+        pool_info = self.pool_info
+        if pool_info.sites_asked is not None:
+            return line((f"asking the collector{wait_text(pool_info.sites_asked)}", DIM))
+        if count:
+            return line((f"enter: {formatting.count(count, noun)}", DIM))
+        return line((plain(pool_info.sites_error or "the collector names none", 400), DIM))
+
+    def _note(self, form: FormView, preview_pane: SidePane) -> list[Line]:
+        room = self.app.size.width
+        above, below = form.lines_above, form.lines_below
+        if self._in_preview and not self._wide:
+            above, below = preview_pane.top_line, preview_pane.lines_below
+        outside = [f"↑ {above}"] * (above > 0) + [f"↓ {below} more"] * (below > 0)
+        parts = [*self.messages(), *([line(("  ".join(outside), DIM))] if outside else [])]
+        if self._wide and preview_pane.lines_below:
+            total = formatting.number(len(preview_pane.lines))
+            position = f"{preview_pane.top_line + 1} of {total} lines"
+            parts.append(line((f"preview {position}, pgdn", DIM)))
+        return [rule(parts, room), *padded(self._help(form, room - 2), NOTE_LINES)]
+
+    def _help(self, form: FormView, room: int) -> list[Line]:
+        """Return the problem and the help of the field under the cursor."""
+        if self._in_preview:
+            keys = "n next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
+            return [line(" ", (keys, DIM))]
+        field = next((field for field in self._fields if field.name == form.cursor), None)
+        if field is None:
+            return []
+        problem = self.form_result.problem_of(field.name) or self.form_result.problem_of("")
+        lines: list[Line] = []
+        if problem is not None:
+            style = BAD if problem.fatal else NOTE
+            lines = wrap(plain(problem.text, 2000), room, style, indent=1)
+            # The end of the message says how to fix it.
+            lines = limit_lines(lines, NOTE_LINES, room, 1)
+        about = self.form_result.template.about if self.form_result.template else ""
+        text = f"{field.help} {about}" if field.name == "template" else field.help
+        if field.name != "template" and any(field.options.values()):
+            text += f" {'; '.join(f'{value}: {sense}' for value, sense in field.options.items())}."
+        if len(lines) < NOTE_LINES:
+            lines += wrap(plain(text, 2000), room, DIM, indent=1)
+        if len(lines) > NOTE_LINES:
+            lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + line(("…", DIM)), room)
+        return lines[:NOTE_LINES]
+
+    # --- validation in a thread -----------------------------------------------------------
+
+    def _start_validation(self, force: bool = False) -> None:
+        """Validate the form in a worker, unless a validation is running."""
+        inputs = (self._form, self._preview_cells)
+        if self._validating is not None:
+            self._stale |= force or self._validating != inputs
+        elif force or self._stale or self._last_input != inputs:
+            self._validating, self._stale, self._last_input = inputs, False, inputs
+            history = self.context.present_stats.value(stats.cost_history)
+            work = partial(self._work, *inputs, self.pool_info, history)
+            self.run_worker(work, thread=True, description="what would be written")
+
+    def _work(
+        self, state: FormState, width: int, pool_info: PoolInfo, history: CostHistory | None
+    ) -> None:
+        """Validate a form, and render its preview; runs in a thread."""
+        try:
+            result = validate_form(state, pool_info.site_names, pool_info.gpu_models)
+            lines = build_preview(result, width, history)
+        except Exception as error:
+            self.call_later(self._validation_failed, error)
+        else:
+            self.call_later(self._validated, result, lines, width)
+
+    def _validation_failed(self, error: Exception) -> None:
+        self._validating, self._submit_pending = None, False
+        self.context.show_error("judging the form failed", error)
+        self._refresh_if_mounted()
+
+    def _validated(self, result: FormResult, preview: Preview, width: int) -> None:
+        self._validating, self.form_result = None, result
+        if width == self._preview_cells:
+            self.query_one(SidePane).show(preview, preview.sections)
+        self._refresh_if_mounted()
+        if self._submit_pending and self._validating is None:
+            self._submit_pending = False
+            self._open()
+
+    # --- pool information -----------------------------------------------------------------
+
+    def _request_pool_info(self) -> None:
+        """Ask for the schedd, then for the sites."""
+        pool = self.context.options.submission_pool
+        if pool is None:
+            self._update_pool_info(error="this is not where jobs are submitted from")
+            return
+        now = monotonic()
+        self._update_pool_info(error=None, schedd=None, schedd_asked=now, sites_asked=now)
+        self._tick.resume()
+
+        def schedd_known(schedd: ScheddInfo | None, error: str | None) -> None:
+            self._update_pool_info(schedd=schedd, error=error, schedd_asked=None)
+            ask_in_thread(self, pool.sites, sites_known, "asking failed")
+
+        def sites_known(sites: tuple[SiteInfo, ...] | None, error: str | None) -> None:
+            known = {} if sites is None else {"sites": sites}
+            self._update_pool_info(**known, sites_error=error, sites_asked=None)
+
+        ask_in_thread(self, pool.where, schedd_known, "asking failed")
+
+    def _update_pool_info(self, **fields: Any) -> None:
+        previous = self.pool_info
+        self.pool_info = replace(previous, **fields)
+        if self.pool_info.schedd_asked is None and self.pool_info.sites_asked is None:
+            self._tick.pause()
+        if self._launch is not None and self._launch.is_attached:
+            self._launch.update_pool_info(self.pool_info)
+        if self.pool_info.site_names != previous.site_names:
+            self._start_validation(force=True)
+        self._refresh_if_mounted()
+
+    # --- editing --------------------------------------------------------------------------
+
+    def _set_field(self, name: str, text: str) -> None:
+        previous = self._form.shape
+        self._form = self._form.with_text(name, text)
+        if self._form.shape is not previous:
+            # Replace the default template of the previous shape; keep a chosen one.
+            templates = self.form_result.templates
+            if self._form.text("template") == first_template(templates, previous):
+                template = first_template(templates, self._form.shape)
+                self._form = self._form.with_text("template", template)
+        self.context.form_state = self._form
+        self._message = ""
+        self._refresh_if_mounted()
+
+    def on_form_view_field_highlighted(self, event: FormView.FieldHighlighted) -> None:
+        event.stop()
+        self._message = ""
+        self._refresh_if_mounted()
+
+    def action_choose(self) -> None:
+        """Open the list of the field under the cursor, or move to the next field."""
+        form = self.query_one(FormView)
+        if not form.has_focus:
+            return
+        field = next((field for field in self._fields if field.name == form.cursor), None)
+        if field is None:
+            return
+        noun, choices = SEVERAL.get(field.name), self._choices(field)
+        if not choices and noun is not None:
+            unknown = f"no {noun} is known (yet): type their names"
+            self.show_message(self.pool_info.sites_error or unknown)
+        elif not choices:
+            form.action_down()
+        else:
+            text = self._form.text(field.name)
+            current = (text,) if noun is None else parse_sites(text)
+            title = f"{field.label}: which?"
+            screen = ChoiceScreen(title, choices, current, several=noun is not None)
+            self.app.push_screen(screen, partial(self._chosen, field.name))
+
+    def _choices(self, field: Field) -> Mapping[str, str]:
+        """Return the values in the list of a field with descriptions; none without a list."""
+        sites = self.pool_info.sites
+        if field.name == "sites":
+            return {
+                site.name: f"{formatting.count(site.slots, 'slot')}, "
+                + (plain(", ".join(site.gpus), 80) or "GPU unknown")
+                for site in sites
+            }
+        if field.name == "gpu_models":
+            return {
+                model: plain(", ".join(site.name for site in sites if model in site.gpus), 80)
+                for model in self.pool_info.gpu_models
+            }
+        return field.options if any(field.options.values()) else {}
+
+    def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
+        if values is not None:
+            self._set_field(name, ", ".join(values))
+
+    # --- keys -----------------------------------------------------------------------------
+
+    def action_preview(self) -> None:
+        """Toggle between preview and form."""
+        self._in_preview = not self._in_preview
+        self._refresh_if_mounted()
+        self.set_focus(self.query_one(SidePane if self._in_preview else FormView))
+
+    def action_back(self) -> None:
+        if self._in_preview:
+            self.action_preview()
+        else:
+            super().action_back()
+
+    def action_again(self) -> None:
+        self._request_pool_info()
+
+    def action_submit(self) -> None:
+        """Validate again, since files may have changed, then open the confirmation."""
+        self._submit_pending = True
+        self._start_validation(force=True)
+
+    def _open(self) -> None:
+        if self.app.screen is not self:
+            return
+        if self.form_result.plan is None:
+            first = next((problem for problem in self.form_result.fatal if problem.field), None)
+            if first is not None:
+                if self._in_preview:
+                    self.action_preview()
+                self.query_one(FormView).select(first.field)
+            self.show_message("nothing can be written yet")
+            return
+        self._launch = LaunchScreen(self.form_result.plan, self.pool_info)
+        self.app.push_screen(self._launch)
+
+
+def _default_request(templates: Sequence[Template]) -> Request:
+    """Return the initial request."""
+    first = first_template(templates, EnsembleShape.CHAIN)
+    return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
+
+
+def _label(problem: RequestProblem) -> str:
+    return LABELS.get(problem.field, problem.field.removeprefix("values.")) or "the plan"

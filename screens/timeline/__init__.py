@@ -1,1 +1,0 @@
-"""What ran when and where."""
