@@ -3,8 +3,8 @@
 MLflow loads it by the entry point ``mlflow.project_backend``; nothing else imports this module,
 and this module alone imports MLflow. It writes the ensemble that the project describes, with the
 parameters given, submits its DAG as the calling user, and starts a process that exports the
-epochs into the MLflow run until the DAG ends (:mod:`metlmon.cli.run_export`). Manual: MLflow,
-"MLflow Projects", "MLflow Plugins".
+epochs into the MLflow run until the DAG ends (:mod:`metlmon.cli.commands.export_mlflow`). Manual:
+MLflow, "MLflow Projects", "MLflow Plugins".
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from metlmon.authoring.mlproject import ENTRY_POINT
 from metlmon.authoring.project_parameters import with_configuration, with_parameters
 from metlmon.authoring.request import Plan, PlanError, RequestProblem
 from metlmon.authoring.write_dag import assignments, input_files, nodes_by_file
-from metlmon.cli.run_export import COMMAND, OUTPUT_FILE
+from metlmon.cli.commands.export_mlflow import COMMAND, OUTPUT_FILE
+from metlmon.cli.commands.new import new_directory
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -50,9 +51,6 @@ from metlmon.tracking.mlflow_settings import tracking_server
 
 POLL_SECONDS: Final = 1.0
 """How often a waiting caller reads the DAG's files."""
-
-MOST_NAMES: Final = 10_000
-"""Names of new directories to try: ``ensemble``, ``ensemble-2``, …"""
 
 LONGEST_MESSAGE: Final = 2000
 """Characters of a sentence, which may name files of a foreign project."""
@@ -230,7 +228,7 @@ def _plan(
         raise PlanError("--backend-config directory: must be a text, the path of a new directory")
     request = replace(
         with_configuration(with_parameters(read_description(description), params), given),
-        directory=Path(directory) if directory is not None else _new_directory(name),
+        directory=Path(directory) if directory is not None else new_directory(name),
         mlproject=False,
     )
     validation = validate(request)
@@ -275,12 +273,6 @@ def _copy_files(work_dir: Path, directory: Path, names: Iterable[str]) -> None:
                 shutil.copy2(source, target)
         except (OSError, shutil.Error) as error:
             raise PlanError(f"{source}: cannot be copied to {directory}: {error}") from None
-
-
-def _new_directory(name: str) -> Path:
-    """A directory that is not there yet, in the current one: never in the project's sources."""
-    paths = (Path(f"{name}-{n}" if n > 1 else name) for n in range(1, MOST_NAMES))
-    return next((path for path in paths if not path.exists()), Path(name))
 
 
 def _sentence(

@@ -54,7 +54,7 @@ NEVER_AT_FIRST = {
     *(
         "metlmon.trainer",
         "metlmon.cli.status_text",
-        "metlmon.cli.commands.submit",
+        "metlmon.cli.commands.new",
         "metlmon.cli.commands.act",
     ),
     *(

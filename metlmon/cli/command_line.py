@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
 from metlmon.cli.output import is_terminal, print_refusal
-from metlmon.cli.shared_options import LOG_COMMANDS
 from metlmon.errors import InputError
 
 WATCH: Final = "watch"

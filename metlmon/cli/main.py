@@ -6,6 +6,7 @@ Only what ``--version`` needs is imported here; each command imports its own whe
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.memory import collect_garbage_less_often
-from metlmon.cli.shared_options import LOG_COMMANDS
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -38,10 +37,17 @@ user's configuration directory. NO_COLOR is respected. Watching never writes to 
 """
 
 MODULES: Final = {
-    **{"run": "status", "watch": "status", "nodes": "jobs"},
-    **{"completion": "help", "schema": "help"},
+    **dict.fromkeys(("health", "run", "watch"), "status"),
+    **dict.fromkeys(("sites", "shards", "estimate", "timeline"), "statistics"),
+    **dict.fromkeys(("curves", "grid", "compare"), "learning"),
+    **dict.fromkeys(("completion", "schema"), "help"),
+    **{"nodes": "jobs", "annexes": "advise", "submit": "new", "continue": "continue_"},
 }
 """The modules of commands that have none of their own."""
+
+COLLECT: Final = (1_000, 10, 10)
+"""Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic
+objects. With larger ones, garbage of the screens would stay for hours. Reading does without it."""
 
 MESSAGE_LENGTH: Final = 1000
 """Characters of an error message: an argument may be a megabyte."""
@@ -168,7 +174,7 @@ def _parse_and_run(arguments: list[str]) -> int:
     alone = not arguments and _is_terminal()
     if alone or _begins_with_option_of_watch(arguments):
         arguments = ["watch", *arguments]
-    collect_garbage_less_often()
+    gc.set_threshold(*COLLECT)
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
         from metlmon.cli.command_line import unknown_command, with_command
 
@@ -230,7 +236,8 @@ def _run_command(options: argparse.Namespace) -> int:
     from metlmon.errors import InputError, unusable_path
     from metlmon.remote.paths import Disconnected
 
-    if options.command is None:
+    name = options.command
+    if name is None:
         parser().print_help()
         return Exit.OK
     from metlmon.cli.output import print_refusal, standard_output
@@ -240,11 +247,11 @@ def _run_command(options: argparse.Namespace) -> int:
             from metlmon.cli.command_line import connect
 
             connect(options)
-        # "continue" is a keyword of Python.
-        name = "continue_" if options.command == "continue" else options.command
         module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
+        # "continue" is a keyword of Python.
+        run = getattr(module, "continue_" if name == "continue" else name)
         with standard_output(ascii=getattr(options, "ascii", False)):
-            return int(getattr(module, name)(options))
+            return int(run(options))
     except (InputError, Disconnected, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:

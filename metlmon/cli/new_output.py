@@ -16,7 +16,7 @@ from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDi
 from metlmon.authoring.graph import LEVELS, GraphNode, NodeExplanation, VariableValue
 from metlmon.authoring.request import Plan, RequestProblem, Template
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.outputs import Output, print_output
+from metlmon.cli.output import Output, print_output
 from metlmon.errors import shorten_words
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.redact import hide_value, redact_secrets
@@ -175,7 +175,7 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
 # --- submitting -----------------------------------------------------------------------------
 
 
-def submit(plan: Plan, answer: SubmitOutput | None) -> int:
+def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
     """Submit the written DAG and print the result; ``answer``: the JSON, if any."""
     from metlmon.pool.client import open_pool  # Imported late: slow.
 

@@ -1,18 +1,30 @@
-"""Standard output and standard error of commands: warnings, progress, what they can show."""
+"""What commands write: JSON, files, warnings, progress; and what their terminal can show."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
+from msgspec import Struct
+
+from metlmon.errors import InputError
+from metlmon.live.file_access import replacing
+from metlmon.model.model_state import Notice
+from metlmon.remote.paths import as_typed
+from metlmon.text.formatting import plain
+from metlmon.text.record_json import SCHEMA, Stamp, json_of, unstamped
+
 if TYPE_CHECKING:
-    from metlmon.model.model_state import Notice
+    from metlmon.snapshot.builder import SnapshotBuilder
 
 WARNINGS_SHOWN: Final = 20
 """Warnings printed by commands for people; ``--json`` has them all."""
@@ -35,8 +47,6 @@ def terminal_width() -> int:
 def print_refusal(sentence: str) -> None:
     """Print why something cannot be used, on standard error."""
     from metlmon.redact import redact_secrets
-    from metlmon.remote.paths import as_typed
-    from metlmon.text.formatting import plain
 
     print(f"metlmon: {plain(as_typed(redact_secrets(sentence)), 2000)}", file=sys.stderr)
 
@@ -94,8 +104,6 @@ def print_warnings(notices: Iterable[Notice]) -> None:
 
 def warning_line(notice: Notice) -> str:
     """``file:line: text``, made safe to print."""
-    from metlmon.text.formatting import plain
-
     where = f"{notice.file}:{notice.line}" if notice.line is not None else notice.file or ""
     return plain(f"{where}: {notice.text}" if where else notice.text, 400)
 
@@ -142,3 +150,149 @@ def is_terminal() -> bool:
     streams: list[TextIO | None] = [sys.stdin, sys.stdout, sys.stderr]
     # One that was closed by whoever started this is None.
     return not dumb and all(each is not None and each.isatty() for each in streams)
+
+
+# --- JSON: records, written whole -----------------------------------------------------------
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """What every output begins with."""
+
+    schema: int = SCHEMA
+
+
+class EnsembleOutput(Output, frozen=True, kw_only=True):
+    """What every output about an ensemble begins with."""
+
+    dagdir: str
+    as_of: datetime | None
+    live: bool
+    warnings: tuple[Notice, ...]
+
+
+def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
+    """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
+    indent = 2 if sys.stdout.isatty() and not one_line else None
+    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
+    sys.stdout.flush()
+
+
+def print_output(output: Output, stamp: Stamp = unstamped) -> None:
+    """Print an output that is about no ensemble, or about files alone."""
+    print_json(json_of(output, stamp))
+
+
+def print_record(
+    output: type[EnsembleOutput], builder: SnapshotBuilder, *, one_line: bool = False, **fields: Any
+) -> None:
+    """Print an output about an ensemble, and its warnings."""
+    record = _record(output, builder, fields)
+    print_json(json_of(record, builder.clock.with_offset), one_line=one_line)
+    print_warnings(record.warnings)
+
+
+def print_records(
+    output: type[EnsembleOutput],
+    builder: SnapshotBuilder,
+    name: str,
+    records: Iterable[Struct],
+    **fields: Any,
+) -> None:
+    """As :func:`print_record`, with many ``records`` in the field ``name``, which comes last.
+
+    Into a file each is written as it is made: a hundred thousand are never there at once.
+    """
+    record, stamp = _record(output, builder, {name: (), **fields}), builder.clock.with_offset
+    head = {field: value for field, value in json_of(record, stamp).items() if field != name}
+    items = (json_of(each, stamp) for each in records)
+    if sys.stdout.isatty():
+        print_json({**head, name: list(items)})
+    else:
+        write = sys.stdout.write
+        write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
+        for number, item in enumerate(items):
+            write((", " if number else "") + json.dumps(item))
+        write("]}\n")
+        sys.stdout.flush()
+    print_warnings(record.warnings)
+
+
+def _record(
+    output: type[EnsembleOutput], builder: SnapshotBuilder, fields: dict[str, Any]
+) -> EnsembleOutput:
+    return output(
+        dagdir=as_typed(builder.dagdir),
+        as_of=builder.as_of,
+        live=builder.live,
+        warnings=tuple(builder.notices()),
+        **fields,
+    )
+
+
+# --- files, or standard output in the place of one ------------------------------------------
+
+STDOUT: Final = "-"
+
+BEGINNING: Final = 1000
+"""Bytes in which a file says what it is."""
+
+
+def is_inside(path: Path, directory: Path) -> bool:
+    """Whether a path is in a directory, or leads into it by a link."""
+    inside = os.path.realpath(directory)
+    places = map(os.path.realpath, (path.parent, path))
+    return any(Path(each).is_relative_to(inside) for each in places)
+
+
+def check_outside(name: str, dagdir: Path) -> None:
+    """Raises InputError for a file in the dagdir, where watching never writes."""
+    if name != STDOUT and is_inside(Path(name), dagdir):
+        raise InputError(
+            f"{plain(name)}: this is in the dagdir, where metlmon writes nothing; name a place "
+            "elsewhere"
+        )
+
+
+def check_replaceable(name: str, *, force: bool, marks: Sequence[str] = ()) -> None:
+    """Raises InputError for a directory, and for a file that begins with none of our marks."""
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(f"{plain(name)}: this is a directory; name a file")
+    if name == STDOUT or force or not path.is_file():
+        return
+    with open(path, "rb") as file:
+        beginning = file.read(BEGINNING)
+    if not any(mark.encode() in beginning for mark in marks):
+        raise InputError(
+            f"{plain(name)}: is there already; --force overwrites it, or name another file"
+        )
+
+
+def write_output(name: str, text: str, *, force: bool, marks: Sequence[str] = ()) -> None:
+    """Write a file, which is there whole or not at all, or to standard output.
+
+    ``force``, ``marks``: as in :func:`check_replaceable`. Raises InputError.
+    """
+    data = text.encode("utf-8")
+    if name == STDOUT:
+        sys.stdout.flush()
+        out = getattr(sys.stdout, "buffer", None)
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            out.write(data)
+        sys.stdout.flush()
+        return
+    path = Path(name)
+    try:
+        if path.exists() and not path.is_file():
+            # A pipe or a device is written to, never replaced.
+            path.write_bytes(data)
+            return
+        # Through a symbolic link: what it points to is renewed, the link stays.
+        with replacing(Path(os.path.realpath(path))) as draft:
+            draft.write_bytes(data)
+            check_replaceable(name, force=force, marks=marks)
+    except OSError as error:
+        raise InputError(f"{plain(name)}: {error.strerror or error}") from None
+    print(f"{plain(name)} written ({len(data) / 1000:.0f} kB)", file=sys.stderr)

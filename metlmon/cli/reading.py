@@ -1,4 +1,4 @@
-"""Reading a dagdir for a command, with a watchdog, and choosing runs in it."""
+"""Reading a dagdir, or several, for a command, with a watchdog, and choosing runs in it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_warnings, progress_line
+from metlmon.cli.output import print_refusal, print_warnings, progress_line
 from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.remote import filesystem
-from metlmon.remote.paths import as_typed, is_remote
-from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.remote.paths import Disconnected, as_typed, is_remote
+from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.notices import OF_A_MOMENT
 from metlmon.snapshot.records import Progress, Run, Status
 from metlmon.snapshot.row_text import format_run_list, matches_run
@@ -35,8 +37,10 @@ from metlmon.text.time_arguments import parse_time_argument
 if TYPE_CHECKING:
     from metlmon.config.settings import Settings
     from metlmon.health.types import Health
+    from metlmon.home.finder import FoundDagdir
     from metlmon.live.feed import Feed, Snapshot, StatsInput
     from metlmon.stats.windows import TimeWindow
+
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
 """Commands that print all warnings also for people."""
@@ -153,7 +157,13 @@ def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
     from metlmon.live.feed import StatsInput
 
     builder = reader.snapshot_builder()
-    return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings, **more)
+    return StatsInput(
+        builder.status(),
+        builder.ledger(),
+        reader.ensemble.settings,
+        load_description=cache(partial(describe_dags, builder)),
+        **more,
+    )
 
 
 def window_of(options: argparse.Namespace, builder: SnapshotBuilder) -> TimeWindow:
@@ -177,9 +187,8 @@ def read_health(reader: DagdirReader) -> Health:
 
 
 def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
-    """As :func:`stats_input`, with what the trainings wrote, and the description of the DAGs."""
+    """As :func:`stats_input`, with what the trainings wrote."""
     from metlmon.live.job_files import TrainingFiles
-    from metlmon.snapshot.builder import describe_dags
 
     builder = reader.snapshot_builder()
     ledger = builder.ledger()
@@ -192,7 +201,6 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
         trainings=trainings,
         streams=files.progress_lines(ledger, builder),
         files_read=True,
-        load_description=cache(partial(describe_dags, builder)),
         **more,
     )
 
@@ -212,7 +220,7 @@ def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
     )
 
 
-# --- choosing runs --------------------------------------------------------------------------
+# --- choosing runs and metrics --------------------------------------------------------------
 
 
 def one_run(builder: SnapshotBuilder, wanted: str) -> Run:
@@ -233,11 +241,122 @@ def check_only(builder: SnapshotBuilder, only: str | None) -> None:
         raise InputError(f"--only {only}: no such run; {format_run_list(runs)}")
 
 
+def check_metric(name: str | None, stats: StatsInput) -> None:
+    """Raises InputError for a metric that no run has."""
+    from metlmon.stats.curves import metric_names
+
+    names = metric_names(stats)
+    if name is not None and names and name not in names:
+        some = ", ".join(plain(each, 60) for each in names)
+        raise InputError(f"--metric {plain(name, 80)}: no run has it; there are: {some}")
+
+
 def select_runs(status: Status, only: str | None) -> Status:
     """The status with the runs of ``--only``; totals stay the whole ensemble's."""
     if not only:
         return status
     return replace(status, runs=tuple(run for run in status.runs if matches_run(run, only)))
+
+
+# --- several dagdirs ------------------------------------------------------------------------
+
+SAID_AFTER: Final = 3.0
+"""Seconds of a search after which a line says that it goes on."""
+
+LONGEST_SEARCH: Final = 30.0
+"""Seconds of a search; what it has found until then is shown, as of too many directories."""
+
+
+def names_one(options: argparse.Namespace) -> bool:
+    """Whether ``options.dirs`` is one ensemble: a dagdir, a file, event logs or a cluster.
+
+    ``options.dir`` is then that one, or the first of several logs, and ``options.more`` are the
+    other logs; without ``dirs`` it is the current directory.
+    """
+    paths = options.dirs or ["."]
+    options.dir, options.more = paths[0], []
+    start_watchdog(options.dir)
+    path = Path(options.dir)
+    if len(paths) == 1 and not getattr(options, "unusable", 0):
+        return not filesystem.isdir(path) or bool(dag_file_paths(path)) or has_event_logs(path)
+    # Of a machine that has gone meanwhile, reading tells.
+    with suppress(Disconnected):
+        if all(map(filesystem.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
+            options.more = paths[1:]
+            return True
+    return False
+
+
+def has_dagdirs_below(options: argparse.Namespace) -> bool:
+    """Whether there is any dagdir below ``options.dir``."""
+    found = _search([os.path.abspath(options.dir)])
+    return any(each.error is None and not each.more for each in found)
+
+
+def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
+    """What is found below ``options.dirs``; None if that is one dagdir or DAG file.
+
+    ``options.dir`` is then that one. Also None if nothing is below the only path, or it cannot be
+    read: reading it tells why.
+    """
+    if names_one(options):
+        return None
+    paths = options.dirs or ["."]
+    try:
+        found = list(_search([os.path.abspath(path) for path in paths]))
+    except FileNotFoundError:  # The current directory is gone, as reading it tells.
+        return None
+    is_alone = [each.path for each in found] == [os.path.abspath(paths[0])]
+    return None if is_alone and found[0].error and not found[0].interrupted else found
+
+
+def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
+    """What is found below paths within ``LONGEST_SEARCH``; a long search is said."""
+    from metlmon.home.finder import FoundDagdir, find_dagdirs
+
+    started, is_said = monotonic(), False
+    for finding in find_dagdirs(paths, wait=True):
+        if finding is not None:
+            yield finding
+        seconds = monotonic() - started
+        if seconds > LONGEST_SEARCH:
+            yield FoundDagdir(paths[0], more=True)
+            return
+        if seconds > SAID_AFTER and not is_said:
+            is_said = True
+            print_refusal(f"searching below {', '.join(paths)} for DAG files (^C ends it)")
+
+
+def refuse_several(options: argparse.Namespace, *names: str) -> None:
+    """Raises InputError if one of these options is given, which are for one ensemble."""
+    for name in names:
+        if getattr(options, name[2:].replace("-", "_"), None) not in (None, False):
+            raise InputError(f"{name} is for one ensemble: give the directory of one DAG")
+
+
+def read_each(
+    found: Iterable[FoundDagdir], options: argparse.Namespace, work: Callable[[DagdirReader], None]
+) -> Exit:
+    """Read dagdirs one after another and do ``work`` with each; returns the exit status.
+
+    One that cannot be read is reported on standard error.
+    """
+    code = Exit.USAGE if getattr(options, "unusable", 0) else Exit.OK
+    for finding in found:
+        error = finding.error
+        if error is None and not finding.more:
+            options.dir = finding.path
+            try:
+                reader = open_reader(options)
+                work(reader)
+            except (InputError, Disconnected) as problem:
+                error = str(problem).removeprefix(f"{finding.path}: ")
+        if finding.more:
+            error = "only the first directories below it were searched"
+        if error is not None:
+            print_refusal(f"{finding.path}: {error}")
+            code = Exit.USAGE
+    return code
 
 
 # --- a file system that does not answer -----------------------------------------------------
@@ -257,7 +376,7 @@ INTERRUPT_CHECKS: Final = 2
 
 READERS: Final = (
     *("/metlmon/live/", "/metlmon/home/", "/metlmon/remote/"),
-    *("/metlmon/cli/reading.py", "/metlmon/cli/several.py"),
+    "/metlmon/cli/reading.py",
 )
 """Where the calls are that read a dagdir."""
 

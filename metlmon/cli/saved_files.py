@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from metlmon.cli.output import check_replaceable, is_inside
 from metlmon.cli.reading import feed_stats
 from metlmon.errors import InputError
 from metlmon.live.feed import Feed
@@ -25,10 +26,8 @@ def output_directory(dagdir: Path) -> Path:
 
     Nothing is written to a dagdir. Raises InputError where neither can be written to.
     """
-    inside = os.path.realpath(dagdir)
     for place in (Path.cwd(), Path.home()):
-        outside = not Path(os.path.realpath(place)).is_relative_to(inside)
-        if outside and os.access(place, os.W_OK):
+        if not is_inside(place, dagdir) and os.access(place, os.W_OK):
             return place
     raise InputError("neither the current directory nor yours can be written to")
 
@@ -38,25 +37,13 @@ def render_report(feed: Feed) -> tuple[str, str]:
 
     Reads files: not for the UI thread. Raises InputError.
     """
-    from metlmon.report.build import build_report
-    from metlmon.report.learning import learning_section
+    from metlmon.cli.commands.report import report_from
     from metlmon.report.to_html import render_html
-    from metlmon.stats.curves import curves
-    from metlmon.stats.sweep import GridChoice, grid
 
     snapshot = feed.latest
     if snapshot is None:
         raise InputError("nothing has been read yet")
-    basis = feed_stats(feed, snapshot)
-    ledger = basis.ledger
-    zone = feed.settings.zone
-    document = build_report(
-        snapshot.status,
-        ledger,
-        zone=None if zone is None else str(zone),
-        measure=ledger.measure,
-        learning=learning_section(curves(basis), grid(basis, GridChoice())),
-    )
+    document = report_from(feed_stats(feed, snapshot), feed.settings.zone)
     return f"{_stem(feed)}-report.html", render_html(document)
 
 
@@ -67,7 +54,6 @@ def save_report(feed: Feed) -> Path:
     InputError.
     """
     from metlmon.cli.commands.report import REPORT_MARKS
-    from metlmon.cli.output_file import check_replaceable
 
     name, html = render_report(feed)
     path = output_directory(feed.dagdir) / name

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -35,7 +36,8 @@ from typing import Any, Final
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
-from metlmon.cli.memory import collect_garbage_less_often, share_one_arena  # noqa: E402
+from metlmon.cli.main import COLLECT  # noqa: E402
+from metlmon.cli.session_setup import share_one_arena  # noqa: E402
 from metlmon.live import session as sessions  # noqa: E402
 from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
@@ -229,7 +231,7 @@ def main() -> None:
     options.add_argument("--child")
     given = options.parse_args()
     if given.child:
-        collect_garbage_less_often()
+        gc.set_threshold(*COLLECT)
         with tempfile.TemporaryDirectory() as directory:
             os.environ["XDG_CACHE_HOME"] = f"{directory}/cache"
             dagdir = Path(directory, "dagdir")

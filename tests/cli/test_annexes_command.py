@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.commands import annexes as command
+from metlmon.cli.commands import advise as command
 from metlmon.live.feed import StatsInput
 from metlmon.placement.types import AnnexReport
 from metlmon.pool.annex_types import (

@@ -9,43 +9,62 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 from rich.cells import cell_len
 
 from metlmon.cli import output
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import waiting_line
-from metlmon.cli.outputs import print_json, print_json_list
+from metlmon.cli.output import EnsembleOutput, print_record, print_records, waiting_line
 from metlmon.cli.text_output import TextOutput
+from metlmon.model.model_state import Notice
 from metlmon.tables.layout import Column
+from metlmon.text.record_json import unstamped
 from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle, line, text, width, wrap_line
 
 DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
 
-JOBS: list[dict[str, Any]] = [
-    {"cluster": 12, "node": 'a "quoted" é]'},
-    {"cluster": 13, "executions": [{"seconds": 1.5}], "site": None},
-]
+
+class Item(Struct):
+    cluster: int
+    node: str | None = None
+    seconds: tuple[float, ...] = ()
+
+
+class ItemsOutput(EnsembleOutput, frozen=True, kw_only=True):
+    items: tuple[Item, ...]
+
+
+ITEMS = [Item(12, 'a "quoted" é]'), Item(13, seconds=(1.5,))]
+
+WARNED: Any = SimpleNamespace(
+    dagdir="d",
+    as_of=None,
+    live=False,
+    notices=lambda: [Notice("kind", None, None, '"items": []')],
+    clock=SimpleNamespace(with_offset=unstamped),
+)
+"""What is asked of a snapshot's builder."""
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("jobs", [[], JOBS[:1], JOBS])
+@pytest.mark.parametrize("items", [[], ITEMS[:1], ITEMS])
 def test_a_list_is_printed_item_by_item(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     terminal: bool,
-    jobs: list[dict[str, Any]],
+    items: list[Item],
 ) -> None:
-    head = {"schema": 1, "warnings": [{"text": '"jobs": []'}]}
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    print_json({**head, "jobs": jobs})
-    whole = capsys.readouterr().out
-    print_json_list(head, "jobs", iter(jobs))
-    assert capsys.readouterr().out == whole
+    print_record(ItemsOutput, WARNED, items=items)
+    whole = capsys.readouterr()
+    print_records(ItemsOutput, WARNED, "items", iter(items))
+    assert capsys.readouterr() == whole
 
 
 class Stream(io.StringIO):

@@ -19,8 +19,8 @@ FIXTURES = sorted({file.parent for file in (ROOT / "fixtures").rglob("*.dag")})
 
 
 def output_type(name: str) -> type:
-    module, kind = OUTPUTS[name]
-    return json_type(getattr(import_module(f"metlmon.cli.{module}"), kind))
+    module, _, kind = OUTPUTS[name].partition(".")
+    return json_type(getattr(import_module(f"metlmon.cli.commands.{module}"), kind))
 
 
 def check(name: str, text: str) -> None:

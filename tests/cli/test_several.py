@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli import several
+from metlmon.cli import reading
 from metlmon.cli.commands import status as status_command
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
@@ -151,7 +151,7 @@ def test_a_long_search_is_said_and_ends(
 ) -> None:
     for name in ("a", "b"):
         Dagdir(tmp_path / name).write("metl.log", log_of(77))
-    monkeypatch.setattr(several, "monotonic", count(0.0, step).__next__)
+    monkeypatch.setattr(reading, "monotonic", count(0.0, step).__next__)
 
     code, out, err = run_command("status", capsys, tmp_path)
 

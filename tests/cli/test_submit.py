@@ -14,7 +14,7 @@ import pytest
 from metlmon.authoring import Policy, Request, make_plan
 from metlmon.authoring.request import StopRules
 from metlmon.cli import session_setup
-from metlmon.cli.commands import submit
+from metlmon.cli.commands import new
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
@@ -273,7 +273,7 @@ def test_a_read_only_setting(
     settings = tmp_path / "config" / "metlmon" / "metlmon.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text("read_only = true\n")
-    monkeypatch.setattr(submit, "is_terminal", lambda: True)
+    monkeypatch.setattr(new, "is_terminal", lambda: True)
     for how in (["--yes"], []):
         code, _, err = spoken(capsys, "--template", own, *how)
         assert code == Exit.USAGE
@@ -294,7 +294,7 @@ def test_a_terminal_opens_the_pane_with_the_error(
         drafts.append(draft)
         return 0
 
-    monkeypatch.setattr(submit, "is_terminal", lambda: True)
+    monkeypatch.setattr(new, "is_terminal", lambda: True)
     monkeypatch.setattr(session_setup, "open_submit_pane", pane)
     assert spoken(capsys, "--template", own, "--runs", "3", "--sites", "A, B")[0] == 0
     assert drafts == [Request(own, Path("ensemble"), runs=3, sites=("A", "B"), gate=StopRules())]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.commands import advise
+from metlmon.cli.commands import advise, status
 from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
 from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
@@ -265,7 +265,7 @@ def test_every_plans_again_when_an_epoch_ends_and_stops_with_the_ensemble(
             lambda: dagdir.append("ens.dag.dagman.out", Out().exit(1, "11:00:00").data),
         ]
     )
-    monkeypatch.setattr(advise, "pause", lambda seconds: next(steps)())
+    monkeypatch.setattr(status, "pause", lambda seconds: next(steps)())
     arguments = ("--apply", "send", "--every", "12h", "--yes", "--no-live")
     code, out, _ = run(capsys, dagdir.path, *arguments)
     first, second, last = out.splitlines()
@@ -293,7 +293,7 @@ def test_every_asks_for_free_gpus_each_ten_minutes(
 
     monkeypatch.setattr(advise, "time", SimpleNamespace(monotonic=clock.__next__, time=time))
     monkeypatch.setattr(advise, "_annex_answer", answer)
-    monkeypatch.setattr(advise, "pause", wait)
+    monkeypatch.setattr(status, "pause", wait)
     _, out, _ = run(capsys, dagdir.path, "--every", "5m", "--json")
     assert [at for at, is_asked in enumerate(asked) if is_asked] == [0, 10]
     plans = [json.loads(line)["plan"] for line in out.splitlines()]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli.arguments import ACTIONS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.cli.shared_options import ACTIONS
 from metlmon.pool import client, poller
 from metlmon.pool.types import PoolAction, QueueJob
 from tests.support.commands import Captured, run_command

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pytest
 
-from metlmon.cli import mlflow_follower
+from metlmon.cli.commands import export_mlflow
+from metlmon.cli.commands.export_mlflow import MlflowFollower
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.cli.mlflow_follower import MlflowFollower
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
@@ -84,7 +84,7 @@ class Story:
             else:
                 threading.Event().wait(0.005)
 
-        monkeypatch.setattr(mlflow_follower.time, "sleep", pause)
+        monkeypatch.setattr(export_mlflow.time, "sleep", pause)
         reader = DagdirReader(self.dagdir.path, load_settings(self.dagdir.path), live=True)
         reader.open()
         reader.read_all()
@@ -93,7 +93,7 @@ class Story:
         self.follower = MlflowFollower(
             reader, server, exporter, update_seconds=0.0, first_pause=0.005
         )
-        monkeypatch.setattr(mlflow_follower, "UPDATE_SHARE", 0.0)
+        monkeypatch.setattr(export_mlflow, "UPDATE_SHARE", 0.0)
         code = int(self.follower.run())
         assert left == []
         return code

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from metlmon.cli.commands.export_mlflow import export_until_end
+from metlmon.cli.commands.export_mlflow import main as run_export_main
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.cli.run_export import export_until_end
-from metlmon.cli.run_export import main as run_export_main
 from metlmon.pool.types import PoolError
 from tests.support.dagdir_builder import Dagdir
 from tests.support.fake_pool import FakePool
@@ -402,7 +402,7 @@ def test_a_run_that_is_not_there_is_said(
 def test_nothing_but_the_backend_imports_mlflow() -> None:
     """The process that exports while the DAG runs imports no MLflow either."""
     code = (
-        "import sys, metlmon.cli.run_export, metlmon.cli.commands.new\n"
+        "import sys, metlmon.cli.commands.export_mlflow, metlmon.cli.commands.new\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'mlflow'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.outputs import Output, print_output
+from metlmon.cli.output import Output, print_output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
 from metlmon.live.session import Session

@@ -1,4 +1,4 @@
-"""``metlmon advise``: where the next epochs should go, applied after a yes, and taken back."""
+"""``metlmon advise`` and ``annexes``: where the next epochs should go, and borrowed nodes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 
 from metlmon.cli.commands.act import confirmed, exit_status, result_line
-from metlmon.cli.commands.status import pause
+from metlmon.cli.commands.status import follow
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
-from metlmon.cli.outputs import EnsembleOutput, print_record
+from metlmon.cli.output import EnsembleOutput, print_record
 from metlmon.cli.queue_report import query_annexes
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.text_output import TextOutput
@@ -50,16 +50,26 @@ from metlmon.placement.application_log import (
 from metlmon.placement.elastic_advice import ElasticAdvice
 from metlmon.placement.replanning import PlanState, must_replan, plan_state
 from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
-from metlmon.placement.types import Annex, PlacementPlan, WhatIf
+from metlmon.placement.types import Annex, AnnexReport, PlacementPlan, WhatIf
 from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
+from metlmon.remote.paths import is_remote
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.tables import advice as tables
+from metlmon.tables.annexes import (
+    WHAT_IT_IS,
+    columns,
+    command_line,
+    head_lines,
+    site_columns,
+    site_line,
+)
 from metlmon.tables.profiles import profile_columns
-from metlmon.text.formatting import count, duration, moment, plain
+from metlmon.text.formatting import count, duration, moment, plain, year_of
+from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, line, text
 
 POLL_SECONDS: Final = 2.0
@@ -282,19 +292,18 @@ def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> 
     before: PlanState | None = None
     answer: AnnexAnswer | None = None
     free_gpus: tuple[FreeGpus, ...] = ()
-    seen: object = None
     planned_at = asked_at = gpus_asked_at = -inf
-    while True:
-        status, now = reader.snapshot_builder().status(), time.monotonic()
-        news: object = (status.logs, status.dags, status.node_states)
-        if now - asked_at >= ASK_SECONDS:
+    for changed in follow(reader, POLL_SECONDS):
+        now = time.monotonic()
+        asks = now - asked_at >= ASK_SECONDS
+        if asks:
             ask_gpus = now - gpus_asked_at >= GPUS_SECONDS
-            answer, asked_at, seen = _annex_answer(reader, free_gpus=ask_gpus), now, None
+            answer, asked_at = _annex_answer(reader, free_gpus=ask_gpus), now
             if ask_gpus:
                 free_gpus, gpus_asked_at = _free_gpus(answer), now
-        if news != seen or now - planned_at >= every:
+        if changed or asks or now - planned_at >= every:
             stats, annexes = _advice_input(reader, answer)
-            state, seen = plan_state(stats, annexes), news
+            state = plan_state(stats, annexes)
             why = must_replan(before, state)
             if why is None and now - planned_at >= every:
                 why = f"the plan is {duration(every)} old"
@@ -302,13 +311,11 @@ def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> 
                 before, planned_at = state, now
                 advice = make_advice(stats, annexes, free_gpus)
                 _apply_again(reader, advice, options, command, why)
-        if has_ended(status):
-            if not options.json:
-                print("the ensemble has ended", flush=True)
-            return Exit.OK
-        pause(POLL_SECONDS)
-        reader.check()
-        reader.read_all()
+        if has_ended(reader.snapshot_builder().status()):
+            break
+    if not options.json:
+        print("the ensemble has ended", flush=True)
+    return Exit.OK
 
 
 def _apply_again(
@@ -419,3 +426,47 @@ def _print_answer(advice: Advice, answer: WhatIf) -> None:
     out = TextOutput()
     out.print(tables.plan_sentence(advice.plan), "")
     out.table(tables.what_if_columns(advice.plan), [answer])
+
+
+# --- annexes -----------------------------------------------------------------------------------
+
+
+class AnnexesOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon annexes --json``."""
+
+    report: Flat[AnnexReport]
+
+
+def annexes(options: argparse.Namespace) -> int:
+    """Print all annexes as tables or as JSON; those of the past from the logs alone."""
+    reader = open_reader(options)
+    # The schedd here has no jobs of another machine.
+    asks = reader.as_of is None and not is_remote(reader.dagdir)
+    answer = query_annexes(reader) if asks else None
+    if answer is not None:
+        reader.ensemble.add_annex_ends(answer.ends)
+    report = make_annexes(input_with_trainings(reader), answer, time.time())
+    if options.json:
+        print_record(AnnexesOutput, reader.snapshot_builder(), report=report)
+    else:
+        print_annexes(report)
+    return Exit.OK
+
+
+def print_annexes(report: AnnexReport) -> None:
+    """The annexes, their warnings first; then the sites by the logs."""
+    out, year = TextOutput(), year_of(report.as_of)
+    out.print(*head_lines(report))
+    if report.annexes:
+        out.print()
+        out.table(columns(report), report.annexes)
+    else:
+        for paragraph in WHAT_IT_IS:
+            out.print("", paragraph)
+    if report.command:
+        out.print("", command_line(report, report.command))
+    if report.site_command:
+        out.print(site_line(report.site_command))
+    if report.sites:
+        out.print("", "By the logs, jobs ran at:")
+        out.table(site_columns(year), report.sites)

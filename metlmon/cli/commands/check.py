@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.authoring.lint import LintResult, LintSeverity
 from metlmon.authoring.lint import check as lint
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.outputs import Output, print_output
+from metlmon.cli.output import Output, print_output
 from metlmon.config.loader import load_configuration
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Flat

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.outputs import Output, print_output
+from metlmon.cli.output import Output, print_output
 from metlmon.config.loader import (
     Configuration,
     SettingEntry,

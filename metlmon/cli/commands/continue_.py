@@ -12,7 +12,7 @@ from metlmon.authoring.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.outputs import Output, print_output
+from metlmon.cli.output import Output, print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.errors import InputError

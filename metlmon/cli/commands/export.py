@@ -1,4 +1,4 @@
-"""``export``: the frames as files, and the dispatch to exporters to other programs."""
+"""``export``: frames as files, a sweep as an Optuna study, and the way to other exporters."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from metlmon.cli.arguments import EXPORT_OPTIONS
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_warnings, terminal_width
-from metlmon.cli.reading import open_reader
-from metlmon.cli.shared_options import EXPORT_OPTIONS
+from metlmon.cli.output import (
+    check_outside,
+    check_replaceable,
+    is_inside,
+    print_warnings,
+    terminal_width,
+    write_output,
+)
+from metlmon.cli.reading import check_metric, input_with_trainings, open_reader
 from metlmon.errors import InputError
 from metlmon.live.file_access import replacing
+from metlmon.stats.sweep import GridChoice, grid
 from metlmon.tables.frames import TABLES, Frames, Value, listing, markdown
 from metlmon.tables.layout import Kind
+from metlmon.tables.sweep import no_sweep_lines
 from metlmon.text.formatting import count, plain, size
+from metlmon.tracking.optuna_journal import study_lines
 
 PARQUET_ENGINES: Final = ("pyarrow", "fastparquet")
 """What pandas writes Parquet with. Neither is required: CSV and JSON need nothing."""
@@ -43,12 +53,14 @@ of metlmon.load() have none. Texts are one line each; what a terminal would obey
 
 
 def export(options: argparse.Namespace) -> int:
-    """``metlmon export``: files of frames, else the module ``export_<target>`` of ``--to``."""
+    """``metlmon export``: here, or by the module ``export_<target>`` of ``--to``."""
     _check_options(options)
-    if options.to not in WRITERS:
-        module = import_module(f"metlmon.cli.commands.export_{options.to}")
-        return int(getattr(module, f"export_{options.to}")(options))
-    return _export_frames(options)
+    if options.to in WRITERS:
+        return _export_frames(options)
+    if options.to == "optuna":
+        return _export_optuna(options)
+    module = import_module(f"metlmon.cli.commands.export_{options.to}")
+    return int(getattr(module, f"export_{options.to}")(options))
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -77,7 +89,8 @@ def _export_frames(options: argparse.Namespace) -> int:
     out = Path(options.out) if options.out is not None else Path(f"{directory_stem(dagdir)}-export")
     _check_place(out, dagdir.parent if dagdir.is_file() else dagdir)
     paths = {name: out / f"{name}.{options.to}" for name in names}
-    _check_new(paths.values(), options.force)
+    for path in paths.values():
+        check_replaceable(str(path), force=options.force)
     builder = open_reader(options).snapshot_builder()
     frames = Frames(builder)
     _make(out)
@@ -122,23 +135,12 @@ def _check_parquet() -> None:
 
 def _check_place(out: Path, dagdir: Path) -> None:
     """Nothing is ever written to a dagdir: DAGMan and the jobs own it."""
-    inside = os.path.realpath(dagdir)
-    if Path(os.path.realpath(out)).is_relative_to(inside):
-        beside = f"../{os.path.basename(inside)}-export"
+    if is_inside(out, dagdir):
+        beside = f"../{Path(os.path.realpath(dagdir)).name}-export"
         raise InputError(
             f"{out}: lies in the ensemble's own directory, where metlmon writes nothing; name "
             f"another one: --out {beside if out.parent == Path() else 'DIRECTORY'}"
         )
-
-
-def _check_new(paths: Iterable[Path], force: bool) -> None:
-    for path in paths:
-        if path.is_dir():
-            raise InputError(f"{path}: is a directory; choose another place with --out")
-        if os.path.lexists(path) and not force:
-            raise InputError(
-                f"{path}: is there already; --force overwrites it, --out names another place"
-            )
 
 
 def _make(out: Path) -> None:
@@ -160,7 +162,7 @@ def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -
     try:
         with replacing(path) as draft:
             rows = writer(draft, frames, name)
-            _check_new([path], force)
+            check_replaceable(str(path), force=force)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     except ImportError as error:
@@ -219,3 +221,33 @@ def _parquet(path: Path, frames: Frames, name: str) -> int:
 
 
 WRITERS: Final[dict[str, Writer]] = {"csv": _csv, "json": _json, "parquet": _parquet}
+
+
+# --- a sweep as an Optuna study -------------------------------------------------------------
+
+
+def _export_optuna(options: argparse.Namespace) -> int:
+    """``metlmon export --to optuna``: a journal file. Returns the exit status.
+
+    Raises InputError where nothing is swept, and for a metric without a direction.
+    """
+    stem = directory_stem(Path(options.dir))
+    name = f"{stem}.journal" if options.out is None else options.out
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    check_outside(name, reader.dagdir)
+    check_replaceable(name, force=options.force)
+    stats = input_with_trainings(reader)
+    check_metric(options.metric, stats)
+    sweep = grid(stats, GridChoice(metric=options.metric))
+    if not sweep.has_sweep:
+        raise InputError(f"--to optuna: {no_sweep_lines()[0]}")
+    if sweep.goal is None:
+        raise InputError(
+            f"--to optuna: no direction of {plain(sweep.metric, 80)} is better; name another "
+            "metric with --metric"
+        )
+    text = "".join(study_lines(sweep, stats, stem, builder.clock.with_offset))
+    write_output(name, text, force=options.force)
+    print_warnings(builder.notices())
+    return Exit.OK

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
+from metlmon.cli.commands.report import report_of
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.mlflow_follower import MlflowFollower, report_bytes, warnings
 from metlmon.cli.output import print_warnings, progress_line
 from metlmon.cli.reading import input_with_trainings, open_reader
+from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import ENDED
+from metlmon.report.to_html import render_html
 from metlmon.text.formatting import count, plain
-from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
+from metlmon.tracking.mlflow_client import UPDATE_RUN, TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
-from metlmon.tracking.mlflow_runs import TrackedEnsemble, tracked_ensemble
+from metlmon.tracking.mlflow_records import NoContent
+from metlmon.tracking.mlflow_runs import (
+    ENDED_STATUSES,
+    UNDER_WAY,
+    TrackedEnsemble,
+    tracked_ensemble,
+)
 from metlmon.tracking.mlflow_settings import experiment_name, tracking_server
+from metlmon.tracking.mlflow_writer import FIRST_PAUSE_SECONDS, EnsembleState, MlflowWriter
 
 
 def export_mlflow(options: argparse.Namespace) -> int:
@@ -96,6 +111,27 @@ def _print_result(
 
 # --- following ------------------------------------------------------------------------------
 
+POLL_SECONDS: Final = 1.0
+"""How often it looks at the files: as often as the dashboard does."""
+
+UPDATE_SECONDS: Final = 10.0
+"""Minimum interval of what it writes: the pages of MLflow are loaded again every 30 s."""
+
+UPDATE_SHARE: Final = 20.0
+"""The same as a multiple of its cost: it takes at most a twentieth of a core."""
+
+RECHECK_SECONDS: Final = 60.0
+"""Interval of looking at the files of trainings while the logs do not change."""
+
+REPORT_SECONDS: Final = 600.0
+"""Minimum interval of uploading the report, which is some hundred kilobytes."""
+
+FLUSH_SECONDS: Final = 10.0
+"""How long the last state may take to be written after ^C."""
+
+MAX_STATUSES: Final = 6
+"""New statuses of runs in one line of output."""
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends ``--follow`` as ^C does."""
@@ -133,3 +169,191 @@ def _sigterm_as_exception() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class MlflowFollower:
+    """Follows a dagdir, and keeps its runs up to date on a server.
+
+    ``reader``: one that has read everything. The thread that calls :meth:`run` reads the files; the
+    writer waits for the server in a thread of its own. What is written goes to standard output, a
+    line for each time; outages to standard error.
+    """
+
+    def __init__(
+        self,
+        reader: DagdirReader,
+        server: TrackingClient,
+        exporter: MlflowExporter,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        update_seconds: float = UPDATE_SECONDS,
+        first_pause: float = FIRST_PAUSE_SECONDS,
+    ) -> None:
+        self._reader = reader
+        self._server = server
+        self._poll_seconds = poll_seconds
+        self._update_seconds = update_seconds
+        self._writer = MlflowWriter(exporter, self._show, _warn, first_pause)
+        self._ensemble: TrackedEnsemble | None = None
+        self._seen: object = None
+        self._updated_at = self._reported_at = -math.inf
+        self._cost = 0.0
+        self._is_resting = False
+        self._shown_url: str | None = None
+        self._warned: set[str] = set()
+        self._refused = False
+
+    def run(self) -> int:
+        """Follow until the ensemble is over and everything written. Returns the exit status.
+
+        Raises TrackingError if the first export is refused.
+        """
+        self._writer.start()
+        while True:
+            self._update()
+            # In this order: a writer that has failed is done, too.
+            is_done = self._writer.is_done
+            if self._writer.failure is not None:
+                raise self._writer.failure
+            if self._is_over and is_done:
+                return Exit.REFUSED if self._refused else Exit.OK
+            self._is_resting = True
+            time.sleep(self._poll_seconds)
+            self._is_resting = False
+            self._reader.check()
+            self._reader.read_all()
+            if self._reader.error is not None:
+                self._warn_once(self._reader.error)
+
+    def flush(self) -> None:
+        """Write the newest state, after ^C ended :meth:`run`; not longer than FLUSH_SECONDS."""
+        # Interrupted while it read, the model may be incomplete: the state before is written.
+        if self._is_resting:
+            self._put(with_report=True)
+        if not self._writer.flush(FLUSH_SECONDS):
+            _warn("ended before everything was written: export again, which completes it")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ensemble is not None and self._ensemble.parent.status not in UNDER_WAY
+
+    def _update(self) -> None:
+        """Give the newest state to the writer, if it is time and there may be something new."""
+        status = self._reader.snapshot_builder().status()
+        seen = status.logs, status.dags, status.node_states
+        interval = max(self._update_seconds, UPDATE_SHARE * self._cost)
+        if seen == self._seen:
+            interval = max(interval, RECHECK_SECONDS)
+        now = time.monotonic()
+        if now >= self._updated_at + interval:
+            self._seen, self._updated_at = seen, now
+            started = time.thread_time()
+            self._put(with_report=now >= self._reported_at + REPORT_SECONDS)
+            self._cost = time.thread_time() - started
+
+    def _put(self, *, with_report: bool) -> None:
+        builder = self._reader.snapshot_builder()
+        self._ensemble = tracked_ensemble(builder, input_with_trainings(self._reader))
+        if self._ensemble is None:
+            return
+        report = None
+        if with_report or self._is_over:
+            report, self._reported_at = report_bytes(self._reader), time.monotonic()
+        self._writer.put(EnsembleState(self._ensemble, report))
+
+    def _show(self, ensemble: TrackedEnsemble, result: ExportResult) -> None:
+        """Print what was written; not of tags alone, which change with every event."""
+        if result.url is not None and self._shown_url != result.url:
+            self._shown_url = result.url
+            print(result.url, flush=True)
+        statuses = [f"{plain(name, 80)} {status}" for name, status in result.statuses.items()]
+        if result.created or result.points or result.uploads or statuses:
+            more = len(statuses) - MAX_STATUSES
+            shown = statuses[:MAX_STATUSES] + ([f"and {more} more"] if more > 0 else [])
+            changes = "; ".join([result.summary, *shown])
+            print(f"{datetime.now():%H:%M:%S} {changes}", flush=True)
+        self._refused = bool(result.problems)
+        for text in warnings(ensemble, result, self._server):
+            self._warn_once(text)
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _warn(text)
+
+
+def report_bytes(reader: DagdirReader) -> bytes:
+    """The report as HTML."""
+    return render_html(report_of(reader)).encode()
+
+
+def warnings(
+    ensemble: TrackedEnsemble, result: ExportResult, server: TrackingClient
+) -> Iterator[str]:
+    """Sentences about what an export left out, what may be wrong, and what was refused."""
+    yield from result.warnings
+    if not ensemble.zone_known:
+        yield (
+            "the logs do not have the access point's time zone: this machine's is used; --tz "
+            "names another one"
+        )
+    if server.sends_secrets_in_clear:
+        yield f"{server.uri}: the credentials cross the network without encryption"
+    yield from result.problems
+
+
+def _warn(sentence: str) -> None:
+    print(f"metlmon: {sentence}", file=sys.stderr, flush=True)
+
+
+# --- a process for one DAG ------------------------------------------------------------------
+# ``mlflow run . -b metlmon`` starts it and returns at once. It exports a DAG into one MLflow run
+# until the DAG ends. The server and its credentials are those of the environment.
+
+COMMAND: Final = ("-P", "-m", "metlmon.cli.commands.export_mlflow")
+"""Arguments of Python, before the DAG file and the id of the run."""
+
+OUTPUT_FILE: Final = "mlflow-export.txt"
+"""Where its messages go, beside the DAG."""
+
+
+def export_until_end(dag: Path, run_id: str) -> int:
+    """Export until the DAG has ended. Returns the exit status; 6: something was refused.
+
+    Raises InputError and TrackingError.
+    """
+    settings = load_settings(dag.parent)
+    reader = DagdirReader(dag, settings)
+    reader.open()
+    reader.read_all()
+    server = tracking_server(None, os.environ, settings.tracking)
+    while reader.snapshot_builder().ledger().first_time is None:
+        dags = reader.snapshot_builder().status().dags
+        if dags and all(row.state in ENDED for row in dags):
+            _end_run(server, run_id, ENDED_STATUSES[dags[0].state])
+            return Exit.OK
+        time.sleep(POLL_SECONDS)
+        reader.check()
+        reader.read_all()
+    exporter = MlflowExporter(server, "", parent_id=run_id)
+    return MlflowFollower(reader, server, exporter).run()
+
+
+def _end_run(server: TrackingClient, run_id: str, status: str) -> None:
+    """Set the status of the run of a DAG that ended before it submitted a job."""
+    body = {"run_id": run_id, "status": status, "end_time": round(1000 * time.time())}
+    server.post(UPDATE_RUN, NoContent, body)
+
+
+def main() -> int:
+    """Export by the arguments of the process: the DAG file and the id of the run."""
+    dag, run_id = sys.argv[1:]
+    try:
+        return export_until_end(Path(dag), run_id)
+    except (InputError, TrackingError) as error:
+        print(f"metlmon: {error}", file=sys.stderr)
+        return Exit.REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_warnings
-from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
+from metlmon.cli.output import (
+    STDOUT,
+    check_outside,
+    check_replaceable,
+    print_warnings,
+    write_output,
+)
 from metlmon.cli.reading import (
     feed_stats,
     input_with_trainings,
@@ -48,13 +53,13 @@ def export_openmetrics(options: argparse.Namespace) -> int:
     if options.dashboard:
         import metlmon.tracking
 
-        check_replaceable(name, force=options.force, marks=())
+        check_replaceable(name, force=options.force)
         path = Path(metlmon.tracking.__file__).with_name(DASHBOARD)
-        write_output(name, path.read_text(encoding="utf-8"), force=options.force, marks=())
+        write_output(name, path.read_text(encoding="utf-8"), force=options.force)
         return Exit.OK
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    check_outside(name, reader.dagdir, "export")
+    check_outside(name, reader.dagdir)
     check_replaceable(name, force=options.force, marks=(FIRST_LINE,))
     stats = input_with_trainings(reader)
     samples = ensemble_samples(stats, epoch_time=epoch_time(builder.clock, stats.status.live))

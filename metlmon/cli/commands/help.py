@@ -87,10 +87,10 @@ def schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of a command's ``--json`` output."""
     import msgspec
 
-    from metlmon.cli.outputs import print_json
+    from metlmon.cli.output import print_json
     from metlmon.text.record_json import json_type
 
-    module, name = OUTPUTS[options.output]
-    output = getattr(import_module(f"metlmon.cli.{module}"), name)
+    module, _, name = OUTPUTS[options.output].partition(".")
+    output = getattr(import_module(f"metlmon.cli.commands.{module}"), name)
     print_json(msgspec.json.schema(json_type(output)))
     return Exit.OK

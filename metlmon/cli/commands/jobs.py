@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.outputs import EnsembleOutput, print_records
+from metlmon.cli.output import EnsembleOutput, print_records
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_tree import NodeTree, TreeRow
 from metlmon.snapshot.records import Job, NodeRow
 from metlmon.snapshot.row_text import matches_name, state_reason
 from metlmon.text.formatting import count, job_id, year_of
 from metlmon.text.record_json import Flat, Nullable
+
+if TYPE_CHECKING:
+    from metlmon.snapshot.node_tree import NodeTree, TreeRow
 
 
 class JobOutput(Struct, frozen=True):
@@ -102,6 +104,8 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
 
 def nodes(options: argparse.Namespace) -> int:
     """Print every node, what needs a person first. Returns the exit status."""
+    from metlmon.snapshot.node_tree import NodeTree
+
     wanted = wanted_states(options.state)
     builder = open_reader(options).snapshot_builder()
     tree = NodeTree(builder.dag_nodes())

@@ -1,4 +1,4 @@
-"""``metlmon new``: a DAG in a directory, by a description, sweep file or options."""
+"""``metlmon new`` and ``submit``: a DAG by a description, sweep file, options or a screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import shutil
 import sys
 import threading
 from codecs import BOM_UTF8
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,9 +33,23 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.write_files import is_same_file, path_exists
-from metlmon.cli import new_output
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.new_output import ExplainOutput, NewOutput, explained_node, print_answer, say
+from metlmon.cli.new_output import (
+    ExplainOutput,
+    NewOutput,
+    SubmitOutput,
+    TemplatesOutput,
+    counts,
+    explained_node,
+    next_steps,
+    print_answer,
+    print_explained,
+    print_files,
+    print_plan,
+    say,
+    submit_plan,
+)
+from metlmon.cli.output import is_terminal
 from metlmon.cli.request_options import (
     is_given,
     option_of,
@@ -50,6 +63,7 @@ from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.stats.cost import CostEstimate
+
 
 LONGEST_SWEEP_FILE: Final = 1 << 22
 """Bytes of a file that are searched for a GEN command."""
@@ -87,11 +101,9 @@ def new(options: argparse.Namespace) -> int:
         request, source = _request(options)
         slow.start()
         amending = path_exists(request.directory / f"{request.name}.dag")
-        validation = authoring.validate(request, amending=amending)
-        _print_problems(validation.problems, source, options)
-        if validation.fatal:
+        plan, problems = _make_plan(request, source, options, amending=amending)
+        if plan is None:
             return Exit.USAGE
-        plan = authoring.make_plan(request, validation)
         if options.explain is not None:
             return _explain(plan, source, options)
         plan = _with_own_description(plan, source)
@@ -107,7 +119,7 @@ def new(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     finally:
         slow.cancel()
-    answer = _print_plan(plan, diff, validation.problems, source, options=options)
+    answer = _print_plan(plan, diff, problems, source, options=options)
     return _write(plan, diff, answer, options)
 
 
@@ -194,11 +206,15 @@ def _check_sweep_file(path: Path) -> None:
         )
 
 
-def _print_problems(
-    problems: Sequence[RequestProblem], source: Path | None, options: argparse.Namespace
-) -> None:
-    """Print problems, each with the line or the option that it is about."""
-    for problem in problems:
+def _make_plan(
+    request: Request, source: Path | None, options: argparse.Namespace, *, amending: bool = False
+) -> tuple[Plan | None, tuple[RequestProblem, ...]]:
+    """The plan, if there can be one; prints all problems, each with its line or its option.
+
+    Raises PlanError.
+    """
+    validation = authoring.validate(request, amending=amending)
+    for problem in validation.problems:
         kind = "" if problem.fatal else "warning: "
         where = position_of(options, source, problem.field) or option_of(problem.field)
         has_file = source is not None and problem.text.startswith(f"{source.name}:")
@@ -206,6 +222,8 @@ def _print_problems(
             say(f"{kind}{problem.text}")
         else:
             say(problem.text, f"{kind}{where}: ")
+    plan = None if validation.fatal else authoring.make_plan(request, validation)
+    return plan, validation.problems
 
 
 def _with_own_description(plan: Plan, source: Path | None) -> Plan:
@@ -251,7 +269,7 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         print_answer(ExplainOutput(explained=explained))
     else:
         width = _width() if sys.stdout.isatty() else None
-        new_output.print_explained(explanations, source_of, width)
+        print_explained(explanations, source_of, width)
     return Exit.OK
 
 
@@ -278,7 +296,7 @@ def _print_plan(
     """Print the plan; with ``--json`` return what to print at the end instead."""
     cost = None if options.past is None else _cost(plan, options)
     if not options.json:
-        new_output.print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
+        print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
         if cost is not None:
             from metlmon.stats.cost import cost_estimate_lines
 
@@ -335,22 +353,25 @@ def _write(
     if options.dry_run or (diff.unchanged and not options.submit):
         print_answer(answer)
         return Exit.OK
-    try:
-        paths: tuple[Path, ...] = ()
-        if not diff.unchanged and diff.progress is DagProgress.NEW:
-            paths = authoring.write_plan(plan, overwrite=options.force)
-        elif not diff.unchanged:
-            paths = amend_plan(plan, diff)
-    except PlanError as error:
-        say(f"{error}{' (--force)' if plan.existing_files and not options.force else ''}")
-        return Exit.USAGE
+    paths = () if diff.unchanged else _write_files(plan, diff, force=options.force)
     if answer is not None:
         answer = replace(answer, written=bool(paths))
     if options.submit:
-        return new_output.submit(plan, answer)
+        return submit_plan(plan, answer)
     print_answer(answer)
-    new_output.next_steps(plan, diff)
+    next_steps(plan, diff)
     return Exit.OK
+
+
+def _write_files(plan: Plan, diff: PlanDiff | None, *, force: bool) -> tuple[Path, ...]:
+    """Write a DAG, or what differs from the one that is there. Raises InputError."""
+    try:
+        if diff is None or diff.progress is DagProgress.NEW:
+            return authoring.write_plan(plan, overwrite=force)
+        return amend_plan(plan, diff)
+    except PlanError as error:
+        hint = " (--force)" if plan.existing_files and not force else ""
+        raise InputError(f"{error}{hint}") from None
 
 
 def _check_submittable(plan: Plan, diff: PlanDiff) -> None:
@@ -363,3 +384,82 @@ def _check_submittable(plan: Plan, diff: PlanDiff) -> None:
             f"--submit: {plan.dag_file} ran before: write it without --submit, then go on with "
             f"metlmon act resubmit {shlex.quote(str(directory))}"
         )
+
+
+# --- submit -------------------------------------------------------------------------------------
+
+MOST_NAMES: Final = 10_000
+"""Names of new directories that are tried."""
+
+
+def submit(options: argparse.Namespace) -> int:
+    """``metlmon submit``. Raises InputError for arguments that cannot be used."""
+    if options.list_templates:
+        return _list_templates(options.json)
+    directory = options.dir if options.dir is not None else options.name.replace("/", "_")
+    try:
+        request = with_options(Request("", Path(directory), gate=StopRules()), options, plain=True)
+        only_writes = options.dry_run or options.no_submit
+        if not only_writes and load_settings(request.directory).read_only:
+            raise InputError(
+                "submit: metlmon.toml says read_only = true; take that out, or say --no-submit to "
+                "write the files only"
+            )
+        if not only_writes and not options.yes:
+            return _open_pane(request, options)
+        plan, problems = _make_plan(request, None, options)
+    except PlanError as error:
+        raise InputError(str(error)) from None
+    if plan is None:
+        return Exit.USAGE
+    answer = SubmitOutput(plan=plan, problems=problems) if options.json else None
+    if options.dry_run:
+        print_answer(answer)
+        if answer is None:
+            print_files(plan)
+        return Exit.OK
+    paths = _write_files(plan, None, force=options.force)
+    if answer is not None:
+        answer = replace(answer, written=True)
+    if not options.no_submit:
+        return submit_plan(plan, answer)
+    print_answer(answer)
+    if answer is None:
+        print(f"wrote {counts(plan)}: {', '.join(plain(str(path)) for path in paths)}")
+    say(f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it")
+    return Exit.OK
+
+
+def _open_pane(request: Request, options: argparse.Namespace) -> int:
+    """Open the form, in which everything is shown before it is written. Raises InputError."""
+    if options.json or not is_terminal():
+        raise InputError(
+            "submit: without a terminal to ask at, or with --json, say --yes to write and submit, "
+            "--no-submit to write only, or --dry-run to see what would be written"
+        )
+    from metlmon.cli.session_setup import open_submit_pane
+
+    if options.dir is None:
+        request = replace(request, directory=new_directory(request.name))
+    return open_submit_pane(options, request)
+
+
+def new_directory(name: str) -> Path:
+    """A directory that is not there yet, in the current one: ``NAME``, ``NAME-2``, …"""
+    paths = (Path(f"{name}-{n}" if n > 1 else name) for n in range(1, MOST_NAMES))
+    return next((path for path in paths if not path.exists()), Path(name))
+
+
+def _list_templates(as_json: bool) -> int:
+    templates = authoring.templates()
+    if as_json:
+        print_answer(TemplatesOutput(templates=templates))
+        return Exit.OK
+    for template in templates:
+        print(f"{template.name}: {plain(template.title)}")
+        if template.about:
+            print(f"    {plain(template.about)}")
+        for parameter in template.parameters:
+            default = "required" if parameter.required else f"default {parameter.default!r}"
+            print(f"    --set {parameter.name}=…  {plain(parameter.help)} ({plain(default)})")
+    return Exit.OK

@@ -5,21 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import terminal_width
-from metlmon.cli.output_file import STDOUT, check_outside, check_replaceable, write_output
-from metlmon.cli.outputs import Output, print_output
-from metlmon.cli.reading import open_reader, stats_input, window_of
+from metlmon.cli.output import (
+    STDOUT,
+    Output,
+    check_outside,
+    check_replaceable,
+    print_output,
+    terminal_width,
+    write_output,
+)
+from metlmon.cli.reading import input_with_trainings, open_reader, stats_input, window_of
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
 from metlmon.report import to_html, to_markdown
-from metlmon.report.document import Report, Section
+from metlmon.report.document import Report
 from metlmon.snapshot.records import HourUnit
+from metlmon.stats.curves import curves
+from metlmon.stats.sweep import GridChoice, grid
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import plain
 
@@ -72,7 +81,7 @@ def report(options: argparse.Namespace) -> int:
     builder = reader.snapshot_builder()
     window = window_of(options, builder)
     for name in formats:
-        check_outside(getattr(options, name), reader.dagdir, "report")
+        check_outside(getattr(options, name), reader.dagdir)
         check_replaceable(getattr(options, name), force=options.force, marks=REPORT_MARKS)
     # What the JSON calls GPU-hours is nothing else.
     measure = HourUnit.GPU if options.json else builder.ledger().measure
@@ -112,40 +121,36 @@ def report_of(
     measure: HourUnit | None = None,
 ) -> Report:
     """The report of what was read; ``measure``: of its hours, by default the ensemble's."""
-    from metlmon.report.build import build_report
+    clock = reader.snapshot_builder().clock
+    zone = clock.zone or ("UTC" if clock.utc_only else None)
+    stats = input_with_trainings(reader) if window.unbounded else stats_input(reader)
+    return report_from(stats, zone, window, title=title, measure=measure)
 
-    builder = reader.snapshot_builder()
-    zone = builder.clock.zone
-    ledger = builder.ledger()
+
+def report_from(
+    stats: StatsInput,
+    zone: tzinfo | str | None,
+    window: TimeWindow = ALL,
+    *,
+    title: str | None = None,
+    measure: HourUnit | None = None,
+) -> Report:
+    """The report of an ensemble whose times are in this ``zone``, if it is known."""
+    from metlmon.report.build import build_report
+    from metlmon.report.learning import learning_section
+
     return build_report(
-        builder.status(),
-        ledger,
+        stats.status,
+        stats.ledger,
         window,
         title,
-        zone=str(zone) if zone is not None else "UTC" if builder.clock.utc_only else None,
-        measure=measure or ledger.measure,
+        zone=None if zone is None else str(zone),
+        measure=measure or stats.ledger.measure,
         # Metrics have no time: they are of the whole ensemble, never of a window.
-        learning=_learning(reader) if window.unbounded else None,
+        learning=learning_section(curves(stats), grid(stats, GridChoice()))
+        if window.unbounded
+        else None,
     )
-
-
-def _learning(reader: DagdirReader) -> Section | None:
-    """The section about the metrics that the trainings wrote."""
-    from metlmon.live.job_files import TrainingFiles
-    from metlmon.report.learning import learning_section
-    from metlmon.snapshot.builder import describe_dags
-    from metlmon.stats.curves import curves
-    from metlmon.stats.sweep import GridChoice, grid
-
-    builder = reader.snapshot_builder()
-    files = TrainingFiles(reader.dagdir, reader.ensemble.settings)
-    basis = stats_input(
-        reader,
-        trainings=files.training_outputs(builder.ledger(), builder),
-        files_read=True,
-        load_description=lambda: describe_dags(builder),
-    )
-    return learning_section(curves(basis), grid(basis, GridChoice()))
 
 
 def _print(document: Report) -> None:

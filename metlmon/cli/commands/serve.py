@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.command_line import is_elsewhere
-from metlmon.cli.reading import new_reader, stop_watchdog
-from metlmon.cli.several import has_dagdirs_below, names_one
+from metlmon.cli.reading import has_dagdirs_below, names_one, new_reader, stop_watchdog
 from metlmon.errors import InputError
 from metlmon.remote.paths import split_argument
 from metlmon.text.formatting import directory_name, plain

@@ -1,4 +1,4 @@
-"""``metlmon status``, ``metlmon run`` and ``metlmon watch``; and ``--exit-on``."""
+"""``metlmon status``, ``health``, ``run`` and ``watch``; and ``--exit-on``."""
 
 from __future__ import annotations
 
@@ -6,46 +6,81 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from metlmon.cli.commands.jobs import NodeOutput, node_output
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import exit_condition
-from metlmon.cli.output import is_terminal
+from metlmon.cli.output import EnsembleOutput, is_terminal, print_record
+from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import (
     check_only,
+    has_dagdirs_below,
     input_with_trainings,
+    names_one,
     new_reader,
     one_run,
     open_reader,
-    read_health,
-    select_runs,
-)
-from metlmon.cli.several import (
-    has_dagdirs_below,
-    names_one,
     read_each,
+    read_health,
     refuse_several,
+    select_runs,
     several_dagdirs,
 )
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
-from metlmon.health.types import Health
+from metlmon.health.headline import health_headline
+from metlmon.health.types import Health, HealthEntry, HealthSource
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
+from metlmon.model.queue import QueueSnapshot
 from metlmon.remote import filesystem
-from metlmon.remote.paths import is_remote
+from metlmon.remote.paths import as_typed, is_remote
+from metlmon.snapshot.records import Epoch, Run, Status
 from metlmon.snapshot.row_text import format_run_list
+from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
+from metlmon.stats.run_figures import RunMetric, run_figures
+from metlmon.stats.sweep import Value
+from metlmon.text.record_json import Flat
 
 if TYPE_CHECKING:
-    from metlmon.cli.queue_report import QueueReport
     from metlmon.home.finder import FoundDagdir
-    from metlmon.live.feed import StatsInput
-    from metlmon.stats.lineage import CheckpointOrigin
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
+
+
+# --- status ---------------------------------------------------------------------------------
+
+
+class RunWithFigures(Struct, frozen=True):
+    """A run, and what statistics add.
+
+    ``swept``: variables of its nodes that differ between runs. ``wall_seconds``: from its first
+    submission to the end of its last job, null while one is queued.
+    """
+
+    row: Flat[Run]
+    metric: RunMetric | None
+    swept: Mapping[str, Value]
+    wall_seconds: float | None
+
+
+class StatusOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon status --json``; queue with --queue only."""
+
+    status: Flat[Status]
+    runs: tuple[RunWithFigures, ...]
+    special_nodes: tuple[NodeOutput, ...]
+    estimate: Forecast
+    health: tuple[HealthEntry, ...]
+    queue: QueueReport | UnsetType = UNSET
 
 
 def status(options: argparse.Namespace) -> int:
@@ -56,43 +91,59 @@ def status(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     check_only(reader.snapshot_builder(), options.only)
     code = wait(reader, options) if options.exit_on else Exit.OK
-    queue = None
-    if options.queue:
-        from metlmon.cli.queue_report import query_queue
-
-        queue = query_queue(reader)
+    queue = query_queue(reader) if options.queue else None
     if options.notify:
-        from metlmon.cli.notifications import notify_once
+        from metlmon.cli.commands.notify import notify_once
 
         notify_once(reader, options, at_once=bool(options.exit_on))
     if options.json:
         _print_json(reader, options.only, queue)
         return code
-    shown = select_runs(reader.snapshot_builder().status(), options.only)
-    stats = input_with_trainings(reader, **_queue_of(queue))
-    health = make_health(stats)
     from metlmon.cli.status_text import print_status
-    from metlmon.stats.estimates import make_forecast
 
-    print_status(replace(stats, status=shown), make_forecast(stats), health)
+    stats = _stats(reader, queue)
+    shown = replace(stats, status=select_runs(stats.status, options.only))
+    print_status(shown, make_forecast(stats), make_health(stats))
     if queue is not None:
         queue.print()
     return code
+
+
+def _stats(reader: DagdirReader, queue: QueueReport | None) -> StatsInput:
+    return input_with_trainings(reader, queue=queue.snapshot if queue else QueueSnapshot())
 
 
 def _print_json(
     reader: DagdirReader, only: str | None, queue: QueueReport | None, *, one_line: bool = False
 ) -> None:
     """Print the status as JSON, with the runs of ``--only``."""
-    from metlmon.cli.status_output import print_status_json
+    stats = _stats(reader, queue)
+    shown = select_runs(stats.status, only)
+    print_record(
+        StatusOutput,
+        reader.snapshot_builder(),
+        one_line=one_line,
+        status=shown,
+        runs=with_figures(shown.runs, stats),
+        special_nodes=tuple(map(node_output, shown.special_nodes)),
+        estimate=make_forecast(stats),
+        health=make_health(stats).entries,
+        queue=queue or UNSET,
+    )
 
-    stats = input_with_trainings(reader, **_queue_of(queue))
-    print_status_json(reader.snapshot_builder(), stats, only, queue, one_line=one_line)
 
-
-def _queue_of(queue: QueueReport | None) -> dict[str, Any]:
-    """The queue as a field of StatsInput."""
-    return {} if queue is None else {"queue": queue.snapshot}
+def with_figures(rows: Iterable[Run], stats: StatsInput) -> tuple[RunWithFigures, ...]:
+    """Runs with their metrics and what else statistics add."""
+    figures = run_figures(stats)
+    return tuple(
+        RunWithFigures(
+            row=row,
+            metric=figures.metric(row.key),
+            swept={name: figures.swept_value(row.key, name) for name in figures.swept_names},
+            wall_seconds=figures.wall_seconds.get(row.key),
+        )
+        for row in rows
+    )
 
 
 def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -> Exit:
@@ -106,7 +157,7 @@ def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -
 
     def take(reader: DagdirReader) -> None:
         if options.notify:
-            from metlmon.cli.notifications import notify_once
+            from metlmon.cli.commands.notify import notify_once
 
             notify_once(reader, options)
         if options.json:
@@ -124,39 +175,109 @@ def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -
     return code
 
 
+# --- waiting ----------------------------------------------------------------------------------
+
+
 def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
     """Wait until a condition of ``--exit-on`` is met, or ``--timeout`` is over."""
     met = exit_condition(options.exit_on)
-    health = _CachedHealth(reader)
+    health: HealthSource = partial(read_health, reader)
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
-    while True:
+    for changed in follow(reader, POLL_SECONDS):
+        if changed:
+            health = cache(partial(read_health, reader))
         # While a connection is lost, what is missing decides nothing.
         lost = reader.error is not None and is_remote(reader.dagdir)
-        code = None if lost else met(reader.snapshot_builder().status(), health.read)
+        code = None if lost else met(reader.snapshot_builder().status(), health)
         if code is not None:
             return code
         if deadline is not None and time.monotonic() >= deadline:
-            print("metlmon: --timeout passed before --exit-on was met", file=sys.stderr)
-            return Exit.TIMEOUT
-        pause(POLL_SECONDS)
+            break
+    print("metlmon: --timeout passed before --exit-on was met", file=sys.stderr)
+    return Exit.TIMEOUT
+
+
+def follow(reader: DagdirReader, seconds: float) -> Iterator[bool]:
+    """Yield now, and every ``seconds``, whether the files have anything new, without an end."""
+    seen: object = None
+    while True:
+        status = reader.snapshot_builder().status()
+        now = status.logs, status.dags, status.node_states
+        yield now != seen
+        seen = now
+        pause(seconds)
         reader.check()
         reader.read_all()
 
 
-class _CachedHealth:
-    """The health of a reader, until its logs or its DAGs change."""
+def pause(seconds: float) -> None:
+    """Wait, outside of the modules whose calls the watchdog takes for reading."""
+    time.sleep(seconds)
 
-    def __init__(self, reader: DagdirReader) -> None:
-        self._reader = reader
-        self._seen: object = None
-        self._health: Health | None = None
 
-    def read(self) -> Health:
-        status = self._reader.snapshot_builder().status()
-        seen = status.logs, status.dags, status.node_states
-        if self._health is None or seen != self._seen:
-            self._seen, self._health = seen, read_health(self._reader)
-        return self._health
+# --- health -----------------------------------------------------------------------------------
+
+
+class HealthOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon health --json``: what is wrong; ``headline``: the first line of it."""
+
+    headline: str
+    result: Flat[Health]
+
+
+def health(options: argparse.Namespace) -> int:
+    """Print the health as text or as JSON. Returns the exit status."""
+    found = several_dagdirs(options)
+    if found is None:
+        _print(open_reader(options), options.json)
+        return Exit.OK
+
+    def print_one(reader: DagdirReader) -> None:
+        _print(reader, options.json, several=True)
+
+    return read_each(found, options, print_one)
+
+
+def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
+    """Print one health; of several ensembles as one JSON object in a line, or below the path."""
+    result = read_health(reader)
+    builder = reader.snapshot_builder()
+    if as_json:
+        headline = health_headline(result).line
+        print_record(HealthOutput, builder, one_line=several, headline=headline, result=result)
+        return
+    from metlmon.cli.text_output import TextOutput
+    from metlmon.tables.health import health_lines
+    from metlmon.text.formatting import plain
+    from metlmon.text.spans import BOLD, line
+
+    out = TextOutput()
+    if several:
+        out.print("", line((plain(as_typed(reader.path_given), 400), BOLD)))
+    out.print(*health_lines(result, builder.as_of, out.width))
+
+
+# --- run --------------------------------------------------------------------------------------
+
+
+class EpochOutput(Struct, frozen=True):
+    """An epoch, or another node of a run, and where its checkpoint comes from.
+
+    ``seconds``: for which it is in its state; ``evaluations``: the side nodes behind it.
+    """
+
+    row: Flat[Epoch]
+    seconds: float | None
+    evaluations: tuple[str, ...]
+    checkpoint: CheckpointOrigin | None
+
+
+class RunOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon run --json``: a run of ``status --json`` with its epochs."""
+
+    run: Flat[RunWithFigures]
+    epochs: tuple[EpochOutput, ...]
+    side_nodes: tuple[EpochOutput, ...]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -172,20 +293,33 @@ def run(options: argparse.Namespace) -> int:
     view = builder.run_view(row.key)
     if view is None:
         raise InputError(f"{options.run}: no such run")
-    if options.json:
-        from metlmon.cli.status_output import print_run_json
+    if not options.json and is_terminal():
+        from metlmon.cli.session_setup import connect_pool, open_screens
 
-        stats = input_with_trainings(reader)
-        print_run_json(builder, stats, view, _origins(stats, row.key))
-        return Exit.OK
-    if not is_terminal():
+        return open_screens(connect_pool(reader, options), options, row.key)
+    stats = input_with_trainings(reader)
+    origins = lineage(stats).origins.get(row.key, {})
+    if not options.json:
         from metlmon.cli.status_text import print_run
 
-        print_run(view, _origins(input_with_trainings(reader), row.key))
+        print_run(view, origins)
         return Exit.OK
-    from metlmon.cli.session_setup import connect_pool, open_screens
 
-    return open_screens(connect_pool(reader, options), options, row.key)
+    def outputs(rows: Iterable[Epoch]) -> tuple[EpochOutput, ...]:
+        return tuple(
+            EpochOutput(
+                row=row,
+                seconds=builder.seconds(row.since),
+                evaluations=tuple(each.node for each in row.evaluations),
+                checkpoint=origin_of(row, origins),
+            )
+            for row in rows
+        )
+
+    (figures,) = with_figures([view.row], stats)
+    epochs, side_nodes = outputs(view.epochs), outputs(view.side)
+    print_record(RunOutput, builder, run=figures, epochs=epochs, side_nodes=side_nodes)
+    return Exit.OK
 
 
 def _no_run_given(options: argparse.Namespace) -> str:
@@ -196,11 +330,7 @@ def _no_run_given(options: argparse.Namespace) -> str:
     return f"{options.run}: is a directory; name a run in it: {command}; {format_run_list(runs)}"
 
 
-def _origins(stats: StatsInput, run: str) -> Mapping[int, CheckpointOrigin]:
-    """Which job made the checkpoint of each epoch of a run."""
-    from metlmon.stats.lineage import lineage
-
-    return lineage(stats).origins.get(run, {})
+# --- watch ------------------------------------------------------------------------------------
 
 
 def watch(options: argparse.Namespace) -> int:
@@ -231,7 +361,7 @@ def watch(options: argparse.Namespace) -> int:
     code = open_screens(connect_pool(reader, options), options, exit_when=exit_when)
     if exit_when is not None and code in (Exit.OK, Exit.FAILED, Exit.HELD):
         # The last event is why the dashboard has ended.
-        from metlmon.cli.notifications import notify_once
+        from metlmon.cli.commands.notify import notify_once
 
         reader.read_all()
         notify_once(reader, options, at_once=True)
@@ -267,8 +397,3 @@ def _open_home(options: argparse.Namespace, listed: Iterable[str]) -> int:
     paths = dict.fromkeys((*given, *listed))
     code = open_home(options, HomeFeed(paths, options.queue, here if options.alone else None))
     return code or (Exit.USAGE if getattr(options, "unusable", 0) else Exit.OK)
-
-
-def pause(seconds: float) -> None:
-    """Wait, outside of the modules whose calls the watchdog takes for reading."""
-    time.sleep(seconds)

@@ -1,0 +1,438 @@
+"""``metlmon sites``, ``shards``, ``estimate`` and ``timeline``: where time goes, and how long."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterable
+from copy import copy
+from datetime import datetime
+from typing import Final
+
+from msgspec import UNSET, Struct, UnsetType
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import EnsembleOutput, print_record
+from metlmon.cli.reading import open_reader, stats_input, window_of
+from metlmon.cli.status_text import NAME_LIMIT, hours_line
+from metlmon.cli.text_output import TextOutput
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import StatsInput
+from metlmon.snapshot.records import Execution, in_hour_unit
+from metlmon.stats.backtest import Backtest, backtest
+from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.shards import Bag, bags
+from metlmon.stats.timeline import Lane, Timeline, build_timeline
+from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
+from metlmon.stats.windows import TimeWindow, window_text
+from metlmon.tables import estimates as estimates_table
+from metlmon.tables import shards as shards_table
+from metlmon.tables import usage as usage_table
+from metlmon.tables.profiles import exclusion, pool_site
+from metlmon.tables.timeline_text import (
+    SIGNS,
+    Cell,
+    CellKind,
+    VisibleWindow,
+    axis,
+    cell_characters,
+    chart_maximum,
+    epoch_labels,
+    full_window,
+    kind_of,
+    lane_cells,
+    outcome_symbol,
+    stack_rows,
+    stacks,
+)
+from metlmon.text.formatting import (
+    count,
+    duration,
+    gpu_short,
+    moment,
+    number,
+    period,
+    plain,
+    readable_dates,
+    share,
+    year_of,
+)
+from metlmon.text.record_json import Flat
+from metlmon.text.spans import BOLD, DIM, NOTE, PLAIN, Line, join, line, style_of, text
+
+# --- sites ----------------------------------------------------------------------------------
+
+
+class SitesOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon sites --json``: places of each kind sum to total."""
+
+    usage: Flat[Usage]
+
+
+def sites(options: argparse.Namespace) -> int:
+    """``metlmon sites``."""
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    usage = usage_in_window(in_hour_unit(builder.ledger()), window_of(options, builder))
+    if options.json:
+        print_record(SitesOutput, builder, usage=usage)
+    else:
+        print_sites(usage)
+    return Exit.OK
+
+
+def print_sites(usage: Usage) -> None:
+    """The hours by site, GPU model, both, and cause, and remarks."""
+    out = TextOutput()
+    window = "" if usage.window.unbounded else f"{readable_dates(window_text(usage.window))}, "
+    spent = hours_line(usage.total.totals.hours, usage.nodes_unlogged)
+    out.print(f"{window}snapshot {moment(usage.as_of)}", spent)
+    if not usage.executions:
+        out.print("", "Nothing ran: no execution is in the event logs.")
+        return
+    for index, view in enumerate(usage_table.VIEWS):
+        rows = view.rows(usage)
+        if rows:
+            out.print()
+            columns = usage_table.columns(index, rows, usage.measure, usage, usage.item)
+            out.table(columns, rows)
+    for remark in _remarks(usage):
+        out.print("", remark)
+    if usage.hidden:
+        out.print()
+        out.table(usage_table.hidden_columns(), usage.hidden)
+
+
+def _remarks(usage: Usage) -> Iterable[str]:
+    """What the tables cannot say: paragraphs."""
+    ended = usage.total.totals.goodput + usage.total.totals.badput
+    for place in usage.wasteful_sites:
+        name = plain(place.name or "", NAME_LIMIT)
+        lost = usage_table.hours_text(place.totals.badput)
+        done = place.totals.completed
+        epochs = count(done, usage.item) if done else f"no {usage.item}"
+        of_all = share(place.totals.badput, ended)
+        hours_ = usage.measure.hours
+        yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
+    for profile in usage.profiles:
+        if profile.excluded:
+            name = plain(f"{pool_site(profile)} {gpu_short(profile.pool.gpu or None)}", NAME_LIMIT)
+            yield f"{name} is excluded: {exclusion(profile, usage.item)}."
+    if usage.waiting:
+        waits = "; ".join(_waited(item) for item in usage.waiting)
+        yield f"Waits without an execution, not in the medians: {waits}."
+    if usage.hidden:
+        completed = count(usage.total.totals.completed, f"completed {usage.item}")
+        yield (
+            f"{number(len(usage.hidden))} of {completed} with hidden compute (⇄): "
+            "a longer, failed try may have done the training"
+        )
+
+
+def _waited(waits: TargetWaits) -> str:
+    parts = []
+    if waits.waiting:
+        jobs = count(waits.waiting, "job")
+        parts.append(f"{jobs} idle, longest {duration(waits.longest)}")
+    if waits.removed:
+        longest = duration(waits.longest_removed)
+        parts.append(f"{number(waits.removed)} removed while idle, longest {longest}")
+    target = plain(waits.target, 24) if waits.target else "no target"
+    return f"{target} {', '.join(parts)}"
+
+
+# --- shards ---------------------------------------------------------------------------------
+
+
+STRAGGLERS_SHOWN: Final = 20
+"""Printed by the command; ``--json`` has them all."""
+
+
+class ShardsOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon shards --json``."""
+
+    bags: tuple[Bag, ...]
+
+
+def shards(options: argparse.Namespace) -> int:
+    """``metlmon shards``."""
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    bag_list = bags(stats_input(reader))
+    if options.json:
+        print_record(ShardsOutput, builder, bags=bag_list)
+    else:
+        print_bags(bag_list, builder.live)
+    return Exit.OK
+
+
+def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
+    """Each bag: how far it is, how fast, and what lags."""
+    out = TextOutput()
+    if not bag_list:
+        out.print(*shards_table.no_bag_lines())
+    for place, bag in enumerate(bag_list):
+        if place:
+            out.print()
+        _print_bag(out, bag, live)
+
+
+def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
+    headline = shards_table.shard_headline(bag, live)
+    parts = (headline.done, headline.running, headline.held, headline.stragglers)
+    head = f"{shards_table.name_text(bag)}  {' · '.join(filter(None, parts))}; {headline.when}"
+    out.print(line((head, BOLD)))
+    out.print(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}")
+    out.print("  ".join(map(text, shards_table.state_texts(bag))))
+    if bag.durations is not None:
+        out.print(f"A shard takes {shards_table.times_text(bag.durations)}")
+    if bag.overall_rate is not None:
+        rates = f"Rate: {shards_table.rate_text(bag.overall_rate)}"
+        if bag.recent_rate is not None:
+            window = shards_table.window_text(bag.recent_rate)
+            rates += f", {shards_table.rate_text(bag.recent_rate)} in {window}"
+            rates += f", {bag.machines:.1f} at a time"
+        out.print(rates)
+    if bag.remaining is not None:
+        sure = bag.remaining.quality
+        out.print(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended")
+    out.print(hours_line(bag.totals.hours))
+    if not bag.stragglers:
+        return
+    out.print()
+    out.table(shards_table.straggler_columns(), bag.stragglers[:STRAGGLERS_SHOWN])
+    if len(bag.stragglers) > STRAGGLERS_SHOWN:
+        out.print(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json")
+
+
+# --- estimate -------------------------------------------------------------------------------
+
+
+class EstimateOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon estimate --json``; ``backtest`` instead of ``estimate`` with ``--backtest``."""
+
+    estimate: Forecast | UnsetType = UNSET
+    backtest: Backtest | UnsetType = UNSET
+
+
+def estimate(options: argparse.Namespace) -> int:
+    """``metlmon estimate``, ``metlmon estimate --backtest``."""
+    reader = open_reader(options)
+    if options.backtest:
+        backtested = _backtest(reader, options)
+        if options.json:
+            print_record(EstimateOutput, reader.snapshot_builder(), backtest=backtested)
+        else:
+            _print_backtest(backtested)
+        return Exit.OK
+    forecast = make_forecast(stats_input(reader))
+    if options.json:
+        print_record(EstimateOutput, reader.snapshot_builder(), estimate=forecast)
+    else:
+        _print_forecast(forecast)
+    return Exit.OK
+
+
+def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
+    def then(moment: datetime) -> StatsInput:
+        earlier = copy(options)
+        # As the logs have it, in their own time: no zone is to be taken off it again.
+        earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
+        return stats_input(open_reader(earlier))
+
+    return backtest(stats_input(reader), then)
+
+
+def _print_forecast(forecast: Forecast) -> None:
+    out = TextOutput()
+    out.print(line((first_line(forecast), BOLD)))
+    if not forecast.runs:
+        return
+    out.print()
+    out.table(estimates_table.columns(year_of(forecast.as_of)), forecast.runs)
+    if forecast.remaining is not None:
+        out.print()
+        out.print(
+            line(
+                (
+                    "80 % interval, if the DAG keeps running: time in which it was removed and "
+                    "not yet submitted again is neither in the history nor in the estimate. "
+                    "Epochs/day: mean of the last week, with all interruptions.",
+                    DIM,
+                )
+            )
+        )
+
+
+def first_line(forecast: Forecast) -> str:
+    """``42 of 150 epochs done; ETA 20 Nov (18–23 Nov) · 6d left; 4.6 epochs/day``."""
+    done = estimates_table.epochs_text(forecast)
+    done += (
+        f" by {moment(forecast.as_of)}" if forecast.as_of is not None and not forecast.live else ""
+    )
+    parts = [
+        done,
+        estimates_table.remaining_text(forecast),
+        estimates_table.rate_text(forecast.rate, forecast.item),
+        estimates_table.slots_text(forecast),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _print_backtest(backtested: Backtest) -> None:
+    out = TextOutput()
+    if not backtested.predictions:
+        why = (
+            "fewer than two epochs were completed"
+            if backtested.epochs < 2
+            else "no run was active then"
+        )
+        out.print(f"Nothing to test: {why}.")
+        return
+    out.print(line((_verdict(backtested), BOLD)), "")
+    out.table(estimates_table.backtest_columns(), backtested.predictions)
+    out.print()
+    out.print(
+        line(
+            (
+                "Error: of the time that was left, + too late, - too early. Inside: the truth lay "
+                "in the interval. The plain guess is a run's last cycle times the epochs that were "
+                "left. Time in which a removed DAG waited to be submitted again, and what was lost "
+                "with it, is not in the truth. "
+                "Of what is not finished: until the last epoch that each run has completed.",
+                DIM,
+            )
+        )
+    )
+
+
+def _verdict(backtested: Backtest) -> str:
+    parts = []
+    for name, summary in (("ensemble", backtested.ensemble), ("runs", backtested.runs)):
+        error, naive = summary.error_median, summary.naive_error_median
+        if error is None:
+            continue
+        beside = f", plain guess {100 * naive:.0f} %" if naive is not None else ""
+        inside = f"{summary.inside} of {summary.trials} inside"
+        parts.append(f"{name}: off by {100 * error:.0f} %{beside}, {inside}")
+    return "; ".join(parts)
+
+
+# --- timeline -------------------------------------------------------------------------------
+
+
+PIPE_CELLS: Final = 100
+"""Columns where no terminal tells how many there are (``COLUMNS`` does too)."""
+
+NAME_CELLS: Final = 16
+CHART_LINES: Final = 5
+STALLS_SHOWN: Final = 5
+
+BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
+
+
+class TimelineRun(Struct, frozen=True):
+    """The jobs of a run, and their executions; key null: jobs of no run."""
+
+    lane: Flat[Lane]
+    executions: tuple[Execution, ...]
+
+
+class TimelineOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon timeline --json``."""
+
+    timeline: Flat[Timeline]
+    runs: tuple[TimelineRun, ...]
+
+
+def timeline(options: argparse.Namespace) -> int:
+    """Print the timeline as a chart or as JSON. Returns the exit status."""
+    builder = open_reader(options).snapshot_builder()
+    window = window_of(options, builder)
+    data = build_timeline(builder.ledger(), window)
+    if options.json:
+        ran: dict[str, list[Execution]] = {}
+        for item in data.executions:
+            ran.setdefault(item.run or "", []).append(item)
+        runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)
+        print_record(TimelineOutput, builder, timeline=data, runs=runs)
+    else:
+        _print_timeline(data, window)
+    return Exit.OK
+
+
+def _print_timeline(data: Timeline, time_window: TimeWindow) -> None:
+    cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
+    if data.first is None and not time_window.unbounded:
+        lines = [line(f"No job was in the queue: {window_text(time_window)}.")]
+    else:
+        lines = list(_lines(data, cells))
+    TextOutput().print_cropped(lines)
+
+
+def _lines(data: Timeline, cells: int) -> Iterable[Line]:
+    if data.first is None:
+        yield line("No job has an event yet: there is no time to show.")
+        return
+    names = [plain(lane.name, NAME_CELLS) for lane in data.lanes]
+    indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
+    window = full_window(data, max(20, cells - indent - 1))
+    yield line(f"{period(data.first, data.last)}   {duration(data.length)}")
+    yield from _stall_lines(data)
+    if data.mean_jobs is not None:
+        text = f"GPUs at a time {data.max_gpus} max, {data.mean_gpus:.2f} mean"
+        yield line(f"{text} · jobs at a time {data.max_jobs} max, {data.mean_jobs:.2f} mean")
+    yield ()
+    yield line((" " * indent + axis(data, window).rstrip(), DIM))
+    for name, lane in zip(names, data.lanes, strict=True):
+        cells_of_lane = cell_characters(lane_cells(lane, window, outcome_symbol))
+        yield line(f"{name:<{indent}}") + _cells(cells_of_lane)
+        yield line((" " * indent + epoch_labels(lane, window), DIM))
+    yield from _chart(data, window, indent)
+    yield ()
+    yield _legend(data)
+
+
+def _stall_lines(data: Timeline) -> Iterable[Line]:
+    if not data.steps:
+        yield line(("nothing has run yet", NOTE))
+        return
+    if not data.gaps:
+        yield line("never idle")
+        return
+    total = duration(sum(stall.seconds for stall in data.gaps))
+    times = count(len(data.gaps), "time")
+    yield line(f"idle {times}, {total} in total; longest:")
+    longest = sorted(data.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
+    for stall in longest:
+        text = period(stall.start, stall.end, year_of(data.last))
+        if stall.ongoing:
+            text = f"since {moment(stall.start, year_of(data.last))}"
+        yield line((f"  {duration(stall.seconds):>6}  {text}", NOTE))
+
+
+def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
+    gpus = data.max_gpus > 0
+    columns = stacks(data, window, outcome_symbol, BY_OUTCOME, gpus=gpus)
+    top = chart_maximum(columns)
+    unit = "GPUs" if gpus else "jobs"
+    for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
+        label = f"{number(top)} {unit}" if at == 0 else ""
+        label = "0" if at == CHART_LINES - 1 else label
+        yield line((f"{label:>{indent - 1}} ", DIM)) + _cells(row)
+
+
+def _legend(data: Timeline) -> Line:
+    kinds = {kind_of(span) for lane in data.lanes for span in lane.spans}
+    return join(
+        (
+            _cells([(symbol.glyph * 2, symbol)]) + line(f" {symbol.word}")
+            for kind, symbol in SIGNS.items()
+            if kind in kinds
+        ),
+        line("  "),
+    )
+
+
+def _cells(cells: Iterable[Cell]) -> Line:
+    return line(*((text, PLAIN if symbol is None else style_of(symbol)) for text, symbol in cells))
