@@ -46,8 +46,7 @@ from metlmon.pool.client import PoolClient, open_pool
 from metlmon.pool.types import PoolAction, PoolError, ResultCode
 from metlmon.snapshot.records import DagRow
 from metlmon.text.formatting import count, plain
-from metlmon.tracking.mlflow_client import TrackingError
-from metlmon.tracking.mlflow_settings import tracking_server
+from metlmon.tracking.mlflow_client import TrackingError, tracking_server
 
 POLL_SECONDS: Final = 1.0
 """How often a waiting caller reads the DAG's files."""

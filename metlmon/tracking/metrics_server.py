@@ -13,7 +13,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Final, NamedTuple
+from typing import Final
 
 from metlmon.errors import NO_IPV6, InputError
 from metlmon.tracking.openmetrics import CLASSIC_TYPE, OPENMETRICS_TYPE
@@ -29,22 +29,15 @@ PAGE: Final = """\
 """
 
 
-class MetricsTexts(NamedTuple):
-    """The text of a scrape in the format of OpenMetrics and in the classic one."""
-
-    openmetrics: bytes
-    classic: bytes
-
-
 class MetricsServer:
     """Answers ``GET /metrics`` on 127.0.0.1, and on ::1 where the machine has it.
 
-    ``texts``: the answer, set from any thread; None before the first, and where none could be
-    made: then the status is 503, with ``reason``. Raises InputError where the port is taken.
+    ``text``: the answer, set from any thread; None before the first, and where none could be made:
+    then the status is 503, with ``reason``. Raises InputError where the port is taken.
     """
 
     def __init__(self, port: int) -> None:
-        self.texts: MetricsTexts | None = None
+        self.text: str | None = None
         self.reason = "reading"
         self._servers: list[_LoopbackServer] = []
         for family, address in ADDRESSES:
@@ -109,12 +102,12 @@ class _MetricsHandler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
         elif path != "/metrics":
             self._answer(HTTPStatus.NOT_FOUND, "there is /metrics\n")
-        elif (texts := metrics.texts) is None:
+        elif (text := metrics.text) is None:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{metrics.reason}\n")
-        elif _takes_openmetrics(self.headers.get_all("Accept", [])):
-            self._answer(HTTPStatus.OK, texts.openmetrics, OPENMETRICS_TYPE)
         else:
-            self._answer(HTTPStatus.OK, texts.classic, CLASSIC_TYPE)
+            accepted = ",".join(self.headers.get_all("Accept", [])).lower()
+            is_known = "application/openmetrics-text" in accepted
+            self._answer(HTTPStatus.OK, text, OPENMETRICS_TYPE if is_known else CLASSIC_TYPE)
 
     def refuse_method(self) -> None:
         """Answer a request with another method than GET."""
@@ -124,9 +117,9 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     do_OPTIONS = do_TRACE = do_CONNECT = refuse_method
 
     def _answer(
-        self, status: HTTPStatus, body: str | bytes, kind: str = "text/plain; charset=utf-8"
+        self, status: HTTPStatus, body: str, kind: str = "text/plain; charset=utf-8"
     ) -> None:
-        data = body.encode() if isinstance(body, str) else body
+        data = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
@@ -142,10 +135,3 @@ class _MetricsHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: a scrape every few seconds is no news."""
-
-
-def _takes_openmetrics(accepted: list[str]) -> bool:
-    """Whether ``Accept`` headers name the format of OpenMetrics."""
-    ranges = [each for header in accepted for each in header.split(",")]
-    names = {each.partition(";")[0].strip().lower() for each in ranges}
-    return "application/openmetrics-text" in names

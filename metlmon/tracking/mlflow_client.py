@@ -1,14 +1,22 @@
-"""Calls of an MLflow tracking server over REST, by the standard library alone.
+"""A client of MLflow's REST API on the standard library alone, and which server it talks to.
 
 ``import mlflow`` takes more than a second and its dependencies more than 300 MB; the handful of
-endpoints used here are documented in MLflow's "REST API". Credentials go to the tracking server
-only: redirections are refused, and no text, error or ``repr`` contains them.
+endpoints used here are documented in MLflow's "REST API", as are the fields of what a server
+answers. Fields that metlmon does not use are left out, and ignored where a server has them.
+
+The server's address: ``--tracking-uri``, else MLflow's own ``MLFLOW_TRACKING_URI``, else
+``[tracking]`` in the user's ``metlmon.toml``. Credentials come from MLflow's environment variables;
+those of ``[tracking]`` are for the server named there alone. A dagdir's ``metlmon.toml`` has no
+say: it may be a copy of somebody else's. Credentials go to the tracking server only: redirections
+are refused, and no text, error or ``repr`` contains them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import ssl
+import sys
 import time
 from base64 import b64encode
 from collections.abc import Mapping
@@ -17,7 +25,7 @@ from io import BufferedReader, RawIOBase
 from socket import socket
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.error import URLError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 from urllib.request import (
     BaseHandler,
     HTTPErrorProcessor,
@@ -29,10 +37,11 @@ from urllib.request import (
     build_opener,
 )
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, ValidationError, convert, field
 
 from metlmon import __version__
 from metlmon.config.readers import LOOPBACK
+from metlmon.config.settings import TrackingSettings
 from metlmon.errors import InputError
 from metlmon.redact import HIDDEN, redact_secrets
 from metlmon.text.formatting import plain
@@ -52,6 +61,14 @@ MAX_QUOTED: Final = 300
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP codes of failures that may not last."""
 
+
+DEFAULT_EXPERIMENT: Final = "metlmon"
+"""The same for all ensembles: one that is named like a directory would change with it."""
+
+NO_SERVER: Final = (
+    "--to mlflow: no server is named; give --tracking-uri https://HOST, or set "
+    "MLFLOW_TRACKING_URI, or uri under [tracking] in your metlmon.toml"
+)
 
 Answer = TypeVar("Answer", bound=Struct)
 
@@ -91,6 +108,114 @@ DELETE_RUN: Final = Endpoint("POST", f"{API}runs/delete", "delete a duplicate of
 LOG_BATCH: Final = Endpoint("POST", f"{API}runs/log-batch", "write metrics, params and tags", True)
 DELETE_TAG: Final = Endpoint("POST", f"{API}runs/delete-tag", "delete a tag", True)
 METRIC_HISTORY: Final = Endpoint("GET", f"{API}metrics/get-history", "read a metric")
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+
+class NoContent(Struct):
+    """An answer of which nothing is used."""
+
+
+class KeyValue(Struct):
+    """A param or a tag."""
+
+    key: str
+    value: str = ""
+
+
+class Metric(Struct):
+    """One value of a metric; ``timestamp``: milliseconds since 1970."""
+
+    key: str
+    value: float
+    timestamp: int = 0
+    step: int = 0
+
+
+class RunInfo(Struct):
+    """``end_time``: milliseconds since 1970; None or 0 before the first end."""
+
+    run_id: str
+    experiment_id: str = ""
+    status: str = ""
+    end_time: int | None = None
+    artifact_uri: str = ""
+
+
+class RunData(Struct):
+    """``metrics``: of each the value with the greatest step, then the latest time."""
+
+    metrics: list[Metric] = field(default_factory=list)
+    params: list[KeyValue] = field(default_factory=list)
+    tags: list[KeyValue] = field(default_factory=list)
+
+
+class Run(Struct):
+    """A run as the server has it."""
+
+    info: RunInfo
+    data: RunData = field(default_factory=RunData)
+
+    @property
+    def id(self) -> str:
+        return self.info.run_id
+
+    @property
+    def params(self) -> dict[str, str]:
+        return {param.key: param.value for param in self.data.params}
+
+    @property
+    def tags(self) -> dict[str, str]:
+        return {tag.key: tag.value for tag in self.data.tags}
+
+    @property
+    def latest_steps(self) -> dict[str, int]:
+        """The greatest step of each metric."""
+        return {metric.key: metric.step for metric in self.data.metrics}
+
+
+class RunAnswer(Struct):
+    """Of ``runs/create`` and ``runs/get``."""
+
+    run: Run
+
+
+class RunsAnswer(Struct):
+    """Of ``runs/search``."""
+
+    runs: list[Run] = field(default_factory=list)
+    next_page_token: str = ""
+
+
+class HistoryAnswer(Struct):
+    """Of ``metrics/get-history``."""
+
+    metrics: list[Metric] = field(default_factory=list)
+    next_page_token: str = ""
+
+
+class Experiment(Struct):
+    """An experiment; ``lifecycle_stage``: active or deleted."""
+
+    experiment_id: str
+    lifecycle_stage: str = ""
+
+
+class ExperimentAnswer(Struct):
+    """Of ``experiments/get-by-name``."""
+
+    experiment: Experiment
+
+
+def stored_value(value: float) -> float | None:
+    """A value as an SQL store returns it: infinities as the largest number; None for NaN."""
+    if math.isnan(value):
+        return None
+    return max(-sys.float_info.max, min(sys.float_info.max, value))
+
+
+# --- the client ---------------------------------------------------------------------------------
 
 
 class Credentials(Struct, frozen=True):
@@ -373,3 +498,83 @@ def _origin(url: str) -> str:
     except ValueError:
         return "another address"
     return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else "another path"
+
+
+# --- which server -------------------------------------------------------------------------------
+
+
+def tracking_server(
+    uri: str | None, environment: Mapping[str, str], settings: TrackingSettings
+) -> TrackingClient:
+    """The server to write to; ``uri``: of the command line. Raises InputError."""
+    configured = settings.uri
+    address = uri or environment.get("MLFLOW_TRACKING_URI") or configured
+    if not address:
+        raise InputError(NO_SERVER)
+    base, user, password = _without_credentials(address)
+    if uri and (user or password):
+        raise InputError(
+            "--tracking-uri: leave the user name and the password out, which all users of this "
+            "machine could see; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    own = configured is not None and _without_credentials(configured)[0] == base
+    credentials = Credentials(
+        token=environment.get("MLFLOW_TRACKING_TOKEN", "").strip(),
+        user=user or environment.get("MLFLOW_TRACKING_USERNAME", ""),
+        password=password or environment.get("MLFLOW_TRACKING_PASSWORD", ""),
+    )
+    if own and not credentials.secrets:
+        credentials = Credentials(
+            token=settings.token.value if settings.token else "",
+            user=settings.username or "",
+            password=settings.password.value if settings.password else "",
+        )
+    if not credentials.token.isascii() or not credentials.token.isprintable():
+        raise InputError("MLFLOW_TRACKING_TOKEN has characters that no HTTP header may have")
+    return TrackingClient(
+        base,
+        credentials,
+        seconds=_seconds(environment.get("MLFLOW_HTTP_REQUEST_TIMEOUT")),
+        certificates=environment.get("MLFLOW_TRACKING_SERVER_CERT_PATH") or None,
+        verify=environment.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() not in ("true", "1"),
+    )
+
+
+def experiment_name(
+    name: str | None, environment: Mapping[str, str], settings: TrackingSettings
+) -> str:
+    """The experiment to write to; ``name``: of the command line."""
+    return (
+        name
+        or environment.get("MLFLOW_EXPERIMENT_NAME")
+        or settings.experiment
+        or DEFAULT_EXPERIMENT
+    )
+
+
+def _without_credentials(uri: str) -> tuple[str, str, str]:
+    """An address without credentials, and the user and the password in it. Raises InputError."""
+    try:
+        parts = urlsplit(uri.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not uri.isascii():
+        shown = plain(uri, 80) if "@" not in uri else "the address"
+        raise InputError(
+            f"{shown}: metlmon writes to MLflow servers at https:// or http:// addresses only; "
+            "--tracking-uri names one"
+        )
+    place = parts.netloc.rpartition("@")[2]
+    base = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+    return base, unquote(parts.username or ""), unquote(parts.password or "")
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        seconds = float(text or CALL_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:
+        raise InputError(f"MLFLOW_HTTP_REQUEST_TIMEOUT={text}: a number of seconds, up to an hour")
+    return seconds

@@ -1,4 +1,4 @@
-"""The runs that a tracker should have of an ensemble, from its frames and what trainings wrote.
+"""The runs that a tracker should have of an ensemble, from its records and what trainings wrote.
 
 The ensemble is the parent run, each training run that has begun a child. The step of a child's
 metrics is the epoch as in the node's name, mostly from 0; their time is the epoch's
@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -26,11 +27,11 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, State
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import HourUnit, Job, Ledger, Status
+from metlmon.snapshot.records import Epoch, Execution, HourUnit, Job, Ledger, Run, Status
 from metlmon.stats.sweep import constant_values
 from metlmon.stats.totals import group_by
-from metlmon.tables.frames import Frames, Value
-from metlmon.text.formatting import epoch_text, hours, plain
+from metlmon.tables import frames
+from metlmon.text.formatting import epoch_number, hours, plain
 
 MAX_KEY: Final = 250
 MAX_PARAM: Final = 6000
@@ -58,8 +59,13 @@ EPOCH_METRICS: Final = (*GPU_HOURS, "attempts", "gpus", "seconds")
 
 MEMORY_METRIC: Final = "system/memory_mb"
 
-EXECUTION_SUMS: Final = ("wait_seconds", "transfer_seconds", "bytes_sent", "bytes_received")
-"""Columns of the frame ``executions`` whose sums over an epoch are metrics."""
+EXECUTION_SUMS: Final[Mapping[str, Callable[[Execution], float | None]]] = {
+    "wait_seconds": attrgetter("wait"),
+    "transfer_seconds": attrgetter("transfer"),
+    "bytes_sent": attrgetter("bytes_sent"),
+    "bytes_received": attrgetter("bytes_received"),
+}
+"""Sums over the executions of an epoch that are metrics."""
 
 OWN_METRICS: Final = (
     *(f"metlmon/{name}" for name in (*EPOCH_METRICS, *EXECUTION_SUMS)),
@@ -104,7 +110,13 @@ ENDED_STATUSES: Final = {
 UNDER_WAY: Final = ("RUNNING", "SCHEDULED")
 """Statuses of runs that may go on."""
 
-Row = Mapping[str, Any]
+
+class EndedEpoch(NamedTuple):
+    """An epoch that has ended, the step of its metrics, and its end in milliseconds since 1970."""
+
+    epoch: Epoch
+    step: int
+    time: int
 
 
 class MetricPoint(Struct, frozen=True):
@@ -178,98 +190,90 @@ class _Ensemble:
         self._clock = builder.clock
         self._basis = basis
         self._ledger = basis.ledger
-        self._frames = Frames(builder)
         self._key = ensemble_key(basis.ledger)
-        self._executions = self._rows("executions")
-        self._started = {row["run"] for row in self._executions}
-        self._by_node = group_by(self._executions, _node)
-        jobs = self._rows("jobs")
-        self._jobs_by_node = group_by(jobs, _node)
+        jobs, executions = self._ledger.jobs, self._ledger.executions
+        self._started = {each.run for each in executions}
+        self._by_node = group_by(executions, lambda each: each.key)
+        self._jobs_by_node = group_by(jobs, lambda job: job.key)
         # Evaluations may be queued behind the last epoch: the training has ended by then.
-        self._queued_runs = {
-            row["run"] for row in jobs if row["training"] and State(row["state"]) in ACTIVE
-        }
+        self._queued_runs = {job.run for job in jobs if job.training and job.state in ACTIVE}
         self._has_gpu_hours = basis.status.gpu_hours.measure is HourUnit.GPU
-        self._jobs_by_run = group_by(
-            (job for job in self._ledger.jobs if job.run is not None), lambda job: job.run or ""
-        )
+        self._jobs_by_run = group_by(jobs, lambda job: job.run)
         self._epochs = group_by(
-            (row for row in self._rows("epochs") if row["counts"]), lambda row: row["run"]
+            (epoch for epoch in self._ledger.epochs if epoch.counts), lambda epoch: epoch.run
         )
         self._params = _params(basis)
         self._dag_states = {row.file: row.state for row in basis.status.dags}
         self._dag_ends = {row.file: row.ended for row in basis.status.dags}
 
     def tracked(self) -> TrackedEnsemble:
-        rows = self._rows("runs")
-        statuses = {row["run"]: self._status(row) for row in rows}
-        begun = [row for row in rows if row["began"] is not None]
-        children = tuple(self._child(row, statuses[row["run"]]) for row in begun)
+        statuses = [self._status(run) for run in self._ledger.runs]
+        children = tuple(
+            self._child(run, run.began, status)
+            for run, status in zip(self._ledger.runs, statuses, strict=True)
+            if run.began is not None
+        )
         return TrackedEnsemble(
-            parent=self._parent(children, list(statuses.values())),
+            parent=self._parent(children, statuses),
             children=children,
-            untimed=len(rows) - len(begun),
+            untimed=len(statuses) - len(children),
             zone_known=self._clock.has_offset or self._clock.utc_only,
         )
 
-    def _rows(self, frame: str) -> list[Row]:
-        values = self._frames.values(frame)
-        return [
-            dict(zip(values, record, strict=True)) for record in zip(*values.values(), strict=True)
-        ]
-
     # --- runs -------------------------------------------------------------------------------
 
-    def _child(self, row: Row, status: str) -> TrackedRun:
-        run = row["run"]
-        ended = self._run_end(row) if status in STATUSES.values() else None
-        epochs = self._ended_epochs(row, ended)
-        points = [*self._epoch_points(epochs), *self._training_points(run, epochs, ended)]
-        tags = {f"metlmon.{name}": row[name] for name in self._known(RUN_TAGS)}
+    def _child(self, run: Run, began: datetime, status: str) -> TrackedRun:
+        ended = self._run_end(run, began) if status in STATUSES.values() else None
+        epochs = self._ended_epochs(run, ended)
+        points = [*self._epoch_points(epochs), *self._training_points(run.key, epochs, ended)]
+        tags = {f"metlmon.{name}": value for name, value in self._values(RUN_TAGS, run).items()}
         tags["metlmon.steps_by_site"] = _steps_by("site", epochs)
         tags["metlmon.steps_by_gpu"] = _steps_by("gpu", epochs)
-        key = f"{self._key}/{row['uuid'] or run}"
+        key = f"{self._key}/{run.uuid or run.key}"
         return TrackedRun(
             key=key,
-            name=row["run_name"] or run,
-            start=self._milliseconds(row["began"]),
+            name=run.name or run.key,
+            start=self._milliseconds(began),
             end=None if ended is None else self._milliseconds(ended),
             status=status,
-            params=self._params.get(run, {}),
+            params=self._params.get(run.key, {}),
             tags=_texts({**tags, KEY_TAG: key, ENSEMBLE_TAG: self._key, "metlmon.kind": "run"}),
             points=_ordered(points),
             note=_note(epochs),
         )
 
-    def _status(self, row: Row) -> str:
-        state, dag = State(row["state"]), self._dag_states.get(row["dag"])
+    def _status(self, run: Run) -> str:
+        dag = self._dag_states.get(run.dag)
         # Between two epochs the state is that of the one before.
-        complete = row["epochs_done"] + row["epochs_skipped"] >= row["epochs_total"]
-        if not (row["run"] in self._queued_runs and self._may_go_on(row)):
-            if state in STATUSES and (complete or state not in DONE):
-                return STATUSES[state]
+        complete = run.epochs_done + run.epochs_skipped >= run.epochs_total
+        if not (run.key in self._queued_runs and self._may_go_on(run)):
+            if run.state in STATUSES and (complete or run.state not in DONE):
+                return STATUSES[run.state]
             if dag in ENDED_STATUSES:
                 return ENDED_STATUSES[dag]
-        return "RUNNING" if row["run"] in self._started else "SCHEDULED"
+        return "RUNNING" if run.key in self._started else "SCHEDULED"
 
-    def _may_go_on(self, row: Row) -> bool:
-        """Whether a job that the logs have in the queue is there, for a run or an epoch."""
-        return self._basis.status.live or self._dag_states.get(row["dag"]) not in ENDED
+    def _may_go_on(self, run: Run) -> bool:
+        """Whether a job that the logs have in the queue is there."""
+        return self._basis.status.live or self._dag_states.get(run.dag) not in ENDED
 
-    def _known(self, names: Iterable[str]) -> list[str]:
-        """Columns that can be filled: GPU-hours of an ensemble without GPUs cannot."""
-        return [name for name in names if self._has_gpu_hours or name not in GPU_HOURS]
+    def _values(self, names: Iterable[str], record: Run | Epoch) -> dict[str, Any]:
+        """Columns of a frame; GPU-hours of an ensemble without GPUs are not known."""
+        columns = frames.RUNS if isinstance(record, Run) else frames.EPOCHS
+        values = {column.name: column.value for column in columns}
+        known = [name for name in names if self._has_gpu_hours or name not in GPU_HOURS]
+        return {name: values[name](record) for name in known}
 
-    def _run_end(self, row: Row) -> datetime:
+    def _run_end(self, run: Run, began: datetime) -> datetime:
         """When a run ended: its last job left the queue, or its DAG was removed."""
-        jobs = self._jobs_by_run.get(row["run"], ())
-        times = [job.ended for job in jobs if job.ended is not None]
-        times += [epoch["completed"] for epoch in self._epochs.get(row["run"], ())]
+        jobs = self._jobs_by_run.get(run.key, ())
+        times = [job.ended for job in jobs]
+        times += [epoch.completed for epoch in self._epochs.get(run.key, ())]
         end = max(filter(None, times), default=None)
-        stopped = self._dag_ends.get(row["dag"])
-        if stopped is not None and State(row["state"]) not in STATUSES:
+        stopped = self._dag_ends.get(run.dag)
+        if stopped is not None and run.state not in STATUSES:
             return stopped if end is None else max(end, stopped)
-        return end or stopped or max(_times(jobs), default=row["began"])
+        return end or stopped or max(_times(jobs), default=began)
 
     def _parent(self, children: Sequence[TrackedRun], statuses: Sequence[str]) -> TrackedRun:
         status = self._basis.status
@@ -291,7 +295,7 @@ class _Ensemble:
             "metlmon.epochs_total": sum(status.epoch_states.values()),
             f"metlmon.{unit}_hours_goodput": status.gpu_hours.goodput,
             f"metlmon.{unit}_hours_badput": status.gpu_hours.badput,
-            "metlmon.newest_event": self._frames.local_time_text(newest),
+            "metlmon.newest_event": self._clock.with_offset(newest).isoformat(),
         }
         return TrackedRun(
             key=self._key,
@@ -306,50 +310,49 @@ class _Ensemble:
 
     # --- points -----------------------------------------------------------------------------
 
-    def _ended_epochs(self, run: Row, run_end: datetime | None) -> list[Row]:
-        """The epochs of a run that have ended, with ``step`` and ``time`` added."""
-        epochs = self._epochs.get(run["run"], [])
-        ended: list[Row] = []
-        for i, row in enumerate(epochs):
-            jobs = self._jobs_by_node.get(_node(row), ())
-            if self._may_go_on(run) and any(State(job["state"]) in ACTIVE for job in jobs):
+    def _ended_epochs(self, run: Run, run_end: datetime | None) -> list[EndedEpoch]:
+        """The epochs of a run that have ended."""
+        epochs = self._epochs.get(run.key, [])
+        ended = []
+        for i, epoch in enumerate(epochs):
+            jobs = self._jobs_by_node.get(epoch.key, ())
+            if self._may_go_on(run) and any(job.state in ACTIVE for job in jobs):
                 continue
-            end = run_end if row["attempts"] else None
-            if State(row["state"]) in DONE:
-                later = (epoch["first_submitted"] for epoch in epochs[i + 1 :])
-                end = row["completed"] or next(filter(None, later), run_end)
+            end = run_end if epoch.attempts else None
+            if epoch.state in DONE:
+                later = (each.first_submitted for each in epochs[i + 1 :])
+                end = epoch.completed or next(filter(None, later), run_end)
             if end is not None:
-                step = i if row["epoch"] is None else row["epoch"] - 1
-                ended.append({**row, "step": step, "time": self._milliseconds(end)})
+                step = i if epoch.epoch is None else epoch.epoch
+                ended.append(EndedEpoch(epoch, step, self._milliseconds(end)))
         return ended
 
-    def _epoch_points(self, epochs: Iterable[Row]) -> Iterator[MetricPoint]:
-        for row in epochs:
-            if not row["attempts"]:
+    def _epoch_points(self, epochs: Iterable[EndedEpoch]) -> Iterator[MetricPoint]:
+        for epoch, step, time in epochs:
+            if not epoch.attempts:
                 # Skipped, or of a part whose logs are not here: its cost is not known.
                 continue
-            values: dict[str, Value] = {
-                f"metlmon/{name}": row[name] for name in self._known(EPOCH_METRICS)
-            }
-            executions = self._by_node.get(_node(row), ())
-            for name in EXECUTION_SUMS:
-                known = [each[name] for each in executions if each[name] is not None]
-                values[f"metlmon/{name}"] = sum(known) if known else None
-            jobs = self._jobs_by_node.get(_node(row), ())
-            memory = [job["memory_mb"] for job in jobs if job["memory_mb"] is not None]
-            values[MEMORY_METRIC] = max(memory, default=None)
-            for key, value in values.items():
-                if isinstance(value, int | float):
-                    yield MetricPoint(row["step"], key, float(value), row["time"])
+            values = self._values(EPOCH_METRICS, epoch)
+            executions = self._by_node.get(epoch.key, ())
+            for name, of in EXECUTION_SUMS.items():
+                known = [value for each in executions if (value := of(each)) is not None]
+                values[name] = sum(known) if known else None
+            jobs = self._jobs_by_node.get(epoch.key, ())
+            memory = [job.memory_mb for job in jobs if job.memory_mb is not None]
+            if memory:
+                yield MetricPoint(step, MEMORY_METRIC, float(max(memory)), time)
+            for name, value in values.items():
+                if value is not None:
+                    yield MetricPoint(step, f"metlmon/{name}", float(value), time)
 
     def _training_points(
-        self, run: str, epochs: Sequence[Row], run_end: datetime | None
+        self, run: str, epochs: Sequence[EndedEpoch], run_end: datetime | None
     ) -> Iterator[MetricPoint]:
         """What the training wrote by epoch, of the epochs that have ended."""
         output = self._basis.trainings.get(run)
         if output is None:
             return
-        times = {row["step"]: row["time"] for row in epochs}
+        times = {step: time for _, step, time in epochs}
         names = _clean_names(output.metrics, OWN_METRICS)
         for metric, points in output.metrics.items():
             for point in points:
@@ -363,14 +366,14 @@ class _Ensemble:
         """GPU-hours so far, after each execution that has ended."""
         if not self._has_gpu_hours:
             return
-        ended = [row for row in self._executions if row["end"] is not None]
-        ended.sort(key=lambda row: (row["end"], row["cluster"], row["proc"], row["start"]))
+        ended = [(each.end, each) for each in self._ledger.executions if each.end is not None]
+        ended.sort(key=lambda pair: (pair[0], pair[1].job, pair[1].start))
         totals = {"goodput": 0.0, "badput": 0.0}
-        for step, row in enumerate(ended, 1):
-            lost = row["lost_seconds"] / row["seconds"] if row["lost_seconds"] else 0.0
-            totals["goodput"] += (1 - lost) * (row["gpu_hours"] or 0.0)
-            totals["badput"] += lost * (row["gpu_hours"] or 0.0)
-            time = self._milliseconds(row["end"])
+        for step, (end, execution) in enumerate(ended, 1):
+            lost = execution.lost / execution.seconds if execution.lost else 0.0
+            totals["goodput"] += (1 - lost) * (execution.gpu_hours or 0.0)
+            totals["badput"] += lost * (execution.gpu_hours or 0.0)
+            time = self._milliseconds(end)
             for kind, value in totals.items():
                 yield MetricPoint(step, f"metlmon/gpu_hours_{kind}", value, time)
 
@@ -379,10 +382,6 @@ class _Ensemble:
         aware = self._clock.with_offset(time)
         seconds = None if aware.tzinfo is not None else self._clock.to_epoch(time)
         return round(1000 * (aware.timestamp() if seconds is None else seconds))
-
-
-def _node(row: Row) -> tuple[object, object]:
-    return row["in_dag"], row["node"]
 
 
 def _times(jobs: Iterable[Job]) -> Iterator[datetime]:
@@ -464,12 +463,13 @@ def _clean_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, s
     return cleaned
 
 
-def _steps_by(column: str, epochs: Iterable[Row]) -> str:
+def _steps_by(place: str, epochs: Iterable[EndedEpoch]) -> str:
     """``Delta-GPU 0-2 5, Expanse-GPU 3-4``: the steps that each site or GPU model completed."""
     steps: dict[str, list[int]] = {}
-    for row in epochs:
-        if row[column] is not None:
-            steps.setdefault(row[column], []).append(row["step"])
+    for epoch, step, _ in epochs:
+        name = getattr(epoch.success, place, None)
+        if name is not None:
+            steps.setdefault(name, []).append(step)
     return ", ".join(f"{name} {_ranges(numbers)}" for name, numbers in steps.items())
 
 
@@ -482,21 +482,22 @@ def _ranges(numbers: Iterable[int]) -> str:
     return " ".join(ranges)
 
 
-def _note(epochs: Sequence[Row]) -> str:
+def _note(epochs: Sequence[EndedEpoch]) -> str:
     """Where each epoch was trained, and what it cost, as a table in Markdown."""
     lines = [
         f"{NOTE_MARK}\n",
         "| epoch | step | site | GPU | tries | GPU-hours goodput | badput |",
         "|---|---|---|---|---|---|---|",
     ]
-    for number, row in enumerate(epochs):
+    for number, (epoch, step, _) in enumerate(epochs):
         # Without an execution that completed it, the longest one has its place.
-        prefix = "" if row["seconds"] is not None else "longest_"
-        gpu = row[f"{prefix}gpu"] or "—"
+        shown, spent = epoch.success or epoch.longest, epoch.gpu_hours.of_gpus
+        site, gpu = (shown.site, shown.gpu) if shown is not None else (None, None)
+        gpus = epoch.success.gpus if epoch.success is not None else None
         cells = (
-            *(epoch_text(row["step"]), row["step"], row[f"{prefix}site"] or "—"),
-            f"{gpu} ×{row['gpus']}" if row["gpus"] else gpu,
-            *(row["attempts"], hours(row["gpu_hours_goodput"]), hours(row["gpu_hours_badput"])),
+            *(epoch_number(step), step, site or "—"),
+            f"{gpu or '—'} ×{gpus}" if gpus else gpu or "—",
+            *(epoch.attempts, hours(spent.goodput), hours(spent.badput)),
         )
         line = f"| {' | '.join(plain(str(cell), 80).replace('|', '/') for cell in cells)} |"
         if sum(map(len, lines)) + len(lines) + len(line) > MAX_TAG - 100:

@@ -4,8 +4,8 @@ Values are those of ``status --json``, in base units: hours become seconds. A va
 known has no sample. Labels are run, site, gpu, state and cause: all have few values, which
 neither name a cluster, a host or a user nor grow with the number of jobs.
 
-Sources followed: OpenMetrics 1.0 (names, units, ``_total`` of counters, escapes, ``# EOF``), and
-Prometheus' "Exposition formats" 0.0.4 for readers that do not know it.
+Source followed: OpenMetrics 1.0 (names, units, ``_total`` of counters, escapes, ``# EOF``). Readers
+of Prometheus' older text format 0.0.4 take the same text: what they do not know are comments there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLASSIC_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "metlmon_"
 
 FIRST_LINE: Final = f"# TYPE {PREFIX}live gauge"
-"""How the text begins, in both formats."""
+"""How the text begins."""
 
 LABEL_LENGTH: Final = 100
 """Characters of a label's value."""
@@ -59,12 +59,16 @@ EpochTime = Callable[[datetime], float | None]
 
 
 class MetricFamily(Struct, frozen=True):
-    """Name without prefix, type (gauge or counter), unit (or none) and help of a metric."""
+    """Name without prefix, type (gauge or counter) and help of a metric."""
 
     name: str
     type: str
-    unit: str
     help: str
+
+    @property
+    def unit(self) -> str:
+        """The unit, with which its name ends; empty if it has none."""
+        return next((unit for unit in ("seconds", "bytes") if self.name.endswith(f"_{unit}")), "")
 
     @property
     def full_name(self) -> str:
@@ -77,24 +81,20 @@ class MetricFamily(Struct, frozen=True):
 
 
 def _gauge(name: str, help: str) -> MetricFamily:
-    return MetricFamily(name, "gauge", _unit(name), help)
+    return MetricFamily(name, "gauge", help)
 
 
 def _counter(name: str, help: str) -> MetricFamily:
-    return MetricFamily(name, "counter", _unit(name), help)
+    return MetricFamily(name, "counter", help)
 
 
-def _unit(name: str) -> str:
-    return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
-
-
-def _time_families(scope: str, of_what: str, labels: str) -> Iterator[MetricFamily]:
+def _time_families(scope: str = "", of_what: str = "") -> Iterator[MetricFamily]:
     """Time of executions in each unit; an ensemble has one of these units."""
     for unit in HourUnit:
         what = {HourUnit.WALL: "Wall-clock seconds"}.get(unit, f"{unit} seconds")
         name = f"{unit.lower()}_seconds"
-        help = f"{what} of executions {of_what}that ended well (goodput) or not (badput); {labels}."
-        yield _counter(f"{scope}{name}", help)
+        ended = "that ended well (goodput) or not (badput); by outcome (state)."
+        yield _counter(f"{scope}{name}", f"{what} of executions {of_what}{ended}")
         yield _gauge(f"{scope}running_{name}", f"{what} of executions {of_what}in flight.")
 
 
@@ -118,7 +118,7 @@ _FAMILIES: Final = (
     _gauge("dag_nodes_planned", "Nodes of all DAGs, as DAGMan counts them."),
     _gauge("dag_nodes_done", "Nodes of all DAGs that are done, as DAGMan counts them."),
     _gauge("dag_nodes_failed", "Nodes of all DAGs that failed, as DAGMan counts them."),
-    *_time_families("", "", "by outcome (state)"),
+    *_time_families(),
     _gauge("badput_executions", "Executions that did not end well, by cause."),
     _gauge("badput_gpu_seconds", "GPU seconds of such executions, by cause."),
     _gauge("input_transfers", "Input transfers by outcome (state)."),
@@ -136,7 +136,7 @@ _FAMILIES: Final = (
     _gauge("run_epochs_planned", "Epochs of a run."),
     _gauge("run_epochs_done", "Epochs of a run that are done."),
     _gauge("run_latest_epoch", "Number of the latest epoch that was submitted, from 1."),
-    *_time_families("run_", "of a run ", "by outcome (state)"),
+    *_time_families("run_", "of a run "),
     _gauge("run_duration_seconds", "From the first submission of a run that ended to its end."),
     _gauge("run_metric_best", "Best value of the primary metric of a run."),
     _gauge("run_metric_best_epoch", "Number of the epoch with that value, from 1."),
@@ -144,11 +144,11 @@ _FAMILIES: Final = (
     _gauge("run_remaining_seconds", "Estimated time until a run is done: the median."),
     _gauge("run_expected_end_timestamp_seconds", "Estimated time at which a run is done."),
     _gauge("run_completed_timestamp_seconds", "Time at which a run was done."),
-    *_time_families("site_", "at a site ", "by outcome (state)"),
+    *_time_families("site_", "at a site "),
     _counter("site_executions", "Executions at a site."),
     _gauge("site_epochs_done", "Epochs that a site completed."),
     _gauge("site_epoch_median_seconds", "Median time of the executions that completed them."),
-    *_time_families("model_", "on a GPU model ", "by outcome (state)"),
+    *_time_families("model_", "on a GPU model "),
     _counter("model_executions", "Executions on a GPU model."),
     _gauge("model_epochs_done", "Epochs that a GPU model completed."),
 )
@@ -174,28 +174,23 @@ class MetricSamples:
             key = tuple(labels.items())
             samples[key] = samples[key] + value if key in samples else value
 
-    def openmetrics_text(self) -> str:
+    def text(self) -> str:
         """The text of ``application/openmetrics-text``, version 1.0.0."""
-        return "".join(self._lines(classic=False)) + "# EOF\n"
+        return "".join(self._lines())
 
-    def classic_text(self) -> str:
-        """The text of ``text/plain``, version 0.0.4."""
-        return "".join(self._lines(classic=True))
-
-    def _lines(self, classic: bool) -> Iterator[str]:
+    def _lines(self) -> Iterator[str]:
         for family in FAMILIES.values():
             samples = self.by_family.get(family.name)
             if not samples:
                 continue
-            # Older readers know the names of samples only, and no units.
-            name = family.sample_name if classic else family.full_name
-            yield f"# TYPE {name} {family.type}\n"
-            if family.unit and not classic:
-                yield f"# UNIT {name} {family.unit}\n"
-            yield f"# HELP {name} {family.help}\n"
+            yield f"# TYPE {family.full_name} {family.type}\n"
+            if family.unit:
+                yield f"# UNIT {family.full_name} {family.unit}\n"
+            yield f"# HELP {family.full_name} {family.help}\n"
             for labels, value in samples.items():
                 texts = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
                 yield f"{family.sample_name}{f'{{{texts}}}' if texts else ''} {_number(value)}\n"
+        yield "# EOF\n"
 
 
 def _escape(text: str) -> str:

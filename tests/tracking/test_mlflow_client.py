@@ -24,10 +24,13 @@ from metlmon.tracking.mlflow_client import (
     METRIC_HISTORY,
     SEARCH_RUNS,
     Credentials,
+    HistoryAnswer,
+    NoContent,
+    RunAnswer,
+    RunsAnswer,
     TrackingClient,
     TrackingError,
 )
-from metlmon.tracking.mlflow_records import HistoryAnswer, NoContent, RunAnswer, RunsAnswer
 from tests.support.faulty_tracker import Answer, FaultyTracker
 
 TOKEN: Final = "Kq7Xz2LmP9vRk4TbN8sWd3HyJ6cFg5Ae"

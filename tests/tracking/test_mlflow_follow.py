@@ -25,8 +25,7 @@ from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
-from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
-from metlmon.tracking.mlflow_writer import EnsembleState, MlflowWriter
+from metlmon.tracking.mlflow_export import EnsembleState, ExportResult, MlflowExporter, MlflowWriter
 from tests.support.commands import Captured, usage_error
 from tests.support.faulty_tracker import BROKEN, REFUSED, FaultyTracker, Slow
 from tests.support.recordings import FIXTURES

@@ -10,8 +10,7 @@ import pytest
 
 from metlmon.config.settings import SecretText, TrackingSettings
 from metlmon.errors import InputError
-from metlmon.tracking.mlflow_client import TrackingClient
-from metlmon.tracking.mlflow_settings import experiment_name, tracking_server
+from metlmon.tracking.mlflow_client import TrackingClient, experiment_name, tracking_server
 
 HOST: Final = "https://mlflow.example.edu"
 CONFIGURED: Final = TrackingSettings(

@@ -26,17 +26,27 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import ENDED
 from metlmon.report.to_html import render_html
 from metlmon.text.formatting import count, plain
-from metlmon.tracking.mlflow_client import UPDATE_RUN, TrackingClient, TrackingError
-from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
-from metlmon.tracking.mlflow_records import NoContent
+from metlmon.tracking.mlflow_client import (
+    UPDATE_RUN,
+    NoContent,
+    TrackingClient,
+    TrackingError,
+    experiment_name,
+    tracking_server,
+)
+from metlmon.tracking.mlflow_export import (
+    FIRST_PAUSE_SECONDS,
+    EnsembleState,
+    ExportResult,
+    MlflowExporter,
+    MlflowWriter,
+)
 from metlmon.tracking.mlflow_runs import (
     ENDED_STATUSES,
     UNDER_WAY,
     TrackedEnsemble,
     tracked_ensemble,
 )
-from metlmon.tracking.mlflow_settings import experiment_name, tracking_server
-from metlmon.tracking.mlflow_writer import FIRST_PAUSE_SECONDS, EnsembleState, MlflowWriter
 
 
 def export_mlflow(options: argparse.Namespace) -> int:

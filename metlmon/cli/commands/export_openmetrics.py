@@ -31,7 +31,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.text.formatting import plain
-from metlmon.tracking.metrics_server import MetricsServer, MetricsTexts
+from metlmon.tracking.metrics_server import MetricsServer
 from metlmon.tracking.openmetrics import FIRST_LINE, ensemble_samples
 
 DASHBOARD: Final = "grafana_dashboard.json"
@@ -63,7 +63,7 @@ def export_openmetrics(options: argparse.Namespace) -> int:
     check_replaceable(name, force=options.force, marks=(FIRST_LINE,))
     stats = input_with_trainings(reader)
     samples = ensemble_samples(stats, epoch_time=epoch_time(builder.clock, stats.status.live))
-    write_output(name, samples.openmetrics_text(), force=options.force, marks=(FIRST_LINE,))
+    write_output(name, samples.text(), force=options.force, marks=(FIRST_LINE,))
     print_warnings(builder.notices())
     return Exit.OK
 
@@ -151,9 +151,8 @@ class LiveMetrics:
             stats = feed_stats(self._session, snapshot)
             convert = epoch_time(self._clock, stats.status.live)
             samples = ensemble_samples(stats, epoch_time=convert, error=snapshot.error)
-            texts = samples.openmetrics_text(), samples.classic_text()
-            self.server.texts = MetricsTexts(*(text.encode() for text in texts))
+            self.server.text = samples.text()
         except Exception as error:  # Old values would hide it.
             self.server.reason = describe_error("the metrics could not be computed", error)
-            self.server.texts = None
+            self.server.text = None
         return True
