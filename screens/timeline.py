@@ -26,11 +26,13 @@ from metlmon.stats.timeline import (
 )
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.tables.timeline_text import (
-    SIGNS,
+    IDLE,
+    TRANSFER,
+    WAITING,
+    WORK,
     Cell,
-    CellKind,
-    SignOf,
     Stack,
+    SymbolOf,
     VisibleWindow,
     axis,
     cell_characters,
@@ -39,13 +41,13 @@ from metlmon.tables.timeline_text import (
     full_window,
     lane_cells,
     nice_step,
-    non_execution_kinds,
     outcome_symbol,
     site_symbol,
     site_symbols,
     snap_to_step,
     stack_rows,
     stacks,
+    waiting_symbols,
 )
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, Symbol, clip
@@ -181,12 +183,11 @@ def totals(timeline: Timeline) -> Line:
 
 
 def legend(
-    signs: Sequence[Symbol], kinds: Container[CellKind], room: int, sites: bool
+    signs: Sequence[Symbol], waiting: Container[Symbol], room: int, sites: bool
 ) -> list[Line]:
     """Render the legend: work first, then the kinds of waiting that occur."""
-    waiting_kinds = (CellKind.MOVING, CellKind.IDLE, CellKind.HELD, CellKind.STOPPED)
     keys = [_key(sign, letter=sites) for sign in signs]
-    keys += [_key(SIGNS[kind]) for kind in waiting_kinds if kind in kinds]
+    keys += [_key(sign) for sign in WAITING if sign in waiting]
     return wrap_parts(keys, line("  "), room)
 
 
@@ -210,7 +211,7 @@ def lane_line(
     for index, (character, sign) in enumerate(cells):
         style = DIM if sign is None else style_of(sign)
         if sign is not None and known_until is not None and index > known_until:
-            is_waiting = sign in _WAITING
+            is_waiting = sign in (IDLE, TRANSFER)
             character, style = ("╌", "·")[is_waiting], DIM
         if index == cursor and selected:
             character, style = "┃", CURSOR
@@ -222,9 +223,6 @@ def lane_line(
         else:
             spans.append((character, style))
     return line(*spans)
-
-
-_WAITING: Final = (SIGNS[CellKind.IDLE], SIGNS[CellKind.MOVING])
 
 
 _AXIS_LABEL: Final = re.compile(r"[^│ ]+(?: [^│ ]+)*")
@@ -409,8 +407,6 @@ AT_ONCE: Final = 5000
 CLOSEST_SECONDS: Final = 0.25
 """Minimum seconds per cell; event timestamps have whole seconds."""
 
-OUTCOME_SIGNS: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
-
 
 class _View(Struct, frozen=True):
     """The inputs of the drawing, which is redone only when they change."""
@@ -444,7 +440,7 @@ class TimelineScreen(ListScreen):
         self._name_width: Memo[int] = Memo()
         self._signs: dict[str | None, Symbol] = {}
         self._columns: list[Stack] | None = []
-        self._kinds: frozenset[CellKind] = frozenset()
+        self._waiting: frozenset[Symbol] = frozenset()
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -514,8 +510,8 @@ class TimelineScreen(ListScreen):
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2
-        signs = list(self._signs.values()) if self.by_site else list(OUTCOME_SIGNS)
-        keys = legend(signs, self._kinds, room, self.by_site)
+        signs = list(self._signs.values()) if self.by_site else list(WORK)
+        keys = legend(signs, self._waiting, room, self.by_site)
         legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.by_site else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
         lines = [
@@ -601,8 +597,8 @@ class TimelineScreen(ListScreen):
         self._view, self._lanes, self._labels = view, {}, {}
         if not same_timeline:
             self._signs = site_symbols(timeline.sites)
-            self._kinds = non_execution_kinds(timeline)
-        order = list(self._signs.values()) if self.by_site else list(OUTCOME_SIGNS)
+            self._waiting = waiting_symbols(timeline)
+        order = list(self._signs.values()) if self.by_site else list(WORK)
         work = partial(stacks, timeline, window, self._sign_of, order, view.gpus)
         if len(timeline.executions) <= AT_ONCE:
             self._columns = work()
@@ -629,7 +625,7 @@ class TimelineScreen(ListScreen):
             self._refresh_if_mounted()
 
     @property
-    def _sign_of(self) -> SignOf:
+    def _sign_of(self) -> SymbolOf:
         return site_symbol(self._signs) if self.by_site else outcome_symbol
 
     def _label(self, lane: Lane) -> str:

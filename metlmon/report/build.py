@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Final
-
-from msgspec.structs import replace
 
 from metlmon.remote.paths import as_typed
 from metlmon.report.document import (
@@ -247,9 +245,6 @@ GREY: Final = 7
 SITE_COLOURS: Final = (0, 1, 2, 5, 4, 3, 6)
 """Colours of the largest sites; all others share one grey band."""
 
-MAX_DAYS_STACKED: Final = 40
-"""Longer stacks by day are summed by week."""
-
 MAX_BOXES: Final = 24
 MAX_LEVELS: Final = 12
 """Maximum numbers of boxes and bars drawn; the tables have all of them."""
@@ -346,7 +341,6 @@ def _per_period(series: UsageSeries) -> ReportFigure:
 
 
 def _contributions(series: UsageSeries) -> ReportFigure:
-    series = _by_week_if_long(series)
     per = PER[series.unit]
     sites = list(series.sites.items())
     shown, rest = sites[: len(SITE_COLOURS)], sites[len(SITE_COLOURS) :]
@@ -380,25 +374,6 @@ def _contributions_in_total(series: UsageSeries) -> ReportFigure:
         f"The most, {hours(highest, digits)} GPU-hours, were spent at {first}.",
         footnote="gpu_hours",
     )
-
-
-def _by_week_if_long(series: UsageSeries) -> UsageSeries:
-    """Sum days by week if there are too many for legible bars."""
-    if series.unit is not Unit.DAY or len(series.windows) <= MAX_DAYS_STACKED:
-        return series
-    starts = [
-        index
-        for index, window in enumerate(series.windows)
-        if index == 0 or (window.since is not None and window.since.weekday() == 0)
-    ]
-    spans = list(pairwise([*starts, len(series.windows)]))
-    windows = tuple(
-        TimeWindow(series.windows[a].since, series.windows[b - 1].until) for a, b in spans
-    )
-    sites = {
-        name: tuple(sum(values[a:b]) for a, b in spans) for name, values in series.sites.items()
-    }
-    return replace(series, unit=Unit.WEEK, windows=windows, sites=sites)
 
 
 def _times(usage: ReportUsage) -> ReportFigure | None:

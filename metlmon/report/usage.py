@@ -225,7 +225,7 @@ def _series(
 ) -> UsageSeries | None:
     if span is None:
         return None
-    unit = _unit(span, days=151, weeks=1001)
+    unit = _unit(span, days=61, weeks=1001)
     windows = _windows(span, window, unit)
     starts = [part.since or datetime.min for part in windows]
     epochs = [0] * len(windows)

@@ -5,7 +5,7 @@ Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -138,19 +138,18 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
     if not any(run.curve.points for run in comparison.runs):
         return
 
-    def cells(cell: Callable[[ComparedRun], Line | None]) -> list[Line]:
-        return [cell(run) or UNKNOWN_CELL for run in comparison.runs]
-
-    def best(run: ComparedRun) -> Line | None:
+    def best(run: ComparedRun) -> Line:
         return value_cell(run.curve.best, BEST_STYLE if run.best else PLAIN)
 
     def epoch(run: ComparedRun) -> Line:
-        return line(formatting.epoch_text(run.curve.best.epoch if run.curve.best else None))
+        best = run.curve.best
+        return UNKNOWN_CELL if best is None else line(formatting.epoch_text(best.epoch))
 
-    yield clip(comparison.metric, NAME_CELLS), cells(lambda run: last_cell(run.curve))
-    yield "best", cells(best)
-    yield "best in epoch", cells(epoch)
-    yield "trend", cells(lambda run: symbol_span(curve_symbol(run.curve)))
+    runs = comparison.runs
+    yield clip(comparison.metric, NAME_CELLS), [last_cell(run.curve) for run in runs]
+    yield "best", list(map(best, runs))
+    yield "best in epoch", list(map(epoch, runs))
+    yield "trend", [symbol_span(curve_symbol(run.curve)) for run in runs]
 
 
 def _progress_rows(

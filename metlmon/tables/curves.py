@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.stats.curves import (
@@ -100,14 +102,11 @@ def percent(streamed: Streamed | None) -> str:
 # --- rows -----------------------------------------------------------------------------------
 
 
-def _worst_last(value: float | None) -> float:
-    return math.inf if value is None or not math.isfinite(value) else value
-
-
 def value_cost(point: Point | None, curve: MetricCurve) -> float:
     """Return the value with the best first: negated if more is better, infinite if not finite."""
-    value = None if point is None else -point.value if curve.goal == "max" else point.value
-    return _worst_last(value)
+    if point is None or not math.isfinite(point.value):
+        return math.inf
+    return -point.value if curve.goal == "max" else point.value
 
 
 _ALARMING: Final = (
@@ -140,6 +139,34 @@ def filter_text(curve: MetricCurve) -> str:
     return "\n".join(part for part in parts if part).lower()
 
 
+METRIC_CELLS: Final = 6
+"""Cells of most values; columns have them from the start, so that they do not move."""
+
+LAST: Final[Column[MetricCurve]] = Column(
+    "last",
+    "LAST",
+    lambda curve: curve.last.value if curve.last else None,
+    Kind.NUMBER,
+    doc="last value",
+    drop=2,
+    cell=lambda curve, _: last_cell(curve),
+    order=lambda curve: (value_cost(curve.last, curve),),
+    minimum=METRIC_CELLS,
+)
+
+BEST_VALUE: Final[Column[MetricCurve]] = Column(
+    "best",
+    "BEST",
+    lambda curve: curve.best.value if curve.best else None,
+    Kind.NUMBER,
+    doc="best value",
+    drop=3,
+    cell=lambda curve, _: value_cell(curve.best),
+    order=lambda curve: (value_cost(curve.best, curve),),
+    minimum=METRIC_CELLS,
+)
+
+
 def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
     columns: list[Column[MetricCurve]] = [
@@ -167,24 +194,8 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             doc="the last one with a value",
             drop=3,
         ),
-        Column(
-            "last",
-            "LAST",
-            lambda curve: curve.last.value if curve.last else None,
-            Kind.NUMBER,
-            doc="last value",
-            cell=lambda curve, _: last_cell(curve) or UNKNOWN_CELL,
-            minimum=6,
-        ),
-        Column(
-            "best",
-            "BEST",
-            lambda curve: curve.best.value if curve.best else None,
-            Kind.NUMBER,
-            doc="best value",
-            cell=lambda curve, _: value_cell(curve.best) or UNKNOWN_CELL,
-            minimum=6,
-        ),
+        replace(LAST, drop=0),
+        replace(BEST_VALUE, drop=0),
         Column(
             "at",
             "IN EPOCH",
@@ -238,15 +249,15 @@ def _epoch(point: Point | None) -> int | None:
     return None if point is None else formatting.epoch_number(point.epoch)
 
 
-def value_cell(point: Point | None, style: TextStyle = PLAIN) -> Line | None:
-    """Render a value; None if there is none."""
+def value_cell(point: Point | None, style: TextStyle = PLAIN) -> Line:
+    """Render a value."""
     if point is None:
-        return None
+        return UNKNOWN_CELL
     not_finite = not math.isfinite(point.value)
     return line((formatting.metric(point.value), ALARM if not_finite else style))
 
 
-def last_cell(curve: MetricCurve) -> Line | None:
+def last_cell(curve: MetricCurve) -> Line:
     """Render the last value, as bad if the curve diverged."""
     return value_cell(curve.last, BAD if curve.diverged else PLAIN)
 

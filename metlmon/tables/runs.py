@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.config.settings import MetricSettings
@@ -19,8 +20,8 @@ from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
-from metlmon.tables.curves import alarm_order, last_cell, value_cell, value_cost
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.curves import BEST_VALUE, LAST, alarm_order, value_cell
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Colour, Symbol, Weight, clip, plain
@@ -656,9 +657,6 @@ MOST_VARIABLES: Final = 6
 NAME_CELLS: Final = 14
 VALUE_CELLS: Final = 12
 
-METRIC_CELLS: Final = 6
-"""Cells of most values; columns have them from the start, so that they do not move."""
-
 
 def has_metrics(figures: RunFigures | None, rows: Sequence[Run]) -> bool:
     """Whether the runs have values of the metric.
@@ -736,73 +734,44 @@ def metric_columns(
     cells = min(SPARK_CELLS, most_epochs)
     of_jobs = any(row.item == "job" for row in rows)
 
-    def column(
-        name: str,
-        title: str,
-        value: Callable[[MetricCurve], str | float | None],
-        cell: Callable[[MetricCurve], Line],
-        key: Callable[[MetricCurve], object],
-        doc: str,
-        drop: int,
-    ) -> Column[Run]:
-        """A column whose rows without a curve have no value, and are the last ones sorted."""
+    def best(curve: MetricCurve, _: int | None) -> Line:
+        is_best = figures is not None and curve.run == figures.best
+        return value_cell(curve.best, BEST_STYLE if is_best else PLAIN)
 
-        def value_of(row: Run) -> str | float | None:
-            curve = curves.get(row.key)
-            return value(curve) if curve is not None else None if is_read else ""
+    def of_run(column: Column[Any]) -> Column[Run]:
+        """A column of curves as one of their runs; a run without a curve is sorted last."""
 
-        def draw(row: Run, _: int | None) -> Line:
+        def value(row: Run) -> Value:
             curve = curves.get(row.key)
-            return cell(curve) if curve is not None else UNKNOWN_CELL if is_read else ()
+            return column.value(curve) if curve is not None else None if is_read else ""
+
+        def draw(row: Run, width: int | None) -> Line:
+            curve = curves.get(row.key)
+            return column.draw(curve, width) if curve else UNKNOWN_CELL if is_read else ()
 
         def order(row: Run) -> tuple[object, ...]:
             curve = curves.get(row.key)
-            return (1, 0) if curve is None else (0, key(curve))
+            return (1,) if curve is None else (0, column.sort_key(curve))
 
-        is_curve = name == "curve"
-        return Column(
-            name,
-            title,
-            value_of,
-            Kind.TEXT if is_curve else Kind.NUMBER,
-            doc=doc,
-            drop=drop,
-            cell=draw,
-            order=order,
-            minimum=cells + 2 if is_curve else METRIC_CELLS,
-        )
+        return replace(column, value=value, cell=draw, order=order)
 
-    def best(curve: MetricCurve) -> Line:
-        is_best = figures is not None and curve.run == figures.best
-        return value_cell(curve.best, BEST_STYLE if is_best else PLAIN) or UNKNOWN_CELL
-
+    epochs = "TREND" if of_jobs or not rows else f"{formatting.number(most_epochs)} EPOCHS"
     return [
-        column(
-            "last",
-            clip(metric, NAME_CELLS),
-            lambda curve: curve.last.value if curve.last else None,
-            cell=lambda curve: last_cell(curve) or UNKNOWN_CELL,
-            key=lambda curve: value_cost(curve.last, curve),
-            doc="last value of the metric",
-            drop=2,
+        of_run(replace(LAST, title=clip(metric, NAME_CELLS), doc="last value of the metric")),
+        of_run(
+            replace(BEST_VALUE, doc="best value of the metric; ★: the best of all runs", cell=best)
         ),
-        column(
-            "best",
-            "BEST",
-            lambda curve: curve.best.value if curve.best else None,
-            cell=best,
-            key=lambda curve: value_cost(curve.best, curve),
-            doc="best value of the metric; ★: the best of all runs",
-            drop=3,
-        ),
-        column(
-            "curve",
-            "TREND" if of_jobs or not rows else f"{formatting.number(most_epochs)} EPOCHS",
-            lambda curve: curve_symbol(curve).word,
-            cell=partial(curve_cell, cells=cells),
-            key=alarm_order,
-            doc="values of the metric by epoch, and the sign of the trend",
-            drop=4,
+        of_run(
+            Column(
+                "curve",
+                epochs,
+                lambda curve: curve_symbol(curve).word,
+                doc="values of the metric by epoch, and the sign of the trend",
+                drop=4,
+                cell=lambda curve, _: curve_cell(curve, cells),
+                order=alarm_order,
+                minimum=cells + 2,
+            )
         ),
     ]
 

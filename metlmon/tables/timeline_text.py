@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -21,66 +20,49 @@ from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, clip, epoch_number
 
+GOODPUT: Final = Symbol("█", "goodput", Colour.GREEN)
+BADPUT: Final = Symbol("▚", "badput", Colour.ORANGE)
+RUNNING: Final = Symbol("▓", "running", Colour.SKY)
+TRANSFER: Final = Symbol("▒", "transfer", Colour.BLUE)
+IDLE: Final = Symbol("░", "idle", Colour.GREY)
+HELD: Final = Symbol("╳", "held", Colour.VERMILLION, Weight.BOLD)
+INTERRUPTED: Final = Symbol("┄", "interrupted", Colour.PURPLE)
+"""Textures as in other bars. Glyph, letter and colour are each sufficient to distinguish them."""
 
-class CellKind(StrEnum):
-    """What a cell can show."""
+WORK: Final = (GOODPUT, RUNNING, BADPUT)
+"""What executions come to, from the bottom of a stack up."""
 
-    GOOD = "good"
-    LOST = "lost"
-    FLYING = "running"
-    STOPPED = "stopped"
-    HELD = "held"
-    MOVING = "moving"
-    IDLE = "idle"
+WAITING: Final = (TRANSFER, IDLE, HELD, INTERRUPTED)
 
+_RANKS: Final[Mapping[Symbol, int]] = {HELD: 0, INTERRUPTED: 1, TRANSFER: 3, IDLE: 4}
+_EXECUTION_RANK: Final = 2
+"""Of several symbols in a cell the one of the least rank is shown."""
 
-SIGNS: Final[Mapping[CellKind, Symbol]] = {
-    CellKind.GOOD: Symbol("█", "goodput", Colour.GREEN),
-    CellKind.LOST: Symbol("▚", "badput", Colour.ORANGE),
-    CellKind.FLYING: Symbol("▓", "running", Colour.SKY),
-    CellKind.MOVING: Symbol("▒", "transfer", Colour.BLUE),
-    CellKind.IDLE: Symbol("░", "idle", Colour.GREY),
-    CellKind.HELD: Symbol("╳", "held", Colour.VERMILLION, Weight.BOLD),
-    CellKind.STOPPED: Symbol("┄", "interrupted", Colour.PURPLE),
+_SYMBOLS: Final[Mapping[State, Symbol]] = {
+    State.TRANSFERRING_INPUT: TRANSFER,
+    State.STARTING: TRANSFER,
+    State.RUNNING: RUNNING,
+    State.TRANSFERRING_OUTPUT: TRANSFER,
+    State.SUSPENDED: INTERRUPTED,
+    State.DISCONNECTED: INTERRUPTED,
+    State.HELD: HELD,
 }
-"""Textures as in other bars. Glyph, letter and colour are each sufficient to distinguish kinds."""
+"""The symbols of states; those of others are idle."""
 
-_PRIORITY: Final[Mapping[CellKind, int]] = {
-    CellKind.HELD: 0,
-    CellKind.STOPPED: 1,
-    CellKind.LOST: 2,
-    CellKind.GOOD: 2,
-    CellKind.FLYING: 2,
-    CellKind.MOVING: 3,
-    CellKind.IDLE: 4,
-}
-
-_KINDS: Final[Mapping[State, CellKind]] = {
-    State.IDLE: CellKind.IDLE,
-    State.TRANSFERRING_INPUT: CellKind.MOVING,
-    State.STARTING: CellKind.MOVING,
-    State.TRANSFERRING_OUTPUT: CellKind.MOVING,
-    State.SUSPENDED: CellKind.STOPPED,
-    State.DISCONNECTED: CellKind.STOPPED,
-    State.HELD: CellKind.HELD,
-}
-
-
-_OUTCOMES: Final[Mapping[str, CellKind]] = {
-    "goodput": CellKind.GOOD,
-    "badput": CellKind.LOST,
-    "running": CellKind.FLYING,
-}
-
-# Local names: in Python 3.11 each access to an Enum member is a function call.
+# A local name: in Python 3.11 each access to an Enum member is a function call.
 _RUNNING: Final = State.RUNNING
-_IN_FLIGHT_CELL: Final = CellKind.FLYING
-_IDLE_CELL: Final = CellKind.IDLE
+
+SymbolOf = Callable[[Execution], Symbol]
 
 
-def outcome_kind(entry: Execution) -> CellKind:
-    """The cell kind of an execution: good, lost, or running."""
-    return _OUTCOMES[entry.kind]
+def outcome_symbol(entry: Execution) -> Symbol:
+    """The symbol of an execution by outcome."""
+    return {"goodput": GOODPUT, "badput": BADPUT, "running": RUNNING}[entry.kind]
+
+
+def site_symbol(symbols: Mapping[str | None, Symbol]) -> SymbolOf:
+    """The symbol of an execution by site."""
+    return lambda entry: symbols[entry.site]
 
 
 def _part(entry: Execution, end: datetime | None) -> Execution:
@@ -92,18 +74,17 @@ def _part(entry: Execution, end: datetime | None) -> Execution:
     return replace(entry, checkpoint=None, stored=0.0)
 
 
-def kind_of(span: TimelineSpan) -> CellKind:
-    """The cell kind of a span."""
-    if span.state is _RUNNING:
-        execution = span.execution
-        return _IN_FLIGHT_CELL if execution is None else outcome_kind(_part(execution, span.end))
-    return _KINDS.get(span.state, _IDLE_CELL)
+def span_symbol(span: TimelineSpan, symbol_of: SymbolOf = outcome_symbol) -> Symbol:
+    """The symbol of a span; ``symbol_of``: that of its execution."""
+    if span.state is _RUNNING and span.execution is not None:
+        return symbol_of(_part(span.execution, span.end))
+    return _SYMBOLS.get(span.state, IDLE)
 
 
-def non_execution_kinds(timeline: Timeline) -> frozenset[CellKind]:
-    """The cell kinds of the lanes other than executions."""
+def waiting_symbols(timeline: Timeline) -> frozenset[Symbol]:
+    """The symbols of all spans of the lanes but executions."""
     states = {span.state for lane in timeline.lanes for span in lane.spans}
-    return frozenset(_KINDS.get(state, _IDLE_CELL) for state in states - {_RUNNING})
+    return frozenset(_SYMBOLS.get(state, IDLE) for state in states - {_RUNNING})
 
 
 # --- sites ----------------------------------------------------------------------------------
@@ -139,19 +120,6 @@ def site_symbols(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
     return signs
 
 
-SignOf = Callable[[Execution], Symbol]
-
-
-def outcome_symbol(entry: Execution) -> Symbol:
-    """The symbol of an execution by outcome."""
-    return SIGNS[outcome_kind(entry)]
-
-
-def site_symbol(signs: Mapping[str | None, Symbol]) -> SignOf:
-    """The symbol of an execution by site."""
-    return lambda entry: signs[entry.site]
-
-
 # --- cells ----------------------------------------------------------------------------------
 
 
@@ -180,7 +148,7 @@ def full_window(timeline: Timeline, cells: int) -> VisibleWindow:
     return VisibleWindow(0.0, max(timeline.length, MIN_SECONDS) / max(1, cells), max(1, cells))
 
 
-def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SignOf) -> list[Symbol | None]:
+def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SymbolOf) -> list[Symbol | None]:
     """The symbol of each cell of a lane; None where no job was in the queue.
 
     A cell with several spans shows the kind of the highest priority: holds, suspension and lost
@@ -188,18 +156,15 @@ def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SignOf) -> list[Sym
     A hold of a minute thus shows in a cell of a day, and a failure of a second does not hide
     hours of good work.
     """
-    ranks: dict[Symbol, int] = {}
     best: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for span in lane.spans_between(window.start, window.end):
-        kind = kind_of(span)
-        sign = SIGNS[kind]
-        if span.execution is not None and span.state is _RUNNING:
-            sign = symbol_of(_part(span.execution, span.end))
-        ranks[sign] = _PRIORITY[kind]
+        sign = span_symbol(span, symbol_of)
         for cell, seconds in _cell_overlaps(span.start_position, span.end_position, window):
             best[cell][sign] = best[cell].get(sign, 0.0) + seconds
     return [
-        min(weights, key=lambda sign: (ranks[sign], -weights[sign])) if weights else None
+        min(weights, key=lambda sign: (_RANKS.get(sign, _EXECUTION_RANK), -weights[sign]))
+        if weights
+        else None
         for weights in best
     ]
 
@@ -351,7 +316,7 @@ class Stack(Struct, frozen=True):
 def stacks(
     timeline: Timeline,
     window: VisibleWindow,
-    symbol_of: SignOf,
+    symbol_of: SymbolOf,
     order: Sequence[Symbol],
     gpus: bool,
 ) -> list[Stack]:

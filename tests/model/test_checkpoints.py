@@ -16,7 +16,7 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import TimeWindow
-from metlmon.tables.timeline_text import CellKind, kind_of
+from metlmon.tables.timeline_text import BADPUT, GOODPUT, span_symbol
 from tests.support.event_logs import Log, moment, of_one_job
 from tests.support.records import stats_input
 
@@ -287,7 +287,7 @@ def test_windows_share_what_was_stored(edge: str) -> None:
 
 def test_the_timeline_shows_what_was_lost_after_the_checkpoint() -> None:
     (lane,) = build_timeline(of_one_job(resumed()).painter().ledger()).lanes
-    kinds = {span.start: kind_of(span) for span in lane.spans}
-    assert kinds[moment("10:00:00")] is CellKind.GOOD
-    assert kinds[moment("12:00:00")] is CellKind.LOST
-    assert kinds[moment("14:00:00")] is CellKind.GOOD
+    kinds = {span.start: span_symbol(span) for span in lane.spans}
+    assert kinds[moment("10:00:00")] is GOODPUT
+    assert kinds[moment("12:00:00")] is BADPUT
+    assert kinds[moment("14:00:00")] is GOODPUT

@@ -19,8 +19,11 @@ from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import Execution, Hold, Job, Ledger, Run
 from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
 from metlmon.tables.timeline_text import (
-    SIGNS,
-    CellKind,
+    BADPUT,
+    GOODPUT,
+    HELD,
+    IDLE,
+    WORK,
     VisibleWindow,
     axis,
     cell_characters,
@@ -42,9 +45,6 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = ["trainer", "demo", "holds", "rescue", "first-round"]
 
 NOON = datetime(2025, 11, 10, 12)
-GOOD, LOST, HELD, IDLE = (
-    SIGNS[k] for k in (CellKind.GOOD, CellKind.LOST, CellKind.HELD, CellKind.IDLE)
-)
 
 
 @cache
@@ -218,7 +218,7 @@ def test_a_hold_of_a_minute_is_seen_in_a_cell_of_a_day() -> None:
     [lane] = made.lanes
     assert lane_cells(lane, VisibleWindow(0, DAY, 1), outcome_symbol) == [HELD]
     before = lane_cells(lane, VisibleWindow(0, 3600, 14), outcome_symbol)
-    assert before == [IDLE, *[GOOD] * 12, HELD]
+    assert before == [IDLE, *[GOODPUT] * 12, HELD]
     assert lane.spans[-1].hold_reason == "too much memory"
 
 
@@ -230,14 +230,14 @@ def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
     ran = [execution(1, 0, 1, Outcome.FAILED), execution(2, 1, 9000, Outcome.GOOD)]
     made = build_timeline(ledger(jobs, ran, as_of=9000))
     [lane] = made.lanes
-    assert lane_cells(lane, VisibleWindow(0, 10000, 1), outcome_symbol) == [GOOD]
-    assert lane_cells(lane, VisibleWindow(0, 1, 3), outcome_symbol) == [LOST, GOOD, GOOD]
+    assert lane_cells(lane, VisibleWindow(0, 10000, 1), outcome_symbol) == [GOODPUT]
+    assert lane_cells(lane, VisibleWindow(0, 1, 3), outcome_symbol) == [BADPUT, GOODPUT, GOODPUT]
 
 
 def test_work_stands_before_waiting_and_gaps_are_empty() -> None:
     jobs = [job(1, [(0, State.IDLE), (90, State.RUNNING), (100, State.COMPLETED)])]
     made = build_timeline(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
-    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), outcome_symbol) == [GOOD, None]
+    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), outcome_symbol) == [GOODPUT, None]
 
 
 def test_what_is_in_flight_lasts_to_the_end() -> None:
@@ -338,15 +338,14 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
     jobs = [job(n, [(0, State.RUNNING), (100, State.COMPLETED)]) for n in (1, 2, 3)]
     made = build_timeline(ledger(jobs, ran, as_of=100))
     window = VisibleWindow(0, 7, 15)
-    order = [SIGNS[kind] for kind in CellKind]
-    drawn = stacks(made, window, outcome_symbol, order, gpus=True)
+    drawn = stacks(made, window, outcome_symbol, WORK, gpus=True)
     assert sum(stack.total for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
-    counted = stacks(made, window, outcome_symbol, order, gpus=False)
+    counted = stacks(made, window, outcome_symbol, WORK, gpus=False)
     assert sum(stack.total for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
     assert chart_maximum(drawn) == 3
     rows = stack_rows(counted, chart_maximum(counted), 4)
     assert len(rows) == 4
-    assert rows[-1][0] == ("█", GOOD)
+    assert rows[-1][0] == ("█", GOODPUT)
 
 
 def test_sites_have_signs_that_are_reported_apart() -> None:

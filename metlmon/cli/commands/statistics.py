@@ -30,18 +30,18 @@ from metlmon.tables import shards as shards_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.profiles import exclusion, pool_site
 from metlmon.tables.timeline_text import (
-    SIGNS,
+    WAITING,
+    WORK,
     Cell,
-    CellKind,
     VisibleWindow,
     axis,
     cell_characters,
     chart_maximum,
     epoch_labels,
     full_window,
-    kind_of,
     lane_cells,
     outcome_symbol,
+    span_symbol,
     stack_rows,
     stacks,
 )
@@ -328,8 +328,6 @@ NAME_CELLS: Final = 16
 CHART_LINES: Final = 5
 STALLS_SHOWN: Final = 5
 
-BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
-
 
 class TimelineRun(Struct, frozen=True):
     """The jobs of a run, and their executions; key null: jobs of no run."""
@@ -413,7 +411,7 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
 
 def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
     gpus = data.max_gpus > 0
-    columns = stacks(data, window, outcome_symbol, BY_OUTCOME, gpus=gpus)
+    columns = stacks(data, window, outcome_symbol, WORK, gpus=gpus)
     top = chart_maximum(columns)
     unit = "GPUs" if gpus else "jobs"
     for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
@@ -423,12 +421,12 @@ def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]
 
 
 def _legend(data: Timeline) -> Line:
-    kinds = {kind_of(span) for lane in data.lanes for span in lane.spans}
+    shown = {span_symbol(span) for lane in data.lanes for span in lane.spans}
     return join(
         (
             _cells([(symbol.glyph * 2, symbol)]) + line(f" {symbol.word}")
-            for kind, symbol in SIGNS.items()
-            if kind in kinds
+            for symbol in (*WORK, *WAITING)
+            if symbol in shown
         ),
         line("  "),
     )
