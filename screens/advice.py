@@ -9,26 +9,26 @@ from msgspec import Struct
 
 from metlmon.errors import describe_error
 from metlmon.live.feed import Feed, Snapshot, StatsInput
-from metlmon.placement.advice import Advice, make_advice
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.application import (
     Application,
     ApplyWay,
+    SubmitLine,
     application_lines,
     application_sentence,
     changes_done,
-    perform_application,
-    plan_application,
-    undo_lines,
-    undo_sentence,
-)
-from metlmon.placement.application_log import (
     command_name,
     last_application,
     log_application,
+    perform_application,
+    plan_application,
+    submit_line_text,
+    submit_lines,
     undo_application,
+    undo_lines,
+    undo_sentence,
 )
-from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
+from metlmon.placement.planner import Advice, make_advice
 from metlmon.placement.types import WhatIf
 from metlmon.placement.what_if import what_if_table
 from metlmon.pool.client import PoolClient

@@ -2,23 +2,36 @@
 
 HTCondor manual, "HPC annexes". An annex is a request in the schedd, the ads of its nodes in a
 collector, or both; of an annex that neither shows, the ledger has the jobs that ran in it.
+
+Durations are medians of similar executions (:class:`metlmon.stats.epoch_times.ExecutionDurations`)
+and the forecast of the epoch in progress: an epoch fits if it is as likely as not to end in time.
+
+The command that requests another annex is to be copied: metlmon never runs it. Options of
+``htcondor annex create`` are those of HTCondor 23.9 (old generation) and 25.14 (new). Names of
+annexes and sites come from ads of jobs and nodes: a text that a shell or the command could read as
+something else gives no command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import chain
 from math import inf
+from statistics import median
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
+from metlmon.model.job_events import JobId
 from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome, State
-from metlmon.placement.annex_command import AnnexShape, annex_command, shape_of, site_command
-from metlmon.placement.annex_epochs import AnnexEpochs
-from metlmon.placement.types import ABSENT, Annex, AnnexReport, AnnexState, SiteLife
+from metlmon.placement.supplies import gpu_hours_since
+from metlmon.placement.types import ABSENT, Annex, AnnexEpoch, AnnexReport, AnnexState, SiteLife
 from metlmon.pool.annex_types import (
     AnnexAd,
     AnnexAnswer,
@@ -26,9 +39,279 @@ from metlmon.pool.annex_types import (
     AnnexRequest,
     AnnexSlotType,
 )
-from metlmon.snapshot.records import HOUR, Execution, Job, Ledger
+from metlmon.snapshot.records import Execution, Job, Ledger
+from metlmon.stats.epoch_times import ExecutionDurations
+from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, duration, epoch_number, moment, plain, year_of
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+SYSTEMS: Final = (
+    "anvil",
+    "bridges2",
+    "delta",
+    "expanse",
+    "path-facility",
+    "perlmutter",
+    "spark",
+)
+"""The systems that ``htcondor annex systems`` lists."""
+
+QUEUE, SYSTEM = "QUEUE", "SYSTEM"
+"""What the user replaces where it is not known."""
+
+
+class AnnexShape(Struct, frozen=True, kw_only=True):
+    """What is requested of a site for an annex.
+
+    ``site``: as in the logs; ``queue``: of its batch system. ``lifetime`` in seconds, ``gpus`` per
+    node, ``memory`` in MB, ``collector``: an address, empty for the configured one. None and
+    empty texts: the site's default.
+    """
+
+    name: str
+    site: str = ""
+    queue: str = ""
+    nodes: int | None = None
+    lifetime: float | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    allocation: str = ""
+    collector: str = ""
+
+
+def shape_of(request: AnnexRequest, site: str = "", configured: str = "") -> AnnexShape:
+    """The shape of an earlier request; GPUs per node are only in its nodes' ads.
+
+    ``configured``: the collector that need not be named [ANNEX_COLLECTOR].
+    """
+    return AnnexShape(
+        name=request.name,
+        site=site,
+        queue=request.queue,
+        nodes=request.nodes,
+        lifetime=request.lifetime,
+        cpus=request.cpus,
+        memory=request.memory,
+        allocation=request.allocation,
+        collector="" if request.collector == configured else request.collector,
+    )
+
+
+def annex_command(
+    shape: AnnexShape, generation: AnnexGeneration, names: Iterable[str] = ()
+) -> str | None:
+    """The command for the access point, quoted for a shell.
+
+    ``names``: of the annexes that have a request in the queue; one of these is added to. None if
+    a text of the shape is not fit for a command.
+    """
+    is_known = shape.name.casefold() in {name.casefold() for name in names}
+    verb = "add" if is_known else "create"
+    words = ["htcondor", "annex", verb, shape.name]
+    if generation is AnnexGeneration.OLD:
+        words += [f"{shape.queue or QUEUE}@{system_of(shape.site) or SYSTEM}"]
+        words += _options(
+            ("--nodes", shape.nodes),
+            ("--lifetime", shape.lifetime),
+            ("--project", shape.allocation),
+            ("--gpus", shape.gpus),
+            ("--cpus", shape.cpus),
+            ("--mem_mb", shape.memory),
+        )
+    words += _options(("--pool", shape.collector))
+    return _quoted(words, shape)
+
+
+def site_command(shape: AnnexShape) -> str | None:
+    """The command for the site after a request of the new generation, quoted for a shell.
+
+    It submits the script that ``annex-setup.sh`` wrote; options of ``sbatch`` come before those
+    in the script. None as for :func:`annex_command`.
+    """
+    minutes = None if shape.lifetime is None else -(-int(shape.lifetime) // 60)
+    options = _options(
+        ("--partition", shape.queue),
+        ("--nodes", shape.nodes),
+        ("--time", minutes),
+        ("--account", shape.allocation),
+        ("--gpus-per-node", shape.gpus),
+        ("--cpus-per-task", shape.cpus),
+        ("--mem", shape.memory),
+    )
+    return _quoted(["sbatch", *options, "hpc.slurm"], shape)
+
+
+def system_of(site: str) -> str:
+    """The system of a site ("Delta-GPU": delta), empty if it is none of HTCondor's."""
+    name = site.casefold()
+    return next((system for system in SYSTEMS if system in name), "")
+
+
+def _options(*options: tuple[str, float | str | None]) -> list[str]:
+    """The options that have a value, each with it."""
+    words: list[str] = []
+    for option, value in options:
+        if value is not None and value != "":
+            words += [option, value if isinstance(value, str) else f"{value:.0f}"]
+    return words
+
+
+def _quoted(words: Iterable[str], shape: AnnexShape) -> str | None:
+    texts = (shape.name, shape.queue, shape.allocation, shape.collector)
+    is_fit = shape.name and all(text.isprintable() and not text.startswith("-") for text in texts)
+    return shlex.join(words) if is_fit else None
+
+
+# --- epochs in annexes ------------------------------------------------------------------------
+
+
+class AnnexHistory:
+    """What an ensemble's ledger has of annexes: sites, and epochs that run there, or could."""
+
+    def __init__(self, stats_input: StatsInput) -> None:
+        self._stats_input = stats_input
+        self.ledger, self.settings = stats_input.ledger, stats_input.settings
+        self.is_live = stats_input.status.live
+        self.sites = site_lives(stats_input.ledger)
+        trainings = [e for e in self.ledger.executions if e.training and not e.at_access_point]
+        self._newest_first = sorted(trainings, key=lambda entry: entry.start, reverse=True)
+        self._running = [e for e in self._newest_first if e.outcome is Outcome.IN_FLIGHT]
+        self._next_seconds: dict[tuple[str, str, str], float | None] = {}
+
+    @cached_property
+    def _durations(self) -> ExecutionDurations:
+        return ExecutionDurations(self.ledger)
+
+    @cached_property
+    def _forecast(self) -> Forecast:
+        return make_forecast(self._stats_input)
+
+    @cached_property
+    def _forecasts(self) -> Mapping[str, tuple[int | None, float]]:
+        """Number and remaining seconds of each run's epoch in progress."""
+        return {
+            run.run: (run.epoch_number, run.epoch_remaining.median)
+            for run in self._forecast.runs
+            if run.epoch_remaining is not None
+        }
+
+    @cached_property
+    def _runs(self) -> Mapping[JobId, str]:
+        """The run of each job."""
+        return {job.job: job.run or "" for job in self.ledger.jobs}
+
+    def running(self, annex: str, jobs: Iterable[JobId]) -> list[Execution]:
+        """The epochs that run in an annex: by the log, else those of ``jobs``, by their slots."""
+        in_slots = frozenset(jobs)
+        return [
+            entry
+            for entry in self._running
+            if _is_in(entry, annex) or (entry.annex is None and entry.job in in_slots)
+        ]
+
+    def next_seconds(self, annex: str, site: str, gpu: str) -> float | None:
+        """Seconds from the match to the end of an epoch in an annex, the median.
+
+        Like that of the newest execution there; else at its site, else on its GPU model. With the
+        input transfer; None without a completed epoch.
+        """
+        key = annex, site, gpu
+        if key not in self._next_seconds:
+            newest = self._newest_first
+            own = (e for e in newest if _is_in(e, annex))
+            at_site = (e for e in newest if site and e.site == site and gpu in ("", e.gpu))
+            of_model = (e for e in newest if gpu and e.gpu == gpu)
+            like = next(chain(own, at_site, of_model), None)
+            curve, _ = self._durations.curve(like, "")
+            transfers = [
+                entry.transfer
+                for entry in newest
+                if entry.transfer is not None and (like is None or entry.site == like.site)
+            ]
+            transfer = median(transfers) if transfers else 0.0
+            self._next_seconds[key] = (
+                None if curve is None else curve.conditional_quantile(0.5) + transfer
+            )
+        return self._next_seconds[key]
+
+    def annex_epochs(
+        self, running: Iterable[Execution], seconds_left: float | None
+    ) -> tuple[AnnexEpoch, ...]:
+        """Each running epoch, and whether it ends within ``seconds_left`` of the annex."""
+        epochs = []
+        for entry in running:
+            rest = self._remaining(entry)
+            known = rest is not None and seconds_left is not None
+            epochs.append(
+                AnnexEpoch(
+                    run=entry.run or "",
+                    run_name=entry.run_name or entry.node or "",
+                    epoch=entry.epoch,
+                    job=entry.job,
+                    gpus=entry.gpus,
+                    seconds_left=rest,
+                    fits=rest <= seconds_left if known else None,  # type: ignore[operator]
+                )
+            )
+        return tuple(epochs)
+
+    def _remaining(self, entry: Execution) -> float | None:
+        """Seconds until a running epoch ends: as on the Estimates screen, where that has it."""
+        forecast = self._forecasts.get(entry.run or "")
+        if forecast is not None and forecast[0] == entry.epoch:
+            return forecast[1]
+        curve, _ = self._durations.curve(entry, entry.run or "")
+        return None if curve is None else curve.conditional_quantile(0.5, entry.trained)
+
+    def pressure(
+        self,
+        epochs: Sequence[AnnexEpoch],
+        ready: Iterable[JobId],
+        gpus: int,
+        seconds_left: float,
+        epoch_seconds: float,
+    ) -> float | None:
+        """(ready + expected before expiry) x GPU-hours per epoch / GPU-hours left.
+
+        ``ready``: jobs that wait for the annex. Expected: the later epochs of their runs, and of
+        those that run there, one after the other until the annex expires. GPU-hours left: those
+        that the running epochs do not take. None if nothing is left.
+        """
+        epochs_left = {run.run: run.epochs_left for run in self._forecast.runs}
+
+        def later(seconds: float, run: str) -> int:
+            """Epochs of a run that become ready within ``seconds``, after the present one."""
+            if seconds < 0 or epoch_seconds <= 0:
+                return 0
+            return min(1 + int(seconds // epoch_seconds), max(0, epochs_left.get(run, 0) - 1))
+
+        left, expected = gpus * seconds_left, 0
+        for epoch in epochs:
+            rest = epoch_seconds if epoch.seconds_left is None else epoch.seconds_left
+            left -= (epoch.gpus or 1) * min(rest, seconds_left)
+            expected += later(seconds_left - rest, epoch.run)
+        for job in ready:
+            expected += 1 + later(seconds_left - epoch_seconds, self._runs.get(job, ""))
+        per_epoch = self._gpus_per_epoch(epochs) * epoch_seconds
+        return expected * per_epoch / left if left > 0 else None
+
+    def _gpus_per_epoch(self, epochs: Sequence[AnnexEpoch]) -> float:
+        counts = [epoch.gpus for epoch in epochs if epoch.gpus]
+        counts = counts or [entry.gpus for entry in self._newest_first if entry.gpus]
+        return float(median(counts)) if counts else 1.0
+
+
+def _is_in(entry: Execution, annex: str) -> bool:
+    """Does an execution name an annex? HTCondor compares names without regard to case."""
+    return entry.annex is not None and entry.annex.casefold() == annex.casefold()
+
+
+# --- the table --------------------------------------------------------------------------------
+
 
 EXPIRING_SECONDS: Final = 600.0
 """Time left from which an annex is expiring where no epoch has a known duration."""
@@ -51,30 +334,17 @@ JOB_RUNNING: Final = 2
 
 NAME_LIMIT: Final = 40
 
-_NEVER_SEEN: Final = (
-    "which was never seen: request it (htcondor annex create), or send them elsewhere"
-)
-
 _WHOLE: Final = (AnnexSlotType.PARTITIONABLE, AnnexSlotType.STATIC)
 """Slots that together have all GPUs of a node."""
 
 _UP: Final = (AnnexState.UP, AnnexState.EXPIRING)
 
 
-class AnnexHistory:
-    """What the ledger of one snapshot has of annexes: sites, and durations of epochs."""
-
-    def __init__(self, stats_input: StatsInput) -> None:
-        self.ledger, self.settings = stats_input.ledger, stats_input.settings
-        self.is_live = stats_input.status.live
-        self.sites = site_lives(stats_input.ledger)
-        self.epochs = AnnexEpochs(stats_input)
-
-
 def annex_history(stats_input: StatsInput) -> AnnexHistory:
     """The history, with all that takes long: a statistic for a screen."""
     history = AnnexHistory(stats_input)
-    history.epochs.prepare()
+    for name in ("_durations", "_forecasts", "_runs"):
+        getattr(history, name)
     return history
 
 
@@ -108,7 +378,9 @@ def report_annexes(
         if jobs[0].target_annex and jobs[0].target_annex.casefold() not in seen:
             rows.append(_never_seen(jobs))
     rows.sort(key=_rank)
-    last, generation = _last_requested(rows), answer.generation if answer is not None else None
+    requested = (row for row in rows if row.command)
+    last = max(requested, key=lambda row: row.requested or datetime.min, default=None)
+    generation = answer.generation if answer is not None else None
     command = last.command if last is not None else ""
     if generation is not None and not command:
         command = annex_command(AnnexShape(name="NAME"), generation) or ""
@@ -124,25 +396,10 @@ def report_annexes(
     )
 
 
-def _last_requested(rows: Iterable[Annex]) -> Annex | None:
-    """The annex that was requested last, of those with a command."""
-    known = (row for row in rows if row.command)
-    return max(known, key=lambda row: row.requested or datetime.min, default=None)
-
-
 def _rank(row: Annex) -> tuple[object, ...]:
-    states = list(AnnexState)
-    end = row.alive_until or datetime.max
+    state, end = list(AnnexState).index(row.state), row.alive_until or datetime.max
     absent = row.state in ABSENT
-    return (
-        absent,
-        not row.warnings,
-        end,
-        states.index(row.state),
-        row.name,
-        row.request_id,
-        row.site,
-    )
+    return (absent, not row.warnings, end, state, row.name, row.request_id, row.site)
 
 
 def _is_same(name: str, other: str) -> bool:
@@ -159,7 +416,7 @@ def _request_id(ads: Iterable[AnnexAd]) -> str:
     return next((ad.request_id for ad in ads if ad.request_id), "")
 
 
-# --- from logs ----------------------------------------------------------------------------------
+# --- from logs --------------------------------------------------------------------------------
 
 
 def site_lives(ledger: Ledger) -> tuple[SiteLife, ...]:
@@ -221,18 +478,27 @@ def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
 def _never_seen(jobs: Sequence[Job]) -> Annex:
     """An annex that jobs name, and neither a log, the schedd nor a collector shows."""
     name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
-    waiting = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'} for {{}}"
     return Annex(
         name=name,
         site="",
         state=AnnexState.NEVER_SEEN,
         inferred=True,
         jobs_idle=idle,
-        warnings=(f"{waiting.format(plain(name, NAME_LIMIT))}, {_NEVER_SEEN}",) if idle else (),
+        warnings=(_waiting_text(name, idle, AnnexState.NEVER_SEEN),) if idle else (),
     )
 
 
-# --- from schedd and collectors -----------------------------------------------------------------
+def _waiting_text(name: str, idle: int, state: AnnexState) -> str:
+    """That jobs wait for an annex that is not there."""
+    what = "was never seen: request it (htcondor annex create)"
+    if state is not AnnexState.NEVER_SEEN:
+        what = "is gone: create it again"
+    verb = "waits" if idle == 1 else "wait"
+    jobs = f"{count(idle, 'job')} {verb} for {plain(name, NAME_LIMIT)}"
+    return f"{jobs}, which {what}, or send them elsewhere"
+
+
+# --- from schedd and collectors ---------------------------------------------------------------
 
 
 class _AnnexBuilder:
@@ -240,9 +506,8 @@ class _AnnexBuilder:
 
     def __init__(self, history: AnnexHistory, answer: AnnexAnswer, now: float) -> None:
         self._answer, self._now = answer, now
-        self._settings, self._ledger = history.settings, history.ledger
-        self._is_live = history.is_live
-        self._epochs, self._sites = history.epochs, history.sites
+        self._history = history
+        self._settings, self._ledger, self._sites = history.settings, history.ledger, history.sites
         self._year = year_of(history.ledger.as_of)
         self._collector_times = {
             collector.address: collector.answered_at for collector in answer.collectors
@@ -281,13 +546,9 @@ class _AnnexBuilder:
         for key, gone in group_by(rows, lambda row: row.name.casefold()).items():
             idle = gone[0].jobs_idle
             if key not in names and idle:
-                jobs = f"{count(idle, 'job')} {'waits' if idle == 1 else 'wait'}"
-                name = plain(gone[0].name, NAME_LIMIT)
-                again = "which is gone: create it again, or send them elsewhere"
-                never = gone[0].state is AnnexState.NEVER_SEEN
-                yield f"{jobs} for {name}, {_NEVER_SEEN if never else again}"
+                yield _waiting_text(gone[0].name, idle, gone[0].state)
         # Of an ensemble of the past nobody expects an answer.
-        if self._is_live:
+        if self._history.is_live:
             yield from self._answer.errors
 
     def _row(self, name: str, request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> Annex:
@@ -305,7 +566,7 @@ class _AnnexBuilder:
             for job in jobs
             if job.status == JOB_RUNNING and job.slot.partition("@")[2] in nodes
         ]
-        executions = self._epochs.running(name, running)
+        executions = self._history.running(name, running)
         known = [ad.gpus for ad in ads if ad.slot_type in _WHOLE and ad.gpus is not None]
         gpus = sum(known) if known else None
         row = Annex(
@@ -332,13 +593,12 @@ class _AnnexBuilder:
         row = self._with_commands(self._with_balance(row, request), request, ads)
         if row.state not in _UP:
             return row
-        like = self._epochs.similar(name, site, gpu)
-        needs = self._epochs.next_seconds(like)
+        needs = self._history.next_seconds(name, site, gpu)
         fits = None if needs is None or left is None else needs <= left
-        epochs = self._epochs.annex_epochs(executions, left)
+        epochs = self._history.annex_epochs(executions, left)
         pressure = None
         if row.gpus and left is not None and needs:
-            pressure = self._epochs.pressure(
+            pressure = self._history.pressure(
                 epochs, idle, gpus=row.gpus, seconds_left=left, epoch_seconds=needs
             )
         soon = left is not None and left < EXPIRING_SECONDS
@@ -457,21 +717,10 @@ class _AnnexBuilder:
         name = request.allocation if request is not None else ""
         for allocation in self._settings.advisor:
             if allocation.name == name or row.site in allocation.sites:
-                spent = self._spent_since(allocation.as_of, allocation.sites) * allocation.charge
-                return replace(row, allocation=allocation.name, balance=allocation.balance - spent)
+                spent = gpu_hours_since(self._ledger, allocation.as_of, allocation.sites)
+                balance = allocation.balance - spent * allocation.charge
+                return replace(row, allocation=allocation.name, balance=balance)
         return replace(row, allocation=name)
-
-    def _spent_since(self, since: datetime | None, sites: Iterable[str]) -> float:
-        """GPU-hours of this ensemble at some sites since a time; None: nothing since now."""
-        if since is None:
-            return 0.0
-        names, total = frozenset(sites), 0.0
-        for entry in self._ledger.executions:
-            end = entry.end or self._ledger.as_of
-            if entry.site in names and end is not None and end > since:
-                seconds = self._ledger.seconds_between(max(entry.start, since), end)
-                total += seconds * (entry.gpus or 0) / HOUR
-        return total
 
     def _local(self, seconds: float | None) -> datetime | None:
         """A time since the epoch in the access point's local time, to the second."""

@@ -2,29 +2,62 @@
 
 A plan gives each run a set of sites; the acts SEND (the next epochs, by the gate's files) and
 RETARGET (idle jobs, by the schedd) take such a set as a list. Running jobs are never changed.
+
+``gate/<dag>/advice.log`` has a line of JSON for each application to a DAG::
+
+    {"schema": 1, "time": "2026-01-05T08:14:00Z", "command": "…", "way": "send",
+     "changes": [{"run": "run0", "uuid": "…", "dag": "ens.dag", "before": null,
+                  "after": "delta|expanse", "reason": "…", …}],
+     "undo": "metlmon advise DIR --undo"}
+
+``command`` identifies the command or screen that applied plans, maybe several times. A line with
+``undo_of`` says that this was taken back. The file is untrusted: what it names is checked again.
+
+Without a gate epochs go there by lines for submit files. condor_submit reads a submit file for
+each job that DAGMan submits, so that a line added to it holds from the next epoch on. Manual:
+"condor_submit" (``$(name:default)``).
 """
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path, PurePath
 from typing import ClassVar, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.jobfiles.gate_files import read_target
 from metlmon.live.feed import Feed
-from metlmon.model.sites import BUILT_IN_SITES
+from metlmon.live.file_access import UnreadableFile, read_file_end
+from metlmon.model.sites import ANY_SITE_TARGETS, BUILT_IN_SITES, normalize_name
 from metlmon.model.states import State
 from metlmon.placement.types import PlacementPlan, RunPlacement
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import (
+    FILE_NAME,
     ONE_SITE,
+    append_line,
+    delete_file,
+    file_error,
     placed_sites,
+    placement_file,
+    placement_line,
+    read_file,
+    replace_file,
+    request_file,
+    site_of,
+    submit_file,
     takes_site_lists,
 )
+from metlmon.pool.queue_checks import target
 from metlmon.pool.types import (
     ActionPreview,
     ActionRequest,
@@ -37,7 +70,7 @@ from metlmon.snapshot.records import Run
 from metlmon.stats.estimates import LeftOut
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Nullable
-from metlmon.text.site_lists import joined, site_list
+from metlmon.text.site_lists import SEPARATOR, joined, site_list
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
@@ -372,3 +405,295 @@ def changes_done(
     """The changes that were made, by their results."""
     done = {result.subject for result in results if result.code is ResultCode.DONE}
     return tuple(change for change in application.changes if change.subject in done)
+
+
+# --- the log, and undo ------------------------------------------------------------------------
+
+
+LOG_FILE: Final = "advice.log"
+LONGEST_LOG: Final = 1 << 20
+"""Bytes read of the end of the log: some thousand applications."""
+
+CHANGED: Final = "it was changed since, and is left as it is"
+GONE: Final = "it has left the queue"
+
+
+class AppliedPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the log; ``undo_of``: the command that was taken back."""
+
+    schema: int = 1
+    time: str
+    command: str
+    way: str = ""
+    changes: tuple[SiteChange, ...] = ()
+    undo: str = ""
+    undo_of: str = ""
+
+
+def command_name() -> str:
+    """A new name for a command that applies plans."""
+    return f"{_now()} {os.getpid()}"
+
+
+def log_file(dag: str) -> str:
+    """The log of a DAG, relative to the directory of the DAG file ``dag``."""
+    return str(PurePath("gate", PurePath(dag).name.removesuffix(".dag"), LOG_FILE))
+
+
+def log_application(
+    feed: Feed, command: str, way: ApplyWay, changes: Iterable[SiteChange]
+) -> Iterator[str]:
+    """Append the changes to the logs of their DAGs; yields a sentence for each failure."""
+    by_dag: dict[str, list[SiteChange]] = {}
+    for change in changes:
+        by_dag.setdefault(change.dag, []).append(change)
+    for dag, group in by_dag.items():
+        record = AppliedPlan(
+            time=_now(),
+            command=command,
+            way=str(way),
+            changes=tuple(group),
+            undo=f"metlmon advise {feed.dagdir} --undo",
+        )
+        yield from _append(feed, dag, record)
+
+
+def last_application(feed: Feed) -> tuple[str, tuple[SiteChange, ...]]:
+    """The last command that applied plans and was not taken back, and its changes.
+
+    "" if there is none. Reads the logs: not for the UI thread.
+    """
+    records = list(_records(feed))
+    earlier = {record.undo_of for _, record in records}
+    open_records = [(dag, each) for dag, each in records if each.changes]
+    open_records = [(dag, each) for dag, each in open_records if each.command not in earlier]
+    if not open_records:
+        return "", ()
+    last = max(each.command for _, each in open_records)
+    changes = _folded(
+        replace(change, dag=dag)
+        for dag, each in sorted(open_records, key=lambda pair: pair[1].time)
+        if each.command == last
+        for change in each.changes
+    )
+    return last, changes
+
+
+def undo_application(
+    command: str,
+    changes: Sequence[SiteChange],
+    feed: Feed,
+    client: PoolClient,
+    on_result: Callable[[ActionResult], None],
+) -> None:
+    """Restore what was before the :func:`last_application`.
+
+    ``on_result`` receives a result for each change: DONE, or why it could not be restored. Raises
+    PoolError.
+    """
+    _Undo(feed, client, on_result).restore(changes)
+    for dag in sorted({change.dag for change in changes}):
+        record = AppliedPlan(time=_now(), command=command, undo_of=command)
+        for problem in _append(feed, dag, record):
+            on_result(ActionResult(dag, ResultCode.FAILED, problem))
+
+
+def _folded(changes: Iterable[SiteChange]) -> tuple[SiteChange, ...]:
+    """Per run or job one change: from before the first to after the last."""
+    folded: dict[tuple[str, str], SiteChange] = {}
+    for change in changes:
+        first = folded.get((change.dag, change.subject), change)
+        folded[change.dag, change.subject] = replace(
+            change, before=first.before, placed=first.placed
+        )
+    return tuple(folded.values())
+
+
+class _Undo:
+    """Restores changes, each only if it is as the last application left it."""
+
+    def __init__(
+        self, feed: Feed, client: PoolClient, on_result: Callable[[ActionResult], None]
+    ) -> None:
+        assert feed.latest is not None
+        self._feed, self._client, self._on_result = feed, client, on_result
+        self._status = feed.latest.status
+
+    def restore(self, changes: Sequence[SiteChange]) -> None:
+        for change in (each for each in changes if not each.job):
+            self._restore_run(change)
+        jobs = [change for change in changes if change.job]
+        if jobs:
+            assert self._client.queue is not None
+            self._client.queue.query()
+        for change in jobs:
+            self._restore_job(change)
+
+    def _restore_run(self, change: SiteChange) -> None:
+        row = next((run for run in self._status.runs if run.uuid == change.uuid), None)
+        if row is None or row.uuid is None or not FILE_NAME.fullmatch(row.uuid):
+            self._reject(change, "it is not here any more")
+            return
+        directory = (self._feed.dagdir / row.dag).parent
+        file, before = request_file(row.dag, row.uuid, "target"), site_of(change.before or "")
+        try:
+            content = read_file(directory, file)
+            if content is None or read_target(content) != change.after:
+                self._reject(change, CHANGED)
+            elif before is None:
+                delete_file(directory, file)
+                self._on_result(_done(change, f"{file} was deleted"))
+            else:
+                replace_file(directory, file, f"{before}\n".encode())
+                self._on_result(_done(change, f"{file} was written"))
+        except OSError as error:
+            self._on_result(file_error(change.subject, f"{file} cannot be restored", error))
+
+    def _restore_job(self, change: SiteChange) -> None:
+        self._restore_placement(change)
+        cluster, _, proc = change.job.partition(".")
+        view = None
+        if cluster.isdecimal() and proc.isdecimal():
+            view = self._feed.job_view(int(cluster), int(proc))
+        queued = None
+        if view is not None:
+            queued = self._client.queue_snapshot.job(view.job.cluster, view.job.proc)
+        before = site_of(change.before or "")
+        if view is None or queued is None or before is None:
+            self._reject(change, GONE)
+        elif queued.site != change.after:
+            self._reject(change, CHANGED)
+        else:
+            request = ActionRequest(PoolAction.RETARGET, (target(view.job),), site=before)
+            self._client.perform(request, self._on_result)
+
+    def _restore_placement(self, change: SiteChange) -> None:
+        """Restore the file by which a retry of the job's node would go there, too."""
+        if not FILE_NAME.fullmatch(change.node):
+            return
+        if placed_sites(self._feed, change.dag, change.node) != change.after:
+            return
+        directory = (self._feed.dagdir / change.dag).parent
+        file = placement_file(change.dag, change.node)
+        placed = site_of(change.placed or "")
+        with suppress(OSError):
+            if placed is None:
+                delete_file(directory, file)
+            else:
+                replace_file(directory, file, placement_line(placed))
+
+    def _reject(self, change: SiteChange, why: str) -> None:
+        self._on_result(ActionResult(change.subject, ResultCode.BAD_STATE, why))
+
+
+def _done(change: SiteChange, message: str) -> ActionResult:
+    return ActionResult(change.subject, ResultCode.DONE, message)
+
+
+def _records(feed: Feed) -> Iterator[tuple[str, AppliedPlan]]:
+    """The lines of the logs of all DAGs, with the DAG; lines that are none are left out."""
+    assert feed.latest is not None
+    decoder = msgspec.json.Decoder(AppliedPlan)
+    for dag in feed.latest.status.dags:
+        path = (feed.dagdir / dag.file).parent / log_file(dag.file)
+        try:
+            text = read_file_end(str(path), LONGEST_LOG)
+        except (OSError, UnreadableFile):
+            continue
+        for line in text.splitlines():
+            with suppress(msgspec.MsgspecError):
+                yield dag.file, decoder.decode(line.encode("utf-8", "replace"))
+
+
+def _append(feed: Feed, dag: str, record: AppliedPlan) -> Iterator[str]:
+    directory = (feed.dagdir / dag).parent
+    try:
+        append_line(directory, log_file(dag), msgspec.json.encode(record))
+    except OSError as error:
+        yield f"{Path(dag).parent / log_file(dag)} cannot be written: {error.strerror or error}"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+# --- lines for submit files -------------------------------------------------------------------
+
+
+PINNED: Final = "instead of the condition on the site in its requirements"
+ADDED: Final = "below its requirements"
+
+MOST_NAMED: Final = 8
+"""Runs that are named where a line belongs."""
+
+
+class SubmitLine(Struct, frozen=True, kw_only=True):
+    """A line for a submit file that gates do not place: for all ``runs`` that use it.
+
+    ``file``: relative to the dagdir. ``where``: which place in the file.
+    """
+
+    file: str
+    line: str
+    where: str
+    runs: tuple[str, ...]
+
+
+def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
+    """The lines for all runs of the plan that no request can send to a list of sites.
+
+    A file that several runs use gets the sites of all of them; one that leaves out no site of the
+    plan gets no line. Reads submit files: not for the UI thread.
+    """
+    assert feed.latest is not None
+    rows: Mapping[str, Run] = {run.key: run for run in feed.latest.status.runs}
+    runs: dict[str, list[Run]] = {}
+    sites: dict[str, set[str]] = {}
+    for placement in plan.runs:
+        row = rows.get(placement.run)
+        names = {pool.site for pool in placement.pools}
+        if row is None or not names or (row.gate and takes_site_lists(feed, row.key)):
+            continue
+        # A machine does not advertise a name derived from its host: the line would exclude it.
+        if any(not can_exclude(name) or is_named_by_host(name, feed) for name in names):
+            continue
+        file = submit_file(feed, row.key)
+        if file is not None:
+            runs.setdefault(file, []).append(row)
+            sites.setdefault(file, set()).update(names)
+    unused = {pool.site for pool, _ in plan.excluded}
+    return tuple(
+        SubmitLine(
+            file=file,
+            line=requirements_line(sites[file], _are_pinned(using)),
+            where=PINNED if _are_pinned(using) else ADDED,
+            runs=tuple(run.name for run in using),
+        )
+        for file, using in runs.items()
+        if _are_pinned(using) or not unused <= sites[file]
+    )
+
+
+def requirements_line(sites: Iterable[str], pinned: bool) -> str:
+    """The line; ``pinned``: the requirements of before name one site, and have to go."""
+    member = (
+        f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{joined(sorted(sites))}", "{SEPARATOR}")'
+    )
+    return (
+        f"requirements = {member}"
+        if pinned
+        else f"requirements = ($(requirements:true)) && {member}"
+    )
+
+
+def _are_pinned(runs: Iterable[Run]) -> bool:
+    targets = {normalize_name((run.latest and run.latest.target) or "any") for run in runs}
+    return not targets <= ANY_SITE_TARGETS
+
+
+def submit_line_text(row: SubmitLine) -> tuple[str, str]:
+    """Where a line belongs, naming some of its runs, and the line."""
+    runs = plain(", ".join(row.runs[:MOST_NAMED]), 200)
+    more = f" and {len(row.runs) - MOST_NAMED} more" if len(row.runs) > MOST_NAMED else ""
+    place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}{more}):"
+    return place, plain(row.line, 400)

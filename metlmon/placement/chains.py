@@ -19,16 +19,14 @@ are too small for all epochs, as many as possible are placed: this is the first 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.placement.plan_reasons import plan_reason, unused_reason
-from metlmon.placement.pool_names import pool_names
 from metlmon.placement.simplex import LinearRow, minimize
 from metlmon.placement.types import (
     Allocation,
@@ -39,7 +37,9 @@ from metlmon.placement.types import (
     RunDemand,
     RunPlacement,
 )
+from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
+from metlmon.text.formatting import duration, gpu_short, hours, plain
 
 EPSILON: Final = 1e-5
 """Hours that a GPU-hour is worth: it decides between plans that end at the same time."""
@@ -81,19 +81,17 @@ def solve_chains(
     demands: Sequence[RunDemand],
     supplies: Sequence[PoolSupply],
     allocations: Sequence[Allocation] = (),
-    is_exact: bool = False,
     names: Mapping[ResourcePool, str] | None = None,
 ) -> PlacementPlan:
     """The plan that ends first, and of these the one of the fewest GPU-hours.
 
-    A run whose last epoch is running, with none left, delays the end alone. ``is_exact``: each run
-    is a class of its own; that takes some twenty times as long. ``names``: of pools in the reasons,
-    by default as short as these pools allow.
+    A run whose last epoch is running, with none left, delays the end alone. ``names``: of pools in
+    the reasons, by default as short as these pools allow.
     """
     busy_for = max((demand.ready_in for demand in demands), default=0.0)
     demands = [demand for demand in demands if demand.epochs_left > 0]
     usable = [supply for supply in supplies if supply.slots > 0]
-    classes = _classes(demands, usable, is_exact)
+    classes = _classes(demands, usable)
     hours, shares = _Program(classes, usable, allocations).solve()
     return _plan(
         demands=demands,
@@ -105,9 +103,7 @@ def solve_chains(
     )
 
 
-def _classes(
-    demands: Sequence[RunDemand], supplies: Sequence[PoolSupply], is_exact: bool
-) -> list[RunClass]:
+def _classes(demands: Sequence[RunDemand], supplies: Sequence[PoolSupply]) -> list[RunClass]:
     """The runs by the pools open to them, then by epochs left."""
     groups: dict[tuple[int, ...], list[RunDemand]] = defaultdict(list)
     for demand in demands:
@@ -120,8 +116,7 @@ def _classes(
     classes = []
     for allowed, group in groups.items():
         pools = tuple(supplies[index] for index in allowed)
-        split = [[demand] for demand in group] if is_exact else _by_epochs_left(group)
-        classes += [RunClass(tuple(members), pools) for members in split]
+        classes += [RunClass(tuple(members), pools) for members in _by_epochs_left(group)]
     return classes
 
 
@@ -280,31 +275,28 @@ def _plan(
     end: float,
     names: Mapping[ResourcePool, str],
 ) -> PlacementPlan:
-    class_of = {demand.run: c for c, each in enumerate(classes) for demand in each.demands}
     free_slots = {supply.pool: supply.slots for supply in supplies}
-    for run_class, own in zip(classes, shares, strict=True):
-        planned = sum(share.epochs for share in own)
-        for share in own:
-            if share.epochs:
-                free_slots[share.supply.pool] -= len(run_class.demands) * share.epochs / planned
-    placements: dict[str, list[PoolShare]] = {}
-    for demand in demands:
-        c = class_of[demand.run]
-        part = demand.epochs_left / classes[c].epochs
-        placements[demand.run] = sorted(
-            (
-                replace(share, epochs=share.epochs * part)
-                for share in _open_shares(demand, shares[c], end, free_slots)
-            ),
-            key=lambda share: (not share.epochs, share.supply.hours),
-        )
     lengths: dict[ResourcePool, tuple[int, int]] = {}
     for run_class, own in zip(classes, shares, strict=True):
+        planned = sum(share.epochs for share in own)
         left = [demand.epochs_left for demand in run_class.demands]
         for share in own:
             if share.epochs:
-                least, most = lengths.get(share.supply.pool, (left[0], left[0]))
-                lengths[share.supply.pool] = (min(least, *left), max(most, *left))
+                pool = share.supply.pool
+                free_slots[pool] -= len(left) * share.epochs / planned
+                least, most = lengths.get(pool, (left[0], left[0]))
+                lengths[pool] = (min(least, *left), max(most, *left))
+    placements: dict[str, list[PoolShare]] = {}
+    for run_class, own in zip(classes, shares, strict=True):
+        for demand in run_class.demands:
+            part = demand.epochs_left / run_class.epochs
+            placements[demand.run] = sorted(
+                (
+                    replace(share, epochs=share.epochs * part)
+                    for share in _open_shares(demand, own, end, free_slots)
+                ),
+                key=lambda share: (not share.epochs, share.supply.hours),
+            )
     allowed = {share.supply.pool for own in placements.values() for share in own}
     used = [share for own in shares for share in own if share.epochs]
     return PlacementPlan(
@@ -335,3 +327,110 @@ def _plan(
             0.0, sum(demand.epochs_left for demand in demands) - sum(share.epochs for share in used)
         ),
     )
+
+
+# --- names and reasons -------------------------------------------------------------------------
+
+
+def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
+    """``delta``; ``delta A40`` where several models of one site are among them; ``delta (annex)``.
+
+    Several GPU models of one site without an annex are distinguished by the model.
+    """
+    pools = set(pools)
+    shared = Counter((pool.site, pool.annex) for pool in pools)
+    names = {}
+    for pool in pools:
+        gpu = f" {gpu_short(pool.gpu or None)}" if shared[pool.site, pool.annex] > 1 else ""
+        annex = f" (annex {pool.annex})" if pool.annex else ""
+        names[pool] = plain(f"{pool.site or 'unknown site'}{gpu}{annex}")
+    return names
+
+
+def name_list(names: Sequence[str], most: int = 3) -> str:
+    """``a, b and c``; ``a, b and 4 others`` beyond ``most`` names."""
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} others"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+Lengths = Mapping[ResourcePool, tuple[int, int]]
+"""Per pool, the fewest and the most epochs left of the runs with planned epochs there."""
+
+
+def plan_reason(
+    demand: RunDemand,
+    own: Sequence[PoolShare],
+    *,
+    supplies: Sequence[PoolSupply],
+    lengths: Lengths,
+    names: Mapping[ResourcePool, str],
+) -> str:
+    """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``.
+
+    ``own``: the pools where the run's next epochs may go.
+    """
+    planned = sorted(
+        (share.supply for share in own if share.epochs), key=lambda supply: supply.hours
+    )
+    if not planned:
+        return _no_pool(demand, supplies)
+    times = [duration(supply.hours * HOUR) for supply in planned]
+    # A longer list names not all pools, so their times do not correspond.
+    per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"
+    remarks = [f"{name_list([names[each.pool] for each in planned])}: {per_epoch} per epoch"]
+    if free := [names[share.supply.pool] for share in own if not share.epochs]:
+        is_all = len(own) == sum(_is_open(demand, supply) for supply in supplies)
+        others = "any other" if is_all else name_list(sorted(free))
+        remarks.append(f"{others} would delay nothing")
+    if demand.pools:
+        remarks.append("its DAG allows no other" if len(demand.pools) == len(own) else "")
+    remarks += _left_to_others(demand, own, lengths, names)
+    return "; ".join(filter(None, remarks))
+
+
+def _left_to_others(
+    demand: RunDemand,
+    own: Sequence[PoolShare],
+    lengths: Lengths,
+    names: Mapping[ResourcePool, str],
+) -> Iterator[str]:
+    """Pools not open to the run, whose planned epochs are of longer, or shorter, runs only."""
+    mine = {share.supply.pool for share in own}
+    others = {
+        pool: limits
+        for pool, limits in lengths.items()
+        if pool not in mine and (not demand.pools or pool in demand.pools)
+    }
+    longer = [names[pool] for pool, (least, _) in others.items() if least > demand.epochs_left]
+    shorter = [names[pool] for pool, (_, most) in others.items() if most < demand.epochs_left]
+    for kind, found in (("longer", longer), ("shorter", shorter)):
+        if found:
+            verb = "is" if len(found) == 1 else "are"
+            yield f"{name_list(sorted(found))} {verb} left to {kind} runs"
+
+
+def _is_open(demand: RunDemand, supply: PoolSupply) -> bool:
+    return supply.slots > 0 and (not demand.pools or supply.pool in demand.pools)
+
+
+def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
+    if any(_is_open(demand, supply) for supply in supplies):
+        return "no epoch of it fits into what the annexes and balances leave"
+    if demand.pools:
+        return "no pool that its DAG allows is known to have a slot"
+    return "no pool is left: all are excluded, or have no slot"
+
+
+def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply]) -> str:
+    """Why no run may go to a pool; ``used``: the pools where the plan does epochs."""
+    per_epoch = f"{duration(supply.hours * HOUR)} per epoch"
+    if supply.slots <= 0:
+        return "no slot is known there"
+    if supply.hours_left is not None and supply.hours_left < supply.hours:
+        return f"ends in {duration(max(0.0, supply.hours_left) * HOUR)}, {per_epoch}"
+    if used and supply.hours > max(each.hours for each in used):
+        return f"{per_epoch}, slower than the pools used"
+    if used and supply.gpu_hours > min(each.gpu_hours for each in used):
+        return f"{hours(supply.gpu_hours)} GPU-h per epoch; the runs end as soon without it"
+    return "the runs end as soon without it" if used else "no run may go there"

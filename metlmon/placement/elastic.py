@@ -1,18 +1,47 @@
-"""How many nodes each elastic training gets: an exact dynamic program.
+"""Elastic trainings: how many workers each should have, and until when.
 
-An elastic training (torch elastic, ``--nnodes min:max``) runs on any number of nodes between its
-bounds, or waits. To change the number interrupts it for some seconds. Nodes are interchangeable, so
-each training either only gains or only loses nodes, and the mixed-integer program of FreeTrain and
-MalleTrain (Ma et al., ICPE '24) is a multiple-choice knapsack over the numbers of nodes.
+An elastic training (torch elastic) runs on any number of nodes between its bounds, or waits. Its
+submit description says ``--nnodes min:max`` in its arguments, or its DAG sets such a value by VARS
+``nnodes``. Each of its workers is a job of its own, a process of one cluster.
+
+Numbers of nodes come from an exact dynamic program: to change a number interrupts the training for
+some seconds. Nodes are interchangeable, so each training either only gains or only loses nodes, and
+the mixed-integer program of FreeTrain and MalleTrain (Ma et al., ICPE '24) is a multiple-choice
+knapsack over the numbers of nodes.
+
+Throughput comes from what trainings log; nothing is interrupted to measure it: each epoch, and the
+batches per second of the running one, is a sample on the number of nodes it happened to have. On n
+nodes it is taken as rate · n^exponent, a line in logarithms, fitted by Bayesian regression; the
+prior of a training is what the other ones have in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import add
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate
+from operator import add, attrgetter
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.dagman.submit_description import Description, command_values, parse_description
+from metlmon.live.feed import StatsInput
+from metlmon.live.file_access import read_regular_file
+from metlmon.model.states import Outcome
+from metlmon.placement.types import Annex, AnnexState
+from metlmon.remote.paths import join
+from metlmon.snapshot.records import DescribedNode, Execution, Ledger, Run
+from metlmon.stats.pool_profiles import EVICTIONS
+from metlmon.text.formatting import count, moment, plain, year_of
+from metlmon.text.record_json import Nullable
+
+# --- allocation -------------------------------------------------------------------------------
+
 
 GROW_SECONDS: Final = 18.0
 SHRINK_SECONDS: Final = 12.0
@@ -86,3 +115,338 @@ def _best_totals(before: list[float], values: list[float], minimum: int) -> list
         max(total + waiting, max(map(add, running, backwards[end - count :]), default=_NEVER))
         for count, total in enumerate(before)
     ]
+
+
+# --- throughput -------------------------------------------------------------------------------
+
+
+EXPONENT: Final = 0.93
+EXPONENT_SIGMA: Final = 0.05
+"""Prior of the exponent: data-parallel training on up to 64 nodes is 1.02 to 1.2 times slower for
+each fourfold of nodes than linear."""
+
+MISFIT: Final = 0.04
+"""Log-scale standard deviation of a throughput around its line: real curves have steps."""
+
+NOISE: Final = 0.1
+"""Log-scale standard deviation of one logged rate."""
+
+NO_RATE_SIGMA: Final = 1.0
+"""Log-scale standard deviation of rates between trainings while fewer than two are known."""
+
+
+class ThroughputSample(Struct, frozen=True, kw_only=True):
+    """The work per second that a training logged on ``nodes`` nodes, in any unit."""
+
+    run: str
+    nodes: int
+    rate: float
+
+
+class ThroughputProfile(Struct, frozen=True):
+    """The throughput of one training: the normal distribution of its line in logarithms.
+
+    ``level``: log of the rate on one node; ``exponent``. ``variances``: of the level, of both
+    (covariance), of the exponent. ``samples``: of this training.
+    """
+
+    level: float
+    exponent: float
+    variances: tuple[float, float, float]
+    samples: int = 0
+
+    def speedups(self, maximum: int) -> tuple[float, ...]:
+        """The speedup over one node on 0, 1, … ``maximum`` nodes: monotone and concave."""
+        exponent = min(1.0, max(0.0, self.exponent))
+        return (0.0, *(nodes**exponent for nodes in range(1, maximum + 1)))
+
+
+def learn_throughput(
+    samples: Iterable[ThroughputSample], runs: Sequence[str]
+) -> Mapping[str, ThroughputProfile]:
+    """The profiles of the trainings ``runs``, by run; without any sample the unit is arbitrary."""
+    points: dict[str, dict[int, list[float]]] = {}
+    for sample in samples:
+        if sample.nodes > 0 and 0 < sample.rate < math.inf:
+            rates = points.setdefault(sample.run, {}).setdefault(sample.nodes, [])
+            rates.append(math.log(sample.rate))
+    population = _population(points)
+    profiles = {}
+    for run in runs:
+        own = points.get(run, {})
+        profiles[run] = replace(_posterior(own, population), samples=sum(map(len, own.values())))
+    return profiles
+
+
+def _population(points: Mapping[str, Mapping[int, Sequence[float]]]) -> ThroughputProfile:
+    """What trainings have in common: the prior of each one."""
+    usual = ThroughputProfile(0.0, EXPONENT, (NO_RATE_SIGMA**2, 0.0, EXPONENT_SIGMA**2))
+    # The level of each is fitted with hardly any prior, the exponent with the usual one.
+    loose = ThroughputProfile(0.0, EXPONENT, (1e6, 0.0, EXPONENT_SIGMA**2))
+    lines = [_posterior(each, loose) for each in points.values()]
+    if not lines:
+        return usual
+    level = sum(line.level for line in lines) / len(lines)
+    squares = sum((line.level - level) ** 2 for line in lines)
+    # One training's worth of the usual spread, which the trainings known outweigh.
+    spread = (squares + NO_RATE_SIGMA**2) / len(lines)
+    # An exponent counts by what its samples added to the usual prior.
+    added = [max(0.0, 1 / line.variances[2] - 1 / EXPONENT_SIGMA**2) for line in lines]
+    weights = [w / (1 + w * EXPONENT_SIGMA**2) for w in added]
+    strength = 1 / EXPONENT_SIGMA**2
+    total = sum(w * line.exponent for w, line in zip(weights, lines, strict=True))
+    exponent = (strength * EXPONENT + total) / (strength + sum(weights))
+    return ThroughputProfile(level, exponent, (max(spread, MISFIT**2), 0.0, EXPONENT_SIGMA**2))
+
+
+def _posterior(
+    points: Mapping[int, Sequence[float]], prior: ThroughputProfile
+) -> ThroughputProfile:
+    """The line given the logs of rates by number of nodes: conjugate regression of two values."""
+    # Precision matrix ((a, b), (b, c)) and the right side (u, v) of the normal equations.
+    a, b, c = 1 / prior.variances[0], 0.0, 1 / prior.variances[2]
+    u, v = a * prior.level, c * prior.exponent
+    for nodes, rates in points.items():
+        x, y = math.log(nodes), sum(rates) / len(rates)
+        # Samples on the same number of nodes share the misfit of the line there.
+        weight = 1 / (MISFIT**2 + NOISE**2 / len(rates))
+        a, b, c = a + weight, b + weight * x, c + weight * x * x
+        u, v = u + weight * y, v + weight * x * y
+    determinant = a * c - b * b
+    return ThroughputProfile(
+        (c * u - b * v) / determinant,
+        (a * v - b * u) / determinant,
+        (c / determinant, -b / determinant, a / determinant),
+    )
+
+
+# --- advice -----------------------------------------------------------------------------------
+
+
+NO_EXPIRY_SECONDS: Final = 3600.0
+"""Horizon where no end is known: a change has to pay off within an hour."""
+
+MOST_WORKERS: Final = 512
+"""Workers that are shared at most: more than an annex has. A slot's ad may say any number."""
+
+_VARIABLES: Final = frozenset({"nnodes", "workers"})
+_BOUNDS: Final = re.compile(r"(\d{1,4}):(\d{1,4})")
+_OPTION: Final = re.compile(r"--nnodes[=\s]+[\"']?(\d{1,4}):(\d{1,4})\b")
+
+
+class ElasticAdvice(Struct, frozen=True, kw_only=True):
+    """How many workers an elastic run should have from ``as_of`` on.
+
+    ``minimum``, ``maximum``: as its submit description says; ``workers``: now; ``advised``: from
+    now ``until`` (None: no end is known). ``annex``: the one that expires then. ``gain``: expected
+    throughput relative to the present one, None if it does not train. ``samples``: rates that it
+    logged; ``inferred``: the number of workers for all runs is the most that ran at once.
+    """
+
+    run: str
+    run_name: str
+    minimum: int
+    maximum: int
+    workers: int
+    advised: int
+    until: datetime | None
+    annex: Nullable[str]
+    gain: float | None
+    samples: int
+    inferred: bool
+    reason: str
+
+
+def elastic_advice(
+    stats_input: StatsInput, annexes: Iterable[Annex] = ()
+) -> tuple[ElasticAdvice, ...]:
+    """The advice for all elastic runs that are not over; empty without one.
+
+    The nodes of the annexes that are up are shared so that the sum of the runs' speedups until the
+    first of them expires is largest; without annexes as many workers as ran at once so far.
+    """
+    ledger, bounds = stats_input.ledger, elastic_bounds(stats_input)
+    runs = [run for run in ledger.runs if run.key in bounds and not _is_over(run)]
+    if not runs:
+        return ()
+    executions = [each for each in ledger.executions if each.run in bounds and each.training]
+    up = [each for each in annexes if each.state in (AnnexState.UP, AnnexState.EXPIRING)]
+    nodes = sum(each.nodes or 0 for each in up)
+    first = min(
+        (each for each in up if each.alive_until), key=attrgetter("alive_until"), default=None
+    )
+    horizon = NO_EXPIRY_SECONDS
+    if first is not None and first.alive_until is not None and ledger.as_of is not None:
+        horizon = max(0.0, ledger.seconds_between(ledger.as_of, first.alive_until))
+    profiles = learn_throughput(throughput_samples(stats_input, bounds), [run.key for run in runs])
+    losses = loss_rate(executions)
+    elastic = []
+    for run in runs:
+        minimum, maximum = bounds[run.key]
+        running = sum(e.run == run.key and e.outcome is Outcome.IN_FLIGHT for e in executions)
+        elastic.append(
+            ElasticRun(
+                run=run.key,
+                minimum=minimum,
+                maximum=maximum,
+                nodes=min(maximum, running),
+                throughput=profiles[run.key].speedups(maximum),
+                losses=losses,
+            )
+        )
+    available = nodes or most_at_once(executions)
+    available = min(available, MOST_WORKERS, sum(each.maximum for each in elastic))
+    allocation = allocate_nodes(elastic, available, horizon)
+    advice = []
+    for run, each, advised in zip(runs, elastic, allocation, strict=True):
+        present = each.throughput[each.nodes] if each.nodes >= each.minimum else 0.0
+        record = ElasticAdvice(
+            run=run.key,
+            run_name=run.name,
+            minimum=each.minimum,
+            maximum=each.maximum,
+            workers=each.nodes,
+            advised=advised,
+            until=first.alive_until if first is not None else None,
+            annex=first.name if first is not None else "",
+            gain=each.throughput[advised] / present if present else None,
+            samples=profiles[run.key].samples,
+            inferred=not nodes,
+            reason="",
+        )
+        advice.append(_with_reason(record, available, year_of(ledger.as_of)))
+    return tuple(advice)
+
+
+def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -> ElasticAdvice:
+    name, advised = plain(advice.run_name), count(advice.advised, "worker")
+    until = ""
+    if advice.until is not None:
+        until = f" until annex {plain(advice.annex)} expires ({moment(advice.until, this_year)})"
+    if not advice.advised:
+        text = f"{name}: wait{until}; {count(available, 'worker')} in all do more for others"
+        if available < advice.minimum:
+            text = f"{name}: wait{until}; it needs {count(advice.minimum, 'worker')}"
+    elif advice.advised == advice.workers:
+        text = f"{name}: keep {advised}{until}"
+    else:
+        text = f"{name}: {advised}{until}; it has {advice.workers or 'none'}"
+        if advice.gain is not None:
+            text += f", expected {advice.gain:.1f} times the epochs per hour"
+    if advice.inferred and advice.advised:
+        text += f"; {count(available, 'worker')} in all, the most that ran at once"
+    if not advice.samples:
+        text += "; usual scaling, since it has logged no rate"
+    return replace(advice, reason=text)
+
+
+def _is_over(run: Run) -> bool:
+    return run.stopped or run.failed is not None or run.epochs_done >= run.epochs_total
+
+
+# --- bounds ----------------------------------------------------------------------------------
+
+
+def elastic_bounds(stats_input: StatsInput) -> Mapping[str, tuple[int, int]]:
+    """The least and the most workers of each elastic run, by run key.
+
+    Reads the submit descriptions of the runs' first epochs: not for the UI thread.
+    """
+    described: dict[str, DescribedNode] = {}
+    for node in stats_input.load_description().nodes.all:
+        if node.run is not None and node.training:
+            described.setdefault(node.run, node)
+    descriptions: dict[Path, Description | None] = {}
+    found = {}
+    for run, node in described.items():
+        bounds = _variable_bounds(node.node.vars)
+        if bounds is None and node.node.submit is not None:
+            path = join(
+                join(Path(stats_input.ledger.dagdir), node.node.dir or ""), node.node.submit
+            )
+            if path not in descriptions:
+                descriptions[path] = _read_description(path)
+            bounds = _argument_bounds(descriptions[path], node.node.vars)
+        if bounds is not None:
+            found[run] = bounds
+    return found
+
+
+def _variable_bounds(variables: Mapping[str, str]) -> tuple[int, int] | None:
+    for name, value in variables.items():
+        if name.lower() in _VARIABLES and (match := _BOUNDS.fullmatch(value.strip())):
+            return _checked(match)
+    return None
+
+
+def _argument_bounds(
+    description: Description | None, variables: Mapping[str, str]
+) -> tuple[int, int] | None:
+    if description is None:
+        return None
+    arguments = command_values(description, variables, {}, ("arguments",))["arguments"]
+    match = _OPTION.search(arguments or "")
+    return _checked(match) if match else None
+
+
+def _checked(match: re.Match[str]) -> tuple[int, int] | None:
+    minimum, maximum = int(match[1]), int(match[2])
+    return (minimum, maximum) if 1 <= minimum <= maximum else None
+
+
+def _read_description(path: Path) -> Description | None:
+    try:
+        lines = read_regular_file(path).decode("utf-8", "replace").split("\n")
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return None
+    return parse_description(lines)
+
+
+# --- workers and samples ---------------------------------------------------------------------
+
+
+def throughput_samples(stats_input: StatsInput, runs: Iterable[str]) -> Iterator[ThroughputSample]:
+    """Epochs per second of these runs, with the number of workers.
+
+    One sample of each completed epoch, on the mean number of its workers, and one of the progress
+    lines of the running epoch.
+    """
+    ledger, wanted = stats_input.ledger, frozenset(runs)
+    attempts: dict[tuple[object, int], list[Execution]] = {}
+    for each in ledger.executions:
+        if each.run in wanted and each.training:
+            attempts.setdefault((each.key, each.attempt), []).append(each)
+    for executions in attempts.values():
+        if any(each.final for each in executions):
+            yield from _epoch_sample(ledger, executions)
+        running = [each for each in executions if each.outcome is Outcome.IN_FLIGHT]
+        lines = [stats_input.streams.get(each.job) for each in running]
+        rates = [line.rate / line.total for line in lines if line and line.rate and line.total]
+        if rates and (run := running[0].run) is not None:
+            rate = sum(rates) / len(rates)
+            yield ThroughputSample(run=run, nodes=len(running), rate=rate)
+
+
+def _epoch_sample(ledger: Ledger, executions: Sequence[Execution]) -> Iterator[ThroughputSample]:
+    run, ends = executions[0].run, [each.end for each in executions if each.end is not None]
+    seconds = ledger.seconds_between(min(each.start for each in executions), max(ends))
+    if run is not None and seconds > 0:
+        workers = sum(each.seconds for each in executions) / seconds
+        yield ThroughputSample(run=run, nodes=max(1, round(workers)), rate=1 / seconds)
+
+
+def most_at_once(executions: Iterable[Execution]) -> int:
+    """The most executions that ran at the same time."""
+    changes = []
+    for each in executions:
+        changes.append((each.start, 1))
+        if each.end is not None:
+            changes.append((each.end, -1))
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def loss_rate(executions: Iterable[Execution]) -> float:
+    """Workers lost per second and worker: evicted, or no longer reached."""
+    executions = list(executions)
+    seconds = sum(each.seconds for each in executions)
+    return sum(each.outcome in EVICTIONS for each in executions) / seconds if seconds else 0.0

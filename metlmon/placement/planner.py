@@ -4,7 +4,7 @@ Epochs left and the end of the running epoch are those of the estimates
 (:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
 (:mod:`metlmon.stats.pool_profiles`). The end without a plan is that of the estimates; a plan
 changes it by what the profiles say. Balances are those of ``[advisor]`` less what the ledger shows
-was used since.
+was used since. A plan is made again when something happened that it depends on, or it is old.
 """
 
 from __future__ import annotations
@@ -21,16 +21,29 @@ from metlmon.config.settings import AllocationSettings, Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.sites import ANY_SITE_TARGETS, normalize_name
 from metlmon.model.states import DONE, Outcome
-from metlmon.placement.chains import solve_chains
-from metlmon.placement.pool_names import pool_names
-from metlmon.placement.supplies import Supplies, find_supplies, slots_with_free_gpus
-from metlmon.placement.types import Allocation, Annex, PlacementPlan, PoolSupply, RunDemand
+from metlmon.placement.chains import pool_names, solve_chains
+from metlmon.placement.elastic import ElasticAdvice, elastic_advice
+from metlmon.placement.supplies import (
+    Supplies,
+    find_supplies,
+    gpu_hours_since,
+    slots_with_free_gpus,
+)
+from metlmon.placement.types import (
+    ABSENT,
+    Allocation,
+    Annex,
+    AnnexState,
+    PlacementPlan,
+    PoolSupply,
+    RunDemand,
+)
 from metlmon.pool.annex_types import FreeGpus
 from metlmon.snapshot.records import HOUR, Ledger
 from metlmon.stats.epoch_times import counted_epochs
-from metlmon.stats.estimates import NO_EPOCH, Forecast, LeftOut, RunForecast, make_forecast
+from metlmon.stats.estimates import NO_EPOCH, LeftOut, RunForecast, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import count, duration, plain
 from metlmon.text.site_lists import site_list
 
 GPU_VARIABLE: Final = "gpumodel"
@@ -63,9 +76,8 @@ def plan_input(
     stats_input: StatsInput,
     annexes: Sequence[Annex] = (),
     free_gpus: Iterable[FreeGpus] = (),
-    forecast: Forecast | None = None,
 ) -> PlanInput:
-    """What a plan depends on; ``free_gpus``: by a collector; ``forecast`` if it is at hand.
+    """What a plan depends on; ``free_gpus``: by a collector.
 
     Loads the description of the DAG files: not for the UI thread.
     """
@@ -75,7 +87,7 @@ def plan_input(
         profiles = learn_profiles(observations_of(ledger), ledger.as_of)
     free = _free_by_pool(tuple(free_gpus), ledger, stats_input.settings)
     supplies = find_supplies(profiles, ledger, annexes, slots_with_free_gpus(free, profiles))
-    forecast = forecast or make_forecast(stats_input)
+    forecast = make_forecast(stats_input)
     missing = {
         run.run: run.missing_reason
         for run in forecast.runs
@@ -219,22 +231,13 @@ def _allocation_remarks(values: PlanInput) -> Iterator[str]:
 
 def balance_left(allocation: AllocationSettings, ledger: Ledger) -> Allocation:
     """The balance at as-of: less what the executions at its sites have taken since its date."""
-    used = 0.0
-    if allocation.as_of is not None:
-        used = allocation.charge * sum(_gpu_hours_since(ledger, allocation.as_of, allocation.sites))
+    used = allocation.charge * gpu_hours_since(ledger, allocation.as_of, allocation.sites)
     return Allocation(
         name=allocation.name,
         balance=max(0.0, allocation.balance - used),
         charge=allocation.charge,
         sites=allocation.sites,
     )
-
-
-def _gpu_hours_since(ledger: Ledger, since: datetime, sites: Sequence[str]) -> Iterable[float]:
-    for entry in ledger.executions:
-        end = entry.end or ledger.as_of
-        if entry.site in sites and entry.gpus and end is not None and end > since:
-            yield entry.gpus * ledger.seconds_between(max(entry.start, since), end) / HOUR
 
 
 def _demand(
@@ -294,3 +297,120 @@ def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
                 candidates.remove(demand)
                 break
     return replace(plan, runs=tuple(runs[run.run] for run in plan.runs))
+
+
+# --- when to plan again -----------------------------------------------------------------------
+
+
+MOST_HOURS: Final = 12.0
+"""A plan of this age is made again, whatever happened."""
+
+
+class PlanState(Struct, frozen=True, kw_only=True):
+    """What a plan depends on, counted: a change of it is a reason for a new plan.
+
+    ``lost``: executions that ended otherwise than well, holds apart; ``annexes``: (name, site,
+    state), sorted.
+    """
+
+    as_of: datetime | None
+    epochs: int
+    lost: int
+    holds: int
+    dags: frozenset[str]
+    annexes: tuple[tuple[str, str, AnnexState], ...] = ()
+    allocations: tuple[AllocationSettings, ...] = ()
+
+
+def plan_state(stats_input: StatsInput, annexes: Sequence[Annex] = ()) -> PlanState:
+    """The state that a plan made now depends on."""
+    ledger = stats_input.ledger
+    well = (Outcome.GOOD, Outcome.IN_FLIGHT, Outcome.HELD)
+    return PlanState(
+        as_of=ledger.as_of,
+        epochs=sum(run.epochs_done for run in ledger.runs),
+        lost=sum(
+            entry.training and not entry.delivered and entry.outcome not in well
+            for entry in ledger.executions
+        ),
+        holds=sum(len(job.holds) for job in ledger.jobs if job.training),
+        dags=frozenset(dag.file for dag in stats_input.status.dags),
+        annexes=tuple(sorted((annex.name, annex.site, annex.state) for annex in annexes)),
+        allocations=stats_input.settings.advisor,
+    )
+
+
+def must_replan(before: PlanState | None, after: PlanState) -> str | None:
+    """Why a plan made at ``before`` is to be made again, None if it is not."""
+    return "the first plan" if before is None else next(_reasons(before, after), None)
+
+
+def _reasons(before: PlanState, after: PlanState) -> Iterator[str]:
+    if added := sorted(after.dags - before.dags):
+        yield f"{plain(added[0])} was added" if len(added) == 1 else f"{len(added)} DAGs were added"
+    yield from _annex_reasons(before, after)
+    if before.allocations != after.allocations:
+        yield "a balance changed"
+    if (holds := after.holds - before.holds) > 0:
+        yield count(holds, "hold")
+    if (lost := after.lost - before.lost) > 0:
+        yield f"{count(lost, 'execution')} did not complete"
+    if (epochs := after.epochs - before.epochs) > 0:
+        yield f"{count(epochs, 'epoch')} ended"
+    if before.as_of is not None and after.as_of is not None:
+        age = (after.as_of - before.as_of).total_seconds()
+        if age >= MOST_HOURS * HOUR:
+            yield f"the plan is {duration(age)} old"
+
+
+_NEWS: Final = {
+    AnnexState.UP: "is up",
+    AnnexState.EXPIRING: "is about to expire",
+    AnnexState.GONE: "is gone",
+}
+
+
+def _annex_reasons(before: PlanState, after: PlanState) -> Iterator[str]:
+    earlier = Counter(before.annexes)
+    for name, _, state in (Counter(after.annexes) - earlier).elements():
+        if state in _NEWS:
+            yield f"annex {plain(name)} {_NEWS[state]}"
+    remaining = {(name, site) for name, site, _ in after.annexes}
+    for name, site, state in before.annexes:
+        if (name, site) not in remaining and state not in ABSENT:
+            yield f"annex {plain(name)} is gone"
+
+
+# --- all advice -------------------------------------------------------------------------------
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """A plan with what it was made of; ``run_names``: by key."""
+
+    values: PlanInput
+    plan: PlacementPlan
+    elastic: tuple[ElasticAdvice, ...]
+    state: PlanState
+    run_names: dict[str, str]
+
+    @property
+    def profiles(self) -> list[PoolProfile]:
+        """The profiles of all pools, those with the most epochs first."""
+        profiles = self.values.supplies.profiles.values()
+        return sorted(profiles, key=lambda each: (bool(each.excluded), -each.epochs, each.pool))
+
+
+def make_advice(
+    stats_input: StatsInput,
+    annexes: Sequence[Annex] = (),
+    free_gpus: Iterable[FreeGpus] = (),
+) -> Advice:
+    """The advice for an ensemble as of its ledger. Reads DAG files: not for the UI thread."""
+    values = plan_input(stats_input, annexes, free_gpus)
+    return Advice(
+        values=values,
+        plan=plan_of(values),
+        elastic=elastic_advice(stats_input, annexes),
+        state=plan_state(stats_input, annexes),
+        run_names={run.key: run.name for run in stats_input.status.runs},
+    )

@@ -85,7 +85,7 @@ def find_supplies(
             continue
         avoided.append(supply)
         excluded.append((pool, profile.excluded or _doubt(profile)))
-        if profile.probe_at is not None and _is_reached(profile.probe_at, ledger):
+        if profile.probe_at and ledger.as_of is not None and profile.probe_at <= ledger.as_of:
             probes.add(pool)
     return Supplies(
         usable=tuple(usable),
@@ -212,5 +212,14 @@ def _hours_left(annex: Annex | None, ledger: Ledger) -> float | None:
     return ledger.seconds_between(ledger.as_of, annex.alive_until) / HOUR
 
 
-def _is_reached(moment: datetime, ledger: Ledger) -> bool:
-    return ledger.as_of is not None and moment <= ledger.as_of
+def gpu_hours_since(ledger: Ledger, since: datetime | None, sites: Iterable[str]) -> float:
+    """GPU-hours of this ensemble at some sites since a time; None: nothing since now."""
+    if since is None:
+        return 0.0
+    names, total = frozenset(sites), 0.0
+    for entry in ledger.executions:
+        end = entry.end or ledger.as_of
+        if entry.site in names and end is not None and end > since:
+            seconds = ledger.seconds_between(max(entry.start, since), end)
+            total += seconds * (entry.gpus or 0) / HOUR
+    return total

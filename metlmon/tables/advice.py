@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.placement.pool_names import name_list, pool_names
+from metlmon.placement.chains import name_list, pool_names
 from metlmon.placement.types import PlacementPlan, WhatIf
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import ResourcePool

@@ -42,9 +42,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from metlmon.placement import elastic  # noqa: E402
-from metlmon.placement.elastic import ElasticRun, allocate_nodes  # noqa: E402
-from metlmon.placement.elastic_profile import (  # noqa: E402
+from metlmon.placement.elastic import (  # noqa: E402
+    ElasticRun,
     ThroughputSample,
+    allocate_nodes,
     learn_throughput,
 )
 from tests.bench.elastic_replay import (  # noqa: E402
@@ -295,7 +296,7 @@ class Profiling(Fixed):
 class Passive(Policy):
     """Ours: profiles from the rates that trainings log, on the nodes that they happen to have.
 
-    As :func:`metlmon.placement.elastic_advice.elastic_advice` it expects as many losses of nodes as
+    As :func:`metlmon.placement.elastic.elastic_advice` it expects as many losses of nodes as
     there were so far, and maximises speedups, whatever the work is counted in; without ``speedups``
     it maximises the work.
     """
@@ -335,8 +336,10 @@ class Passive(Policy):
         profiles = learn_throughput(samples, [str(number) for number in self._jobs])
         for number in self._jobs:
             profile = profiles[str(number)]
-            curve = profile.speedups if self._speedups else profile.curve
-            self._jobs[number] = curve(MOST_NODES)
+            # The mean of a log-normal rate: a training of which little is known gets a try.
+            rate = math.exp(profile.level + profile.variances[0] / 2)
+            rate = 1.0 if self._speedups else rate
+            self._jobs[number] = tuple(rate * each for each in profile.speedups(MOST_NODES))
         self._stale = False
 
 

@@ -18,14 +18,14 @@ from metlmon.config.settings import AllocationSettings, Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
-from metlmon.placement.annex_command import (
+from metlmon.placement.annexes import (
     AnnexShape,
     annex_command,
+    make_annexes,
     shape_of,
     site_command,
     system_of,
 )
-from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import Annex, AnnexReport, AnnexState
 from metlmon.pool import annex_ads
 from metlmon.pool.annex_types import (
@@ -631,7 +631,7 @@ def test_a_site_has_the_name_that_htcondor_has_for_its_system(site: str, system:
 
 def test_every_system_of_the_list_is_one_of_htcondors() -> None:
     validate = pytest.importorskip("htcondor_cli.annex_validate")
-    from metlmon.placement.annex_command import SYSTEMS
+    from metlmon.placement.annexes import SYSTEMS
 
     assert set(SYSTEMS) <= set(validate.SYSTEM_TABLE)
 

@@ -20,8 +20,15 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.placement.chains import solve_chains
-from metlmon.placement.planner import PlanInput, balance_left, plan_input, plan_of
-from metlmon.placement.replanning import PlanState, must_replan, plan_state
+from metlmon.placement.planner import (
+    PlanInput,
+    PlanState,
+    balance_left,
+    must_replan,
+    plan_input,
+    plan_of,
+    plan_state,
+)
 from metlmon.placement.supplies import find_supplies
 from metlmon.placement.types import (
     Allocation,

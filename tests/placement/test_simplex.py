@@ -7,45 +7,38 @@ from random import Random
 
 import pytest
 
-from metlmon.placement.simplex import Infeasible, LinearRow, Unbounded, minimize
+from metlmon.placement.simplex import LinearRow, Unbounded, minimize
 
 highspy = pytest.importorskip("highspy")
 
 Costs = list[float]
 
 
-def highs_minimum(costs: Costs, rows: list[LinearRow]) -> float | None:
-    """The minimum by HiGHS; None: infeasible, -inf: unbounded."""
+def highs_minimum(costs: Costs, rows: list[LinearRow]) -> float:
+    """The minimum by HiGHS; -inf: unbounded."""
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
     for cost in costs:
         model.addCol(cost, 0.0, highspy.kHighsInf, 0, [], [])
     for row in rows:
-        low = row.limit if row.is_equal else -highspy.kHighsInf
         columns = list(row.coefficients)
-        model.addRow(low, row.limit, len(columns), columns, list(row.coefficients.values()))
+        values = list(row.coefficients.values())
+        model.addRow(-highspy.kHighsInf, row.limit, len(columns), columns, values)
     model.run()
-    status = model.getModelStatus()
-    if status == highspy.HighsModelStatus.kOptimal:
-        return float(model.getInfo().objective_function_value)
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return None
-    # "Unbounded or infeasible": without costs only the second remains.
-    return None if highs_minimum([0.0] * len(costs), rows) is None else -math.inf
+    if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return -math.inf
+    return float(model.getInfo().objective_function_value)
 
 
-def simplex_minimum(costs: Costs, rows: list[LinearRow]) -> float | None:
+def simplex_minimum(costs: Costs, rows: list[LinearRow]) -> float:
     try:
         values = minimize([costs], rows, len(costs)).values
-    except Infeasible:
-        return None
     except Unbounded:
         return -math.inf
     for row in rows:
         total = sum(each * values[column] for column, each in row.coefficients.items())
         slack = 1e-6 * max(1.0, abs(row.limit))
         assert total <= row.limit + slack
-        assert not row.is_equal or total >= row.limit - slack
     return sum(cost * value for cost, value in zip(costs, values, strict=True))
 
 
@@ -56,8 +49,7 @@ def random_program(random: Random) -> tuple[Costs, list[LinearRow]]:
     for _ in range(count):
         picked = random.sample(range(columns), random.randint(0, columns))
         coefficients = {column: float(random.randint(-3, 5)) for column in picked}
-        limit = float(random.choice([0, 0, 1, 2, 5, 9, -1, -4]))
-        rows.append(LinearRow(coefficients, limit, random.random() < 0.25))
+        rows.append(LinearRow(coefficients, float(random.choice([0, 0, 1, 2, 5, 9]))))
     if random.random() < 0.3:
         rows.append(random.choice(rows))
     return [float(random.randint(-2, 6)) for _ in range(columns)], rows
@@ -65,35 +57,28 @@ def random_program(random: Random) -> tuple[Costs, list[LinearRow]]:
 
 def test_minima_are_those_of_highs() -> None:
     random = Random(18)
-    kinds = {"optimal": 0, "infeasible": 0, "unbounded": 0}
+    unbounded = 0
     for _ in range(600):
         costs, rows = random_program(random)
-        expected, found = highs_minimum(costs, rows), simplex_minimum(costs, rows)
-        if expected is None or math.isinf(expected):
-            kinds["infeasible" if expected is None else "unbounded"] += 1
-            assert found == expected
-        else:
-            kinds["optimal"] += 1
-            assert found == pytest.approx(expected, rel=1e-7, abs=1e-7)
-    assert min(kinds.values()) >= 60, kinds
+        expected = highs_minimum(costs, rows)
+        unbounded += math.isinf(expected)
+        assert simplex_minimum(costs, rows) == pytest.approx(expected, rel=1e-7, abs=1e-7)
+    assert 60 <= unbounded <= 540
 
 
 def test_transport_programs_of_real_size() -> None:
-    """Equations alone, of which one is redundant, with figures of different magnitudes."""
+    """Each profit is that of a unit from a source to a sink; figures of different magnitudes."""
     random = Random(4)
     for _ in range(10):
         sources, sinks = 12, 9
         supply = [random.uniform(1, 1000) for _ in range(sources)]
-        share = [random.random() for _ in range(sinks)]
-        demand = [sum(supply) * each / sum(share) for each in share]
+        demand = [random.uniform(1, 1000) for _ in range(sinks)]
         rows = [
-            LinearRow({i * sinks + j: 1.0 for j in range(sinks)}, supply[i], True)
-            for i in range(sources)
+            LinearRow({i * sinks + j: 1.0 for j in range(sinks)}, supply[i]) for i in range(sources)
         ] + [
-            LinearRow({i * sinks + j: 1.0 for i in range(sources)}, demand[j], True)
-            for j in range(sinks)
+            LinearRow({i * sinks + j: 1.0 for i in range(sources)}, demand[j]) for j in range(sinks)
         ]
-        costs = [random.uniform(0.001, 50) for _ in range(sources * sinks)]
+        costs = [-random.uniform(0.001, 50) for _ in range(sources * sinks)]
         expected = highs_minimum(costs, rows)
         assert simplex_minimum(costs, rows) == pytest.approx(expected, rel=1e-7)
 
@@ -131,7 +116,8 @@ def test_duals_are_what_a_larger_limit_gains() -> None:
 
 
 def test_later_objectives_choose_among_the_optima_of_earlier_ones() -> None:
-    rows = [LinearRow({0: 1.0, 1: 1.0, 2: 2.0}, 4.0, True)]
-    optimum = minimize([[1.0, 1.0, 3.0], [2.0, 1.0, -9.0]], rows, 3)
+    rows = [LinearRow({0: 1.0, 1: 1.0, 2: 2.0}, 4.0)]
+    optimum = minimize([[-2.0, -2.0, -3.0], [2.0, 1.0, -9.0]], rows, 3)
     assert optimum.values == pytest.approx((0.0, 4.0, 0.0))
     assert optimum.reduced_costs[0] == pytest.approx(1.0)
+    assert math.isinf(optimum.reduced_costs[2])

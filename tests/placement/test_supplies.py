@@ -11,9 +11,9 @@ from statistics import mean
 import pytest
 from msgspec.structs import replace
 
-from metlmon.placement.free_matching import first_wait, matched_end
 from metlmon.placement.supplies import find_supplies, pool_supply
 from metlmon.placement.types import Annex, AnnexState, PoolSupply, RunDemand
+from metlmon.placement.what_if import first_wait, matched_end
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from tests.support.pool_figures import A100, DELTA, EXPANSE, by_pool, profile

@@ -21,7 +21,7 @@ import pytest
 from annexes import IDLE_SECONDS, SimulatedAnnexes
 from pools import Pool, until
 
-from metlmon.placement.annex_command import AnnexShape, annex_command
+from metlmon.placement.annexes import AnnexShape, annex_command
 from metlmon.pool.annex_types import AnnexGeneration
 
 NAME, SHARED = f"annex{os.getpid()}", f"shared{os.getpid()}"

@@ -25,31 +25,30 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
-from metlmon.placement.advice import Advice, make_advice
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.application import (
     Application,
     ApplyWay,
     SiteChange,
+    SubmitLine,
     application_lines,
     application_sentence,
     change_texts,
     changes_done,
-    perform_application,
-    plan_application,
-    send_commands,
-    undo_lines,
-    undo_sentence,
-)
-from metlmon.placement.application_log import (
     command_name,
     last_application,
     log_application,
+    perform_application,
+    plan_application,
+    send_commands,
+    submit_line_text,
+    submit_lines,
     undo_application,
+    undo_lines,
+    undo_sentence,
 )
-from metlmon.placement.elastic_advice import ElasticAdvice
-from metlmon.placement.replanning import PlanState, must_replan, plan_state
-from metlmon.placement.submit_lines import SubmitLine, submit_line_text, submit_lines
+from metlmon.placement.elastic import ElasticAdvice
+from metlmon.placement.planner import Advice, PlanState, make_advice, must_replan, plan_state
 from metlmon.placement.types import Annex, AnnexReport, PlacementPlan, WhatIf
 from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
