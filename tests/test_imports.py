@@ -58,12 +58,12 @@ NEVER_AT_FIRST = {
         "metlmon.cli.commands.act",
     ),
     *(
-        "screens.submit.screen",
-        "screens.timeline.screen",
+        "screens.submit",
+        "screens.timeline",
         "screens.sites",
         "screens.curves",
     ),
-    *("screens.estimates", "screens.incidents", "screens.nodes"),
+    *("screens.estimates", "screens.health", "screens.nodes"),
     "metlmon.snapshot.node_tree",
 }
 """What ``watch`` does not wait for before its first screen stands."""
