@@ -59,7 +59,6 @@ from screens.base.screens import (
     how_to,
     rule,
 )
-from screens.base.stats_worker import Memo
 from screens.pool_actions import RESULT_SYMBOLS
 from screens.widgets.line_widget import Document
 
@@ -106,10 +105,6 @@ class AdviceScreen(DocumentScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("advice", "below")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._body: Memo[list[Line]] = Memo()
-
     @property
     def _advice(self) -> ShownAdvice | None:
         return self.context.stats.value(AdviceStatistic(self.context))
@@ -128,7 +123,7 @@ class AdviceScreen(DocumentScreen):
         sentence = advice_table.plan_sentence(shown.advice.plan)
         self.show_document(
             [crop(title + sentence, room - 1), ()],
-            self._body(lambda: advice_lines(shown, room), shown, room),
+            advice_lines(shown, room),
         )
 
     def refusals(self) -> Mapping[str, str]:
@@ -146,7 +141,7 @@ class AdviceScreen(DocumentScreen):
 
 
 def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
-    """The body of the screen: pure, and kept until the advice changes."""
+    """The body of the screen."""
     advice, plan = shown.advice, shown.advice.plan
     names = advice.values.supplies.profiles
     rows = advice_table.plan_rows(plan, advice.run_names, names)

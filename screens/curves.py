@@ -265,6 +265,10 @@ class CurvesScreen(ListScreen, ChartScreen):
         )
         self.show_head(self._head(curves, filtered, update))
 
+    def refresh_selection(self) -> None:
+        """The chart shows the run under the cursor."""
+        self._refresh_if_mounted()
+
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Show why there are no curves, and which files would be read."""
         feed = self.context.feed

@@ -40,7 +40,6 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.screens import ListScreen, heading
-from screens.base.stats_worker import Memo
 from screens.overview.header import act_keys
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
 from screens.widgets.line_widget import EDGE, Document, SidePane, StaticLines
@@ -145,7 +144,6 @@ class HealthScreen(ListScreen, ActionScreen):
     def __init__(self) -> None:
         super().__init__()
         self._health: Health | None = None
-        self._lists: Memo[tuple[list[HealthEntry], list[HealthEntry]]] = Memo()
         self._shown_key: str | None = None
         self._lines_below = 0
         self._first_key: str | None = None
@@ -175,7 +173,7 @@ class HealthScreen(ListScreen, ActionScreen):
         health = self._health or Health()
         self.show_head(self._head(update))
         ranked = not self.state.order and self.state.column is None
-        opened, closed = self._lists(lambda: _lists(health, ranked), health, ranked)
+        opened, closed = _lists(health, ranked)
         reading = self._health is None or update is None or not update.is_complete
         self.fill(
             health_table.columns(health, self.this_year, indented=ranked),
@@ -195,6 +193,10 @@ class HealthScreen(ListScreen, ActionScreen):
         if self.query_one(EntryPane).lines_below != self._lines_below:
             # The note line was made before the text of the entry.
             self.call_later(self._refresh_if_mounted)
+
+    def refresh_selection(self) -> None:
+        """The room that the list leaves to the text of the entry differs."""
+        self._refresh_if_mounted()
 
     def _first_cursor(self, opened: list[HealthEntry], *, reading: bool) -> str | None:
         """The first entry, until all is read or the user has moved the cursor."""

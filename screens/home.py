@@ -20,7 +20,6 @@ from metlmon.pool.client import FeedAndPool
 from metlmon.remote.paths import as_typed, split_argument
 from metlmon.tables import home as home_table
 from metlmon.tables.home import HomeRow
-from metlmon.tables.layout import Column, fit_columns
 from metlmon.text.formatting import Colour, Weight, count, plain
 from metlmon.text.spans import (
     ALARM,
@@ -35,7 +34,6 @@ from metlmon.text.spans import (
     line,
 )
 from screens.base.screens import ListScreen, Prompt, ask_in_thread, how_to, padded
-from screens.base.stats_worker import Memo
 
 NARROW: Final = 130
 """Width below which the health of an ensemble without trouble gives way to its ETA."""
@@ -78,10 +76,6 @@ class HomeScreen(ListScreen):
         super().__init__()
         self.home = home
         self.faults_only = False
-        self._rows: Memo[list[HomeRow]] = Memo()
-        self._faults: Memo[list[HomeRow]] = Memo()
-        self._columns: Memo[list[Column[HomeRow]]] = Memo()
-        self._widest: Memo[dict[str, int]] = Memo()
         self._opening: str | None = None
         self._open: str | None = None
         self._to_drop: str | None = None
@@ -120,33 +114,27 @@ class HomeScreen(ListScreen):
 
     def show(self, snapshot: Snapshot | None) -> None:
         home, width = self.home, self.app.size.width
-        rows = self._rows(lambda: home_table.home_rows(home.summaries), home.summaries)
+        rows = home_table.home_rows(home.summaries)
         this_year = datetime.now().year
-        columns = self._columns(
-            lambda: home_table.columns(rows, this_year, narrow=width < NARROW), *(rows, width)
-        )
-        widest = self._widest(dict, width, self.state.hidden)
         self.show_head(self._head(rows, width))
-        shown = rows
-        if self.faults_only:
-            shown = self._faults(lambda: [row for row in rows if row.summary.needs_person], rows)
+        shown = [row for row in rows if row.summary.needs_person] if self.faults_only else rows
         nothing = [
             line("  ", ("No ensemble needs a person.", GOOD)),
             line("  ", ("[f] shows all of them again.", DIM)),
         ]
         only_faults = self.faults_only and not self.filter_text
         self.fill(
-            columns,
+            home_table.columns(rows, this_year, narrow=width < NARROW),
             shown,
             lambda row: row.summary.path,
             home_table.filter_text,
             all_rows=rows,
+            steady=(width,),
             empty=self._empty_text(width),
             no_match=nothing if only_faults else None,
             extra=[line(("only what needs a person", NOTE))] if self.faults_only else (),
             noun="ensemble",
             cursor=self._first_row(shown),
-            widths=fit_columns(self.chosen_columns(columns), rows, width, widest),
             details=lambda row: padded(
                 home_table.detail_lines(row, this_year, width - 2), home_table.DETAIL_LINES
             ),

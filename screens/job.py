@@ -82,9 +82,9 @@ from screens.base.screens import (
     DocumentScreen,
     FilterPrompt,
     ResultModal,
+    Sections,
     SnapshotScreen,
     ask_in_thread,
-    heading,
     job_queue_lines,
     rule,
 )
@@ -276,24 +276,6 @@ class OutputTail(Struct, frozen=True):
     problem: str | None = None
 
 
-class JobSections(Struct):
-    """Lines with headings; ``sections`` are the indices of the headings."""
-
-    lines: list[Line]
-    sections: list[int]
-
-    def add(self, title: str, body: Iterable[Line], room: int) -> None:
-        """Add a section, unless it is empty."""
-        lines = list(body)
-        if not lines:
-            return
-        if self.lines:
-            self.lines.append(())
-        self.sections.append(len(self.lines))
-        self.lines.append(heading(title, room))
-        self.lines.extend(lines)
-
-
 def build_sections(
     view: JobView,
     as_of: datetime | None,
@@ -301,13 +283,13 @@ def build_sections(
     room: int,
     this_year: int | None = None,
     origin: CheckpointOrigin | None = None,
-) -> JobSections:
+) -> Sections:
     """All sections of a job; for a failed one, its output comes early.
 
     ``tails``: the ends of its output files, if they are shown here. ``this_year``: see
     :func:`metlmon.text.formatting.moment`. ``origin``: of the checkpoint of its epoch.
     """
-    sections = JobSections([], [])
+    sections = Sections()
     row = view.job
     failed = row.state is State.FAILED
     sections.add("Why it is held", _hold(view, room), room)
@@ -329,14 +311,14 @@ def build_sections(
     return sections
 
 
-def output_sections(tails: Sequence[OutputTail], room: int) -> JobSections:
+def output_sections(tails: Sequence[OutputTail], room: int) -> Sections:
     """The sections of the output files alone."""
-    sections = JobSections([], [])
+    sections = Sections()
     _add_tails(sections, tails, room)
     return sections
 
 
-def _add_tails(sections: JobSections, tails: Iterable[OutputTail], room: int) -> None:
+def _add_tails(sections: Sections, tails: Iterable[OutputTail], room: int) -> None:
     for tail in tails:
         name = plain(tail.name, 60)
         body = (
@@ -732,7 +714,7 @@ class JobScreen(JobTools, ActionScreen):
         self._reading = False
         self._files = FsExecutor(lambda: None)
         self._inputs: tuple[Any, ...] | None = None
-        self._sections = JobSections([], [])
+        self._sections = Sections()
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")

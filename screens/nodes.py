@@ -14,16 +14,15 @@ from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow, file_order, 
 from metlmon.snapshot.records import NodeRow
 from metlmon.snapshot.tree_positions import SCOPE, TreePositions, tree_positions
 from metlmon.tables.health import faulty_nodes
-from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
-from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
+from metlmon.tables.layout import fit_columns, render_cells, table_columns
+from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, NOTE, Line, line, width
 from screens.base.screens import ListScreen, TreeScreen
-from screens.base.stats_worker import Memo
 from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
-from screens.widgets.table import LazyRows, TableRow
+from screens.widgets.table import TableRow
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
 
@@ -37,11 +36,7 @@ class NodeList:
         self._positions: dict[str, tuple[object, TreePositions]] = {}
         self._dags: tuple[DagNodes, ...] = ()
         self._snapshot: Snapshot | None = None
-        self._fold_changes = 0
         self._rows: list[TreeRow] = []
-        self._faulty: frozenset[NodeKey] | None = None
-        self._row_memo: Memo[list[TreeRow]] = Memo()
-        self._table_rows: Memo[LazyRows] = Memo()
         self._details: dict[NodeKey, NodeRow | None] = {}
 
     def update(self, feed: Feed, update: Snapshot | None) -> None:
@@ -71,18 +66,12 @@ class NodeList:
 
         ``faulty``: only these nodes; None: all.
         """
-        # The memo compares it by identity.
-        faulty = self._faulty = self._faulty if faulty == self._faulty else faulty
-
-        def find() -> list[TreeRow]:
-            if faulty is None and not filter_text:
-                return self.tree.rows(self.expanded, ORDERS[order][1], backwards)
+        if faulty is None and not filter_text:
+            self._rows = self.tree.rows(self.expanded, ORDERS[order][1], backwards)
+        else:
             passes = partial(_passes, filter_text=filter_text, faulty=faulty)
             rows = self.tree.flat_rows(passes)
-            return rows[::-1] if backwards else rows
-
-        request = filter_text, faulty, order, backwards
-        self._rows = self._row_memo(find, self.tree, self._fold_changes, *request)
+            self._rows = rows[::-1] if backwards else rows
         return self._rows
 
     def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
@@ -92,25 +81,6 @@ class NodeList:
         if row.node not in self._details:
             self._details[row.node] = feed.node_row(row.node)
         return self._details[row.node]
-
-    def render(
-        self, feed: Feed, rows: list[TreeRow], columns_shown: Sequence[Column[TreeItem]], room: int
-    ) -> tuple[list[TableColumn], LazyRows]:
-        """Return columns and rows for a table; only visible rows are fetched."""
-        sample = rows[:: 1 + len(rows) // SAMPLE]
-        widths = fit_columns(columns_shown, [(row, self.detail(feed, row)) for row in sample], room)
-
-        def table_row(index: int) -> TableRow:
-            row = rows[index]
-            return TableRow(
-                row.key, lambda: render_cells(columns_shown, widths, (row, self.detail(feed, row)))
-            )
-
-        def table_rows() -> LazyRows:
-            return LazyRows([row.key for row in rows], [1] * len(rows), table_row)
-
-        shown = self._table_rows(table_rows, rows, self._snapshot, *widths, *widths.values())
-        return table_columns(columns_shown, widths), shown
 
     def row_with_key(self, key: str | None) -> TreeRow | None:
         """Return the row with this key."""
@@ -141,26 +111,37 @@ class NodeList:
             self.update(feed, update)
         health = screen.context.stats.value(make_health) if faults else None
         faulty = faulty_nodes(health) if faults else None
-        rows = self.rows(screen.filter_text, faulty, order, screen.sort_reversed)
+        rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed)
         if head is not None:
             screen.show_head(head)
-        heads, table_rows = self.render(
-            feed, rows, screen.chosen_columns(columns(), sortable=False), room
-        )
+        shown = screen.chosen_columns(columns(), sortable=False)
+        sample = rows[:: 1 + len(rows) // SAMPLE]
+        widths = fit_columns(shown, [(row, self.detail(feed, row)) for row in sample], room)
+
+        def cells(row: TreeRow) -> Sequence[Line]:
+            return render_cells(shown, widths, (row, self.detail(feed, row)))
+
         table = screen.table
         if table.marks:
             table.keep_marks(self.node_keys())
         reading = update is None or (not update.is_complete and not self.tree.total)
-        table.show(heads, table_rows, empty(bool(screen.filter_text), faults, reading))
-        selected = self.row_with_key(table.cursor)
+        text = empty(bool(screen.filter_text), faults, reading)
+        table_rows = [TableRow(row.key, partial(cells, row)) for row in rows]
+        table.show(table_columns(shown, widths), table_rows, text)
         filtered = bool(screen.filter_text) or faults
-        note = screen.note_line(
-            len(rows) if filtered else self.tree.total,
-            self.tree.total,
-            [line(("faults only", NOTE))] if faults else [],
-            noun="node",
-        )
-        screen.show_note([note, *cursor_detail(selected, self.detail(feed, selected), room)])
+
+        def show_details() -> None:
+            selected = self.row_with_key(table.cursor)
+            note = screen.note_line(
+                len(rows) if filtered else self.tree.total,
+                self.tree.total,
+                [line(("faults only", NOTE))] if faults else [],
+                noun="node",
+            )
+            detail = cursor_detail(selected, self.detail(feed, selected), room)
+            screen.show_note([note, *detail])
+
+        screen.show_selection(show_details)
 
     def fold_at_cursor(self, screen: ListScreen, is_open: bool) -> None:
         """Fold or unfold the current row, or move to its parent."""
@@ -196,7 +177,6 @@ class NodeList:
             return None
         if row.open is not None and row.open is not is_open:
             self.expanded[row.key] = is_open
-            self._fold_changes += 1
             return None
         if is_open:
             return None
@@ -209,7 +189,6 @@ class NodeList:
     def fold_all(self, is_open: bool) -> None:
         """Fold or unfold all rows."""
         self.expanded = fold_state(self.tree, is_open)
-        self._fold_changes += 1
 
 
 SAMPLE: Final = 50
@@ -250,7 +229,7 @@ class NodesScreen(TreeScreen, ActionScreen):
             self,
             self.faults_only,
             update,
-            order=self.sort_index,
+            order=self.state.order,
             head=self._head(update),
         )
 

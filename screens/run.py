@@ -10,7 +10,6 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
@@ -22,7 +21,7 @@ from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
-from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
+from metlmon.tables.layout import GAP, MARGIN
 from metlmon.tables.runs import hold_reason, is_between_epochs, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip
@@ -47,8 +46,8 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import ROOMY_LINES, ListScreen, SecondLines, queue_lines_below
-from screens.base.stats_worker import Memo, streams
+from screens.base.screens import ROOMY_LINES, ListScreen, queue_lines_below
+from screens.base.stats_worker import streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
@@ -76,35 +75,36 @@ class RunScreen(ListScreen, ActionScreen):
         self.show_evaluations = False
         self._cursor_placed = False
         self._is_evaluated = True
-        self._run_view: Memo[RunView | None] = Memo()
-        self._header_lines: Memo[list[Line]] = Memo()
-        self._columns: Memo[tuple[list[Column[Epoch]], dict[str, int]]] = Memo()
-        self._epochs: Memo[list[Epoch]] = Memo()
-        self._side_nodes: Memo[Sequence[Epoch]] = Memo()
 
     def show(self, snapshot: Snapshot | None) -> None:
-        feed = self.context.feed
-        view = self._run_view(lambda: feed.run_view(self.key), feed, snapshot)
+        view, stats = self.context.feed.run_view(self.key), self.context.stats
         if view is None:
             self.show_nothing("run", "", self._missing_text(snapshot), "epoch")
             return
         self._is_evaluated = any(epoch.evaluations for epoch in view.epochs)
-        size, forecast = self.app.size, self.context.stats.value(make_forecast)
-        health = self.context.stats.value(make_health)
-        inputs = view, forecast, health, self.show_chart, size.width, size.height
-        self.show_head(self._header_lines(lambda: self._header(view), *inputs))
-        # Another list when evaluations are switched on: the table is then filled again.
-        epochs = self._epochs(lambda: list(view.epochs), view, self.show_evaluations)
-        side = self._side_nodes(lambda: view.other_side_nodes, view)
-        columns, widths = self._fit(view)
-        indent = MARGIN + widths["epoch"] + GAP
+        self.show_head(self._header(view))
+        stats.watch_job_files()
         origins = self._origins()
+        columns = epochs_table.columns(
+            view,
+            stats.value(streams) or {},
+            not self.show_evaluations,
+            (stats.value(evaluations) or {}).get(self.key),
+            this_year=self.this_year,
+            origins=origins,
+        )
+
+        def second_line(row: Epoch) -> Line:
+            room = self.app.size.width - self._indent() - 1
+            return epochs_table.detail_line(row, room, view.row, origin_of(row, origins))
+
         self.fill(
             columns,
-            epochs,
+            view.epochs,
             epochs_table.key_of,
             epochs_table.filter_text,
-            all_rows=[*self._with_evaluations(epochs), *side],
+            all_rows=[*self._with_evaluations(view.epochs), *view.other_side_nodes],
+            fitted_to=[*view.epochs, *view.side],
             no_match=[
                 line("  ", "No epoch has this in any column."),
                 line("  ", ("[esc] clears", DIM)),
@@ -112,21 +112,16 @@ class RunScreen(ListScreen, ActionScreen):
             cursor=self._first_cursor(view),
             noun="node",
             details=self._details,
-            widths=widths,
-            second_lines=SecondLines(
-                has=lambda row: epochs_table.has_detail_line(
-                    row, view.row, origin_of(row, origins)
-                ),
-                line=lambda row: epochs_table.detail_line(
-                    *(row, size.width - indent - 1, view.row),
-                    origin=origin_of(row, origins),
-                ),
-                indent=indent,
-            ),
-            more_rows=side,
+            second_line=second_line,
+            indent=self._indent,
+            more_rows=view.other_side_nodes,
             more_title="side nodes",
             expand=self._with_evaluations,
         )
+
+    def _indent(self) -> int:
+        """Where second lines begin: behind the epoch."""
+        return MARGIN + self.widths["epoch"] + GAP
 
     def hidden_actions(self) -> Collection[str]:
         hidden = super().hidden_actions()
@@ -145,25 +140,6 @@ class RunScreen(ListScreen, ActionScreen):
         self._cursor_placed = True
         latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
         return epochs_table.key_of(latest_rows[-1]) if latest_rows else None
-
-    def _fit(self, view: RunView) -> tuple[list[Column[Epoch]], dict[str, int]]:
-        """The columns, and the widths of those that fit."""
-        self.context.stats.watch_job_files()
-        room, marks = self.app.size.width, not self.show_evaluations
-        progress = self.context.stats.value(streams)
-        results = self.context.stats.value(evaluations)
-        origins = self._origins()
-
-        def fit() -> tuple[list[Column[Epoch]], dict[str, int]]:
-            result = (results or {}).get(self.key)
-            columns = epochs_table.columns(
-                view, progress or {}, marks, result, this_year=self.this_year, origins=origins
-            )
-            rows = [*view.epochs, *view.side]
-            return columns, fit_columns(self.chosen_columns(columns), rows, room)
-
-        inputs = view, progress, room, marks, results, self.this_year, self.state.hidden, origins
-        return self._columns(fit, *inputs)
 
     def _with_evaluations(self, epochs: Sequence[Epoch]) -> list[Epoch]:
         """The epochs, each followed by its evaluations as rows if that is switched on."""

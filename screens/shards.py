@@ -35,7 +35,9 @@ class ShardsScreen(ListScreen):
         position = f"bag {all_bags.index(bag) + 1} of {len(all_bags)}" if len(all_bags) > 1 else ""
         head = shards_table.head(bag, live, position, room - 2)
         self.show_head([*(line(" ") + header_line for header_line in head), ()])
-        shards = sorted(bag.shards, key=shards_table.urgency) if not self.sort_index else bag.shards
+        shards = (
+            sorted(bag.shards, key=shards_table.urgency) if not self.state.order else bag.shards
+        )
         self.fill(
             shards_table.columns(bag),
             shards,

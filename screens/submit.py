@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
-from itertools import accumulate, groupby
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, Final
@@ -72,13 +71,13 @@ from screens.actions import bindings_of
 from screens.base.screens import (
     ConfirmationBase,
     ResultModal,
+    Sections,
     SnapshotScreen,
     ask_in_thread,
     heading,
     padded,
     rule,
 )
-from screens.base.stats_worker import LazySequence
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView, plain_with_blanks
 from screens.widgets.line_widget import EDGE, SidePane, StaticLines
@@ -686,54 +685,31 @@ def bundled_templates() -> tuple[Template, ...]:
         return ()
 
 
-LazyLines = LazySequence[Line]
-"""Lines that are rendered when they become visible."""
-
-
-def file_lines(file: PlannedFile, width: int) -> LazyLines:
+def file_lines(file: PlannedFile, width: int) -> list[Line]:
     """Return the exact text of one file, with line numbers; long lines are wrapped."""
     text = file.text
     texts = text.removesuffix("\n").split("\n") if text else []
     digits = max(3, len(str(len(texts))))
     text_width = max(8, width - digits - 2)
-
-    @lru_cache(64)
-    def pieces(number: int) -> list[str]:
-        clean = plain_with_blanks(texts[number])
-        return chop_cells(clean, text_width) if cell_len(clean) > text_width else [clean]
-
-    def row_count(number: int) -> int:
-        row = texts[number]
-        if row.isascii() and row.isprintable():
-            return max(1, -(-len(row) // text_width))
-        return len(pieces(number))
-
-    ends = list(accumulate(map(row_count, range(len(texts)))))
-    ends_open = not text.endswith("\n")
-
-    def render(index: int) -> Line:
-        number = bisect_right(ends, index)
-        if number >= len(texts):
-            note = "no line end here" if texts else "empty"
-            return line((" " * (digits + 1) + note, DIM))
-        row = index - (ends[number - 1] if number else 0)
-        gutter = f"{number + 1:>{digits}} " if row == 0 else " " * (digits - 1) + "↪ "
-        piece = pieces(number)[row]
-        comment = texts[number].lstrip().startswith("#")
-        return line((gutter, DIM), (piece, DIM) if comment else piece)
-
-    return LazyLines((ends[-1] if ends else 0) + ends_open, render)
+    lines: list[Line] = []
+    for number, row in enumerate(texts, 1):
+        gutter, is_comment = f"{number:>{digits}} ", row.lstrip().startswith("#")
+        for piece in chop_cells(plain_with_blanks(row), text_width) or [""]:
+            lines.append(line((gutter, DIM), (piece, DIM) if is_comment else piece))
+            gutter = " " * (digits - 1) + "↪ "
+    if not text.endswith("\n"):
+        note = "no line end here" if texts else "empty"
+        lines.append(line((" " * (digits + 1) + note, DIM)))
+    return lines
 
 
-def run_lines(runs: Sequence[RunPlan], width: int) -> LazyLines:
+def run_lines(runs: Sequence[RunPlan], width: int) -> list[Line]:
     """Return the runs: name, uuid, seed, and the target of each epoch."""
     uuid_width = 36 if width >= 90 else 8
     name_width = max(cell_len(plain(run.name, 24)) for run in runs)
     seed_width = max(len(str(run.seed)) for run in runs)
-
-    def render(index: int) -> Line:
-        run = runs[index]
-        return line(
+    return [
+        line(
             f"  {plain(run.name, 24):<{name_width}}  ",
             (plain(run.uuid, 36)[:uuid_width], DIM),
             ("  seed ", DIM),
@@ -741,8 +717,8 @@ def run_lines(runs: Sequence[RunPlan], width: int) -> LazyLines:
             *_targets(run.targets),
             *(line(("  on ", DIM), plain(run.gpu, 60)) if run.gpu is not None else ()),
         )
-
-    return LazyLines(len(runs), render)
+        for run in runs
+    ]
 
 
 def _targets(names: Sequence[str]) -> Line:
@@ -754,55 +730,30 @@ def _targets(names: Sequence[str]) -> Line:
     return line(("→ ", DIM), ", ".join(parts)) if parts else ()
 
 
-class Preview(LazySequence[Line]):
-    """The whole preview: counts, files, runs, the text of every file.
-
-    ``sections`` are the numbers of the heading lines.
-    """
-
-    def __init__(self, parts: Sequence[Sequence[Line]], sections: Sequence[int]) -> None:
-        ends = list(accumulate(len(part) for part in parts))
-        starts = [0, *ends]
-        self.sections = tuple(starts[part] for part in sections)
-
-        def render(index: int) -> Line:
-            part = bisect_right(ends, index)
-            return parts[part][index - starts[part]]
-
-        super().__init__(starts[-1], render)
-
-
-def build_preview(result: FormResult, width: int, history: CostHistory | None = None) -> Preview:
+def build_preview(result: FormResult, width: int, history: CostHistory | None = None) -> Sections:
     """Build the preview of a form, or the list of its fatal problems.
 
-    ``past`` is the cost history of past epochs, if known.
+    ``history`` is the cost history of past epochs, if known.
     """
     plan = result.plan
     if plan is None:
-        return Preview([_missing(result, width)], ())
-    size = sum(len(file.data) for file in plan.files)
-    files = f"{formatting.count(len(plan.files), 'file')}, {formatting.size(size)}"
-    parts: list[Sequence[Line]] = [
-        [*_size_lines(plan, width), *cost_lines(plan, history, width), ()],
-        [*(line(" ", text) for text in draw_graph(plan.graph, width - 2)), ()],
-        [heading(files, width)],
-        [*file_list(plan), ()],
-    ]
-    sections = [2]
+        return Sections(_missing(result, width))
+    graph = [line(" ", text) for text in draw_graph(plan.graph, width - 2)]
+    preview = Sections([*_size_lines(plan, width), *cost_lines(plan, history, width), (), *graph])
+    size = formatting.size(sum(len(file.data) for file in plan.files))
+    files = formatting.count(len(plan.files), "file")
+    preview.add(f"{files}, {size}", file_list(plan), width)
     if plan.runs:
-        sections.append(len(parts))
-        total = formatting.count(len(plan.runs), "run")
-        parts += [[heading(total, width)], run_lines(plan.runs, width)]
+        preview.add(formatting.count(len(plan.runs), "run"), run_lines(plan.runs, width), width)
     for file in plan.files:
-        sections.append(len(parts))
-        parts += [[(), _title(file, width)], file_lines(file, width)]
-    return Preview(parts, sections)
+        preview.add(_title(file, width), file_lines(file, width), width)
+    return preview
 
 
-def _title(file: PlannedFile, width: int) -> Line:
+def _title(file: PlannedFile, width: int) -> str:
     name = plain(file.name, max(12, width - 30))
     title = f"{name}  {formatting.size(len(file.data))}"
-    return heading(title + (", executable" if file.executable else ""), width)
+    return title + (", executable" if file.executable else "")
 
 
 def _size_lines(plan: Plan, width: int) -> list[Line]:
@@ -1557,10 +1508,10 @@ class SubmitScreen(SnapshotScreen):
         self.context.show_error("judging the form failed", error)
         self._refresh_if_mounted()
 
-    def _validated(self, result: FormResult, preview: Preview, width: int) -> None:
+    def _validated(self, result: FormResult, preview: Sections, width: int) -> None:
         self._validating, self.form_result = None, result
         if width == self._preview_cells:
-            self.query_one(SidePane).show(preview, preview.sections)
+            self.query_one(SidePane).show(preview.lines, preview.sections)
         self._refresh_if_mounted()
         if self._submit_pending and self._validating is None:
             self._submit_pending = False

@@ -71,9 +71,8 @@ from metlmon.text.spans import (
     wrap_parts,
 )
 from screens.base.screens import ListScreen
-from screens.base.stats_worker import Memo
 from screens.widgets.line_widget import StaticLines
-from screens.widgets.table import LazyRows, Table, TableRow
+from screens.widgets.table import Table, TableRow
 
 CURSOR: Final = TextStyle(formatting.Colour.YELLOW, formatting.Weight.BOLD)
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -436,8 +435,6 @@ class TimelineScreen(ListScreen):
         self._view: _View | None = None
         self._lanes: dict[str, list[Cell]] = {}
         self._labels: dict[str, str] = {}
-        self._row_memo: Memo[LazyRows] = Memo()
-        self._name_width: Memo[int] = Memo()
         self._signs: dict[str | None, Symbol] = {}
         self._columns: list[Stack] | None = []
         self._waiting: frozenset[Symbol] = frozenset()
@@ -465,7 +462,7 @@ class TimelineScreen(ListScreen):
             self.cursor_seconds = present.position_of(moment)
         displayed = present if moment is None else self.context.stats.value(timeline) or present
         filtered = self.filter_rows(present.lanes, _text)
-        names = self._name_width(partial(self._name_cells, present), present)
+        names = self._name_cells(present)
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
         head = self._head(displayed)
@@ -475,11 +472,7 @@ class TimelineScreen(ListScreen):
         known_until = None if moment is None else cursor
         time_axis = axis_line(axis(present, window), cursor)
         columns = [TableColumn("RUN", names), TableColumn(time_axis, window.cells)]
-        rows = self._row_memo(
-            partial(self._rows, filtered, displayed, names, cursor, known_until, roomy),
-            *(self._view, displayed, names, cursor, known_until, roomy),
-            *(self.filter_text, self.sort_index, self.sort_reversed),
-        )
+        rows = self._rows(filtered, displayed, names, cursor, known_until, roomy)
         self.table.show(columns, rows, self._empty(present))
         chart_lines: list[Line] = [()] * chart_height
         if self._columns is not None:
@@ -572,21 +565,18 @@ class TimelineScreen(ListScreen):
         cursor: int,
         known_until: int | None,
         roomy: bool,
-    ) -> LazyRows:
+    ) -> list[TableRow]:
         states = {lane.key: lane for lane in displayed.lanes}
-
-        def table_row(index: int) -> TableRow:
-            displayed_lane = states.get(filtered[index].key)
+        rows = []
+        for lane in filtered:
+            displayed_lane = states.get(lane.key)
             state = None if displayed_lane is None else displayed_lane.state
             sign = None if displayed_lane is None else displayed_lane.symbol
-            lane = replace(filtered[index], state=state, symbol=sign)
+            lane = replace(lane, state=state, symbol=sign)
             cells = partial(self._cells, lane, names, cursor, known_until)
             labels_line = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
-            return TableRow(lane.key, cells, labels_line, MARGIN + names + GAP)
-
-        return LazyRows(
-            [lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row
-        )
+            rows.append(TableRow(lane.key, cells, labels_line, MARGIN + names + GAP))
+        return rows
 
     def _draw(self, timeline: Timeline, window: VisibleWindow) -> None:
         """Reset the drawing if its inputs changed; lanes are drawn when visible."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, partialmethod
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,7 @@ from metlmon.remote.paths import UnusableMachine
 from metlmon.snapshot.records import JobView
 from metlmon.tables.health import removal_clocks
 from metlmon.tables.layout import (
+    MARGIN,
     Column,
     ColumnChoice,
     TableColumn,
@@ -57,11 +58,10 @@ from metlmon.text.spans import (
 )
 from screens.actions import ALL_NAMES, READ_ONLY_REFUSED, bindings_of
 from screens.base.context import ListState
-from screens.base.stats_worker import Memo
 from screens.terminal.private import FaultTolerant, release_caches
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
-from screens.widgets.table import LazyRows, Table, TableRow
+from screens.widgets.table import Table, TableRow
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
@@ -413,6 +413,24 @@ def heading(title: str, width: int) -> Line:
     return line((f" {title} ", DIM), ("─" * max(0, width - cell_len(title) - 3), DIM))
 
 
+class Sections(Struct):
+    """Lines with headings; ``sections`` are the indices of the headings."""
+
+    lines: list[Line] = []
+    sections: list[int] = []
+
+    def add(self, title: str, body: Iterable[Line], room: int) -> None:
+        """Add a section, unless it is empty."""
+        lines = list(body)
+        if not lines:
+            return
+        if self.lines:
+            self.lines.append(())
+        self.sections.append(len(self.lines))
+        self.lines.append(heading(title, room))
+        self.lines.extend(lines)
+
+
 def hidden_below(count: int, style: TextStyle = DIM) -> list[Line]:
     """The note on lines or rows below the view, if there are any."""
     return [line((f"↓ {count} more", style))] if count else []
@@ -679,20 +697,6 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.return_result(self._state)
 
 
-class _Heading(Struct, frozen=True):
-    """A title between rows."""
-
-    text: str
-
-
-class SecondLines(Struct, Generic[T], frozen=True):
-    """Second lines of rows: whether a row ``has`` one, its text, and its first cell."""
-
-    has: Callable[[T], bool]
-    line: Callable[[T], Line]
-    indent: int
-
-
 class ListScreen(SnapshotScreen):
     """A screen with one table whose filter, order and columns survive every refresh.
 
@@ -706,24 +710,16 @@ class ListScreen(SnapshotScreen):
         self.filter_text = ""
         self._columns_defined: Sequence[Column[Any]] = ()
         self._sortable = True
-        self._shown_rows: Memo[tuple[list[Any], list[Any]]] = Memo()
-        self._table_rows: Memo[LazyRows] = Memo()
-        self._items: Sequence[Any] = ()
+        self._show_selection: Callable[[], None] | None = None
+        self._widest: dict[str, int] = {}
+        self._widest_of: object = None
+        self.widths: Mapping[str, int] = {}
+        """The columns that fit, by name, and their widths in cells."""
 
     @property
     def state(self) -> ListState:
         """The chosen columns and order, remembered by the application."""
         return self.context.list_states.setdefault(type(self).__name__, ListState())
-
-    @property
-    def sort_index(self) -> int:
-        """The index of the chosen criterion of ``ORDERS``."""
-        return self.state.order
-
-    @property
-    def sort_reversed(self) -> bool:
-        """Whether the rows are in reverse order."""
-        return self.state.reversed
 
     # --- parts ----------------------------------------------------------------------------
 
@@ -757,14 +753,16 @@ class ListScreen(SnapshotScreen):
         text: Callable[[T], str],
         *,
         all_rows: Sequence[T] | None = None,
+        fitted_to: Sequence[T] | None = None,
+        steady: tuple[object, ...] | None = None,
         empty: Sequence[Line] = (),
         no_match: Sequence[Line] | None = None,
         cursor: str | None = None,
         extra: Sequence[Line] = (),
         noun: str = "run",
         details: Callable[[T | None], Sequence[Line]] = lambda row: (),
-        widths: Mapping[str, int] | None = None,
-        second_lines: SecondLines[T] | None = None,
+        second_line: Callable[[T], Line] = lambda row: (),
+        indent: Callable[[], int] = lambda: MARGIN,
         sign: Callable[[T], Line] = lambda row: (),
         more_rows: Sequence[T] = (),
         more_title: str = "",
@@ -774,65 +772,73 @@ class ListScreen(SnapshotScreen):
         """Show the rows that pass the filter, in chosen order and columns; return them.
 
         ``key`` identifies a row, ``text`` is what the filter searches, in lower case. ``all_rows``
-        are the rows to which columns are fitted, so that a choice among them does not move the
-        columns. ``empty`` is shown if there are none of them, ``no_match`` if none is shown.
+        are those before a choice among them; to them, or to the rows ``fitted_to``, columns are
+        fitted, so that the choice does not move the columns. ``steady``: while it is equal, columns
+        only become wider. ``empty`` is shown if there are no rows, ``no_match`` if none is shown.
         ``cursor`` moves the cursor to this row. ``details`` are the lines below the note line for
-        the row under the cursor. ``widths`` are those of the columns, if they are known already.
-        ``sign`` returns a sign of one cell before a row, where it is not marked.
+        the row under the cursor. ``second_line`` is that of a row, if any, from the cell ``indent``
+        on; ``sign`` a sign of one cell before it, where it is not marked.
         ``more_rows`` follow under the heading ``more_title``; ``expand`` adds the rows that belong
         to others; ``heading`` is what a row stands under, together with those before it that have
-        the same. The rest are those of :meth:`note_line`. While rows and columns are the same
-        objects, they are neither filtered nor rendered again.
+        the same. The rest are those of :meth:`note_line`.
         """
         all_rows = rows if all_rows is None else all_rows
-        all_columns, columns = columns, self.chosen_columns(columns)
-        if widths is None:
-            widths = fit_columns(columns, all_rows, self.table_width)
-        state = self.state
-        order = self.filter_text, state.column, state.order, state.reversed
-        shown, more = self._shown_rows(
-            lambda: (expand(self.filter_rows(rows, text)), self.filter_rows(more_rows, text)),
-            *(rows, more_rows, *order),
+        columns = self.chosen_columns(columns)
+        chosen = steady, [*self.state.hidden], [*self.state.shown]
+        if steady is None or chosen != self._widest_of:
+            self._widest, self._widest_of = {}, chosen
+        widths = self.widths = fit_columns(
+            columns,
+            all_rows if fitted_to is None else fitted_to,
+            self.table_width,
+            None if steady is None else self._widest,
         )
+        shown, more = expand(self.filter_rows(rows, text)), self.filter_rows(more_rows, text)
         if self.table.marks:
             self.table.keep_marks({key(row) for row in all_rows})
         if all_rows:
             clears = [line("  ", f"No {noun} has this text."), line("  ", ("[esc] clears", DIM))]
             empty = clears if no_match is None else no_match
+        start = indent()
 
-        def build_rows() -> LazyRows:
-            rows: list[T | _Heading] = _with_headings(shown, heading)
-            if more:
-                gap = [_Heading("")] if rows else []
-                rows += [*gap, _Heading(more_title), *_with_headings(more, heading)]
-            self._items = rows
-            keys = [None if isinstance(row, _Heading) else key(row) for row in rows]
-            has = (lambda row: False) if second_lines is None else second_lines.has
-            heights = [1 + (not isinstance(row, _Heading) and has(row)) for row in rows]
-
-            def build(index: int) -> TableRow:
-                row = rows[index]
-                if isinstance(row, _Heading):
-                    title = line((row.text, DIM))
-                    return TableRow(None, lambda: (title,))
+        def table_rows(part: Iterable[T]) -> Iterator[TableRow]:
+            previous: str | None = None
+            for row in part:
+                title = heading(row)
+                if title is not None and title != previous:
+                    yield TableRow.heading(title)
+                previous = title
                 cells = partial(render_cells, columns, widths, row)
-                if second_lines is None:
-                    return TableRow(keys[index], cells, sign=sign(row))
-                detail, indent = second_lines.line(row), second_lines.indent
-                return TableRow(keys[index], cells, detail, indent, sign(row))
+                yield TableRow(key(row), cells, second_line(row), start, sign(row))
 
-            return LazyRows(keys, heights, build)
-
-        inputs = shown, more, all_columns, state.hidden, state.shown, self.table_width
-        table_rows = self._table_rows(build_rows, *inputs)
-        self.table.show(table_columns(columns, widths), table_rows, empty)
+        shown_rows = list(table_rows(shown))
+        if more:
+            gap = [TableRow.heading("")] if shown_rows else []
+            shown_rows += [*gap, TableRow.heading(more_title), *table_rows(more)]
+        self.table.show(table_columns(columns, widths), shown_rows, empty)
         if cursor is not None:
             self.table.select(cursor)
-        index = self.table.index_of(self.table.cursor)
-        note = self.note_line(len(shown) + len(more), len(all_rows), extra, noun)
-        selected = None if index is None else self._items[index]
-        self.show_note([note, *details(selected)])
+        by_key = {key(row): row for row in (*shown, *more)}
+
+        def show_details() -> None:
+            note = self.note_line(len(shown) + len(more), len(all_rows), extra, noun)
+            self.show_note([note, *details(by_key.get(self.table.cursor or ""))])
+
+        self.show_selection(show_details)
         return shown
+
+    def show_selection(self, show: Callable[[], None]) -> None:
+        """Show the note line and the row under the cursor, now and whenever it moves."""
+        self._show_selection = show
+        show()
+
+    def refresh_selection(self) -> None:
+        """Show what depends on the cursor."""
+        if self._show_selection is None:
+            self._refresh_if_mounted()
+        else:
+            self._show_selection()
+            self.update_footer()
 
     def show_nothing(
         self, title: str, reason: str, text: Sequence[Line], noun: str = "run"
@@ -840,7 +846,7 @@ class ListScreen(SnapshotScreen):
         """Show an empty table with this text, and the reason beside the title."""
         self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])
         self.table.show([], [], text)
-        self.show_note([self.note_line(0, 0, noun=noun)])
+        self.show_selection(lambda: self.show_note([self.note_line(0, 0, noun=noun)]))
 
     def chosen_columns(
         self, columns: Sequence[Column[T]], sortable: bool = True
@@ -998,7 +1004,7 @@ class ListScreen(SnapshotScreen):
     async def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()
         self._message = ""
-        self._refresh_if_mounted()
+        self.refresh_selection()
         # Until the note line asks for its update, so that both are painted in one frame.
         await asyncio.sleep(0)
 
@@ -1056,18 +1062,6 @@ class TreeScreen(ListScreen):
     action_fold = partialmethod(_fold, False)
     action_unfold_all = partialmethod(_fold_all, True)
     action_fold_all = partialmethod(_fold_all, False)
-
-
-def _with_headings(rows: Iterable[T], heading: Callable[[T], str | None]) -> list[T | _Heading]:
-    result: list[T | _Heading] = []
-    previous: str | None = None
-    for row in rows:
-        title = heading(row)
-        if title is not None and title != previous:
-            result.append(_Heading(title))
-        previous = title
-        result.append(row)
-    return result
 
 
 def compare_marked(screen: ListScreen, metric: str | None = None) -> None:

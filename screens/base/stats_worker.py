@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct
 
@@ -293,53 +293,3 @@ def _fingerprint(status: Status) -> tuple[object, ...]:
         status.node_states,
         (hours.goodput, hours.badput),
     )
-
-
-# --- values that are kept while their inputs are the same ------------------------------------
-
-_PLAIN: Final = (str, int, float, bool, type(None))
-"""Types compared by value; all others by identity, which takes no time."""
-
-
-class Memo(Generic[T]):
-    """``memo(compute, a, b)``: ``compute()``, cached while ``a``, ``b`` are the same.
-
-    The inputs are kept alive, so that no other object can get their identity.
-    """
-
-    def __init__(self) -> None:
-        self._inputs: tuple[Any, ...] | None = None
-        self._value: T
-
-    def __call__(self, compute: Callable[[], T], *inputs: Any) -> T:
-        if self._inputs is None or not _are_same(self._inputs, inputs):
-            self._value = compute()
-            self._inputs = inputs
-        return self._value
-
-
-def _are_same(previous: tuple[Any, ...], current: tuple[Any, ...]) -> bool:
-    return len(previous) == len(current) and all(
-        a is b or (isinstance(a, _PLAIN) and isinstance(b, _PLAIN) and a == b)
-        for a, b in zip(previous, current, strict=True)
-    )
-
-
-class LazySequence(Sequence[T]):
-    """A sequence of ``length`` items; ``make`` takes an index, from 0."""
-
-    def __init__(self, length: int, make: Callable[[int], T]) -> None:
-        self._length, self._make = length, make
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        indices = range(self._length)[index]
-        if isinstance(indices, range):
-            return [self._make(each) for each in indices]
-        return self._make(indices)

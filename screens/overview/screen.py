@@ -6,12 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar, Final
 
-from msgspec import Struct
-
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.feed import NullFeed, Snapshot
-from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.records import Job, Run, Status
@@ -23,20 +20,17 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
     GAP,
     MARGIN,
-    Column,
-    fit_columns,
 )
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.screens import (
     ROOMY_LINES,
-    SecondLines,
     TreeScreen,
     compare_marked,
     queue_lines_below,
 )
-from screens.base.stats_worker import Memo, streams
+from screens.base.stats_worker import streams
 from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
 
@@ -65,14 +59,6 @@ def _has_nodes_only(snapshot: Snapshot) -> bool:
     return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
 
 
-class FittedColumns(Struct, frozen=True):
-    """Columns of the runs, their widths by name, and where second lines begin."""
-
-    columns: list[Column[Run]]
-    widths: dict[str, int]
-    indent: int
-
-
 class OverviewScreen(TreeScreen, ActionScreen):
     """All runs, one row each."""
 
@@ -81,16 +67,6 @@ class OverviewScreen(TreeScreen, ActionScreen):
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
         runs_table.ORDERS
     )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._selected_runs: Memo[list[Run]] = Memo()
-        self._faults: Memo[list[Run]] = Memo()
-        self._columns: Memo[FittedColumns] = Memo()
-        self._widest: Memo[dict[str, int]] = Memo()
-        self._health_lines: Memo[list[Line]] = Memo()
-        self._clocks: dict[JobId, str] = {}
-        self._forecasts: Memo[Sequence[Line]] = Memo()
 
     @property
     def _health(self) -> Health | None:
@@ -106,65 +82,45 @@ class OverviewScreen(TreeScreen, ActionScreen):
         if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
             return
         self._node_list = None
+        self.context.stats.watch_job_files()
         figures = self.context.stats.value(run_figures)
-        # Another list where the rows are sorted by a figure that has changed.
-        sorted_by = figures if self.state.column else None
-        rows = self._selected_runs(lambda: self._select_runs(runs), runs, sorted_by)
+        progress = self.context.stats.value(streams) or {}
+        health, width = self._health, self.app.size.width
+        rows = self._select_runs(runs)
         shown = rows
         if self.faults_only:
-            health = self._health
             faulty = health_table.faulty_runs(health)
-            shown = self._faults(lambda: [r for r in rows if r.key in faulty], rows, health)
-        width, fitted = self.app.size.width, self._fit(rows, figures)
+            shown = [row for row in rows if row.key in faulty]
+        columns = runs_table.columns(rows, progress, figures, self.context.feed.settings.metrics)
+        as_of = None if snapshot is None else snapshot.status.as_of
+        clocks = health_table.removal_clocks(health, as_of)
+        is_read = snapshot is not None and snapshot.is_complete
         self.fill(
-            fitted.columns,
+            health_table.with_removal_clocks(columns, clocks),
             shown,
             lambda row: row.key,
             runs_table.filter_text,
             all_rows=rows,
+            steady=(self.context.feed, is_read, width),
             empty=self._empty_text(rows, snapshot),
             no_match=self._empty_text(rows, snapshot),
             extra=[line(("faults only", NOTE))] if self.faults_only else (),
-            details=lambda row: self._details(row, fitted, figures),
-            widths=fitted.widths,
+            details=lambda row: self._details(row, figures),
             sign=lambda row: best_mark(row, figures),
-            second_lines=SecondLines(
-                has=lambda row: runs_table.has_detail_line(row, width),
-                line=lambda row: runs_table.detail_line(row, width, fitted.indent),
-                indent=fitted.indent,
-            ),
+            second_line=lambda row: runs_table.detail_line(row, width, self._indent()),
+            indent=self._indent,
         )
 
-    def _fit(self, rows: list[Run], figures: RunFigures | None) -> FittedColumns:
-        """The columns and their widths, which only grow while the screen is as wide."""
-        self.context.stats.watch_job_files()
-        progress, width = self.context.stats.value(streams), self.app.size.width
-        snapshot, state = self.context.snapshot, self.state
-        is_read = snapshot is not None and snapshot.is_complete
-        widest = self._widest(dict, self.context.feed, is_read, width, state)
+    def _indent(self) -> int:
+        """Where second lines begin: below the state."""
+        before = takewhile(lambda name: name != "state", self.widths)
+        cells = [self.widths[name] + GAP for name in before]
+        return MARGIN + (sum(cells) if "state" in self.widths else 0)
 
-        clocks = health_table.removal_clocks(
-            self._health, None if snapshot is None else snapshot.status.as_of
-        )
-        self._clocks = clocks if self._clocks != clocks else self._clocks
-
-        def fit() -> FittedColumns:
-            metrics = self.context.feed.settings.metrics
-            columns = runs_table.columns(rows, progress or {}, figures, metrics)
-            columns = health_table.with_removal_clocks(columns, clocks)
-            widths = fit_columns(self.chosen_columns(columns), rows, width, widest)
-            last = "state" if "state" in widths else next(iter(widths))
-            before = takewhile(lambda name: name != last, widths)
-            return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
-
-        return self._columns(fit, rows, progress, figures, self._clocks, widest)
-
-    def _details(
-        self, row: Run | None, fitted: FittedColumns, figures: RunFigures | None
-    ) -> list[Line]:
+    def _details(self, row: Run | None, figures: RunFigures | None) -> list[Line]:
         """The lines under the rule: what the columns lack, and the queue on an idle job."""
         width = self.app.size.width
-        detail = runs_table.cursor_detail(row, set(fitted.widths), width, figures)
+        detail = runs_table.cursor_detail(row, set(self.widths), width, figures)
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
         latest = None if row is None else row.latest
         job = None
@@ -200,18 +156,14 @@ class OverviewScreen(TreeScreen, ActionScreen):
         status, room = snapshot.status, room - 2
         whole = snapshot.is_complete
         health = self._health
-        trouble = self._health_lines(
-            lambda: overview_header.health_lines(health, status, room, roomy=roomy),
-            *(health, status.runs, room, roomy),
-        )
+        trouble = overview_header.health_lines(health, status, room, roomy=roomy)
         trouble = [line(" ") + content for content in trouble]
         # No forecast from a partly read log.
         forecast = self.context.stats.value(make_forecast) if whole else None
         special = overview_header.special_nodes(status.special_nodes, room)
-        forecasts = self._forecasts(lambda: overview_header.forecast_candidates(forecast), forecast)
         hours = overview_header.hours_and_forecast(
             status.gpu_hours,
-            forecasts,
+            overview_header.forecast_candidates(forecast),
             room,
             least=status.nodes_unlogged > 0,
             brief=not roomy and len(trouble) > 1,

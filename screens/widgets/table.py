@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence
-from functools import cache
 from itertools import accumulate
 from typing import Final
 
@@ -19,8 +18,7 @@ from textual.message import Message
 
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
-from metlmon.text.spans import Line, TextStyle, fit, line
-from screens.base.stats_worker import LazySequence
+from metlmon.text.spans import DIM, Line, TextStyle, fit, line
 from screens.widgets.line_widget import MovingWidget
 
 HEADING: Final = TextStyle(Colour.GREY)
@@ -42,19 +40,14 @@ class TableRow(Struct, frozen=True):
     detail_indent: int = 0
     sign: Line = ()
 
+    @classmethod
+    def heading(cls, title: str) -> TableRow:
+        """A title between rows."""
+        return cls(None, lambda: (line((title, DIM)),))
+
     @property
     def height(self) -> int:
         return 2 if self.detail else 1
-
-
-class LazyRows(LazySequence[TableRow]):
-    """Rows whose keys and heights are known; a row is built once, when it is in view."""
-
-    def __init__(
-        self, keys: Sequence[str | None], heights: Sequence[int], build: Callable[[int], TableRow]
-    ) -> None:
-        super().__init__(len(keys), cache(build))
-        self.keys, self.heights = keys, heights
 
 
 class Table(MovingWidget):
@@ -77,7 +70,7 @@ class Table(MovingWidget):
     def __init__(self) -> None:
         super().__init__()
         self._columns: Sequence[TableColumn] = ()
-        self._rows = LazyRows((), (), lambda index: TableRow(None, tuple))
+        self._rows: Sequence[TableRow] = ()
         self._ends: list[int] = []
         self._index_by_key: dict[str, int] = {}
         self._selectable: list[int] = []
@@ -140,14 +133,12 @@ class Table(MovingWidget):
         """
         offset = self._offset_of(self._key)
         index = self._index_by_key.get(self._key or "", 0)
-        if columns != self._columns:
-            self._rendered.clear()
         self._columns, self._empty = columns, empty
-        if rows is not self._rows:
-            if not isinstance(rows, LazyRows):
-                keys, heights = [row.key for row in rows], [row.height for row in rows]
-                rows = LazyRows(keys, heights, rows.__getitem__)
-            self._set_rows(rows)
+        self._rows = rows
+        self._rendered.clear()
+        self._ends = list(accumulate(row.height for row in rows))
+        self._index_by_key = {row.key: i for i, row in enumerate(rows) if row.key is not None}
+        self._selectable = list(self._index_by_key.values())
         previous_key = self._key
         if self._key not in self._index_by_key:
             self._key = self._nearest(index)
@@ -158,24 +149,10 @@ class Table(MovingWidget):
         if self._key != previous_key:
             self.post_message(self.RowHighlighted(self._key))
 
-    def _set_rows(self, rows: LazyRows) -> None:
-        self._rows = rows
-        self._rendered.clear()
-        self._ends = list(accumulate(rows.heights))
-        self._index_by_key = {key: i for i, key in enumerate(rows.keys) if key is not None}
-        self._selectable = sorted(self._index_by_key.values())
-
-    def index_of(self, key: str | None) -> int | None:
-        """The index of the row with this key; None if there is none."""
-        return self._index_by_key.get(key or "")
-
     def _nearest(self, index: int) -> str | None:
-        keys = self._rows.keys
-        for candidates in (range(index, len(keys)), reversed(range(min(index, len(keys))))):
-            for candidate in candidates:
-                if keys[candidate] is not None:
-                    return keys[candidate]
-        return None
+        rows = self._rows
+        neighbours = (*rows[index:], *reversed(rows[:index]))
+        return next((row.key for row in neighbours if row.key is not None), None)
 
     def select(self, key: str) -> None:
         """Move the cursor to this row, if it exists."""
@@ -292,7 +269,7 @@ class Table(MovingWidget):
             return
         position = bisect_left(self._selectable, self._index_by_key[self._key]) + lines
         index = self._selectable[max(0, min(position, len(self._selectable) - 1))]
-        self.select(self._rows.keys[index] or "")
+        self.select(self._rows[index].key or "")
 
     def on_click(self, event: events.Click) -> None:
         index = bisect_right(self._ends, self._top + event.y - 1)
