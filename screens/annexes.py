@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from metlmon.live.feed import Snapshot
 from metlmon.placement.annexes import annex_history, report_annexes
 from metlmon.placement.types import Annex, AnnexReport
-from metlmon.pool.annex_types import AnnexAnswer
+from metlmon.pool.annex_ads import AnnexAnswer
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import annexes as annexes_table
 from metlmon.text.formatting import count

@@ -20,9 +20,8 @@ from metlmon.errors import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import site_of
+from metlmon.pool.previews import EXCLUDED, NOT_EXCLUDED, unknown_site, with_site
 from metlmon.pool.queue_checks import target
-from metlmon.pool.run_actions import unknown_site, with_site
-from metlmon.pool.site_exclusion import EXCLUDED, NOT_EXCLUDED
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,

@@ -18,7 +18,7 @@ from metlmon.text.formatting import plain
 from metlmon.text.record_json import Flat, Nullable
 
 if TYPE_CHECKING:
-    from metlmon.pool.annex_types import AnnexAnswer
+    from metlmon.pool.annex_ads import AnnexAnswer
 
 
 class QueuedJob(NamedTuple):

@@ -73,7 +73,7 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
     """
     paths = [Path(word) for word in (options.dir, *getattr(options, "more", ()))]
     if len(paths) == 1 and options.dir.isdecimal() and not os.path.lexists(paths[0]):
-        from metlmon.pool.cluster_logs import cluster_logs
+        from metlmon.pool.connection import cluster_logs
 
         paths = cluster_logs(int(options.dir))
     if len(paths) == 1:

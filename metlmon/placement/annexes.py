@@ -32,7 +32,7 @@ from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome, State
 from metlmon.placement.supplies import gpu_hours_since
 from metlmon.placement.types import ABSENT, Annex, AnnexEpoch, AnnexReport, AnnexState, SiteLife
-from metlmon.pool.annex_types import (
+from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
     AnnexGeneration,

@@ -38,7 +38,7 @@ from metlmon.placement.types import (
     PoolSupply,
     RunDemand,
 )
-from metlmon.pool.annex_types import FreeGpus
+from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import HOUR, Ledger
 from metlmon.stats.epoch_times import counted_epochs
 from metlmon.stats.estimates import NO_EPOCH, LeftOut, RunForecast, make_forecast

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.errors import describe_error
-from metlmon.pool.annex_types import (
+from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
     AnnexCollector,

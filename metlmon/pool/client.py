@@ -20,13 +20,20 @@ from msgspec.structs import replace
 from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
 from metlmon.pool import gate_requests, submission
+from metlmon.pool.annex_ads import AnnexAnswer
 from metlmon.pool.annex_poller import AnnexPoller
-from metlmon.pool.annex_types import AnnexAnswer
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
-from metlmon.pool.job_actions import action_previews, dagman_target
 from metlmon.pool.poller import QueuePoller
+from metlmon.pool.previews import (
+    EXCLUDED,
+    NO_NAME,
+    NOT_EXCLUDED,
+    action_previews,
+    exclusion_preview,
+    names,
+)
 from metlmon.pool.queue_checks import (
     IDLE,
     STATUS_NAMES,
@@ -36,14 +43,8 @@ from metlmon.pool.queue_checks import (
     runs_file,
     user_name,
 )
-from metlmon.pool.site_exclusion import (
-    EXCLUDED,
-    NO_NAME,
-    NOT_EXCLUDED,
-    exclusion_preview,
-    names,
-)
 from metlmon.pool.types import (
+    ACTS,
     AS_THE_DAG_SAYS,
     HELD,
     JOB_ACTS,
@@ -66,16 +67,6 @@ from metlmon.pool.types import (
 from metlmon.snapshot.records import DagRow, Job, Status
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
-
-WORKER_ACTIONS: Final = {
-    PoolAction.HOLD: "hold",
-    PoolAction.RELEASE: "release",
-    PoolAction.REMOVE: "remove",
-    PoolAction.VACATE: "vacate",
-    PoolAction.RELEASE_DAG: "release",
-    PoolAction.REMOVE_DAG: "remove",
-    PoolAction.STOP_NOW: "remove",
-}
 
 GREATEST_PRIORITY: Final = 2**31 - 1
 """``JobPrio`` is an ``int`` to the schedd."""
@@ -103,8 +94,6 @@ class PoolClient:
     The other methods wait for the schedd: they must be called in a thread, and raise PoolError.
 
     ``feed`` None: there is no dagdir yet; only ``where``, ``sites`` and ``submit_dag`` work.
-    ``refusal``: why no action is possible at all (a historical view, a recording); every preview
-    is refused with it.
     """
 
     def __init__(
@@ -114,7 +103,6 @@ class PoolClient:
         queue: QueuePoller | None = None,
         *,
         annexes: AnnexPoller | None = None,
-        refusal: str | None = None,
     ) -> None:
         self._feed = feed
         self._connection = connection or PoolConnection()
@@ -123,7 +111,6 @@ class PoolClient:
         self.queue = queue
         """To be passed to :class:`metlmon.pool.poller.QueueFeed`, which starts and stops it."""
         self._annexes = annexes
-        self._refusal = refusal
 
     @property
     def annex_answer(self) -> AnnexAnswer:
@@ -158,7 +145,7 @@ class PoolClient:
         ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
         ``runs``: the selected runs; ``site``: the selected site, None for no SITE_ACTS.
         """
-        previews = action_previews(self.queue_snapshot, jobs, dags, self._refusal, runs, status)
+        previews = action_previews(self.queue_snapshot, jobs, dags, runs, status)
         previews = tuple(
             self._with_options(preview) if preview.act is PoolAction.RESUBMIT else preview
             for preview in previews
@@ -176,9 +163,7 @@ class PoolClient:
                 file = gate_requests.exclusion_file(dag.file)
                 files[dag.file] = gate_requests.excluded_sites(path.parent, file)
         for act in SITE_ACTS:
-            yield exclusion_preview(
-                act, self.queue_snapshot, site, jobs, status, files, self._refusal
-            )
+            yield exclusion_preview(act, self.queue_snapshot, site, jobs, status, files)
 
     def _with_options(self, preview: ActionPreview) -> ActionPreview:
         """The preview of RESUBMIT, with the earlier submission's options added."""
@@ -235,8 +220,6 @@ class PoolClient:
         Raises PoolError only if nothing at all was done. A ``dry`` request changes nothing: its
         result is DONE if no check made beforehand refuses it.
         """
-        if self._refusal is not None:
-            raise PoolError(self._refusal)
         if self._feed is None:
             raise PoolError("there is no ensemble to act on")
         results: list[ActionResult] = []
@@ -348,7 +331,7 @@ class PoolClient:
         subject = f"{job.cluster}.{job.proc}"
         if request.dry:
             return ActionResult(subject, ResultCode.DONE)
-        action = WORKER_ACTIONS[request.act]
+        action = ACTS[request.act].worker
         code = ResultCode(self._connection.act(action, job.cluster, job.proc))
         texts = {ResultCode.DENIED: _owner_text(job, user), ResultCode.NOT_FOUND: FINISHED}
         return ActionResult(subject, code, texts.get(code, ""))
@@ -442,7 +425,7 @@ class PoolClient:
         """The DAG's DAGMan job in the queue, or None and the reason."""
         if dag.cluster is None:
             return None, "the number of DAGMan's job is not known"
-        job = self._connection.job(dagman_target(dag).cluster, 0)
+        job = self._connection.job(dag.cluster, 0)
         if job is None:
             return None, "its DAGMan is not in the queue: it has ended"
         if not is_dagman_of(job, path):

@@ -29,7 +29,6 @@ from metlmon.live.file_access import (
 )
 from metlmon.pool.exclusion import can_exclude, matches_site_list
 from metlmon.pool.protocol import SITE
-from metlmon.pool.queue_checks import NO_GATE, NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionRequest,
@@ -46,6 +45,11 @@ from metlmon.text.site_lists import joined, site_list
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Uuids and node names that can be part of a file name."""
+
+NO_GATE: Final = "needs metlmon's gate (this DAG was not written by metlmon)"
+NO_RETRY: Final = (
+    "DAGMan has no retry left for its node, which would fail, and with it all that comes after"
+)
 
 STOP_TAKEN: Final = "the gate has met it: metlmon continue resumes from the checkpoint"
 

@@ -6,8 +6,9 @@ Nothing here imports HTCondor's bindings: they run in a separate process
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
@@ -62,32 +63,111 @@ class PoolAction(StrEnum):
     INCLUDE_SITE = "include-site"
 
 
-JOB_ACTS: Final = (
-    PoolAction.HOLD,
-    PoolAction.RELEASE,
-    PoolAction.REMOVE,
-    PoolAction.VACATE,
-    PoolAction.PRIORITY,
-    PoolAction.RETARGET,
-)
-DAG_ACTS: Final = (
-    PoolAction.HALT,
-    PoolAction.RESUME,
-    PoolAction.RELEASE_DAG,
-    PoolAction.REMOVE_DAG,
-    PoolAction.RESUBMIT,
-)
-RUN_ACTS: Final = (
-    PoolAction.STOP,
-    PoolAction.STOP_NOW,
-    PoolAction.PAUSE,
-    PoolAction.RESUME_RUN,
-    PoolAction.SEND,
-)
-"""Requests to a run's gate, made through files; STOP_NOW also needs the schedd."""
+class Act(Struct, frozen=True):
+    """What an action is: applied to ``jobs``, a ``dag``, ``runs`` or a ``site``.
 
-SITE_ACTS: Final = (PoolAction.EXCLUDE_SITE, PoolAction.INCLUDE_SITE)
-"""Actions on one site, for all jobs and DAGs of the ensemble."""
+    ``effect``: on each job, on the DAG, on each run; ``undo``: how to revert it; both of a site
+    depend on its jobs. ``worker``: what the schedd does to the jobs, or to DAGMan's own job.
+    ``files``: kinds of the requests to a run's gate that it writes or deletes.
+    """
+
+    on: Literal["jobs", "dag", "runs", "site"]
+    effect: str = ""
+    undo: str = ""
+    worker: str = ""
+    files: tuple[str, ...] = ()
+
+
+ACTS: Final[Mapping[PoolAction, Act]] = {
+    PoolAction.HOLD: Act(
+        "jobs",
+        "in the queue, held, until released; an execution loses what it did since its last "
+        "checkpoint",
+        "release",
+        "hold",
+    ),
+    PoolAction.RELEASE: Act("jobs", "in the queue for a machine again", "hold", "release"),
+    PoolAction.REMOVE: Act(
+        "jobs",
+        "out of the queue; DAGMan retries a node if it has retries left, else the node fails, and "
+        "what comes after it never runs",
+        "cannot be undone; the run continues by a retry of DAGMan, or resubmission",
+        "remove",
+    ),
+    PoolAction.VACATE: Act(
+        "jobs",
+        "off the machine, and in the queue for one again; what was done since the last checkpoint "
+        "is lost",
+        "cannot be undone; a new execution starts by itself",
+        "vacate",
+    ),
+    PoolAction.PRIORITY: Act(
+        "jobs",
+        "among your idle jobs those of higher priority go first; jobs that run are not touched",
+        "set the old priority",
+    ),
+    PoolAction.RETARGET: Act(
+        "jobs",
+        "in the queue for a machine of that site alone; sets MetlSite",
+        "retarget to the site of before",
+    ),
+    PoolAction.HALT: Act("dag", "running jobs continue, no new ones are submitted", "resume"),
+    PoolAction.RESUME: Act("dag", "DAGMan submits jobs again", "halt"),
+    PoolAction.RELEASE_DAG: Act(
+        "dag",
+        "DAGMan starts again and continues where it stopped",
+        "condor_hold of DAGMan's job",
+        "release",
+    ),
+    PoolAction.REMOVE_DAG: Act(
+        "dag",
+        "its jobs leave the queue, DAGMan writes a rescue file and ends",
+        "resubmit continues from the rescue file; running epochs begin again",
+        "remove",
+    ),
+    PoolAction.RESUBMIT: Act(
+        "dag", "DAGMan starts again; nodes that are done are not run again", "remove the DAG"
+    ),
+    PoolAction.STOP: Act(
+        "runs",
+        "the current epoch ends; those after it are left out, for good; other runs continue",
+        "resume-run, until an epoch is left out; then metlmon continue, from the checkpoint",
+        files=("stop",),
+    ),
+    PoolAction.STOP_NOW: Act(
+        "runs",
+        "the epoch under way is cut off, what it did since its last checkpoint is lost; it and "
+        "those after it are left out, for good; other runs continue",
+        "cannot be undone; metlmon continue resumes from the last checkpoint",
+        "remove",
+        ("stop",),
+    ),
+    PoolAction.PAUSE: Act(
+        "runs",
+        "the current epoch ends; the next one waits at its gate; other runs continue",
+        "resume-run",
+        files=("pause",),
+    ),
+    PoolAction.RESUME_RUN: Act(
+        "runs",
+        "the next epoch starts as soon as its gate looks again",
+        "stop, or pause",
+        files=("pause", "stop"),
+    ),
+    PoolAction.SEND: Act(
+        "runs",
+        "the epochs from the next one on go there; the one in the queue stays where it is",
+        "send where the DAG says",
+        files=("target",),
+    ),
+    PoolAction.EXCLUDE_SITE: Act("site"),
+    PoolAction.INCLUDE_SITE: Act("site"),
+}
+
+JOB_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "jobs")
+DAG_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "dag")
+RUN_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "runs")
+SITE_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "site")
 
 AS_THE_DAG_SAYS: Final = ""
 """The site of a SEND that cancels an earlier one."""

@@ -25,7 +25,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from metlmon.pool import annex_ads, exclusion
-from metlmon.pool.annex_types import AnnexAd, AnnexQueue, FreeGpus
+from metlmon.pool.annex_ads import AnnexAd, AnnexQueue, FreeGpus
 from metlmon.pool.protocol import (
     OPERATIONS,
     SCHEDULER_UNIVERSE,

@@ -11,7 +11,7 @@ import pytest
 from metlmon.cli.commands import advise as command
 from metlmon.live.feed import StatsInput
 from metlmon.placement.types import AnnexReport
-from metlmon.pool.annex_types import (
+from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
     AnnexCollector,

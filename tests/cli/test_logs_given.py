@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.pool import cluster_logs
+from metlmon.pool import connection
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE, QueueJob
 from metlmon.pool.types import PoolError
 from tests.support.dagdir_builder import NODE, Dagdir
@@ -163,7 +163,7 @@ def _schedd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Schedd]:
         pass
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster_logs, "PoolConnection", Mine)
+    monkeypatch.setattr(connection, "PoolConnection", Mine)
     return Mine
 
 

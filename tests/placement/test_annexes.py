@@ -28,7 +28,7 @@ from metlmon.placement.annexes import (
 )
 from metlmon.placement.types import Annex, AnnexReport, AnnexState
 from metlmon.pool import annex_ads
-from metlmon.pool.annex_types import (
+from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
     AnnexCollector,

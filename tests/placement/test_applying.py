@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from metlmon.cli.commands import advise, status
 from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
-from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
+from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.gate_requests import ONE_SITE
 from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
 from tests.support.commands import Captured, json_output, run_command, text_output, usage_error

@@ -39,7 +39,7 @@ from metlmon.placement.types import (
     RunPlacement,
 )
 from metlmon.placement.what_if import untargeted, what_if_table
-from metlmon.pool.annex_types import FreeGpus
+from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool

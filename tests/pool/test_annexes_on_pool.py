@@ -22,7 +22,7 @@ from annexes import IDLE_SECONDS, SimulatedAnnexes
 from pools import Pool, until
 
 from metlmon.placement.annexes import AnnexShape, annex_command
-from metlmon.pool.annex_types import AnnexGeneration
+from metlmon.pool.annex_ads import AnnexGeneration
 
 NAME, SHARED = f"annex{os.getpid()}", f"shared{os.getpid()}"
 LIFETIME = 30

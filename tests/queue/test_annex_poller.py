@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from metlmon.pool import annex_ads, worker
-from metlmon.pool.annex_poller import AnnexPoller
-from metlmon.pool.annex_types import (
+from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexGeneration,
     AnnexJob,
@@ -19,6 +18,7 @@ from metlmon.pool.annex_types import (
     AnnexRequest,
     AnnexSlotType,
 )
+from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.poller import LONGEST_PAUSE, QUERY_SECONDS, QueueFeed, QueuePoller
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
@@ -324,7 +324,7 @@ def test_a_job_that_lacks_its_identity_is_no_request(missing: str) -> None:
 def test_a_partitionable_slot_has_the_gpus_of_the_node() -> None:
     slot = annex_ads.annex_slot(SLOT)
     assert slot is not None
-    assert (slot.slot_type, slot.gpus, slot.cpus) == (AnnexSlotType.PARTITIONABLE, 4, 16)
+    assert (slot.slot_type, slot.gpus) == (AnnexSlotType.PARTITIONABLE, 4)
     assert not slot.busy
     assert (slot.started_at, slot.stops_at) == (1795484910.0, 1795492110.0)
 

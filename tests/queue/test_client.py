@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from metlmon.model.states import ALIVE, DagState, State
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolUnreachable
-from metlmon.pool.job_actions import action_previews, target
 from metlmon.pool.poller import QueuePoller
+from metlmon.pool.previews import action_previews, target
 from metlmon.pool.types import (
     ActionPreview,
     ActionRequest,
@@ -145,14 +145,6 @@ def test_a_priority_is_believed_when_the_ad_has_it() -> None:
 def test_a_priority_that_is_none(value: int | None) -> None:
     with pytest.raises(PoolError, match="whole number"):
         perform(Logs(row(1)), Schedd(job(1)), order(PoolAction.PRIORITY, 1, value=value))
-
-
-def test_the_past_cannot_be_acted_on() -> None:
-    logs, schedd = Logs(row(1)), Schedd(job(1))
-    past = client(logs, schedd, refusal="this is the past")
-    with pytest.raises(PoolError, match="this is the past"):
-        past.perform(order(PoolAction.HOLD, 1), lambda answer: None)
-    assert schedd.asked == []
 
 
 # --- a DAG --------------------------------------------------------------------------------

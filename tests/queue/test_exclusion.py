@@ -12,14 +12,12 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.model.states import DagState, State
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import submit_line
-from metlmon.pool.job_actions import is_already_done
-from metlmon.pool.site_exclusion import exclusion_preview
+from metlmon.pool.previews import exclusion_preview, is_already_done
 from metlmon.pool.types import (
     SITE_ACTS,
     ActionPreview,
     ActionResult,
     PoolAction,
-    PoolError,
     QueueJob,
     QueueSnapshot,
     ResultCode,
@@ -30,7 +28,7 @@ from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.gate_rows import UUID, GatedLogs, run
 from tests.support.gated_dagdir import GO, Gated
-from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, picture, row
+from tests.support.queue_rows import Schedd, dag, dagman, job, picture, row
 
 EXCLUDE, INCLUDE = SITE_ACTS
 X = "Expanse-GPU"
@@ -217,18 +215,6 @@ def test_what_somebody_wrote_into_the_file_stays_a_list_of_sites(tmp_path: Path)
     there.file.write_text('metlmon_excluded = A|b"|$(x)| C \nexecutable = evil\n')
     there.act(EXCLUDE)
     assert there.file.read_text() == "metlmon_excluded = A|C|Expanse-GPU\n"
-
-
-def test_the_past_excludes_nothing(tmp_path: Path) -> None:
-    logs = Logs(row(1), dags=[dag()], dagdir=tmp_path)
-    client = PoolClient(logs, Schedd(job(1)), refusal="it is the past")  # type: ignore[arg-type]
-    assert logs.latest is not None
-    made = client.previews(logs.latest.status, (), (), (), X)
-    assert {each.refused for each in made if each.act in SITE_ACTS} == {"it is the past"}
-    request = preview(EXCLUDE, row(1), jobs=(job(1),)).request
-    assert request is not None
-    with pytest.raises(PoolError, match="the past"):
-        client.perform(request, lambda result: None)
 
 
 def test_the_gate_places_epochs_beside_an_exclusion(tmp_path: Path) -> None:

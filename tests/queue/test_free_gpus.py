@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from metlmon.pool import annex_ads
-from metlmon.pool.annex_types import AnnexQueue, FreeGpus
+from metlmon.pool.annex_ads import AnnexQueue, FreeGpus
 from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.types import LONGEST_PAUSE, PoolError
 from tests.queue.test_annex_poller import Annexes

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.pool.job_actions import action_previews, is_already_done
+from metlmon.pool.previews import action_previews, is_already_done
 from metlmon.pool.types import SITE_ACTS, ActionPreview, PoolAction, QueueSnapshot
 from tests.support.queue_rows import dag, dagman, job, row
 
@@ -85,12 +85,6 @@ def test_a_runs_name_cannot_move_the_cursor() -> None:
     assert "\x1b" not in offer(PoolAction.HOLD, row(1, run="\x1b[2Jrun")).subject
 
 
-def test_one_job_is_not_they() -> None:
-    made = offer(PoolAction.HOLD, row(1))
-    assert made.effect.startswith("it stops")
-    assert made.undo == "release lets it run again"
-
-
 def test_nothing_to_do_says_so() -> None:
     made = offer(PoolAction.HOLD, row(1, State.HELD))
     assert made.request is None
@@ -145,11 +139,6 @@ def test_logs_that_are_a_copy() -> None:
 
 def test_a_job_that_came_after_the_word_is_not_refused() -> None:
     assert ids(offer(PoolAction.HOLD, row(6))) == ["6.0"]
-
-
-def test_a_refusal_of_everything_goes_first() -> None:
-    made = action_previews(WORD, (row(1),), (dag(),), "this is the past")
-    assert {each.refused for each in made} == {"this is the past"}
 
 
 # --- DAGs ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.health.build import make_health
 from metlmon.live.session import Session
-from metlmon.pool.annex_types import AnnexAnswer, FreeGpus
+from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from screens.advice import AdviceScreen, ApplyScreen

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
-from metlmon.pool.annex_types import AnnexAnswer, AnnexGeneration, AnnexJob
+from metlmon.pool.annex_ads import AnnexAnswer, AnnexGeneration, AnnexJob
 from metlmon.snapshot.records import Ledger
 from screens.app import AppOptions
 from tests.placement.test_annexes import COLLECTOR, NOW, RUNS, TARGETED, node, request

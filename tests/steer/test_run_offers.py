@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.pool import queue_checks, run_actions
-from metlmon.pool.job_actions import action_previews, is_already_done
-from metlmon.pool.run_actions import with_site
+from metlmon.pool import gate_requests, previews
+from metlmon.pool.previews import action_previews, is_already_done, with_site
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
 from metlmon.snapshot.records import Run
 from tests.support.gate_rows import (
@@ -36,7 +35,7 @@ def offer(
     word: QueueSnapshot = WORD,
     state: DagState = DagState.RUNNING,
 ) -> ActionPreview:
-    made = action_previews(word, (), (), None, runs, picture([dag(state)]))
+    made = action_previews(word, (), (), runs, picture([dag(state)]))
     return next(each for each in made if each.act is act)
 
 
@@ -76,7 +75,7 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
 @pytest.mark.parametrize(
     ("act", "row", "why"),
     [
-        (PoolAction.STOP, run(None), queue_checks.NO_GATE),
+        (PoolAction.STOP, run(None), gate_requests.NO_GATE),
         (PoolAction.STOP, run(uuid=None), "it has no run_uuid, by which its gate would know it"),
         (PoolAction.PAUSE, run(uuid="../x"), "its run_uuid cannot be part of a file's name"),
         (PoolAction.PAUSE, run(uuid=".x"), "its run_uuid cannot be part of a file's name"),
@@ -87,12 +86,12 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
             "it is over: all its epochs are done",
         ),
         (PoolAction.PAUSE, run(state=State.FAILED), "it is over: it is failed"),
-        (PoolAction.STOP, run(asked(stop_requested=at(9))), run_actions.STOP_ASKED),
-        (PoolAction.STOP, run(asked(stopped=STOPPED)), run_actions.STOPPED),
-        (PoolAction.STOP_NOW, run(asked(stopped=STOPPED)), run_actions.STOPPED),
-        (PoolAction.PAUSE, run(asked(pause_requested=at(9))), run_actions.PAUSE_ASKED),
-        (PoolAction.PAUSE, run(asked(pause_requested=at(9), paused=at(9))), run_actions.PAUSED),
-        (PoolAction.RESUME_RUN, run(), run_actions.NOT_ASKED),
+        (PoolAction.STOP, run(asked(stop_requested=at(9))), previews.STOP_ASKED),
+        (PoolAction.STOP, run(asked(stopped=STOPPED)), previews.STOPPED),
+        (PoolAction.STOP_NOW, run(asked(stopped=STOPPED)), previews.STOPPED),
+        (PoolAction.PAUSE, run(asked(pause_requested=at(9))), previews.PAUSE_ASKED),
+        (PoolAction.PAUSE, run(asked(pause_requested=at(9), paused=at(9))), previews.PAUSED),
+        (PoolAction.RESUME_RUN, run(), previews.NOT_ASKED),
         (
             PoolAction.RESUME_RUN,
             run(asked(stopped=STOPPED, stop_requested=at(9))),
@@ -108,15 +107,15 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
             run(asked(stop_requested=at(9))),
             "its stop is asked for: resume-run takes that back",
         ),
-        (PoolAction.STOP, run(epochs_done=9), f"{run_actions.LAST}, and stop-now ends it"),
-        (PoolAction.PAUSE, run(epochs_done=9), run_actions.LAST),
-        (PoolAction.SEND, run(epochs_done=9), run_actions.LAST),
+        (PoolAction.STOP, run(epochs_done=9), f"{previews.LAST}, and stop-now ends it"),
+        (PoolAction.PAUSE, run(epochs_done=9), previews.LAST),
+        (PoolAction.SEND, run(epochs_done=9), previews.LAST),
         (PoolAction.STOP_NOW, run(epochs_done=9), None),
         (PoolAction.STOP, run(epochs_done=9, latest=latest(8, State.COMPLETED)), None),
         (PoolAction.STOP_NOW, run(asked(stop_requested=at(9))), None),
         (PoolAction.STOP, run(asked(pause_requested=at(9))), None),
         (PoolAction.SEND, run(asked(pause_requested=at(9))), None),
-        (PoolAction.STOP_NOW, run(retries_left=0), queue_checks.NO_RETRY),
+        (PoolAction.STOP_NOW, run(retries_left=0), gate_requests.NO_RETRY),
         (PoolAction.STOP, run(retries_left=0), None),
         (PoolAction.STOP_NOW, run(retries_left=None), None),
     ],
@@ -177,9 +176,7 @@ def test_of_several_runs_those_that_can_be_are_touched() -> None:
     assert [each.run for each in made.request.runs] == ["run0", "run1"]
     assert made.subject == "2 runs"
     assert made.effect.endswith("writes 2 files in gate/ens")
-    assert [(each.subject, each.reason) for each in made.left_out] == [
-        ("cccc", run_actions.STOPPED)
-    ]
+    assert [(each.subject, each.reason) for each in made.left_out] == [("cccc", previews.STOPPED)]
 
 
 def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
@@ -187,7 +184,7 @@ def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
         PoolAction.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10))
     )
     assert made.refused == (
-        f"2 runs: {queue_checks.NO_GATE}; 1 run: it is over: all its epochs are done"
+        f"2 runs: {gate_requests.NO_GATE}; 1 run: it is over: all its epochs are done"
     )
     assert not is_already_done(made)
 
@@ -215,10 +212,6 @@ def test_what_is_taken_back_is_what_was_asked() -> None:
 
 def test_nothing_selected() -> None:
     assert offer(PoolAction.STOP).refused == "no run is selected"
-    assert (
-        action_previews(WORD, (), (), "this is the past", [selected()])[-1].refused
-        == "this is the past"
-    )
 
 
 # --- an idle job ----------------------------------------------------------------------------
@@ -230,7 +223,7 @@ def retarget(
     row = training(7, state=state)
     word = replace(WORD, jobs=(queued(7, **{"status": 1, **ad}),))
     status = replace(picture([dag()]), runs=(run(asked(target=sent) if gate else None),))
-    made = action_previews(word, (row,), (), None, (), status)
+    made = action_previews(word, (row,), (), (), status)
     return next(each for each in made if each.act is PoolAction.RETARGET)
 
 
@@ -239,15 +232,15 @@ def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
     assert made.request is not None
     assert made.request.targets[0].file == "placement/ens/run0-train_epoch2.inc"
     assert made.effect == (
-        "it waits for a machine of that site alone; sets MetlSite; writes "
+        "in the queue for a machine of that site alone; sets MetlSite; writes "
         "placement/ens/run0-train_epoch2.inc; a retry goes there, too"
     )
-    assert made.undo == "retarget it to delta"
+    assert made.undo == "retarget to delta"
 
 
 def test_any_is_no_site_that_it_waits_for_alone() -> None:
     assert with_site(retarget(), "any").effect.startswith(
-        "it waits for a machine anywhere the requirements allow; sets MetlSite; "
+        "in the queue for a machine anywhere the requirements allow; sets MetlSite; "
     )
     sent = with_site(offer(PoolAction.SEND, selected()), "any")
     assert "next one on go anywhere the requirements allow; the one in the" in sent.effect

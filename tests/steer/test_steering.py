@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from metlmon.model.states import State
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolUnreachable
-from metlmon.pool.job_actions import action_previews
-from metlmon.pool.queue_checks import NO_RETRY
+from metlmon.pool.gate_requests import NO_RETRY
+from metlmon.pool.previews import action_previews
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionRequest,
@@ -35,7 +35,7 @@ from tests.support.gate_rows import (
     selected,
     training,
 )
-from tests.support.queue_rows import Schedd, dag, dagman, job, picture
+from tests.support.queue_rows import Schedd, dag, dagman, picture
 
 
 class Ensemble:
@@ -52,7 +52,7 @@ class Ensemble:
         jobs = (training(state=State.IDLE),) if act is PoolAction.RETARGET else ()
         word = replace(WORD, jobs=(queued(7, status=1),) if jobs else (queued(7),))
         status = replace(picture([dag()]), runs=tuple(each.row for each in rows))
-        made = next(o for o in action_previews(word, jobs, (), None, rows, status) if o.act is act)
+        made = next(o for o in action_previews(word, jobs, (), rows, status) if o.act is act)
         assert made.request is not None, made.refused
         return replace(made.request, **more)  # type: ignore[arg-type]
 
@@ -369,11 +369,3 @@ def test_a_job_without_a_gate_is_placed_without_a_file(idle: Ensemble) -> None:
     (answer,) = idle.perform(order)
     assert answer.text == "its MetlSite was delta; a retry goes where the DAG file says"
     assert not (idle.home / "placement").exists()
-
-
-def test_the_past_cannot_be_steered(there: Ensemble) -> None:
-    past = PoolClient(there.logs, there.schedd, refusal="this is the past")  # type: ignore[arg-type]
-    with pytest.raises(PoolError, match="this is the past"):
-        past.perform(there.order(PoolAction.STOP), lambda answer: None)
-    assert not there.file("stop").exists()
-    assert job(1).by_site is False

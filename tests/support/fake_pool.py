@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
-from metlmon.pool.queue_checks import missing_queue_reason, target
-from metlmon.pool.run_actions import run_preview
-from metlmon.pool.site_exclusion import exclusion_preview
+from metlmon.pool.previews import exclusion_preview, missing_queue_reason, run_preview
+from metlmon.pool.queue_checks import target
 from metlmon.pool.types import (
     DAG_ACTS,
     JOB_ACTS,
@@ -119,9 +118,7 @@ class FakePool:
         site: str | None = None,
     ) -> tuple[ActionPreview, ...]:
         all_dags = {each.file: each for each in status.dags}
-        of_runs = [
-            run_preview(act, self.queue_snapshot, {}, runs, all_dags, None) for act in RUN_ACTS
-        ]
+        of_runs = [run_preview(act, self.queue_snapshot, {}, runs, all_dags) for act in RUN_ACTS]
         if site is not None:
             of_runs += (
                 exclusion_preview(act, self.queue_snapshot, site, self.queued, status, {})

@@ -19,10 +19,8 @@ from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, site_of
-from metlmon.pool.job_actions import is_already_done
+from metlmon.pool.previews import NO_NAME, is_already_done, unknown_site, with_site
 from metlmon.pool.queue_checks import target
-from metlmon.pool.run_actions import unknown_site, with_site
-from metlmon.pool.site_exclusion import NO_NAME
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,

@@ -1,0 +1,782 @@
+"""Which actions on the selection are possible, what they change, and why others are not.
+
+Covers jobs, DAGs, runs (by requests to their gates) and sites. Pure: uses the state in the logs and
+the files that were read, and the latest queue snapshot; sends no query. Requests to gates are
+files, so that the schedd is needed only for removing jobs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import PurePath
+from typing import Final
+
+from msgspec.structs import replace
+
+from metlmon.model.run import GateStatus
+from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
+from metlmon.pool.exclusion import can_exclude, submit_line
+from metlmon.pool.gate_requests import (
+    FILE_NAME,
+    NO_GATE,
+    NO_RETRY,
+    NO_SITE,
+    exclusion_file,
+    placement_file,
+    request_file,
+)
+from metlmon.pool.queue_checks import SUSPENDED, target, user_name
+from metlmon.pool.types import (
+    ACTS,
+    AS_THE_DAG_SAYS,
+    DAG_ACTS,
+    HELD,
+    JOB_ACTS,
+    RUN_ACTS,
+    SITE_ACTS,
+    ActionPreview,
+    ActionRequest,
+    DagTarget,
+    LeftOut,
+    PoolAction,
+    QueueJob,
+    QueueSnapshot,
+    RunTarget,
+    SelectedRun,
+    SiteInfo,
+    Target,
+)
+from metlmon.snapshot.records import DagRow, Job, Run, Status
+from metlmon.text.formatting import DAG_STATES, count, plain
+from metlmon.text.site_lists import SEPARATOR, site_list
+
+LAST: Final = "its last epoch is under way: nothing comes after it"
+NOT_ASKED: Final = "nothing is asked of it that could be taken back"
+STOPPED: Final = "it is stopped already"
+STOP_ASKED: Final = "its stop is asked for already"
+PAUSED: Final = "it is paused already"
+PAUSE_ASKED: Final = "its pause is asked for already"
+
+ENDED: Final = frozenset({State.FAILED, State.REMOVED})
+"""States of a run that does not continue in this DAG."""
+
+ANYWHERE: Final = "any"
+"""The MetlSite value for which submit files accept any site."""
+
+SIMILARITY: Final = 0.5
+"""Smallest similarity of a suggested site name (:mod:`difflib`)."""
+
+_ANYWHERE_TEXTS: Final = (
+    ("a machine of that site alone", "a machine anywhere the requirements allow"),
+    ("go there;", "go anywhere the requirements allow;"),
+)
+"""Texts about a single site, and their replacements for :data:`ANYWHERE`."""
+
+NOTHING: Final = "no site is selected"
+NO_NAME: Final = f"{NO_SITE}, and without {SEPARATOR}"
+
+EXCLUDED: Final = "excluded already"
+NOT_EXCLUDED: Final = "not excluded"
+
+WAITING: Final = (State.IDLE, State.HELD)
+"""States of jobs for which a site can be excluded; the match of another one is made."""
+
+SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
+"""States of a job that occupies a slot and can be vacated from it."""
+
+ALREADY: Final = (
+    *(STOPPED, STOP_ASKED, PAUSED, PAUSE_ASKED, NOT_ASKED, EXCLUDED, NOT_EXCLUDED),
+    *("held already", "it is halted already", "it is not halted", "DAGMan is not held"),
+)
+"""Reasons that mean that the desired state is reached already."""
+
+MAX_NAMES: Final = 3
+"""Most owners, or reasons, that a message lists."""
+
+
+def action_previews(
+    snapshot: QueueSnapshot,
+    jobs: Sequence[Job] = (),
+    dags: Sequence[DagRow] = (),
+    runs: Sequence[SelectedRun] = (),
+    status: Status | None = None,
+) -> tuple[ActionPreview, ...]:
+    """The preview of every action for the selection but SITE_ACTS, in :class:`PoolAction` order.
+
+    ``status``: the snapshot with these rows.
+    """
+    queue = snapshot.by_id()
+    all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
+    previews = {act: _job_preview(act, snapshot, queue, jobs) for act in JOB_ACTS}
+    previews[PoolAction.RETARGET] = _with_placement_files(
+        previews[PoolAction.RETARGET], jobs, queue, status
+    )
+    previews |= {act: _dag_preview(act, snapshot, dags) for act in DAG_ACTS}
+    previews |= {act: run_preview(act, snapshot, queue, runs, all_dags) for act in RUN_ACTS}
+    return tuple(previews[act] for act in PoolAction if act not in SITE_ACTS)
+
+
+def is_already_done(preview: ActionPreview) -> bool:
+    """Whether the whole selection is already in the action's target state.
+
+    For jobs and DAGs this takes queue data; without it, the missing data is the error.
+    """
+    if preview.refused is None or not preview.refused.endswith(ALREADY):
+        return False
+    return all(each.reason in ALREADY for each in preview.left_out)
+
+
+def _job_preview(
+    act: PoolAction,
+    snapshot: QueueSnapshot,
+    queue: Mapping[tuple[int, int], QueueJob],
+    jobs: Sequence[Job],
+) -> ActionPreview:
+    targets: list[Target] = []
+    left_out: list[LeftOut] = []
+    for row in jobs:
+        reason = _exclusion_reason(act, row, queue.get((row.cluster, row.proc)), snapshot)
+        if reason is None:
+            targets.append(target(row))
+        else:
+            left_out.append(LeftOut(target(row), reason))
+    refused = missing_queue_reason(snapshot) or (
+        jobs_missing(snapshot, targets) if targets else _no_job(jobs, left_out, queue, snapshot)
+    )
+    return ActionPreview(
+        act=act,
+        subject=describe_targets(targets or [target(row) for row in jobs]),
+        request=None if refused else ActionRequest(act, tuple(targets)),
+        refused=refused,
+        left_out=tuple(left_out),
+        effect=ACTS[act].effect,
+        undo=ACTS[act].undo,
+    )
+
+
+def _exclusion_reason(
+    act: PoolAction, row: Job, queued: QueueJob | None, snapshot: QueueSnapshot
+) -> str | None:
+    """Why the action skips a job, or None if it does not.
+
+    A job held at the very moment when it ended has ended in its log and for DAGMan, but stays in
+    the queue, held, until it is released (it then ends again without running) or removed, at the
+    latest together with its DAGMan.
+    """
+    held = queued is not None and queued.status == HELD
+    state = State.HELD if held and row.state in TERMINAL else row.state
+    name = str(state).replace("_", " ")
+    if state in TERMINAL:
+        return f"{name}: no longer in the queue"
+    if state not in ACTIVE:
+        return f"{name}: not in the queue"
+    if act is PoolAction.HOLD and state is State.HELD:
+        return "held already"
+    if act is PoolAction.RELEASE and state is not State.HELD:
+        return f"{name}: not held"
+    if act is PoolAction.VACATE and state not in SLOT_STATES:
+        return f"{name}: at no machine"
+    if act is PoolAction.RETARGET and state is not State.IDLE:
+        return f"{name}: only idle jobs can be retargeted"
+    reason = owner_mismatch(queued, snapshot)
+    if reason is not None or queued is None:
+        return reason
+    # A schedd (23.9.6) refuses to vacate a job whose JobStatus is suspended.
+    if act is PoolAction.VACATE and state is State.SUSPENDED and queued.status == SUSPENDED:
+        return "suspended: only jobs that run can be vacated"
+    if act is not PoolAction.RETARGET or (queued.site is not None and queued.by_site):
+        return None
+    if queued.site is None:
+        return "without MetlSite: its submit file does not let its site be chosen"
+    return "not placed by MetlSite: its requirements do not look at it"
+
+
+def _with_placement_files(
+    preview: ActionPreview,
+    jobs: Sequence[Job],
+    queue: Mapping[tuple[int, int], QueueJob],
+    status: Status | None,
+) -> ActionPreview:
+    """The RETARGET preview, including the placement files that it writes.
+
+    The submit file of a node with a gate includes such a file, so that retries use the new site
+    as well and the files record it.
+    """
+    if preview.request is None:
+        return preview
+    gates_by_uuid = {run.uuid: run.gate for run in (status.runs if status is not None else ())}
+    gates = {(row.cluster, row.proc): gates_by_uuid.get(row.uuid) for row in jobs if row.uuid}
+    targets = tuple(
+        replace(target, file=placement_file(target.dag, target.node))
+        if target.dag
+        and target.node
+        and FILE_NAME.fullmatch(target.node)
+        and gates.get((target.cluster, target.proc))
+        else target
+        for target in preview.request.targets
+    )
+    files = [target.file for target in targets if target.file is not None]
+    run_sites = {gate.target for gate in gates.values() if gate is not None and gate.target}
+    effect, undo = preview.effect, preview.undo
+    if files:
+        effect += (
+            f"; writes {files[0] if len(targets) == 1 else f'{len(files)} files in placement'}"
+        )
+    if files and run_sites:
+        effect += "; a retry goes where its run is sent, " + plain(", ".join(sorted(run_sites)), 60)
+    else:
+        effect += f"; a retry goes {'there, too' if files else 'where the DAG file says'}"
+    queued = queue.get((targets[0].cluster, targets[0].proc))
+    if len(targets) == 1 and queued is not None and queued.site is not None:
+        undo = f"retarget to {plain(queued.site, 60)}"
+    return replace(
+        preview, request=replace(preview.request, targets=targets), effect=effect, undo=undo
+    )
+
+
+def _no_job(
+    jobs: Sequence[Job],
+    left_out: Sequence[LeftOut],
+    queue: Mapping[tuple[int, int], QueueJob],
+    snapshot: QueueSnapshot,
+) -> str:
+    """Why the action has no target."""
+    if not jobs:
+        return "no job is selected"
+    owners = {
+        job.owner
+        for row in jobs
+        if (job := queue.get((row.cluster, row.proc))) is not None and owner_mismatch(job, snapshot)
+    }
+    if owners and snapshot.user:
+        names = ", ".join(plain(owner, 40) for owner in sorted(owners)[:MAX_NAMES])
+        subject = "these jobs belong" if len(jobs) > 1 else "this job belongs"
+        return f"{subject} to {names}, you are {plain(user_name(snapshot.user), 40)}"
+    if len(jobs) == 1:
+        return f"the job is {left_out[0].reason}"
+    return "; ".join(f"{number} {reason}" for reason, number in _common_reasons(left_out))
+
+
+def _common_reasons(left_out: Sequence[LeftOut]) -> list[tuple[str, int]]:
+    """The most frequent reasons, each with the number of what is left out for it."""
+    return Counter(each.reason for each in left_out).most_common(MAX_NAMES)
+
+
+def describe_targets(targets: Sequence[Target]) -> str:
+    """Text for the targets: ``3 jobs of run4``, ``job 12.0 of run4``."""
+    if not targets:
+        return "no job"
+    jobs = f"job {targets[0].id}" if len(targets) == 1 else f"{len(targets)} jobs"
+    runs = sorted({target.run for target in targets if target.run is not None})
+    if len(runs) == 1:
+        return f"{jobs} of {plain(runs[0], 60)}"
+    return f"{jobs} of {len(runs)} runs" if runs else jobs
+
+
+# --- DAGs ---------------------------------------------------------------------------------
+
+
+def _dag_preview(act: PoolAction, snapshot: QueueSnapshot, dags: Sequence[DagRow]) -> ActionPreview:
+    effect, undo = ACTS[act].effect, ACTS[act].undo
+    if len(dags) != 1:
+        reason = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
+        subject = "no DAG" if not dags else f"{len(dags)} DAGs"
+        return ActionPreview(act=act, subject=subject, refused=reason, effect=effect, undo=undo)
+    dag = dags[0]
+    name = plain(dag.file, 60)
+    refused = _state_refusal(act, dag) or missing_queue_reason(snapshot)
+    if act is PoolAction.RESUBMIT:
+        effect += (
+            f"; continues from rescue file {dag.rescue}"
+            if dag.rescue
+            else "; there is no rescue file, so it begins at the beginning"
+        )
+    else:
+        refused = refused or _dagman_refusal(dag, snapshot)
+    if act in (PoolAction.HALT, PoolAction.RESUME):
+        effect += f"; {'writes' if act is PoolAction.HALT else 'deletes'} {name}.halt"
+    targets: tuple[Target, ...] = ()
+    if ACTS[act].worker and dag.cluster is not None:
+        state = State.RUNNING
+        targets = (Target(dag.cluster, 0, dag.file, node=None, run=None, epoch=None, state=state),)
+    return ActionPreview(
+        act=act,
+        subject=name,
+        request=None if refused else ActionRequest(act, targets, dag.file),
+        refused=refused,
+        effect=effect,
+        undo=undo,
+    )
+
+
+def _state_refusal(act: PoolAction, dag: DagRow) -> str | None:
+    """Why the action is not possible in the DAG's state."""
+    match act:
+        case PoolAction.HALT:
+            return dagman_not_running(dag) or ("it is halted already" if dag.halted else None)
+        case PoolAction.RESUME:
+            return dagman_not_running(dag) or (None if dag.halted else "it is not halted")
+        case PoolAction.RESUBMIT:
+            return _resubmit_refusal(dag)
+        case PoolAction.RELEASE_DAG if dag.state is not DagState.HELD:
+            return "DAGMan is not held"
+        case PoolAction.REMOVE_DAG if dag.state not in ALIVE and (why := dagman_not_running(dag)):
+            return why
+    return None if dag.cluster is not None else "the number of DAGMan's job is not known"
+
+
+def _resubmit_refusal(dag: DagRow) -> str | None:
+    if dag.state in (DagState.HELD, DagState.RESTARTING):
+        return f"{DAG_STATES[dag.state].word}: it is still in the queue"
+    if dag.state is DagState.RUNNING:
+        return "the DAG runs: only one that failed or was removed can be resubmitted"
+    if dag.state is DagState.NOT_SUBMITTED:
+        return "the DAG was never submitted"
+    if dag.state is DagState.DONE:
+        return "the DAG is done"
+    # Whether its DAGMan is still queued is checked when the action is performed: the snapshot
+    # may predate its end.
+    if dag.rescue is None and dag.nodes_done:
+        return "there is no rescue file to continue from, and some nodes are done"
+    return None
+
+
+def _dagman_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
+    """Why the DAG's DAGMan cannot be acted on: not in the queue, or not ours."""
+    for job in snapshot.dagmans:
+        if job.cluster == dag.cluster:
+            reason = owner_mismatch(job, snapshot)
+            return f"the DAG {reason}" if reason else None
+    if (dag.cluster, 0) in snapshot.foreign_jobs:
+        return (
+            f"the queue's job {dag.cluster}.0 is another directory's: the logs are a copy, or "
+            "another machine's"
+        )
+    return (
+        f"the schedd {plain(snapshot.schedd or '', 60)} does not have its DAGMan: the logs are "
+        "another machine's, or old"
+    )
+
+
+# --- runs --------------------------------------------------------------------------------------
+
+
+def run_preview(
+    act: PoolAction,
+    snapshot: QueueSnapshot,
+    queue: Mapping[tuple[int, int], QueueJob],
+    runs: Sequence[SelectedRun],
+    dags: Mapping[str, DagRow],
+) -> ActionPreview:
+    """The preview of a run action for the selected runs.
+
+    ``dags`` are keyed by file, ``queue`` has the snapshot's jobs by id.
+    """
+    targets: list[RunTarget] = []
+    left_out: list[LeftOut] = []
+    needs_schedd = False
+    for run in runs:
+        latest = run.row.latest
+        # Evaluations of earlier epochs continue.
+        jobs = tuple(
+            target(job)
+            for job in run.jobs
+            if latest is not None and (job.dag, job.node) == (run.row.dag, latest.node)
+        )
+        run_target = _target(act, run.row, jobs)
+        reason = refusal_reason(act, run.row, dags.get(run.row.dag))
+        # Actions refused by the files alone need no schedd.
+        needs_schedd |= reason is None and act is PoolAction.STOP_NOW
+        if reason is None and act is PoolAction.STOP_NOW:
+            reason = _removal_refusal(run.row, jobs, queue, snapshot)
+        if reason is None and act is PoolAction.SEND:
+            reason = _fixed_site_reason(jobs, queue)
+        if reason is None:
+            targets.append(run_target)
+        else:
+            left_out.append(LeftOut(run_target, reason))
+    refused = missing_queue_reason(snapshot) if needs_schedd else None
+    if not targets:
+        refused = refused or _no_run(left_out)
+    if act is PoolAction.STOP_NOW:
+        refused = refused or jobs_missing(snapshot, [job for run in targets for job in run.jobs])
+    skipped = [each.target for each in left_out if isinstance(each.target, RunTarget)]
+    described = targets or skipped
+    subject = plain(described[0].run, 60) if len(described) == 1 else f"{len(described)} runs"
+    return ActionPreview(
+        act=act,
+        subject=subject if described else "no run",
+        request=None if refused else ActionRequest(act, runs=tuple(targets)),
+        refused=refused,
+        left_out=tuple(left_out),
+        effect=_effect(act, described),
+        undo=ACTS[act].undo,
+    )
+
+
+def with_site(preview: ActionPreview, site: str) -> ActionPreview:
+    """The preview with ``site`` as the destination of its request.
+
+    The effect is adapted for a SEND that cancels an earlier one, and for :data:`ANYWHERE`.
+    """
+    if preview.request is None:
+        return preview
+    preview = replace(preview, request=replace(preview.request, site=site))
+    if site == ANYWHERE:
+        effect = preview.effect
+        for site_text, anywhere_text in _ANYWHERE_TEXTS:
+            effect = effect.replace(site_text, anywhere_text)
+        return replace(preview, effect=effect)
+    if site != AS_THE_DAG_SAYS or preview.request is None:
+        return preview
+    effect = "the epochs from the next one on go where the DAG file says"
+    effect += _files_clause("deletes", preview.request.runs)
+    return replace(preview, effect=effect, undo="send them elsewhere again")
+
+
+def unknown_site(site: str, sites: Iterable[SiteInfo], named: Iterable[str]) -> str | None:
+    """The message that the collector does not know the site, with similar names.
+
+    None if it knows the site, or each of a list, if it knows no site at all, and for a site that is
+    ``named`` in the DAG or by past jobs. Case is ignored, as in ClassAd comparisons.
+    """
+    names = [info.name for info in sites]
+    known = {name.casefold() for name in (*names, *named)}
+    unknown = [name for name in site_list(site) if name.casefold() not in known]
+    if not names or site in (ANYWHERE, AS_THE_DAG_SAYS) or not unknown:
+        return None
+    site = unknown[0]
+    suggestions = get_close_matches(site, names, MAX_NAMES, SIMILARITY) or names[:MAX_NAMES]
+    listed = ", ".join(plain(name, 60) for name in suggestions)
+    return f"the collector knows no site {plain(site, 60)}; it knows {listed}" + (
+        f" and {len(names) - len(suggestions)} more" if len(names) > len(suggestions) else ""
+    )
+
+
+def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
+    """Why the action is not possible for a run, or None if it is."""
+    gate = row.gate
+    if gate is None:
+        return NO_GATE
+    if row.uuid is None:
+        return "it has no run_uuid, by which its gate would know it"
+    if not FILE_NAME.fullmatch(row.uuid):
+        return "its run_uuid cannot be part of a file's name"
+    if gate.stopped is not None:
+        if act in (PoolAction.STOP, PoolAction.STOP_NOW):
+            return STOPPED
+        return "it is stopped, for good: metlmon continue resumes from its checkpoint"
+    if row.epochs_done + row.epochs_skipped >= row.epochs_total:
+        return "it is over: all its epochs are done"
+    if row.state in ENDED:
+        return f"it is over: it is {row.state}"
+    if dag is None:
+        return "its DAG is not in the picture"
+    return (None if dag.state in ALIVE else dagman_not_running(dag)) or _request_conflict(
+        act, row, gate
+    )
+
+
+def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None:
+    """Why an earlier request, or the lack of a next epoch, rules the action out."""
+    match act:
+        case PoolAction.RESUME_RUN:
+            requested = gate.pause_requested or gate.paused or gate.stop_requested
+            return None if requested is not None else NOT_ASKED
+        case PoolAction.STOP if gate.stop_requested is not None:
+            return STOP_ASKED
+        case PoolAction.PAUSE if gate.pause_requested is not None:
+            return PAUSED if gate.paused is not None else PAUSE_ASKED
+        case PoolAction.PAUSE | PoolAction.SEND if gate.stop_requested is not None:
+            return "its stop is asked for: resume-run takes that back"
+        case PoolAction.STOP | PoolAction.PAUSE | PoolAction.SEND if _is_last_epoch(row):
+            return LAST + (", and stop-now ends it" if act is PoolAction.STOP else "")
+    return None
+
+
+def _is_last_epoch(row: Run) -> bool:
+    epochs_left = row.epochs_total - row.epochs_done - row.epochs_skipped
+    return epochs_left == 1 and row.latest is not None and row.latest.state in ACTIVE
+
+
+def _removal_refusal(
+    row: Run,
+    jobs: Sequence[Target],
+    queue: Mapping[tuple[int, int], QueueJob],
+    snapshot: QueueSnapshot,
+) -> str | None:
+    """Why the run's jobs must not, or cannot, be removed."""
+    for job in jobs:
+        reason = owner_mismatch(queue.get((job.cluster, job.proc)), snapshot)
+        if reason is not None:
+            return f"its job {reason}"
+    return NO_RETRY if jobs and row.retries_left == 0 else None
+
+
+def _fixed_site_reason(
+    jobs: Sequence[Target], queue: Mapping[tuple[int, int], QueueJob]
+) -> str | None:
+    """Why a SEND would have no effect, according to the jobs in the queue."""
+    queued = [queue[job.cluster, job.proc] for job in jobs if (job.cluster, job.proc) in queue]
+    if all(job.by_site for job in queued):
+        return None
+    return "the requirements of its jobs do not look at MetlSite: they would go where they go now"
+
+
+def _target(act: PoolAction, row: Run, jobs: tuple[Target, ...]) -> RunTarget:
+    """The run as a target of a request."""
+    epoch = row.latest.epoch if row.latest is not None else None
+    files: tuple[str, ...] = ()
+    if row.uuid is not None:
+        files = tuple(request_file(row.dag, row.uuid, kind) for kind in ACTS[act].files)
+    if act is PoolAction.RESUME_RUN and row.gate is not None:
+        requests = {"pause": row.gate.pause_requested, "stop": row.gate.stop_requested}
+        files = (
+            tuple(file for file in files if requests[file.rpartition(".")[2]] is not None)
+            or files[:1]
+        )
+    return RunTarget(
+        run=row.name,
+        uuid=row.uuid,
+        dag=row.dag,
+        epoch=epoch,
+        state=row.state,
+        files=files,
+        jobs=jobs if act is PoolAction.STOP_NOW else (),
+    )
+
+
+def _no_run(left_out: Sequence[LeftOut]) -> str:
+    """Why the action has no target."""
+    if len(left_out) == 1:
+        return left_out[0].reason
+    reasons = (f"{count(n, 'run')}: {reason}" for reason, n in _common_reasons(left_out))
+    return "; ".join(reasons) or "no run is selected"
+
+
+def _effect(act: PoolAction, runs: Sequence[RunTarget]) -> str:
+    """The effect on the files and jobs of these runs."""
+    effect = ACTS[act].effect + _files_clause(
+        "deletes" if act is PoolAction.RESUME_RUN else "writes", runs
+    )
+    jobs = [job for run in runs for job in run.jobs]
+    if jobs:
+        effect += f", then removes {f'job {jobs[0].id}' if len(jobs) == 1 else f'{len(jobs)} jobs'}"
+    return effect
+
+
+def _files_clause(verb: str, runs: Sequence[RunTarget]) -> str:
+    """The clause about the files that are written or deleted."""
+    files = [file for run in runs for file in run.files]
+    if len(runs) == 1 and files:
+        return f"; {verb} {plain(' and '.join(files), 200)}"
+    directories = sorted({str(PurePath(file).parent) for file in files})
+    return f"; {verb} {len(files)} files in {plain(', '.join(directories), 200)}" if files else ""
+
+
+# --- sites -------------------------------------------------------------------------------------
+
+
+def exclusion_preview(
+    act: PoolAction,
+    snapshot: QueueSnapshot,
+    site: str,
+    jobs: Sequence[Job],
+    status: Status,
+    files: Mapping[str, Sequence[str]],
+) -> ActionPreview:
+    """The preview of EXCLUDE_SITE or INCLUDE_SITE.
+
+    ``jobs``: all that are queued according to the logs. ``files``: by DAG file, the sites that its
+    file in ``placement`` excludes.
+    """
+    exclude = act is PoolAction.EXCLUDE_SITE
+    queue = snapshot.by_id()
+    waiting = [row for row in jobs if row.state in WAITING]
+    targets: list[Target] = []
+    left_out: list[LeftOut] = []
+    bound = 0
+    for row in waiting if exclude else jobs:
+        job = queue.get((row.cluster, row.proc))
+        is_excluded = job is not None and names(job.excluded, site)
+        if is_excluded is exclude:
+            left_out += [LeftOut(target(row), EXCLUDED)] * exclude
+        elif (reason := owner_mismatch(job, snapshot)) is not None:
+            left_out.append(LeftOut(target(row), reason))
+        else:
+            targets.append(target(row))
+            bound += exclude and _is_bound(row, job, site)
+    listing = {
+        row.dag
+        for row in jobs
+        if (job := queue.get((row.cluster, row.proc))) is not None and job.by_list
+    } | {dag for dag, sites in files.items() if sites}
+    dags = _dag_targets(status, listing, files, site, exclude)
+    uncovered = [dag.file for dag in status.dags if dag.state in ALIVE and dag.file not in listing]
+    line = submit_line(site) if uncovered and can_exclude(site) else None
+    unnamed = None if can_exclude(site) else NO_NAME if site else NOTHING
+    refused = unnamed or missing_queue_reason(snapshot)
+    refused = refused or jobs_missing(snapshot, [target(row) for row in jobs])
+    if refused is None and not targets and not dags:
+        refused = _nothing_to_do(exclude, left_out, waiting, uncovered)
+    running = len(jobs) - len(waiting) if exclude else 0
+    effects = _effects(exclude, len(targets), running, bound, dags)
+    if line is not None:
+        effects.append(_about_line(exclude, uncovered))
+    return ActionPreview(
+        act=act,
+        subject=plain(site, 60),
+        request=None
+        if refused
+        else ActionRequest(act, tuple(targets), site=site, dags=tuple(dags)),
+        refused=refused,
+        left_out=tuple(left_out),
+        effect="; ".join(effects),
+        undo="include-site; then requirements and files are as before"
+        if exclude
+        else "exclude-site, again",
+        line=line,
+    )
+
+
+def names(sites: Sequence[str], site: str) -> bool:
+    """Whether the site is among the sites; case is ignored, as in ClassAd string lists."""
+    return site.casefold() in (name.casefold() for name in sites)
+
+
+def _is_bound(row: Job, job: QueueJob | None, site: str) -> bool:
+    """Whether the job asks for this site alone, as far as is known."""
+    if job is not None and job.by_list:
+        return False
+    wanted = job.site if job is not None and job.by_site else row.target
+    return wanted is not None and names([wanted], site)
+
+
+def _dag_targets(
+    status: Status,
+    listing: set[str | None],
+    files: Mapping[str, Sequence[str]],
+    site: str,
+    exclude: bool,
+) -> list[DagTarget]:
+    """The DAGs whose submit files include a list of sites that has to change."""
+    return [
+        DagTarget(
+            dag.file,
+            exclusion_file(dag.file),
+            tuple(
+                run.name
+                for run in status.runs
+                if run.dag == dag.file and run.epochs_done + run.epochs_skipped < run.epochs_total
+            ),
+        )
+        for dag in status.dags
+        if dag.file in listing
+        and names(files.get(dag.file, ()), site) is not exclude
+        and (dag.state in ALIVE or not exclude)
+    ]
+
+
+def _nothing_to_do(
+    exclude: bool,
+    left_out: Sequence[LeftOut],
+    waiting: Sequence[Job],
+    uncovered: Sequence[str],
+) -> str:
+    """Why there is nothing to change."""
+    reasons = [each.reason for each in left_out if each.reason not in ALREADY]
+    if reasons:
+        return f"the jobs that wait: {reasons[0]}"
+    if not exclude:
+        return f"the site is {NOT_EXCLUDED}"
+    if waiting or not uncovered:
+        return f"the site is {EXCLUDED}" if left_out else "nothing of it is in the queue"
+    return "no job waits in the queue; for later ones, add the line to the submit file"
+
+
+def _effects(
+    exclude: bool, targets: int, running: int, bound: int, dags: Sequence[DagTarget]
+) -> list[str]:
+    """The effect on jobs and files."""
+    effects = []
+    if targets and exclude:
+        verb = "match" if targets > 1 else "matches"
+        effects.append(f"{count(targets, 'waiting job')} no longer {verb} its machines")
+    elif targets:
+        jobs = count(targets, "job")
+        effects.append(f"{jobs} may run there again, with the requirements of before")
+    if dags:
+        files = ", ".join(plain(dag.file, 100) for dag in dags[:3])
+        more = f" and {len(dags) - 3} more" if len(dags) > 3 else ""
+        runs = count(sum(len(dag.runs) for dag in dags), "run")
+        verb = "do not go there either; writes" if exclude else "may go there again; changes"
+        effects.append(f"the next epochs of {runs} {verb} {files}{more}")
+    if bound:
+        effects.append(
+            f"{bound} of them {'ask' if bound > 1 else 'asks'} for this site alone and will wait "
+            "until it is included or they are retargeted"
+        )
+    if running:
+        verb = "are" if running > 1 else "is"
+        effects.append(f"{count(running, 'job')} at machines {verb} not touched")
+    return effects
+
+
+def _about_line(exclude: bool, dags: Sequence[str]) -> str:
+    """What the line for the submit file is for."""
+    names = plain(", ".join(dags[:3]), 100) + (f" and {len(dags) - 3} more" * (len(dags) > 3))
+    if exclude:
+        return f"jobs that {names} submits later go there unless its submit file has the line"
+    return f"take the line out of the submit file of {names}, if it was added"
+
+
+# --- reasons -----------------------------------------------------------------------------------
+
+
+def missing_queue_reason(snapshot: QueueSnapshot) -> str | None:
+    """Why there is no queue data to act on, or None if there is."""
+    if snapshot.error is not None:
+        return snapshot.error
+    if snapshot.is_pending or snapshot.queried_at is None:
+        return "the schedd has not answered yet"
+    return None
+
+
+def owner_mismatch(job: QueueJob | None, snapshot: QueueSnapshot) -> str | None:
+    """That the job belongs to another user, or None."""
+    if job is None or not snapshot.user or not job.owner or job.owner == user_name(snapshot.user):
+        return None
+    return f"belongs to {plain(job.owner, 40)}, you are {plain(user_name(snapshot.user), 40)}"
+
+
+def jobs_missing(snapshot: QueueSnapshot, targets: Sequence[Target]) -> str | None:
+    """Why none of the targets can be in this queue, or None.
+
+    The logs have them queued, but the schedd has no job of ours at all. (Single missing jobs may
+    have been submitted after the query.)
+    """
+    if snapshot.jobs or snapshot.dagmans or not targets:
+        return None
+    strangers = set(snapshot.foreign_jobs)
+    schedd = plain(snapshot.schedd or "", 60)
+    if any((target.cluster, target.proc) in strangers for target in targets):
+        return (
+            f"the schedd {schedd} has jobs of these numbers that belong to "
+            "another directory: the logs are a copy, or another machine's"
+        )
+    return f"the schedd {schedd} does not have these jobs: the logs are another machine's, or old"
+
+
+def dagman_not_running(dag: DagRow) -> str | None:
+    """Why the DAG has no running DAGMan that could react."""
+    if dag.state is DagState.RUNNING:
+        return None
+    if dag.state is DagState.HELD:
+        return "DAGMan is held: release it first (release-dag)"
+    if dag.state is DagState.RESTARTING:
+        return "DAGMan does not run at the moment: it will be started again"
+    if dag.state is DagState.UNKNOWN:
+        return "no file here shows whether the DAG runs"
+    return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
