@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from metlmon.cli.commands.demo import extract_story
-from metlmon.report.document import CurveChart, CurveLine, ReportFigure
-from metlmon.report.to_html import range_ticks, render_svg
+from metlmon.report.to_html import range_ticks
 from tests.support.commands import Captured, json_output, run_command
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -95,10 +94,3 @@ def test_of_a_window_metrics_say_nothing(story: Path, capsys: Captured) -> None:
 )
 def test_ticks_need_not_begin_at_zero(low: float, high: float, ticks: list[float]) -> None:
     assert set(ticks) <= set(range_ticks(low, high)[1])
-
-
-def test_ticks_of_curves_have_the_decimals_of_their_step() -> None:
-    lines = (CurveLine("run0", ((1, 0.4), (2, 1.7)), 0),)
-    chart = CurveChart(unit="val_loss", low=0.4, high=1.7, lines=lines)
-    svg = render_svg(ReportFigure("key", "A figure.", chart, "What is to be seen."))
-    assert re.findall(r">([0-9]\.[0-9]*)<", svg) == ["0.5", "1.0", "1.5"]

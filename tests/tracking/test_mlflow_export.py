@@ -22,6 +22,7 @@ from tests.support.event_logs import Log, Out
 from tests.support.faulty_tracker import Answer, FaultyTracker
 from tests.support.recordings import FIXTURES
 from tests.support.tracked_ensembles import (
+    RunState,
     dag_text,
     expected_points,
     metrics_csv,
@@ -62,6 +63,37 @@ def wrote(result: tuple[int, str, str]) -> str:
 
 def by_name(server: TrackingServer, experiment: str) -> dict[str, StoredRun]:
     return {run.name: run for run in server.runs(experiment)}
+
+
+class Small:
+    """A small ensemble, and its exports to an experiment of its own."""
+
+    def __init__(
+        self, dagdir: Dagdir, tracker: FaultyTracker, server: TrackingServer, capsys: Captured
+    ) -> None:
+        self.dagdir, self.tracker, self.server, self.capsys = dagdir, tracker, server, capsys
+        self.experiment = dagdir.path.parent.name
+
+    def export(self, *more: str) -> tuple[int, str, str]:
+        return export(self.tracker, self.capsys, self.dagdir.path, self.experiment, *more)
+
+    def written(self, *more: str) -> str:
+        return wrote(self.export(*more))
+
+    @property
+    def runs(self) -> dict[str, StoredRun]:
+        return by_name(self.server, self.experiment)
+
+    @property
+    def state(self) -> dict[str, RunState]:
+        return server_state(self.server, self.experiment)
+
+
+@pytest.fixture(name="small")
+def _small(
+    tmp_path: Path, tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured
+) -> Small:
+    return Small(small_ensemble(tmp_path / "ensemble"), tracker, tracking_server, capsys)
 
 
 # --- equal to the tables ------------------------------------------------------------------------
@@ -123,15 +155,12 @@ def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captur
     assert parent.status == ("FAILED" if failed else "FINISHED")
 
 
-def test_params_tags_and_the_report(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    first = wrote(export(tracker, capsys, dagdir.path, "small"))
+def test_params_tags_and_the_report(small: Small) -> None:
+    first = small.written()
     assert first.startswith("3 new runs, 50 points, ")
     assert first.endswith(", the report")
 
-    runs = by_name(tracking_server, "small")
+    runs = small.runs
     parent, run0, run1 = (runs[name] for name in ("ensemble", "run0", "run1"))
     assert (run0.params, run1.params) == ({"lr": "1.0"}, {"lr": "0.1"})
     assert run0.tags["metlmon.steps_by_site"] == "Expanse-GPU 0-1"
@@ -144,37 +173,33 @@ def test_params_tags_and_the_report(
     [bad] = [p.value for p in run0.metrics["metlmon/gpu_hours_badput"] if p.step == 1]
     [tries] = [p.value for p in run0.metrics["metlmon/attempts"] if p.step == 1]
     assert (bad, tries) == (pytest.approx(2 / 60), 2)
-    [report] = tracking_server.artifacts.glob(f"*/{parent.id}/artifacts/report.html")
+    [report] = small.server.artifacts.glob(f"*/{parent.id}/artifacts/report.html")
     assert b"run0" in report.read_bytes()
 
 
-def test_a_dry_run_says_what_an_export_does(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    code, out, _ = export(tracker, capsys, dagdir.path, "dry", "--dry-run")
-    assert (code, tracker.writes, tracking_server.runs("dry")) == (Exit.OK, [], [])
+def test_a_dry_run_says_what_an_export_does(small: Small) -> None:
+    code, out, _ = small.export("--dry-run")
+    assert (code, small.tracker.writes, small.server.runs(small.experiment)) == (Exit.OK, [], [])
     lines = out.splitlines()
-    assert lines[0].startswith(f"would write to {tracker.url}, experiment dry: ")
+    assert lines[0].startswith(
+        f"would write to {small.tracker.url}, experiment {small.experiment}: "
+    )
     assert lines[1:4] == [
         "  create ensemble: FINISHED, 10 points",
         "  create run0: FINISHED, 20 points",
         "  create run1: FINISHED, 20 points",
     ]
-    assert wrote(export(tracker, capsys, dagdir.path, "dry")) == lines[0].rpartition(": ")[2]
-    assert wrote(export(tracker, capsys, dagdir.path, "dry", "--dry-run")) == "up to date"
+    assert small.written() == lines[0].rpartition(": ")[2]
+    assert small.written("--dry-run") == "up to date"
 
     changed = metrics_csv([(0, 0.5), (1, 0.125)])
-    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", changed)
-    _, out, _ = export(tracker, capsys, dagdir.path, "dry", "--dry-run")
+    small.dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", changed)
+    _, out, _ = small.export("--dry-run")
     assert "  update run0: FINISHED, 1 point" in out.splitlines()
 
 
-def test_long_and_odd_texts_are_what_a_server_takes(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
+def test_long_and_odd_texts_are_what_a_server_takes(small: Small) -> None:
     """More params than a call may have, a long value, and names of any characters."""
-    dagdir = small_ensemble(tmp_path / "ensemble")
     more = {f"p{number}": str(number) for number in range(250)}
     more |= {"long": "x" * 9000, "odd+name": "é \U0001f600 'quoted'"}
     lines = [
@@ -182,12 +207,12 @@ def test_long_and_odd_texts_are_what_a_server_takes(
         for epoch in range(2)
         for name, value in more.items()
     ]
-    dagdir.write("run.dag", dag_text() + "".join(lines))
+    small.dagdir.write("run.dag", dag_text() + "".join(lines))
     names = ["val loss (%)", "../up", "a//b", "c:d", "größe"]
     text = f"epoch,step,{','.join(names)}\n0,1,1,2,3,4,5\n"
-    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", text)
-    assert wrote(export(tracker, capsys, dagdir.path, "odd")).startswith("3 new runs, ")
-    run = by_name(tracking_server, "odd")["run0"]
+    small.dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", text)
+    assert small.written().startswith("3 new runs, ")
+    run = small.runs["run0"]
     assert {name: run.params[name] for name in more if name[0] == "p"} == {
         name: value for name, value in more.items() if name[0] == "p"
     }
@@ -195,31 +220,24 @@ def test_long_and_odd_texts_are_what_a_server_takes(
     assert run.params["odd_name"] == "é \U0001f600 'quoted'"
     own = {name for name in run.metrics if not name.startswith(("metlmon/", "system/"))}
     assert own == {"val loss ___", "_up", "a/b", "c_d", "größe"}
-    assert wrote(export(tracker, capsys, dagdir.path, "odd")) == "up to date"
+    assert small.written() == "up to date"
 
 
-def test_answers_come_in_pages(
-    tracker: FaultyTracker,
-    tracking_server: TrackingServer,
-    capsys: Captured,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "pages")
-    before = server_state(tracking_server, "pages")
-    parent = by_name(tracking_server, "pages")["ensemble"]
+def test_answers_come_in_pages(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.export()
+    before = small.state
+    parent = small.runs["ensemble"]
     # Without it the histories are read.
     tag = {"run_id": parent.id, "key": "metlmon.points"}
-    tracking_server.call("runs/delete-tag", tag)
+    small.server.call("runs/delete-tag", tag)
     for name in ("MAX_RUNS", "MAX_POINTS"):
         monkeypatch.setattr(f"metlmon.tracking.mlflow_export.{name}", 1)
-    result = wrote(export(tracker, capsys, dagdir.path, "pages"))
+    result = small.written()
     assert result == "1 changed run, 1 param or tag"
-    paths = [call.path.partition("?")[0].rpartition("/")[2] for call in tracker.calls]
+    paths = [call.path.partition("?")[0].rpartition("/")[2] for call in small.tracker.calls]
     assert paths.count("search") >= 3
     assert paths.count("get-history") >= 10
-    assert server_state(tracking_server, "pages") == before
+    assert small.state == before
 
 
 # --- an ensemble that goes on -------------------------------------------------------------------
@@ -251,20 +269,17 @@ def test_a_removed_ensemble_is_killed(
     assert "metlmon/seconds" not in runs["run1"].metrics
 
 
-def test_a_continued_run_goes_on_in_the_same_run(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "continued")
-    before = by_name(tracking_server, "continued")
+def test_a_continued_run_goes_on_in_the_same_run(small: Small, capsys: Captured) -> None:
+    small.export()
+    before = small.runs
 
     more = dag_text(("run0",), (2,))
-    dagdir.write("more.dag", more)
+    small.dagdir.write("more.dag", more)
     log = Log().submit(201, node("run0", 2), at="12:00:00").execute(201, site="Delta-GPU")
-    dagdir.append("metl.log", log.data)
-    dagdir.write("more.dag.dagman.out", Out().start("11:59:00").data)
-    export(tracker, capsys, dagdir.path, "continued")
-    running = by_name(tracking_server, "continued")
+    small.dagdir.append("metl.log", log.data)
+    small.dagdir.write("more.dag.dagman.out", Out().start("11:59:00").data)
+    small.export()
+    running = small.runs
     assert {name: run.id for name, run in running.items()} == {
         name: run.id for name, run in before.items()
     }
@@ -274,19 +289,20 @@ def test_a_continued_run_goes_on_in_the_same_run(
     assert running["run0"].metrics == before["run0"].metrics
 
     log = Log().terminate(201, at="12:30:00")
-    dagdir.append("metl.log", log.data)
-    dagdir.write("more.dag.dagman.out", Out().start("11:59:00").exit(0, "12:30:01").data)
-    dagdir.write(f"training_logs/{uuid('run0')}/version_1/metrics.csv", metrics_csv([(2, 0.125)]))
-    export(tracker, capsys, dagdir.path, "continued")
-    after = by_name(tracking_server, "continued")
+    small.dagdir.append("metl.log", log.data)
+    small.dagdir.write("more.dag.dagman.out", Out().start("11:59:00").exit(0, "12:30:01").data)
+    small.dagdir.write(
+        f"training_logs/{uuid('run0')}/version_1/metrics.csv", metrics_csv([(2, 0.125)])
+    )
+    small.export()
+    after = small.runs
     assert {run.status for run in after.values()} == {"FINISHED"}
     assert after["run0"].id == before["run0"].id
     assert [p.value for p in after["run0"].metrics["val_loss"]] == [0.5, 0.25, 0.125]
     assert (after["run0"].end or 0) - (before["run0"].end or 0) > 3_600_000
     # As if it had been exported once.
-    export(tracker, capsys, dagdir.path, "continued at once")
-    first, second = (server_state(tracking_server, f"continued{w}") for w in ("", " at once"))
-    assert first == second
+    export(small.tracker, capsys, small.dagdir.path, "continued at once")
+    assert server_state(small.server, "continued at once") == small.state
 
 
 def test_a_tag_that_no_longer_holds_goes(
@@ -308,74 +324,43 @@ def test_a_tag_that_no_longer_holds_goes(
     assert "metlmon.hold_reason" not in first["run0"].tags
 
 
-def test_a_changed_value_becomes_the_newest_of_its_step(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
+def test_a_changed_value_becomes_the_newest_of_its_step(small: Small) -> None:
     losses = f"training_logs/{uuid('run0')}/version_0/metrics.csv"
     for last in (0.25, 0.75, 0.25):
-        dagdir.write(losses, metrics_csv([(0, 0.5), (1, last)]))
-        export(tracker, capsys, dagdir.path, "changed")
-        points = [p for p in tracking_server.runs("changed")[1].metrics["val_loss"] if p.step == 1]
+        small.dagdir.write(losses, metrics_csv([(0, 0.5), (1, last)]))
+        small.export()
+        points = [
+            p for p in small.server.runs(small.experiment)[1].metrics["val_loss"] if p.step == 1
+        ]
         assert max(points, key=lambda point: point.time).value == last
-        assert wrote(export(tracker, capsys, dagdir.path, "changed")) == "up to date"
+        assert small.written() == "up to date"
     assert [point.value for point in points] == [0.25, 0.75, 0.25]
-
-
-def test_a_directory_that_was_copied_is_the_same_ensemble(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "copied")
-    dagdir.path.rename(tmp_path / "elsewhere")
-    assert wrote(export(tracker, capsys, tmp_path / "elsewhere", "copied")) == "the report"
-    # A run keeps the name that it was created with, or that somebody gave it.
-    assert {run.name for run in tracking_server.runs("copied")} == {"ensemble", "run0", "run1"}
 
 
 # --- what others did on the server --------------------------------------------------------------
 
 
-def test_what_people_wrote_stays(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "people")
-    run = by_name(tracking_server, "people")["run0"]
-    call = tracking_server.call
+def test_what_people_wrote_stays(small: Small) -> None:
+    small.export()
+    run = small.runs["run0"]
+    call = small.server.call
     call("runs/update", {"run_id": run.id, "run_name": "the good one"})
     call("runs/set-tag", {"run_id": run.id, "key": "mlflow.note.content", "value": "look here"})
     call("runs/set-tag", {"run_id": run.id, "key": "paper", "value": "figure 2"})
     point = {"key": "accuracy", "value": 0.9, "timestamp": 1, "step": 0}
     call("runs/log-metric", {"run_id": run.id, **point})
 
-    assert wrote(export(tracker, capsys, dagdir.path, "people")) == "up to date"
-    run = by_name(tracking_server, "people")["the good one"]
+    assert small.written() == "up to date"
+    run = small.runs["the good one"]
     assert (run.tags["mlflow.note.content"], run.tags["paper"]) == ("look here", "figure 2")
     assert [point.value for point in run.metrics["accuracy"]] == [0.9]
 
 
-def test_a_deleted_parent_is_made_again(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "deleted")
-    before = server_state(tracking_server, "deleted")
-    parent = by_name(tracking_server, "deleted")["ensemble"]
-    tracking_server.call("runs/delete", {"run_id": parent.id})
-    export(tracker, capsys, dagdir.path, "deleted")
-    assert server_state(tracking_server, "deleted") == before
-    assert by_name(tracking_server, "deleted")["ensemble"].id != parent.id
-
-
-def test_only_a_second_run_without_content_is_deleted(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "second")
-    runs = by_name(tracking_server, "second")
+def test_only_a_second_run_without_content_is_deleted(small: Small) -> None:
+    small.export()
+    runs = small.runs
     key, ensemble = (runs["run0"].tags[f"metlmon.{name}"] for name in ("key", "ensemble"))
-    experiment = _experiment_id(tracking_server, "second")
+    experiment = _experiment_id(small.server, small.experiment)
 
     def create(name: str, **tags: str) -> str:
         pairs = {"metlmon.ensemble": ensemble, **tags}
@@ -385,7 +370,7 @@ def test_only_a_second_run_without_content_is_deleted(
             "start_time": 1,
             "tags": [{"key": key, "value": value} for key, value in pairs.items()],
         }
-        return str(tracking_server.call("runs/create", body)["run"]["info"]["run_id"])
+        return str(small.server.call("runs/create", body)["run"]["info"]["run_id"])
 
     # As a create leaves it that was carried out after its time limit.
     create("late", **{"metlmon.key": key})
@@ -393,12 +378,12 @@ def test_only_a_second_run_without_content_is_deleted(
     create("mine")
     create("mine, too")
     create("a copy", **{"metlmon.key": key, "paper": "figure 2"})
-    code, _, err = export(tracker, capsys, dagdir.path, "second")
+    code, _, err = small.export()
     assert code == Exit.OK
-    names = {run.name for run in tracking_server.runs("second")}
+    names = {run.name for run in small.server.runs(small.experiment)}
     assert names == {"ensemble", "run0", "run1", "mine", "mine, too", "a copy"}
     assert err.count("has a second run with the tag metlmon.key") == 1
-    assert [call.path.rpartition("/")[2] for call in tracker.writes].count("delete") == 1
+    assert [call.path.rpartition("/")[2] for call in small.tracker.writes].count("delete") == 1
 
 
 def _experiment_id(server: TrackingServer, name: str) -> str:
@@ -406,42 +391,38 @@ def _experiment_id(server: TrackingServer, name: str) -> str:
     return str(found["experiments"][0]["experiment_id"])
 
 
-def test_a_changed_param_is_refused_in_one_sentence(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "params")
+def test_a_changed_param_is_refused_in_one_sentence(small: Small) -> None:
+    small.export()
     text = dag_text().replace('lr="1.0"', 'lr="7.0"')
-    dagdir.write("run.dag", text)
-    dagdir.write(f"training_logs/{uuid('run1')}/version_0/metrics.csv", metrics_csv([(0, 0.4)]))
-    code, _, err = export(tracker, capsys, dagdir.path, "params")
+    small.dagdir.write("run.dag", text)
+    small.dagdir.write(
+        f"training_logs/{uuid('run1')}/version_0/metrics.csv", metrics_csv([(0, 0.4)])
+    )
+    code, _, err = small.export()
     assert code == Exit.REFUSED
     assert err.splitlines() == [
-        f"metlmon: run run0: the param lr is '1.0' on {tracker.url} and '7.0' here; MLflow refuses "
-        "to change a param (all else was exported): delete that run there, and export again"
+        f"metlmon: run run0: the param lr is '1.0' on {small.tracker.url} and '7.0' here; MLflow "
+        "refuses to change a param (all else was exported): delete that run there, and export again"
     ]
-    runs = by_name(tracking_server, "params")
+    runs = small.runs
     assert runs["run0"].params == {"lr": "1.0"}
     assert [p.value for p in runs["run1"].metrics["val_loss"] if p.step == 0] == [0.5, 0.4]
     # The remedy.
-    tracking_server.call("runs/delete", {"run_id": runs["run0"].id})
-    assert export(tracker, capsys, dagdir.path, "params")[0] == Exit.OK
-    assert by_name(tracking_server, "params")["run0"].params == {"lr": "7.0"}
+    small.server.call("runs/delete", {"run_id": runs["run0"].id})
+    assert small.export()[0] == Exit.OK
+    assert small.runs["run0"].params == {"lr": "7.0"}
 
 
-def test_a_run_that_the_server_refuses_is_left(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
+def test_a_run_that_the_server_refuses_is_left(small: Small) -> None:
     refused = Answer(400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "too long"}')
-    tracker.at(8, refused)
-    code, _, err = export(tracker, capsys, dagdir.path, "one refused")
+    small.tracker.at(8, refused)
+    code, _, err = small.export()
     assert code == Exit.REFUSED
     assert err.splitlines() == [
-        f"metlmon: run run0: {tracker.url} was asked to write metrics, params and tags and "
+        f"metlmon: run run0: {small.tracker.url} was asked to write metrics, params and tags and "
         "answered HTTP 400 INVALID_PARAMETER_VALUE (too long); see the server's log"
     ]
-    assert by_name(tracking_server, "one refused")["run1"].status == "FINISHED"
+    assert small.runs["run1"].status == "FINISHED"
 
 
 def test_a_run_of_the_server_becomes_the_parent(
@@ -470,14 +451,11 @@ def test_a_run_of_the_server_becomes_the_parent(
 # --- as users see it ----------------------------------------------------------------------------
 
 
-def test_the_client_of_mlflow_finds_runs_histories_and_states(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    export(tracker, capsys, dagdir.path, "seen")
+def test_the_client_of_mlflow_finds_runs_histories_and_states(small: Small) -> None:
+    small.export()
     mlflow: Any = pytest.importorskip("mlflow")
-    client = mlflow.MlflowClient(tracking_server.url)
-    experiment = client.get_experiment_by_name("seen").experiment_id
+    client = mlflow.MlflowClient(small.server.url)
+    experiment = client.get_experiment_by_name(small.experiment).experiment_id
     [parent] = client.search_runs([experiment], "attributes.run_name = 'ensemble'")
     nested = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' AND params.lr = '1.0'"
     [run] = client.search_runs([experiment], nested)

@@ -242,23 +242,6 @@ def test_an_outage_is_two_lines(
     check_final(story, tracking_server, capsys)
 
 
-def test_a_server_that_comes_back(
-    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    story.grow(4)
-    code = story.run(
-        monkeypatch,
-        story.written,
-        story.tracker.vanish,
-        story.finish,
-        *[lambda: None] * 20,
-        story.tracker.come_back,
-    )
-    assert code == Exit.OK
-    assert len(capsys.readouterr().err.splitlines()) == 2
-    check_final(story, tracking_server, capsys)
-
-
 def test_a_directory_that_goes_is_one_line(
     story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,22 +350,6 @@ def test_one_state_waits_at_most() -> None:
     assert exporter.exported == [("first", None), ("state 999", b"report")]
 
 
-def test_the_newest_state_is_tried_again() -> None:
-    exporter = FakeExporter(*[TrackingError("no answer", "wait", transient=True)] * 3)
-    writer, warned = writer_of(exporter)
-    writer.start()
-    put(writer, "older", report=b"report")
-    assert exporter.begun.wait(60)
-    put(writer, "newer")
-    exporter.open.set()
-    wait_until(lambda: writer.is_done)
-    assert exporter.exported == [("newer", b"report")]
-    assert warned == [
-        "no answer; it is tried again until it works",
-        "the tracking server works again",
-    ]
-
-
 def test_an_error_of_metlmon_itself_is_not_lost() -> None:
     exporter = FakeExporter(ZeroDivisionError("a bug"))
     exporter.open.set()
@@ -433,17 +400,6 @@ def test_signals_end_the_command(
         f"{story.experiment} (^C ends it)"
     ]
     assert "Traceback" not in out
-
-
-def test_a_finished_ensemble_is_written_once(
-    tracking_server: TrackingServer, tmp_path: Path
-) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble").path
-    process = start(dagdir, tracking_server.url, "finished", "--no-live")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == Exit.OK, err
-    assert "3 new runs, 50 points" in out
-    assert {run.status for run in tracking_server.runs("finished")} == {"FINISHED"}
 
 
 @pytest.mark.parametrize("other", ["--dry-run", "--as-of=yesterday"])

@@ -397,21 +397,3 @@ def test_a_run_that_is_not_there_is_said(
 
 
 # --- imports --------------------------------------------------------------------------------
-
-
-def test_nothing_but_the_backend_imports_mlflow() -> None:
-    """The process that exports while the DAG runs imports no MLflow either."""
-    code = (
-        "import sys, metlmon.cli.commands.export_mlflow, metlmon.cli.commands.new\n"
-        "print([name for name in sys.modules if name.split('.')[0] == 'mlflow'])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-    naming = [
-        path.relative_to(ROOT).as_posix()
-        for folder in ("metlmon", "screens")
-        for path in (ROOT / folder).rglob("*.py")
-        if "project_backend import" in path.read_text()
-        or "import project_backend" in path.read_text()
-    ]
-    assert naming == []
