@@ -35,7 +35,7 @@ from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
 from metlmon.tables import advice as advice_table
 from metlmon.tables.layout import render_table
-from metlmon.tables.profiles import profile_columns
+from metlmon.tables.usage import profile_columns
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
     ALARM,

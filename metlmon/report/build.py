@@ -21,7 +21,6 @@ from metlmon.report.document import (
     Section,
     definitions,
     footnote_keys,
-    hours,
     hours_digits,
     percent,
 )
@@ -51,6 +50,7 @@ from metlmon.text.formatting import (
     directory_label,
     directory_name,
     duration,
+    exact_hours,
     moment,
     nothing_logged,
     number,
@@ -124,10 +124,10 @@ def _headline(usage: ReportUsage, digits: int) -> str:
         else ""
     )
     return (
-        f"{progress}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
-        f"{hours(spent.goodput / HOUR, digits)} goodput, "
-        f"{hours(spent.badput / HOUR, digits)} badput{bad_share}"
-        f", {hours(spent.running / HOUR, digits)} running."
+        f"{progress}, with {least}{exact_hours(spent.total / HOUR, digits)} GPU-hours: "
+        f"{exact_hours(spent.goodput / HOUR, digits)} goodput, "
+        f"{exact_hours(spent.badput / HOUR, digits)} badput{bad_share}"
+        f", {exact_hours(spent.running / HOUR, digits)} running."
     )
 
 
@@ -316,7 +316,7 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
     first, last = _time_range(usage, series)
     edges = (first, *_edges(series)[1:-1], last)
     digits = hours_digits(sum(band.values[-1] for band in bands))
-    ends = ", ".join(f"{hours(band.values[-1], digits)} {band.name}" for band in bands)
+    ends = ", ".join(f"{exact_hours(band.values[-1], digits)} {band.name}" for band in bands)
     return ReportFigure(
         "hours",
         "GPU-hours, cumulated over time, by what their executions came to.",
@@ -353,7 +353,7 @@ def _contributions(series: UsageSeries) -> ReportFigure:
         others = tuple(sum(values) / HOUR for values in sums_of_others)
         bands.append(BandSeries(f"{len(rest)} others", others, GREY))
     digits = hours_digits(sum(sum(band.values) for band in bands))
-    sums = ", ".join(f"{band.name} {hours(sum(band.values), digits)}" for band in bands)
+    sums = ", ".join(f"{band.name} {exact_hours(sum(band.values), digits)}" for band in bands)
     return ReportFigure(
         "contributions",
         f"GPU-hours per {per} by resource.",
@@ -371,7 +371,7 @@ def _contributions_in_total(series: UsageSeries) -> ReportFigure:
         "contributions",
         "GPU-hours by resource.",
         LevelChart(tuple(sums[:MAX_LEVELS]), "GPU-hours", BLUE),
-        f"The most, {hours(highest, digits)} GPU-hours, were spent at {first}.",
+        f"The most, {exact_hours(highest, digits)} GPU-hours, were spent at {first}.",
         footnote="gpu_hours",
     )
 
@@ -405,6 +405,6 @@ def _causes(usage: ReportUsage) -> ReportFigure:
         "causes",
         "GPU-hours of badput by cause; of a code with several reasons the most expensive is named.",
         LevelChart(bars[:MAX_LEVELS], "GPU-hours", VERMILLION),
-        f"The largest cause, with {hours(highest, digits)} GPU-hours: {first}.",
+        f"The largest cause, with {exact_hours(highest, digits)} GPU-hours: {first}.",
         footnote="cause",
     )

@@ -20,7 +20,7 @@ from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
 from metlmon.snapshot.records import HOUR, SHORT_SUCCESS, HourUnit
 from metlmon.stats.windows import Unit
 from metlmon.tables.layout import Column, Kind
-from metlmon.text.formatting import THIN, UNKNOWN, count, duration, number, plain
+from metlmon.text.formatting import THIN, UNKNOWN, count, duration, exact_hours, number, plain
 
 Row = dict[str, Any]
 """The values of a row, by the names of its columns; a column may have none."""
@@ -206,7 +206,7 @@ class Report(Struct, frozen=True):
         if isinstance(value, str):
             return column.text(plain(value, TEXT_LIMIT))
         if column.kind is Kind.HOURS:
-            return hours(value, self.hours_digits)
+            return exact_hours(value, self.hours_digits)
         if column.kind is Kind.SHARE:
             return percent(value)
         return column.text(value).replace(" ", THIN)
@@ -274,14 +274,6 @@ def sanitize(text: str) -> str:
     As :func:`~metlmon.text.formatting.plain`, but thin spaces within numbers are preserved.
     """
     return THIN.join(plain(part) for part in text.split(THIN))
-
-
-def hours(value: float, digits: int = 2) -> str:
-    """Format hours with ``digits`` decimals; values that round to 0 as ``<0.01``."""
-    if 0 < value < 0.5 * 10**-digits:
-        return f"<{10**-digits:.{digits}f}"
-    grouped = f"{value:,.{digits}f}" if value > 0 else "0"
-    return grouped.replace(",", THIN)
 
 
 def percent(value: float | None) -> str:
@@ -355,7 +347,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "count": count,
         "number": number,
         "duration": duration,
-        "hours": lambda seconds: hours(seconds / HOUR, digits),
+        "hours": lambda seconds: exact_hours(seconds / HOUR, digits),
         "share": lambda part, whole: percent(part / whole if whole else None),
         "median": _median_text,
     }

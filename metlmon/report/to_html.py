@@ -32,14 +32,13 @@ from metlmon.report.document import (
     LineChart,
     Report,
     ReportFigure,
-    hours,
     load_template,
     sanitize,
 )
 from metlmon.report.usage import BoxPlot
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.tables.layout import Column
-from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, metric, plain
+from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, exact_hours, metric, plain
 
 MARK: Final = '<meta name="generator" content="metlmon '
 """Identifies a file as a report, within its first lines."""
@@ -227,14 +226,14 @@ _STEPS: Final = (
 _MONTH_STEPS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240)
 
 
-def time_ticks(first: datetime, last: datetime, max_ticks: int = TIME_TICKS) -> list[datetime]:
-    """Return round times in a range, with the finest step for at most ``max_ticks``."""
+def time_ticks(first: datetime, last: datetime) -> list[datetime]:
+    """Return round times in a range, with the finest step for at most ``TIME_TICKS``."""
     span = (last - first).total_seconds()
-    steps = [{"seconds": n} for n in _STEPS if span / n <= max_ticks]
-    steps += [{"months": n} for n in _MONTH_STEPS if span / (28 * DAY * n) <= max_ticks]
+    steps = [{"seconds": n} for n in _STEPS if span / n <= TIME_TICKS]
+    steps += [{"months": n} for n in _MONTH_STEPS if span / (28 * DAY * n) <= TIME_TICKS]
     for step in steps:
         ticks = [tick for tick in round_times(first, last, **step) if tick >= first]
-        if len(ticks) <= max_ticks:
+        if len(ticks) <= TIME_TICKS:
             return ticks
     return [first, last]
 
@@ -341,9 +340,7 @@ def _lines(canvas: _Canvas, chart: LineChart) -> float:
         else:
             _step_line(canvas, plot, chart.moments, band)
             marks.append((plot.y(band.values[-1]), label, band.colour))
-    for y, label, colour in _spread_labels(marks, plot.bottom):
-        canvas.rect(right + 6, y - 5, 10, 10, colour=colour)
-        canvas.text(right + 20, y + 4, label)
+    _end_labels(canvas, marks, right, plot.bottom)
     return plot.bottom + AXIS_HEIGHT
 
 
@@ -351,7 +348,9 @@ def _end_value(value: float, highest: float) -> str:
     """Format the value at the end of a line, with about three digits of ``highest``."""
     if value == round(value):
         return tick_text(value, 1)
-    return hours(value, 0 if highest >= 100 else 1 if highest >= 10 else 2 if highest >= 1 else 4)
+    return exact_hours(
+        value, 0 if highest >= 100 else 1 if highest >= 10 else 2 if highest >= 1 else 4
+    )
 
 
 def _step_line(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: BandSeries) -> None:
@@ -418,14 +417,8 @@ def _curves(canvas: _Canvas, chart: CurveChart) -> float:
         points = "L".join(f"{_n(x(epoch))} {_n(y(value))}" for epoch, value in line.points)
         kind = "line" if line.colour is not None else "line other"
         canvas.path(f"M{points}", kind, "stroke", GREY if line.colour is None else line.colour)
-    marks = [
-        (y(line.points[-1][1]), label, line.colour)
-        for label, line in ends
-        if line.colour is not None
-    ]
-    for height, label, colour in _spread_labels(marks, bottom):
-        canvas.rect(right + 6, height - 5, 10, 10, colour=colour)
-        canvas.text(right + 20, height + 4, label)
+    marks = [(y(line.points[-1][1]), label, line.colour or 0) for label, line in ends]
+    _end_labels(canvas, marks, right, bottom)
     return bottom + AXIS_HEIGHT
 
 
@@ -449,15 +442,16 @@ def _unit_label(canvas: _Canvas, unit: str, middle: float) -> None:
     )
 
 
-def _spread_labels(
-    marks: list[tuple[float, str, int]], bottom: float
-) -> list[tuple[float, str, int]]:
-    """Move labels up until none overlap, in the order of their lines."""
-    separated: list[tuple[float, str, int]] = []
-    for y, label, colour in sorted(marks, reverse=True):
-        below = separated[-1][0] if separated else bottom + MIN_LABEL_GAP
-        separated.append((min(y, below - MIN_LABEL_GAP), label, colour))
-    return separated
+def _end_labels(
+    canvas: _Canvas, marks: Sequence[tuple[float, str, int]], right: float, bottom: float
+) -> None:
+    """Draw labels at the ends of lines, moved up until none overlap, in the order of the lines."""
+    lowest = bottom
+    for height, label, colour in sorted(marks, reverse=True):
+        y = min(height, lowest)
+        lowest = y - MIN_LABEL_GAP
+        canvas.rect(right + 6, y - 5, 10, 10, colour=colour)
+        canvas.text(right + 20, y + 4, label)
 
 
 def _bars(canvas: _Canvas, chart: BarChart) -> float:

@@ -304,8 +304,7 @@ def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
         if len(group) > 1:
             same = _shared_start(group)
             cut = max(same.rfind(mark) for mark in "_-. /") + 1 or max(0, len(same) - 2)
-            ends = _shared_start([name[::-1] for name in group])
-            shown_of = {name: _window(name, cut, len(ends), cells) for name in group}
+            shown_of = {name: _window(name, cut, cells) for name in group}
             if 1 < len(set(shown_of.values())) < len(group):
                 shown_of = _tell_apart(shown_of, cells)
             texts.update(shown_of)
@@ -318,19 +317,13 @@ def _shared_start(texts: Collection[str]) -> str:
     return first[: next((i for i, (a, b) in pairs if a != b), len(first))]
 
 
-def _window(name: str, cut: int, same_end: int, cells: int) -> str:
-    """A name without its first ``cut`` characters; its end, like others, is cut before more."""
-    dots = "…"
+def _window(name: str, cut: int, cells: int) -> str:
+    """A name without characters before ``cut``, as many as there is no room for."""
     rest = name[cut:]
-    if cut and cell_len(rest) + 1 < cells:
-        return set_cell_size(name, cells - cell_len(rest) - 1) + dots + rest
-    lead = dots if cut else ""
-    if cell_len(lead + rest) <= cells:
-        return lead + rest
-    different = cell_len(rest) - same_end
-    if different + 2 <= cells - cell_len(lead):
-        return set_cell_size(lead + rest, cells - 1) + dots
-    return lead + crop_middle(rest[: len(rest) - same_end], cells - cell_len(lead))
+    room = cells - cell_len(rest) - 1
+    if cut and room > 0:
+        return f"{set_cell_size(name, room)}…{rest}"
+    return f"…{crop_middle(rest, cells - 1)}" if cut else crop_middle(rest, cells)
 
 
 def _widen(widths: dict[str, int], room: int, wanted: Mapping[str, int]) -> None:

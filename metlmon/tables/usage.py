@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from metlmon.model.reasons import code_text
 from metlmon.snapshot.records import HOUR, Epoch, Execution, HourUnit
 from metlmon.stats.causes import Cause
-from metlmon.stats.pool_profiles import PoolProfile
+from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
     Distribution,
@@ -24,8 +25,7 @@ from metlmon.stats.usage import (
     Usage,
     UsageFilter,
 )
-from metlmon.tables.layout import Column, Kind
-from metlmon.tables.profiles import profile_columns, profile_details, profile_text
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import hours_cell
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, clip, plain
@@ -535,7 +535,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
             lambda row: row.badput,
             Kind.HOURS,
             style=BAD,
-            write=_two_decimals,
+            write=formatting.exact_hours,
         ),
         Column("times", "TIMES", lambda row: row.occurrences, Kind.COUNT),
         Column(
@@ -622,25 +622,12 @@ def code_of(row: Cause) -> str:
 
 def _hours_writer(seconds: Iterable[float]) -> Callable[[float], str]:
     """The text of hours, with decimals common to all these GPU-seconds."""
-    total = sum(seconds) / HOUR
-
-    def write(hours: float) -> str:
-        # The remainder makes hours_added use the decimals of the whole.
-        return formatting.hours_added((hours, max(0.0, total - hours)))[0][0]
-
-    return write
+    return partial(formatting.exact_hours, decimals=formatting.hour_decimals(sum(seconds) / HOUR))
 
 
 def hours_text(seconds: float) -> str:
     """Return seconds as hours with two decimals."""
-    return _two_decimals(seconds / HOUR)
-
-
-def _two_decimals(hours: float) -> str:
-    text = f"{hours:,.2f}" if hours else "0"
-    # A non-zero amount is never shown as zero.
-    text = "<0.01" if hours > 0 and text == "0.00" else text
-    return text.replace(",", formatting.THIN)
+    return formatting.exact_hours(seconds / HOUR)
 
 
 def _number(value: int) -> Line:
@@ -903,6 +890,174 @@ def _where_lost(
         if cause.key == row.key
     ]
     return join(parts, GAP)
+
+
+# --- profiles of pools -------------------------------------------------------------------------
+
+ESTIMATED: Final = "~"
+"""Before a figure that other pools have a part in."""
+
+
+def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
+    """The columns of profiles; ``gpu_names``: by GPU model as logged."""
+
+    def gpu(row: PoolProfile) -> str:
+        return gpu_names.get(row.pool.gpu or None) or formatting.gpu_short(row.pool.gpu or None)
+
+    def loss(row: PoolProfile, _: int | None) -> Line:
+        text = _mark(row.loss) + formatting.share(row.loss.value, 1)
+        return line((text, DIM if row.loss.borrowed else PLAIN))
+
+    return [
+        Column(
+            "site",
+            "POOL",
+            pool_site,
+            style=lambda row: BAD if row.excluded else PLAIN if row.pool.site else DIM,
+            minimum=8,
+            comfortable=14,
+            maximum=40,
+        ),
+        Column(
+            "gpu",
+            "GPU",
+            gpu,
+            style=lambda row: PLAIN if row.pool.gpu else DIM,
+            minimum=5,
+            comfortable=8,
+            maximum=20,
+        ),
+        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
+        _figure_column("hours", "MEAN EPOCH", lambda row: row.hours, excludes=True),
+        Column(
+            "interval",
+            "80 % INTERVAL",
+            lambda row: "" if row.excluded else _interval(row.hours),
+            align="right",
+            style=DIM,
+        ),
+        _figure_column("wait", "MEAN WAIT", lambda row: row.wait),
+        _figure_column("input", "MEAN INPUT", lambda row: row.transfer, drop=2),
+        Column(
+            "loss",
+            "LOSS",
+            lambda row: row.loss.value,
+            Kind.SHARE,
+            cell=loss,
+        ),
+        Column("slots", "SLOTS", lambda row: row.slots, Kind.COUNT, drop=3),
+        Column("borrowed", "BORROWED FROM", _sources, drop=1, style=DIM, maximum=60),
+    ]
+
+
+def _figure_column(
+    name: str,
+    title: str,
+    figure_of: Callable[[PoolProfile], ProfileFigure | None],
+    drop: int = 0,
+    excludes: bool = False,
+) -> Column[PoolProfile]:
+    """A figure with its mark; ``excludes``: or that the pool is excluded."""
+
+    def seconds(row: PoolProfile) -> float | None:
+        figure = figure_of(row)
+        return None if figure is None else figure.value * HOUR
+
+    def cell(row: PoolProfile, _: int | None) -> Line:
+        figure = figure_of(row)
+        if excludes and row.excluded:
+            return line(("excluded", ALARM))
+        if figure is None:
+            return UNKNOWN_CELL
+        text = _mark(figure) + formatting.duration(figure.value * HOUR)
+        return line((text, DIM if figure.borrowed else PLAIN))
+
+    return Column(name, title, seconds, Kind.DURATION, drop=drop, cell=cell)
+
+
+def pool_site(row: PoolProfile) -> str:
+    """The site of a pool, and its annex."""
+    annex = f" (annex {clip(row.pool.annex, NAME_LIMIT)})" if row.pool.annex else ""
+    return (clip(row.pool.site, NAME_LIMIT) or "unknown") + annex
+
+
+def exclusion(row: PoolProfile, item: str = "epoch") -> str:
+    """Why a pool is excluded, and until when."""
+    tried = f"one {item} tries it now"
+    if row.probe_at is not None:
+        tried = f"worth one {item} from {formatting.moment(row.probe_at)} on"
+    return f"{row.excluded}; {tried}"
+
+
+def profile_text(row: PoolProfile) -> str:
+    """What the filter searches, in lower case."""
+    parts = (row.pool.site or "unknown", row.pool.gpu, row.pool.annex, row.excluded)
+    return "\n".join(parts).lower()
+
+
+def _mark(figure: ProfileFigure) -> str:
+    return ESTIMATED if figure.borrowed else ""
+
+
+def _interval(figure: ProfileFigure | None) -> str:
+    if figure is None:
+        return ""
+    return f"{formatting.duration(figure.low * HOUR)}–{formatting.duration(figure.high * HOUR)}"
+
+
+def _sources(row: PoolProfile) -> str:
+    """Whose figures have a part in those of a pool: ``A40 elsewhere, all pools``."""
+    figures = (row.hours, row.wait, row.transfer, row.loss)
+    known = dict.fromkeys(each.borrowed for each in figures if each is not None and each.borrowed)
+    return ", ".join(clip(each, NAME_LIMIT) for each in known)
+
+
+def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Line]:
+    """The lines about one pool, its figures with what they are made of."""
+    ended = row.loss.samples
+    counts = f"{formatting.count(row.epochs, item)} of {formatting.count(row.starts, 'execution')}"
+    running = f", {formatting.number(row.running)} running" if row.running else ""
+    most = f"most at a time: {formatting.number(row.slots)}" if row.slots else ""
+    first = line(" ", (f"{pool_site(row)} {formatting.gpu_short(row.pool.gpu or None)}", BOLD))
+    lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
+    if row.excluded:
+        lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
+    hidden = 0 if row.hours is None else row.epochs - row.hours.samples
+    samples = f"{item}s" + (f", without {formatting.number(hidden)} ⇄" if hidden else "")
+    lines += [
+        _figure_line(f"{item} time", row.hours, samples, "unfinished", f"no completed {item}"),
+        _figure_line("queue wait", row.wait, "starts", "waiting", "nothing has started"),
+        _figure_line("input", row.transfer, "transfers", "", "no transfer was logged"),
+    ]
+    low, high = formatting.share(row.loss.low, 1), formatting.share(row.loss.high, 1)
+    each = f", {formatting.duration(row.lost_hours * HOUR)} each" if row.lost_hours else ""
+    lines.append(
+        _label("loss")
+        + line(
+            formatting.share(row.loss.value, 1),
+            (f" (80 % interval {low} to {high}) of {formatting.number(ended)} ended{each}", DIM),
+            (_borrowed(row.loss), DIM),
+        )
+    )
+    return [crop(each, room) for each in lines]
+
+
+def _figure_line(
+    title: str, figure: ProfileFigure | None, samples: str, censored: str, none: str
+) -> Line:
+    if figure is None:
+        return _label(title) + line((none, DIM))
+    known = f"{formatting.number(figure.samples)} {samples}"
+    more = f", {formatting.number(figure.censored)} {censored}" if figure.censored else ""
+    return _label(title) + line(
+        formatting.duration(figure.value * HOUR),
+        (f" (80 % interval {_interval(figure)}), {known}{more}", DIM),
+        (_borrowed(figure), DIM),
+    )
+
+
+def _borrowed(figure: ProfileFigure) -> str:
+    return f"; borrows from {clip(figure.borrowed, NAME_LIMIT)}" if figure.borrowed else ""
 
 
 # --- the executions behind a total ----------------------------------------------------------

@@ -215,29 +215,27 @@ def hours(value: float | None) -> str:
     return number(round(value))
 
 
+def exact_hours(value: float, decimals: int = 2) -> str:
+    """Hours with so many decimals: ``0``, ``<0.01``, ``0.31``, ``1 011.20``."""
+    if 0 < value <= 0.5 * 10**-decimals:
+        return f"<{10**-decimals:.{decimals}f}"
+    grouped = f"{value:,.{decimals}f}" if value > 0 else "0"
+    return grouped.replace(",", THIN)
+
+
 def hours_added(parts: Sequence[float]) -> tuple[tuple[str, ...], str]:
     """Hours that are shown together, and their sum, with the same number of decimals.
 
-    The larger the sum, the fewer decimals. The sum is that of the rounded parts, so that it agrees
-    with what is shown; it is off by a few of its last digit at most. ``--json`` is exact.
+    The sum is that of the rounded parts, so that it agrees with what is shown; it is off by a few
+    of its last digit at most. ``--json`` is exact.
     """
-    decimals = _decimals(sum(parts))
-    units = [round(max(0.0, part) * 10**decimals) for part in parts]
-
-    def text(unit: int) -> str:
-        grouped = f"{unit / 10**decimals:,.{decimals}f}" if unit else "0"
-        return grouped.replace(",", THIN)
-
-    minimum = f"<{10**-decimals:.{decimals}f}"
-    shown = tuple(
-        minimum if part > 0 and not unit else text(unit)
-        for part, unit in zip(parts, units, strict=True)
-    )
-    rounds_to_zero = not any(units) and any(part > 0 for part in parts)
-    return shown, minimum if rounds_to_zero else text(sum(units))
+    decimals = hour_decimals(sum(parts))
+    total = sum(round(max(0.0, part), decimals) for part in parts)
+    shown = tuple(exact_hours(part, decimals) for part in parts)
+    return shown, exact_hours(total or max(parts), decimals)
 
 
-def _decimals(total: float) -> int:
+def hour_decimals(total: float) -> int:
     """Decimals of hours with this sum: about four digits of the largest."""
     return 3 if total < 0.9995 else 2 if total < 9.995 else 1 if total < 9999.5 else 0
 

@@ -66,7 +66,7 @@ from metlmon.tables.annexes import (
     site_columns,
     site_line,
 )
-from metlmon.tables.profiles import profile_columns
+from metlmon.tables.usage import profile_columns
 from metlmon.text.formatting import count, duration, moment, plain, year_of
 from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, line, text

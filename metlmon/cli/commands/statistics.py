@@ -28,7 +28,6 @@ from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import shards as shards_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.profiles import exclusion, pool_site
 from metlmon.tables.timeline_text import (
     WAITING,
     WORK,
@@ -45,6 +44,7 @@ from metlmon.tables.timeline_text import (
     stack_rows,
     stacks,
 )
+from metlmon.tables.usage import exclusion, pool_site
 from metlmon.text.formatting import (
     count,
     duration,
