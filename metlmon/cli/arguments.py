@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from metlmon.cli.exit_codes import CONDITIONS
@@ -18,16 +17,12 @@ class Argument(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command: one-line help, arguments in the order of ``--help``, and texts.
-
-    ``defaults``: of options that the command does not have, or has with others.
-    """
+    """A command: one-line help, arguments in the order of ``--help``, and texts."""
 
     help: str
     arguments: tuple[Argument, ...]
     description: str | None = None
     epilog: str | None = None
-    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
 def option(name: str, help: str | None, **settings: Any) -> Argument:
@@ -152,9 +147,9 @@ QUEUE: Final = flag(
 )
 ENSEMBLE: Final = (
     option("--template", "one of submit --list-templates, or a submit description", metavar="T"),
-    option("--name", "of the DAG file, without .dag (default: ensemble)", default="ensemble"),
+    option("--name", "of the DAG file, without .dag (default: ensemble)"),
     option("--runs", "models to train (default: one per seed, or 4)", type=int, metavar="N"),
-    option("--epochs", "of each run, one job each (default: 3)", type=int, default=3, metavar="N"),
+    option("--epochs", "of each run, one job each (default: 3)", type=int, metavar="N"),
     option("--seeds", "1,2,3 or 1-3 (default: 1, 2, 3, …)", metavar="LIST"),
     option("--sites", "values of GLIDEIN_ResourceName (default: anywhere)", metavar="A,B"),
     option(
@@ -164,17 +159,16 @@ ENSEMBLE: Final = (
             "at one site; a run stays on one GPU model (default: any)"
         ),
         choices=["any", "permute", "pin", "gpu-pin"],
-        default="any",
     ),
-    option("--gpus", "of each job (default: 1)", type=int, default=1, metavar="N"),
+    option("--gpus", "of each job (default: 1)", type=int, metavar="N"),
     option("--gpu-memory", "the least memory of a GPU, e.g. 40GB", metavar="MB"),
     option(
         "--gpu-models",
         "DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
         metavar="A,B",
     ),
-    option("--memory", "of each job, e.g. 4GB (default: 1024)", default="1024", metavar="MB"),
-    option("--retries", "of each epoch (default: 3)", type=int, default=3, metavar="N"),
+    option("--memory", "of each job, e.g. 4GB (default: 1024)", metavar="MB"),
+    option("--retries", "of each epoch (default: 3)", type=int, metavar="N"),
     repeated("--set", "a parameter of the template; may be given again", metavar="NAME=VALUE"),
     option(
         "--gate",
@@ -340,7 +334,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         ),
         description="Compare runs of one ensemble. Its directory, if not this one, is the first or "
         "the last of the arguments.",
-        defaults={"dir": "."},
     ),
     "grid": Command(
         "a sweep's points as rows and columns: which is best, and how far it is",
@@ -488,7 +481,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         ),
         description="Send one notification by each channel of [notify] in your metlmon.toml "
         "(without that: the bell), and say what came of it. Exit status 6: not all were sent.",
-        defaults={"as_of": None, "live": None, "tz": None},
     ),
     "check": Command(
         "what is wrong with DAG and submit files, and what to do about it",
@@ -544,7 +536,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which go "
         "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
         "stay as they are. Nothing is submitted without --submit.",
-        defaults=dict.fromkeys(("name", "epochs", "policy", "gpus", "memory", "retries")),
     ),
     "submit": Command(
         "write an ensemble, submit it, and watch it",
@@ -591,7 +582,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         description="Write a DAG beside the old one (NAME-2.dag) that goes on with runs from their "
         "checkpoints: the same uuids, epochs counting on, everything else as the old DAG has it. "
         "It says first which runs, and from where. Nothing is submitted.",
-        defaults=dict.fromkeys(("as_of", "live", "tz")),
     ),
     "act": Command(
         "stop, pause, send runs elsewhere; hold, release jobs; exclude a site; halt a DAG, …",
@@ -636,7 +626,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
         "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
         "metlmon new writes it. retarget: an idle job to another site.",
-        defaults=dict.fromkeys(("as_of", "live", "tz")),
     ),
     "demo": Command(
         "an ensemble of METL's size: two months, replayed in two minutes, over and over",
@@ -667,3 +656,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
 }
 """In the order of ``--help``."""
+
+ABSENT: Final[Mapping[str, Any]] = {
+    **{
+        argument.name.lstrip("-").replace("-", "_"): None
+        for command in COMMANDS.values()
+        for argument in command.arguments
+    },
+    **{"dir": ".", "more": (), "unusable": 0},
+}
+"""What the options have that a command is without; ``more``: further logs, ``unusable``: the number
+of directories on machines that cannot be reached."""

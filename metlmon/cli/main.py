@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
+from metlmon.cli.arguments import ABSENT, COMMANDS, LOG_COMMANDS
 from metlmon.cli.exit_codes import Exit
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
@@ -89,6 +89,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.set_defaults(**ABSENT)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     # Without a name argparse would print a usage line for itself, and load what that takes.
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", prog=top.prog)
@@ -99,7 +100,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         )
         for argument in declared.arguments:
             subparser.add_argument(argument.name, **argument.settings)
-        subparser.set_defaults(**declared.defaults, report_error=subparser.error)
+        subparser.set_defaults(report_error=subparser.error)
     return top
 
 
@@ -183,12 +184,12 @@ def _parse_and_run(arguments: list[str]) -> int:
             parser().error(unknown_command(arguments[0]))
     top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)
-    if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
+    if rest and options.command == "act" and _are_paths(rest):
         # Targets behind an option; argparse only takes those before it.
         options.targets += rest
-    elif rest and hasattr(options, "dirs") and not any(word.startswith("-") for word in rest):
+    elif rest and options.dirs is not None and _are_paths(rest):
         options.dirs += rest
-    elif len(rest) == 1 and options.command == "new" and not options.dir and rest[0][:1] != "-":
+    elif len(rest) == 1 and options.command == "new" and not options.dir and _are_paths(rest):
         # DIR behind an option.
         options.dir = rest[0]
     elif (
@@ -250,7 +251,7 @@ def _run_command(options: argparse.Namespace) -> int:
         module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
         # "continue" is a keyword of Python.
         run = getattr(module, "continue_" if name == "continue" else name)
-        with standard_output(ascii=getattr(options, "ascii", False)):
+        with standard_output(ascii=bool(options.ascii)):
             return int(run(options))
     except (InputError, Disconnected, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
@@ -262,7 +263,7 @@ def _run_command(options: argparse.Namespace) -> int:
 
 def _may_be_elsewhere(options: argparse.Namespace) -> bool:
     """Whether any word for a directory may be ``HOST:DIR``."""
-    given = [getattr(options, name, None) for name in ("dir", "dirs", "run", "runs")]
+    given = (options.dir, options.dirs, options.run, options.runs)
     words = [each for each in given if isinstance(each, str | list)]
     return ":" in "\0".join(each if isinstance(each, str) else "\0".join(each) for each in words)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from msgspec import Struct
 
+from metlmon.cli.exit_codes import Exit
 from metlmon.errors import InputError
 from metlmon.live.file_access import replacing
 from metlmon.model.model_state import Notice
@@ -189,6 +191,21 @@ def print_record(
     record = _record(output, builder, fields)
     print_json(json_of(record, builder.clock.with_offset), one_line=one_line)
     print_warnings(record.warnings)
+
+
+def show(
+    options: argparse.Namespace,
+    output: type[EnsembleOutput],
+    builder: SnapshotBuilder,
+    print_text: Callable[[], None],
+    **fields: Any,
+) -> Exit:
+    """Print an output about an ensemble: with ``--json`` its ``fields``, else its text."""
+    if options.json:
+        print_record(output, builder, **fields)
+    else:
+        print_text()
+    return Exit.OK
 
 
 def print_records(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_refusal, print_warnings, progress_line
 from metlmon.config.loader import load_settings, time_zone
@@ -71,7 +72,7 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
     ``options.dir`` may be a cluster instead, whose logs the schedd names. Raises InputError for
     several words of which one is no file.
     """
-    paths = [Path(word) for word in (options.dir, *getattr(options, "more", ()))]
+    paths = [Path(word) for word in (options.dir, *options.more)]
     if len(paths) == 1 and options.dir.isdecimal() and not os.path.lexists(paths[0]):
         from metlmon.pool.connection import cluster_logs
 
@@ -97,12 +98,11 @@ def _misplaced_words(
         return f"{others[0]}: {what}; give one directory, or one or more event logs"
     word, directory = unknown[0], directories[0]
     command = f"metlmon {options.command} {directory}"
+    takes = [argument.name for argument in COMMANDS[options.command].arguments]
     of_a_run = (
-        f"{command} --only {word}"
-        if hasattr(options, "only")
-        else f"metlmon run {word} {directory}"
+        f"{command} --only {word}" if "--only" in takes else f"metlmon run {word} {directory}"
     )
-    of_a_metric = f"; for a metric: {command} --metric {word}" if hasattr(options, "metric") else ""
+    of_a_metric = f"; for a metric: {command} --metric {word}" if "--metric" in takes else ""
     return f"{word}: no such file or directory; for a run: {of_a_run}{of_a_metric}"
 
 
@@ -121,7 +121,7 @@ def open_reader(options: argparse.Namespace) -> DagdirReader:
     warnings of its own.
     """
     reader = _read_all(new_reader(options))
-    prints = getattr(options, "json", False) or getattr(options, "command", "") in PRINT_WARNINGS
+    prints = options.json or options.command in PRINT_WARNINGS
     if isinstance(options.as_of, str) and not prints:
         print_warnings(n for n in reader.snapshot_builder().notices() if n.kind in OF_A_MOMENT)
     return reader
@@ -277,7 +277,7 @@ def names_one(options: argparse.Namespace) -> bool:
     options.dir, options.more = paths[0], []
     start_watchdog(options.dir)
     path = Path(options.dir)
-    if len(paths) == 1 and not getattr(options, "unusable", 0):
+    if len(paths) == 1 and not options.unusable:
         return not filesystem.isdir(path) or bool(dag_file_paths(path)) or has_event_logs(path)
     # Of a machine that has gone meanwhile, reading tells.
     with suppress(Disconnected):
@@ -330,7 +330,7 @@ def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
 def refuse_several(options: argparse.Namespace, *names: str) -> None:
     """Raises InputError if one of these options is given, which are for one ensemble."""
     for name in names:
-        if getattr(options, name[2:].replace("-", "_"), None) not in (None, False):
+        if getattr(options, name[2:].replace("-", "_")) not in (None, False):
             raise InputError(f"{name} is for one ensemble: give the directory of one DAG")
 
 
@@ -341,7 +341,7 @@ def read_each(
 
     One that cannot be read is reported on standard error.
     """
-    code = Exit.USAGE if getattr(options, "unusable", 0) else Exit.OK
+    code = Exit.USAGE if options.unusable else Exit.OK
     for finding in found:
         error = finding.error
         if error is None and not finding.more:

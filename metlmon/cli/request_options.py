@@ -74,7 +74,7 @@ def is_given(options: argparse.Namespace, field: str) -> bool:
     """Whether an option sets the field of a request."""
     name, _, rest = field.partition(".")
     if name in ("values", "variables"):
-        texts = options.set if name == "values" else options.var
+        texts = (options.set if name == "values" else options.var) or ()
         return any(text.partition("=")[0].strip() == rest for text in texts)
     option = option_of(field).removeprefix("--").replace("-", "_")
     return getattr(options, option, None) not in (None, [])
@@ -98,7 +98,7 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
     Raises InputError for an option that cannot be read, and PlanError.
     """
     fields: dict[str, Any] = {
-        name: getattr(options, name, None)
+        name: getattr(options, name)
         for name in (
             *("name", "runs", "epochs", "gpus", "retries", "template"),
             *("shards", "machines", "subdags", "mlproject"),
@@ -122,7 +122,7 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
     fields["values"] = {**request.values, **dict(map(_assignment, options.set))}
     fields["variables"] = {
         **request.variables,
-        **dict(map(_assignment, getattr(options, "var", ()))),
+        **dict(map(_assignment, options.var or ())),
     }
     request = replace(request, **fields)
     if not request.template:
@@ -142,19 +142,18 @@ def refuse_sweep_file_options(options: argparse.Namespace) -> None:
 
 def _shape(options: argparse.Namespace) -> EnsembleShape | None:
     """The shape, as set or as implied by another option."""
-    if (shape := getattr(options, "shape", None)) is not None:
-        return EnsembleShape(shape)
-    if getattr(options, "sweep", None):
+    if options.shape is not None:
+        return EnsembleShape(options.shape)
+    if options.sweep:
         return EnsembleShape.SWEEP
-    if getattr(options, "shards", None) is not None:
+    if options.shards is not None:
         return EnsembleShape.BAG
-    return EnsembleShape.MULTI_NODE if getattr(options, "machines", None) is not None else None
+    return EnsembleShape.MULTI_NODE if options.machines is not None else None
 
 
 def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None:
-    mode = getattr(options, "how", None)
-    how = None if mode is None else SweepMode(mode)
-    if not getattr(options, "sweep", None):
+    how = None if options.how is None else SweepMode(options.how)
+    if not options.sweep:
         if how is None:
             return None
         if request.sweep is None:
@@ -174,20 +173,18 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
 
 
 def _evaluation(request: Request, options: argparse.Namespace) -> Evaluation | None:
-    template, every = getattr(options, "evaluate", None), getattr(options, "every", None)
-    if template is None and every is None:
+    if options.evaluate is None and options.every is None:
         return request.evaluation
-    evaluation = request.evaluation or Evaluation()
-    if template:
-        evaluation = replace(evaluation, template=template)
-    return evaluation if every is None else replace(evaluation, every=every)
+    given = {"template": options.evaluate or None, "every": options.every}
+    fields = {name: value for name, value in given.items() if value is not None}
+    return replace(request.evaluation or Evaluation(), **fields)
 
 
 def _gate(request: Request, options: argparse.Namespace, plain: bool) -> StopRules | None:
     rules: dict[str, Any] = {
-        "patience": getattr(options, "stop_patience", None),
-        "divergence": getattr(options, "diverge", None),
-        "median_after": getattr(options, "median_after", None),
+        "patience": options.stop_patience,
+        "divergence": options.diverge,
+        "median_after": options.median_after,
     }
     rules = {field: value for field, value in rules.items() if value is not None}
     if options.gate is False:

@@ -47,7 +47,7 @@ def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPo
     """The feed of a dagdir with a pool client, as options and settings allow one."""
     if is_remote(reader.dagdir):
         return FeedAndPool(Session(reader), None, ELSEWHERE)
-    if getattr(options, "read_only", False) or reader.ensemble.settings.read_only:
+    if options.read_only or reader.ensemble.settings.read_only:
         # The queue is polled all the same: reading it is no action.
         feed, pool = with_queue(reader)
         return FeedAndPool(feed, pool, "metlmon is read-only here", read_only=True)
@@ -93,7 +93,7 @@ def open_home(options: argparse.Namespace, home: HomeFeed) -> int:
     here = Path.cwd()
     feed = NullFeed(here, load_settings(here))
     no_pool = "open an ensemble first"
-    read_only = bool(getattr(options, "read_only", False)) or feed.settings.read_only
+    read_only = bool(options.read_only) or feed.settings.read_only
     opened = FeedAndPool(feed, None, no_pool, read_only=read_only)
     return open_screens(opened, options, home=home)
 
@@ -149,18 +149,18 @@ def open_screens(
 
     stop_watchdog()
     share_one_arena()
-    watches = getattr(options, "command", "") in ("watch", "run")
-    remembers = not getattr(options, "read_only", False)
+    watches = options.command in ("watch", "run")
+    remembers = not options.read_only
     return run_app(
         feed_and_pool.feed,
         AppOptions(
-            mouse=getattr(options, "mouse", False),
-            ascii=getattr(options, "ascii", False) or not can_show(sys.stdout),
+            mouse=bool(options.mouse),
+            ascii=options.ascii or not can_show(sys.stdout),
             no_color=bool(os.environ.get("NO_COLOR")),
-            run_filter=getattr(options, "only", None),
+            run_filter=options.only,
             start="submit" if draft is not None else ("run", key) if key else "overview",
             exit_when=exit_when,
-            timeout=getattr(options, "timeout", None),
+            timeout=options.timeout,
             pool_actions=feed_and_pool.pool,
             no_pool_reason=feed_and_pool.no_pool,
             read_only=feed_and_pool.read_only,
@@ -172,7 +172,7 @@ def open_screens(
             caption=caption,
             files=cast(SavedFiles, saved_files),
             remember_choices=remembers,
-            remember_seen=remembers and watches and not getattr(options, "as_of", None),
+            remember_seen=remembers and watches and not options.as_of,
             notify=notify_settings(feed_and_pool.feed.settings, options) if watches else None,
         ),
     )

@@ -19,7 +19,6 @@ from metlmon.config.readers import (
     InvalidValue,
     Reader,
     choices,
-    is_text,
     read_amount,
     read_command,
     read_goal,
@@ -197,7 +196,7 @@ def load_configuration(dagdir: Path | None) -> Configuration:
             origin=origin,
             path=files[origin].path if origin in files else None,
             line=files[origin].line(item.where) if origin in files else None,
-            number=number if isinstance(setting, _Tables) else None,
+            number=number if isinstance(setting, _Tables) and not setting.named else None,
         )
         for key, setting in SETTINGS.items()
         for number, (origin, item) in enumerate(
@@ -225,37 +224,28 @@ def load_configuration(dagdir: Path | None) -> Configuration:
     )
 
 
+_FIELDS: Final = {"tz": "zone", "site": "sites", "label": "labels"}
+"""Fields of :class:`Settings` that have other names than their keys."""
+
+
 def _settings(entries: Iterable[SettingEntry]) -> Settings:
-    values: dict[str, list[Any]] = {key: [] for key in SETTINGS}
+    found: dict[str, list[Any]] = {key: [] for key in SETTINGS}
     for entry in entries:
         if entry.origin != "built-in" or isinstance(SETTINGS[entry.key], _Value):
-            values[entry.key].append(entry.value)
-    (zone,), (read_only,) = values["tz"], values["read_only"]
+            found[entry.key].append(entry.value)
+    values: dict[str, Any] = {
+        key: each[0] if isinstance(SETTINGS[key], _Value) else tuple(each)
+        for key, each in found.items()
+    }
+    metrics, notify, tracking = (
+        {key: values.pop(f"{table}.{key}") for key in _table_keys(table)} for table in TABLES
+    )
+    patterns = values.pop("metric")
     return Settings(
-        train_node=values["train_node"][0],
-        side_node=values["side_node"][0],
-        sites=tuple(values["site"]),
-        site_aliases=tuple(values["site_aliases"]),
-        gpu_aliases=tuple(values["gpu_aliases"]),
-        keys=tuple(values["keys"]),
-        columns=tuple(values["columns"]),
-        checkpoint_codes=values["checkpoint_codes"][0],
-        zone=zone,
-        read_only=read_only,
-        labels=tuple(values["label"]),
-        metrics=MetricSettings(
-            files=values["metrics.files"][0],
-            primary=values["metrics.primary"][0],
-            goal=values["metrics.goal"][0],
-            patterns=tuple(values["metric"]),
-        ),
-        notify=NotifySettings(
-            **{name: values[f"notify.{name}"][0] for name in _table_keys("notify")}
-        ),
-        tracking=TrackingSettings(
-            **{name: values[f"tracking.{name}"][0] for name in _table_keys("tracking")}
-        ),
-        advisor=tuple(values["advisor"]),
+        **{_FIELDS.get(key, key): value for key, value in values.items()},
+        metrics=MetricSettings(**metrics, patterns=patterns),
+        notify=NotifySettings(**notify),
+        tracking=TrackingSettings(**tracking),
     )
 
 
@@ -303,11 +293,11 @@ class _Value(Struct):
 class _Names(Struct):
     """A table of names: all of both files, the dagdir's where both have a name.
 
-    ``form``: an example. ``reader``: of the values, which are texts without it.
+    ``form``: an example; ``reader``: of the values.
     """
 
     form: str
-    reader: Reader | None = None
+    reader: Reader = read_name
 
     def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
         table = f"[{where[0]}]"
@@ -315,106 +305,57 @@ class _Names(Struct):
             file.report_problem(where, f"{table} is a table: {self.form}")
         elif len(value) > MAX_ITEMS:
             file.report_problem(where, f"{table} has more than {MAX_ITEMS} names")
-        elif self.reader is not None:
-            fields = _read_fields(file, where, value, dict.fromkeys(value, self.reader))
-            return [_Item(pair, (*where, pair[0])) for pair in fields.items()]
         else:
-            for logged, shown in value.items():
-                if not is_text(shown):
-                    message = f"what {logged!r} is shown as is a text in quotes"
-                    file.report_problem((*where, logged), f"{dotted_key(where)}: {message}")
-            texts = {logged: shown for logged, shown in value.items() if is_text(shown)}
-            pairs = [(visible(logged), visible(shown)) for logged, shown in texts.items()]
-            return [_Item(pair, (*where, pair[0])) for pair in pairs]
+            fields = _read_fields(file, where, value, dict.fromkeys(value, self.reader))
+            return [_Item((visible(key), each), (*where, key)) for key, each in fields.items()]
         return []
 
     def merge(self, items: _Items) -> _Items:
         return _first_of_each(items, lambda value: value[0])
 
 
-class _Tables:
-    """An array of tables: the dagdir's before the user's, then ``built_in``.
+class _Tables(Struct):
+    """Tables with the same fields: an array of them, or with ``named`` a table of them by name.
 
-    ``make`` makes an item of the fields, ``readers`` read them, and ``form`` describes the table.
+    ``make`` makes an item of the fields, which ``readers`` read; ``form``: an example, with the
+    fields that are ``required``, by default all. Of an array those of the dagdir are before the
+    user's, then ``built_in``; of a table the dagdir's count where both files have a name.
     """
 
-    def __init__(
-        self,
-        make: Callable[..., Any],
-        form: str,
-        built_in: Iterable[Any] = (),
-        **readers: Reader,
-    ) -> None:
-        self._make = make
-        self._form = form
-        self._built_in = built_in
-        self._readers = readers
+    make: Callable[..., Any]
+    form: str
+    readers: Mapping[str, Reader]
+    required: frozenset[str] | None = None
+    named: bool = False
+    built_in: tuple[Any, ...] = ()
 
     def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
-        if not isinstance(value, list):
-            file.report_problem(where, self._form)
+        if not isinstance(value, dict if self.named else list):
+            file.report_problem(where, self.form)
             return []
         if len(value) > MAX_ITEMS:
-            file.report_problem(where, f"there are more than {MAX_ITEMS} [[{dotted_key(where)}]]")
+            file.report_problem(where, f"there are more than {MAX_ITEMS} of {dotted_key(where)}")
             return []
         items = []
-        for number, table in enumerate(value):
-            path = (*where, number)
-            fields = {}
+        required = self.readers.keys() if self.required is None else self.required
+        for key, table in value.items() if isinstance(value, dict) else enumerate(value):
+            path = (*where, key)
             if isinstance(table, dict):
-                file.report_unknown_keys(path, table, self._readers)
-            if isinstance(table, dict) and self._readers.keys() <= table.keys():
-                fields = _read_fields(file, path, table, self._readers)
-            else:
-                file.report_problem(path, self._form)
-            if len(fields) == len(self._readers):
-                items.append(_Item(self._make(*fields.values()), path))
-        return items
-
-    def merge(self, items: _Items) -> _Items:
-        return [*items, *(("built-in", _Item(item)) for item in self._built_in)]
-
-
-class _NamedTables:
-    """A table of tables by name: all of both files, the dagdir's where both have a name.
-
-    ``make`` makes an item of the name and the fields; ``form``: an example, with the required ones.
-    """
-
-    def __init__(
-        self,
-        make: Callable[..., Any],
-        form: str,
-        required: Iterable[str],
-        **readers: Reader,
-    ) -> None:
-        self._make = make
-        self._form = form
-        self._required = frozenset(required)
-        self._readers = readers
-
-    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
-        if not isinstance(value, dict):
-            file.report_problem(where, self._form)
-            return []
-        if len(value) > MAX_ITEMS:
-            file.report_problem(where, f"[{dotted_key(where)}] has more than {MAX_ITEMS} names")
-            return []
-        items = []
-        for name, table in value.items():
-            path = (*where, name)
-            if not isinstance(table, dict) or not self._required <= table.keys() or not name:
-                file.report_problem(path, self._form)
+                file.report_unknown_keys(path, table, self.readers)
+            if not isinstance(table, dict) or not required <= table.keys() or key == "":
+                file.report_problem(path, self.form)
                 continue
-            file.report_unknown_keys(path, table, self._readers)
-            readers = {key: reader for key, reader in self._readers.items() if key in table}
+            readers = {name: reader for name, reader in self.readers.items() if name in table}
             fields = _read_fields(file, path, table, readers)
             if fields.keys() == readers.keys():
-                items.append(_Item(self._make(name=name, **fields), path))
+                name = {"name": key} if self.named else {}
+                items.append(_Item(self.make(**name, **fields), path))
         return items
 
     def merge(self, items: _Items) -> _Items:
-        return _first_of_each(items, lambda value: value.name)
+        if self.named:
+            return _first_of_each(items, lambda value: value.name)
+        return [*items, *(("built-in", _Item(item)) for item in self.built_in)]
 
 
 TABLES: Final = {
@@ -486,7 +427,7 @@ def _read_zone(value: object) -> ZoneInfo:
         raise InvalidValue(f": {error}") from None
 
 
-SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
+SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
     "tz": _Value(_read_zone),
     "train_node": _Value(read_node_pattern, Settings().train_node),
     "side_node": _Value(read_node_pattern, Settings().side_node),
@@ -497,28 +438,24 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
     "site": _Tables(
         lambda host, name: (host, name),
         'each [[site]] needs host = "*.example.edu" and name = "example"',
-        BUILT_IN_SITES,
-        host=read_text,
-        name=read_name,
+        {"host": read_text, "name": read_name},
+        built_in=BUILT_IN_SITES,
     ),
     "site_aliases": _Names('"as logged" = "as shown"'),
     "gpu_aliases": _Names('"as logged" = "as shown"'),
     "label": _Tables(
         Label,
         'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]',
-        name=read_name,
-        runs=read_texts,
+        {"name": read_name, "runs": read_texts},
     ),
     "metrics.files": _Value(read_paths, MetricSettings().files),
     "metrics.primary": _Value(read_name, MetricSettings().primary),
     "metrics.goal": _Value(read_goal, MetricSettings().goal),
     "metric": _Tables(
-        MetricPattern,
+        lambda name, file, pattern: MetricPattern(name, file, pattern),
         'each [[metric]] needs name = "val_loss", file = "out" and '
         "pattern = 'val_loss=(?P<value>\\S+)'",
-        name=read_name,
-        file=read_path,
-        pattern=read_value_pattern,
+        {"name": read_name, "file": read_path, "pattern": read_value_pattern},
     ),
     "keys": _Names('sort = "o"'),
     "columns": _Names('overview = ["progress", "state", "best"]', reader=read_texts),
@@ -532,14 +469,17 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables | _NamedTables]] = {
     "tracking.token": _Value(read_secret),
     "tracking.username": _Value(read_text),
     "tracking.password": _Value(read_secret),
-    "advisor": _NamedTables(
+    "advisor": _Tables(
         AllocationSettings,
         'each allocation is a table: [advisor.NAME], then balance = 5000 and sites = ["delta"]',
-        ("balance", "sites"),
-        balance=read_amount,
-        sites=read_texts,
-        charge=read_amount,
-        as_of=read_local_time,
+        {
+            "balance": read_amount,
+            "sites": read_texts,
+            "charge": read_amount,
+            "as_of": read_local_time,
+        },
+        required=frozenset({"balance", "sites"}),
+        named=True,
     ),
 }
 """Every setting that there is, in the order of the documentation."""

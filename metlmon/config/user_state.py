@@ -1,7 +1,7 @@
-"""What metlmon remembers for its user about each dagdir: small private files, never in a dagdir.
+"""What metlmon remembers for its user: private files, never in a dagdir.
 
-They are in ``$XDG_STATE_HOME/metlmon`` (else ``~/.local/state/metlmon``), in one folder for each
-purpose, and named after the dagdir's real path.
+What is about one dagdir is in ``$XDG_STATE_HOME/metlmon`` (else ``~/.local/state/metlmon``), in one
+folder for each purpose, and named after the dagdir's real path. A damaged file counts as none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 T = TypeVar("T")
 
-MAX_STATE_BYTES: Final = 1 << 20
+MAX_STATE_BYTES: Final = 16 << 20
 """Size of a file beyond which it is neither read nor written."""
 
 MAX_FILES: Final = 500

@@ -18,7 +18,8 @@ from typing import IO, Final
 import msgspec
 from msgspec import Struct
 
-from metlmon.home.cache import Cache, CacheMiss, user_cache
+from metlmon.config.loader import cache_directory
+from metlmon.config.user_state import read_state, write_state
 from metlmon.home.queue import QueueDagdirs
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.remote.paths import HOSTS
@@ -32,8 +33,8 @@ UPDATE_SECONDS: Final = 0.2
 STORE_SECONDS: Final = 60.0
 """Interval at which the summaries are stored for the next session, where they have changed."""
 
-STORED_NAME: Final = "home"
-"""Name of the stored summaries in the user's cache."""
+STORED_NAME: Final = "home.json"
+"""Name of the file with the summaries, in the user's cache."""
 
 
 class HomeRequest(Struct, frozen=True):
@@ -54,28 +55,21 @@ class HomeRequest(Struct, frozen=True):
 
 
 class _StoredFile(Struct, frozen=True):
-    """The content of the cache's entry; ``version``: of the code that made the summaries."""
+    """The content of the file; ``version``: of the code that made the summaries."""
 
     version: str
     summaries: list[StoredSummary]
 
 
-def load_stored(entries: Cache | None) -> list[StoredSummary]:
-    """The summaries of the last session; none if there are none of this version."""
-    version = _version()
-    if entries is not None:
-        with suppress(CacheMiss, OSError, msgspec.MsgspecError):
-            stored = msgspec.msgpack.decode(entries.read(STORED_NAME), type=_StoredFile)
-            if stored.version == version:
-                return stored.summaries
-    return []
+def load_stored(cache: Path | None) -> list[StoredSummary]:
+    """The summaries of the last session in this directory; none if there are none of this code."""
+    stored = read_state(cache and cache / STORED_NAME, _StoredFile)
+    return stored.summaries if stored is not None and stored.version == _version() else []
 
 
-def store(entries: Cache | None, summaries: Iterable[StoredSummary]) -> None:
+def store(cache: Path | None, summaries: Iterable[StoredSummary]) -> None:
     """Store the summaries for the next session, where that is possible."""
-    if entries is not None:
-        content = _StoredFile(_version(), list(summaries))
-        entries.write(STORED_NAME, msgspec.msgpack.encode(content))
+    write_state(cache and cache / STORED_NAME, _StoredFile(_version(), list(summaries)))
 
 
 @cache
@@ -92,8 +86,8 @@ def _version() -> str:
 def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
     """Read the ensembles of the newest request until ``requests`` ends."""
     updates = _Updates(responses)
-    entries = user_cache()
-    reader = HomeReader(updates.add, load_stored(entries))
+    stored_in = cache_directory()
+    reader = HomeReader(updates.add, load_stored(stored_in))
     queue: QueueDagdirs | None = None
     request, buffer = HomeRequest(), b""
     stored, stored_at = None, time.monotonic()
@@ -125,11 +119,11 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
         if pause > 0 and time.monotonic() - stored_at > STORE_SECONDS:
             summaries, stored_at = reader.stored(), time.monotonic()
             if summaries != stored:
-                store(entries, summaries)
+                store(stored_in, summaries)
                 stored = summaries
     if queue is not None:
         queue.close()
-    store(entries, reader.stored())
+    store(stored_in, reader.stored())
 
 
 def _reach(host: str, relay: str) -> None:

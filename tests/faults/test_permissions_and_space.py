@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.home import cache as cache_module
-from metlmon.home.cache import Cache
+from metlmon.config.user_state import read_state, write_state
 from tests.support.recordings import FIXTURES, again, copied, opened, report_of
 
 NOBODY = 65534
@@ -107,10 +106,9 @@ def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path
     assert after["logs"][0]["events"] > half["logs"][0]["events"]
 
 
-def test_a_cache_on_a_full_disk_is_none(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "MIN_FREE_BYTES", 0)
-    cache = Cache(small_disk / "cache")
-    assert cache.write("entry", b"small")
-    assert not cache.write("entry", os.urandom(200_000))
-    assert cache.read("entry") == b"small"
-    assert [path.name for path in (small_disk / "cache").iterdir()] == ["entry.stored"]
+def test_a_file_of_the_user_on_a_full_disk_stays_as_it_was(small_disk: Path) -> None:
+    path = small_disk / "cache" / "home.json"
+    assert write_state(path, "small")
+    assert not write_state(path, "x" * 200_000)
+    assert read_state(path, str) == "small"
+    assert [each.name for each in path.parent.iterdir()] == ["home.json"]

@@ -14,7 +14,7 @@ from metlmon.cli.reading import read_health, read_whole
 from metlmon.config.user_state import state_directory
 from metlmon.health.headline import health_headline
 from metlmon.health.last_seen import save_last_seen, summarize
-from metlmon.home import finder, reading
+from metlmon.home import finder, reading, worker
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.snapshot.row_text import counted_states
@@ -245,6 +245,17 @@ def test_the_next_session_shows_what_has_not_changed_without_reading(tmp_path: P
     assert phases == {"holds": Phase.READ, "rescue": Phase.STORED}
     assert second.settle() == before
     assert second.reader._entries[str(tmp_path / "holds")].figures_at == float("-inf")
+
+
+def test_summaries_are_stored_for_the_next_session_of_the_same_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summaries = [StoredSummary(HomeSummary(path="/a"), (("/a/x", 1, 2),))]
+    for place, stored in ((tmp_path / "cache", summaries), (None, [])):
+        worker.store(place, summaries)
+        assert worker.load_stored(place) == stored
+    monkeypatch.setattr(worker, "_version", lambda: "another")
+    assert worker.load_stored(tmp_path / "cache") == []
 
 
 def test_summaries_of_other_paths_stay_stored(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
             "in site is called 'hots'; did you mean 'host'?",
         ),
         ("site_aliases = 1", "[site_aliases] is a table"),
-        ("[gpu_aliases]\nA40 = 40", "gpu_aliases: what 'A40' is shown as is a text in quotes"),
+        ("[gpu_aliases]\nA40 = 40", "gpu_aliases.A40 is a text in quotes"),
         ("columns = ['best']", "[columns] is a table: overview = "),
         ("[columns]\noverview = 'best'", "columns.overview is a list of texts"),
         ("[[label]]\nname = 'x'", "each [[label]] needs name"),

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from metlmon.cli.commands.act import confirmed, exit_status, result_line
 from metlmon.cli.commands.status import follow
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
-from metlmon.cli.output import EnsembleOutput, print_record
+from metlmon.cli.output import EnsembleOutput, print_record, show
 from metlmon.cli.queue_report import query_annexes
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.text_output import TextOutput
@@ -445,11 +446,8 @@ def annexes(options: argparse.Namespace) -> int:
     if answer is not None:
         reader.ensemble.add_annex_ends(answer.ends)
     report = make_annexes(input_with_trainings(reader), answer, time.time())
-    if options.json:
-        print_record(AnnexesOutput, reader.snapshot_builder(), report=report)
-    else:
-        print_annexes(report)
-    return Exit.OK
+    builder = reader.snapshot_builder()
+    return show(options, AnnexesOutput, builder, partial(print_annexes, report), report=report)
 
 
 def print_annexes(report: AnnexReport) -> None:

@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from metlmon.cli.commands.status import RunWithFigures, with_figures
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import EnsembleOutput, print_record
+from metlmon.cli.output import EnsembleOutput, show
 from metlmon.cli.reading import check_metric, input_with_trainings, one_run, open_reader
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
@@ -74,13 +74,11 @@ def curves(options: argparse.Namespace) -> int:
     metrics, basis = reader.ensemble.settings.metrics, input_with_trainings(reader)
     check_metric(options.metric, basis)
     result = curves_in(basis, options.metric)
-    if options.json:
-        print_record(CurvesOutput, builder, curves=result, looked_in=metrics.files)
-    else:
-        print_curves(result, builder.live, metrics)
+    print_text = partial(print_curves, result, builder.live, metrics)
+    code = show(options, CurvesOutput, builder, print_text, curves=result, looked_in=metrics.files)
     for problem in result.problems[:PROBLEMS_SHOWN]:
         print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
-    return Exit.OK
+    return code
 
 
 def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
@@ -128,11 +126,7 @@ def grid(options: argparse.Namespace) -> int:
     basis = input_with_trainings(reader)
     check_metric(options.metric, basis)
     sweep_grid = grid_in(basis, _choice(find_sweep(basis.load_description().nodes), options))
-    if options.json:
-        print_record(GridOutput, builder, grid=sweep_grid)
-    else:
-        print_grid(sweep_grid)
-    return Exit.OK
+    return show(options, GridOutput, builder, partial(print_grid, sweep_grid), grid=sweep_grid)
 
 
 def _choice(sweep: SweepVariables, options: argparse.Namespace) -> GridChoice:
@@ -300,22 +294,20 @@ def compare(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     result = compare_runs(basis, keys, options.metric)
     forecast, health = make_forecast(basis), make_health(basis)
-    if options.json:
-        forecasts = {each.run: each for each in forecast.runs}
-        figures = with_figures([run.row for run in result.runs], basis)
-        print_record(
-            CompareOutput,
-            builder,
-            comparison=result,
-            runs=tuple(
-                ComparedRunOutput(run, compared, forecasts.get(run.row.key))
-                for run, compared in zip(figures, result.runs, strict=True)
-            ),
-            health=tuple(open_entries(health, result.runs)),
-        )
-    else:
-        print_comparison(result, forecast, health, basis)
-    return Exit.OK
+    forecasts = {each.run: each for each in forecast.runs}
+    figures = with_figures([run.row for run in result.runs], basis)
+    return show(
+        options,
+        CompareOutput,
+        builder,
+        partial(print_comparison, result, forecast, health, basis),
+        comparison=result,
+        runs=tuple(
+            ComparedRunOutput(run, compared, forecasts.get(run.row.key))
+            for run, compared in zip(figures, result.runs, strict=True)
+        ),
+        health=tuple(open_entries(health, result.runs)),
+    )
 
 
 def take_directory(options: argparse.Namespace) -> list[str]:

@@ -396,9 +396,10 @@ def submit(options: argparse.Namespace) -> int:
     """``metlmon submit``. Raises InputError for arguments that cannot be used."""
     if options.list_templates:
         return _list_templates(options.json)
-    directory = options.dir if options.dir is not None else options.name.replace("/", "_")
     try:
-        request = with_options(Request("", Path(directory), gate=StopRules()), options, plain=True)
+        request = with_options(Request("", Path(), gate=StopRules()), options, plain=True)
+        directory = options.dir and Path(options.dir)
+        request = replace(request, directory=directory or _default_directory(None, request.name))
         only_writes = options.dry_run or options.no_submit
         if not only_writes and load_settings(request.directory).read_only:
             raise InputError(

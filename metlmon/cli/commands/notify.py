@@ -73,8 +73,8 @@ def notify_settings(settings: Settings, options: argparse.Namespace) -> NotifySe
 
     Without ``--notify`` they are sent where the settings say how; with it, at least by the bell.
     """
-    wanted: bool | None = getattr(options, "notify", None)
-    if wanted is False or getattr(options, "as_of", None) or options.live is False:
+    wanted: bool | None = options.notify
+    if wanted is False or options.as_of or options.live is False:
         return None
     if settings.notify.configured:
         return settings.notify
@@ -91,7 +91,7 @@ def notify_once(
     from metlmon.notify.delivery import Delivery
     from metlmon.notify.events import is_complete
 
-    if getattr(options, "as_of", None):
+    if options.as_of:
         raise InputError("--notify is about the present: leave out --as-of")
     settings = notify_settings(reader.ensemble.settings, options)
     if settings is None:

@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Iterable
 from copy import copy
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import EnsembleOutput, print_record
+from metlmon.cli.output import EnsembleOutput, show
 from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
@@ -74,11 +74,7 @@ def sites(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     usage = usage_in_window(in_hour_unit(builder.ledger()), window_of(options, builder))
-    if options.json:
-        print_record(SitesOutput, builder, usage=usage)
-    else:
-        print_sites(usage)
-    return Exit.OK
+    return show(options, SitesOutput, builder, partial(print_sites, usage), usage=usage)
 
 
 def print_sites(usage: Usage) -> None:
@@ -158,12 +154,9 @@ def shards(options: argparse.Namespace) -> int:
     """``metlmon shards``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    bag_list = bags(stats_input(reader))
-    if options.json:
-        print_record(ShardsOutput, builder, bags=bag_list)
-    else:
-        print_bags(bag_list, builder.live)
-    return Exit.OK
+    found = bags(stats_input(reader))
+    print_text = partial(print_bags, found, builder.live)
+    return show(options, ShardsOutput, builder, print_text, bags=found)
 
 
 def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
@@ -218,19 +211,14 @@ class EstimateOutput(EnsembleOutput, frozen=True, kw_only=True):
 def estimate(options: argparse.Namespace) -> int:
     """``metlmon estimate``, ``metlmon estimate --backtest``."""
     reader = open_reader(options)
+    builder = reader.snapshot_builder()
     if options.backtest:
-        backtested = _backtest(reader, options)
-        if options.json:
-            print_record(EstimateOutput, reader.snapshot_builder(), backtest=backtested)
-        else:
-            _print_backtest(backtested)
-        return Exit.OK
+        tested = _backtest(reader, options)
+        print_text = partial(_print_backtest, tested)
+        return show(options, EstimateOutput, builder, print_text, backtest=tested)
     forecast = make_forecast(stats_input(reader))
-    if options.json:
-        print_record(EstimateOutput, reader.snapshot_builder(), estimate=forecast)
-    else:
-        _print_forecast(forecast)
-    return Exit.OK
+    print_text = partial(_print_forecast, forecast)
+    return show(options, EstimateOutput, builder, print_text, estimate=forecast)
 
 
 def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
@@ -348,15 +336,12 @@ def timeline(options: argparse.Namespace) -> int:
     builder = open_reader(options).snapshot_builder()
     window = window_of(options, builder)
     data = build_timeline(builder.ledger(), window)
-    if options.json:
-        ran: dict[str, list[Execution]] = {}
-        for item in data.executions:
-            ran.setdefault(item.run or "", []).append(item)
-        runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)
-        print_record(TimelineOutput, builder, timeline=data, runs=runs)
-    else:
-        _print_timeline(data, window)
-    return Exit.OK
+    ran: dict[str, list[Execution]] = {}
+    for item in data.executions:
+        ran.setdefault(item.run or "", []).append(item)
+    runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)
+    print_text = partial(_print_timeline, data, window)
+    return show(options, TimelineOutput, builder, print_text, timeline=data, runs=runs)
 
 
 def _print_timeline(data: Timeline, time_window: TimeWindow) -> None:

@@ -343,11 +343,11 @@ def watch(options: argparse.Namespace) -> int:
     from metlmon.home.user_list import load_list
 
     listed = load_list() if options.alone else ()
-    several, unusable = not names_one(options), getattr(options, "unusable", 0)
+    several = not names_one(options)
     if (
         options.queue
         or listed
-        or (several and (options.alone or len(options.dirs) > 1 or unusable))
+        or (several and (options.alone or len(options.dirs) > 1 or options.unusable))
     ):
         return _open_home(options, listed)
     if several and has_dagdirs_below(options):
@@ -396,4 +396,4 @@ def _open_home(options: argparse.Namespace, listed: Iterable[str]) -> int:
     given = [os.path.abspath(path) for path in options.dirs] or [here] * (not options.queue)
     paths = dict.fromkeys((*given, *listed))
     code = open_home(options, HomeFeed(paths, options.queue, here if options.alone else None))
-    return code or (Exit.USAGE if getattr(options, "unusable", 0) else Exit.OK)
+    return code or (Exit.USAGE if options.unusable else Exit.OK)
