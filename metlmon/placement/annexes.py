@@ -3,7 +3,7 @@
 HTCondor manual, "HPC annexes". An annex is a request in the schedd, the ads of its nodes in a
 collector, or both; of an annex that neither shows, the ledger has the jobs that ran in it.
 
-Durations are medians of similar executions (:class:`metlmon.stats.epoch_times.ExecutionDurations`)
+Durations are medians of similar executions (:class:`metlmon.stats.estimates.ExecutionDurations`)
 and the forecast of the epoch in progress: an epoch fits if it is as likely as not to end in time.
 
 The command that requests another annex is to be copied: metlmon never runs it. Options of
@@ -40,8 +40,7 @@ from metlmon.pool.annex_ads import (
     AnnexSlotType,
 )
 from metlmon.snapshot.records import Execution, Job, Ledger
-from metlmon.stats.epoch_times import ExecutionDurations
-from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.estimates import ExecutionDurations, Forecast, make_forecast
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, duration, epoch_number, moment, plain, year_of
 

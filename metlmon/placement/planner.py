@@ -40,8 +40,7 @@ from metlmon.placement.types import (
 )
 from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import HOUR, Ledger
-from metlmon.stats.epoch_times import counted_epochs
-from metlmon.stats.estimates import NO_EPOCH, LeftOut, RunForecast, make_forecast
+from metlmon.stats.estimates import NO_EPOCH, LeftOut, RunForecast, counted_epochs, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
 from metlmon.text.formatting import count, duration, plain
 from metlmon.text.site_lists import site_list

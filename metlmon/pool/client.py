@@ -339,11 +339,7 @@ class PoolClient:
     def _edit(
         self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
-        """Set the job's priority or MetlSite, and check the ad.
-
-        The bindings do not always raise an error when the schedd refuses, so only the ad read
-        afterwards is proof.
-        """
+        """Set the job's priority or MetlSite, and check the ad."""
         result = partial(ActionResult, target.id)
         value: Any
         edit: Callable[[int, int, Any], None]
@@ -359,19 +355,12 @@ class PoolClient:
             return result(ResultCode.ALREADY, f"its {name} is {value}")
         if request.dry:
             return result(ResultCode.DONE)
-        error = ""
-        try:
-            edit(job.cluster, job.proc, value)
-        except PoolRefused as exception:
-            error = exception.schedd_text
-        edited = self._connection.job(job.cluster, job.proc)
+        edited, error = self._edited(job, partial(edit, job.cluster, job.proc, value))
         if edited is None:
             return result(ResultCode.NOT_FOUND, FINISHED)
         if getattr(edited, attribute) != value:
-            if user and job.owner and user != job.owner:
-                return result(ResultCode.DENIED, _owner_text(job, user))
             still = f"its {name} is still {getattr(edited, attribute)}"
-            return result(ResultCode.FAILED, error or still)
+            return _failure(job, user, error or still)
         text = f"its {name} was {getattr(job, attribute)}"
         if request.act is PoolAction.RETARGET and self._feed is not None:
             if edited.status != IDLE:
@@ -390,19 +379,26 @@ class PoolClient:
             return result(ResultCode.BAD_STATE, f"{text}: only waiting jobs are changed")
         if request.dry:
             return result(ResultCode.DONE)
-        error = ""
-        try:
-            self._connection.exclude(job.cluster, job.proc, site, exclude)
-        except PoolRefused as exception:
-            error = exception.schedd_text
-        edited = self._connection.job(job.cluster, job.proc)
+        edit = partial(self._connection.exclude, job.cluster, job.proc, site, exclude)
+        edited, error = self._edited(job, edit)
         if edited is None:
             return result(ResultCode.NOT_FOUND, FINISHED)
         if names(edited.excluded, site) is exclude:
             return result(ResultCode.DONE)
-        if user and job.owner and user != job.owner:
-            return result(ResultCode.DENIED, _owner_text(job, user))
-        return result(ResultCode.FAILED, error or "its requirements are as before")
+        return _failure(job, user, error or "its requirements are as before")
+
+    def _edited(self, job: QueueJob, edit: Callable[[], None]) -> tuple[QueueJob | None, str]:
+        """Edit a job; its ad afterwards, None if it has ended, and why the schedd refused.
+
+        The bindings do not always raise an error when the schedd refuses, so only the ad read
+        afterwards is proof.
+        """
+        error = ""
+        try:
+            edit()
+        except PoolRefused as exception:
+            error = exception.schedd_text
+        return self._connection.job(job.cluster, job.proc), error
 
     # --- a DAG --------------------------------------------------------------------------
 
@@ -483,6 +479,14 @@ def _dag_row(feed: Feed, file: str | None) -> DagRow:
         if dag.file == file:
             return dag
     raise PoolError(f"there is no DAG {file} here")
+
+
+def _failure(job: QueueJob, user: str, text: str) -> ActionResult:
+    """The result of an edit without an effect: the job is another user's, or ``text``."""
+    subject = f"{job.cluster}.{job.proc}"
+    if user and job.owner and user != job.owner:
+        return ActionResult(subject, ResultCode.DENIED, _owner_text(job, user))
+    return ActionResult(subject, ResultCode.FAILED, text)
 
 
 def _owner_text(job: QueueJob, user: str) -> str:

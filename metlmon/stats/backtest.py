@@ -3,7 +3,7 @@
 The estimates are computed as of the times at which 25, 50 and 75 % of the epochs completed so far
 were completed. For an unfinished ensemble they predict when each run reached its last completed
 epoch. Estimates assume that the DAG keeps running, so that downtime is subtracted from the actual
-times, too (:mod:`metlmon.stats.epoch_times`). The baseline is the naive prediction: a run's last
+times, too (:mod:`metlmon.stats.estimates`). The baseline is the naive prediction: a run's last
 cycle times the epochs left.
 """
 
@@ -22,13 +22,14 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DONE
 from metlmon.snapshot.records import Ledger
-from metlmon.stats.epoch_times import (
+from metlmon.stats.estimates import (
     Downtime,
     DowntimeFunction,
+    Forecast,
     counted_epochs,
     epoch_durations,
+    make_forecast,
 )
-from metlmon.stats.estimates import Forecast, make_forecast
 
 SHARES: Final = (0.25, 0.5, 0.75)
 

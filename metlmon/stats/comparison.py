@@ -16,7 +16,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import DescribedNode, Run
-from metlmon.stats.curves import Course, Goal, MetricCurve, curves
+from metlmon.stats.curves import Goal, MetricCurve, curve_of, curves
 from metlmon.stats.run_figures import wall_seconds
 from metlmon.stats.sweep import Value, constant_values
 from metlmon.stats.totals import group_by
@@ -92,10 +92,12 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs by their keys; ``metric`` None: the primary one."""
     metric_curves = curves(stats_input, metric)
-    by_run = {curve.run: curve for curve in metric_curves.curves}
     rows = {row.key: row for row in stats_input.status.runs}
     keys = [key for key in dict.fromkeys(runs) if key in rows]
-    by_run |= {key: _no_curve(rows[key], metric_curves.goal) for key in keys if key not in by_run}
+    by_run = {
+        key: curve_of(rows[key], metric_curves.metric, metric_curves.goal, stats_input)
+        for key in keys
+    }
     nodes = group_by(
         (
             node
@@ -133,25 +135,6 @@ def compare_runs(
         differing=differing,
         equal=equal,
         files_read=stats_input.files_read,
-    )
-
-
-def _no_curve(row: Run, goal: Goal | None) -> MetricCurve:
-    """The curve of a run that is none of the DAGs'."""
-    return MetricCurve(
-        run=row.key,
-        run_name=row.name,
-        uuid=row.uuid,
-        label=None,
-        epochs_total=row.epochs_total,
-        points=(),
-        best=None,
-        last=None,
-        trend=None,
-        course=Course.NONE,
-        since=None,
-        nonfinite_epochs=(),
-        goal=goal,
     )
 
 

@@ -19,14 +19,15 @@ from msgspec import Struct
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.records import Epoch
-from metlmon.stats.epoch_times import counted_epochs, epoch_durations
-from metlmon.stats.estimates import HIGH
+from metlmon.stats.estimates import HIGH, counted_epochs, epoch_durations
 from metlmon.stats.simulation import gamma_quantile
 from metlmon.text.formatting import count, duration, number
 
 MIN_EPOCHS: Final = 3
 """Minimum completed epochs for an estimate."""
 
+
+DASH: Final = "–"
 
 PRIOR_RUN_SIGMA: Final = 0.15
 """Relative standard deviation of the runs' means if there is only one run; it is 0.13 in a
@@ -184,8 +185,7 @@ def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, fl
 
 def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:
     """The estimate as text lines; ``source`` names the ensemble of the history."""
-    dash = "–"
-    interval = f"{_hours(estimate.lower)}{dash}{_hours(estimate.upper)}"
+    interval = f"{_hours(estimate.lower)}{DASH}{_hours(estimate.upper)}"
     suffix = ", evaluations not in it" if estimate.evaluations else ""
     yield f"about {_hours(estimate.hours)} GPU-hours ({interval}){suffix}"
     if estimate.seconds is not None:
@@ -194,7 +194,7 @@ def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:
     lost = f", {history.lost_share:.0%} of it lost" if history.lost_share >= 0.005 else ""
     yield (
         f"as {count(history.epochs, 'epoch')} of {source} took: "
-        f"{history.hours:.3g} GPU-hours each{_gpu_text(history, dash)}{lost}"
+        f"{history.hours:.3g} GPU-hours each{_gpu_text(history)}{lost}"
     )
     if (
         history.gpus is not None
@@ -205,11 +205,11 @@ def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:
         yield f"these ask for {gpus_text} each: epochs that take as long cost in proportion"
 
 
-def _gpu_text(history: CostHistory, dash: str) -> str:
+def _gpu_text(history: CostHistory) -> str:
     if history.gpus is None:
         return ""
     least, most = history.gpus
-    return f" on {least}{f'{dash}{most}' if most > least else ''} GPU{'s' if most > 1 else ''}"
+    return f" on {least}{f'{DASH}{most}' if most > least else ''} GPU{'s' if most > 1 else ''}"
 
 
 def _hours(hours: float) -> str:

@@ -333,7 +333,7 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
     primary = stats_input.settings.metrics.primary
     wanted = metric or (primary if primary in names or not names else names[0])
     goal = goal_of(wanted, stats_input.settings.metrics)
-    run_curves = tuple(_curve(run, wanted, goal, stats_input) for run in stats_input.ledger.runs)
+    run_curves = tuple(curve_of(run, wanted, goal, stats_input) for run in stats_input.ledger.runs)
     labels = list(dict.fromkeys(curve.label for curve in run_curves))
     known_labels = [label for label in labels if label is not None]
     cohorts = [*known_labels, None] if known_labels and None in labels else known_labels
@@ -351,7 +351,8 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
     )
 
 
-def _curve(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
+def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
+    """The curve of a metric of one run."""
     training = stats_input.trainings.get(run.key)
     points = training.metrics.get(metric, ()) if training is not None else ()
     finite = [point for point in points if math.isfinite(point.value)]

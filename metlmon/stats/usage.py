@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import State
 from metlmon.snapshot.records import (
     Epoch,
     Execution,
@@ -34,7 +34,7 @@ from metlmon.snapshot.records import (
 )
 from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
-from metlmon.stats.pool_profiles import PoolProfile, profiles_in_window
+from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 from metlmon.text.record_json import Flat
@@ -296,11 +296,6 @@ def stall_limit(seconds: Distribution) -> float:
     return max(STALL_MIN_SECONDS, STALL_FACTOR * (upper_quartile or 0.0))
 
 
-def is_evicted(outcome: Outcome) -> bool:
-    """Whether the execution ended without its job being done, held or removed."""
-    return outcome in (Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED)
-
-
 # --- groups -----------------------------------------------------------------------------------
 
 
@@ -456,7 +451,7 @@ class UsageGroups:
             wait=distribution(e.wait for e in counted),
             input=self._transfer_stats(entries),
             transfers=len(entries.transfers),
-            evictions=sum(is_evicted(e.outcome) and id(e) not in by_hold for e in counted),
+            evictions=sum(e.outcome in EVICTIONS and id(e) not in by_hold for e in counted),
             holds=len(entries.holds),
             causes=causes_of(executions, entries.holds),
         )

@@ -21,8 +21,7 @@ from metlmon.model.states import State
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.snapshot.builder import describe_dags
-from metlmon.stats.bags import find_bags
-from metlmon.stats.shards import Bag, bags
+from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shards as shards_table
 from tests.generated import bags as generated

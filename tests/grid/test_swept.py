@@ -15,7 +15,7 @@ from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVa
 from metlmon.authoring.request import SweepRequest as Asked
 from metlmon.snapshot.builder import describe_dags
 from metlmon.snapshot.records import DagDescription
-from metlmon.stats.bags import find_bags
+from metlmon.stats.shards import find_bags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir

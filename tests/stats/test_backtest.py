@@ -19,7 +19,7 @@ from metlmon.stats.backtest import (
     median_naive_error,
     predict_naively,
 )
-from metlmon.stats.epoch_times import counted_epochs
+from metlmon.stats.estimates import counted_epochs
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded

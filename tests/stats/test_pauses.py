@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, Job, Ledger
-from metlmon.stats.epoch_times import Downtime, counted_epochs, epoch_durations
+from metlmon.stats.estimates import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import local, write
