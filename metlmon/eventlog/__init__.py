@@ -1,7 +1,7 @@
 """Reads HTCondor job event logs: bytes in, events out."""
 
+from metlmon.eventlog.event_types import event_name
 from metlmon.eventlog.events import (
-    EVENT_NAMES,
     Aborted,
     ClusterRemove,
     ClusterSubmit,
@@ -10,7 +10,6 @@ from metlmon.eventlog.events import (
     Event,
     Evicted,
     Execute,
-    FastResult,
     FileTransfer,
     Generic,
     Held,
@@ -28,13 +27,15 @@ from metlmon.eventlog.events import (
     Submit,
     Terminated,
     Transfer,
+    Usage,
     UsageRow,
+    usage_row,
+    usage_rows,
 )
 from metlmon.eventlog.header import KnownDates, first_year
 from metlmon.eventlog.reader import current_name, looks_like_event_log, parse, parse_fast, sniff
 
 __all__ = [
-    "EVENT_NAMES",
     "Aborted",
     "ClusterRemove",
     "ClusterSubmit",
@@ -43,7 +44,6 @@ __all__ = [
     "Event",
     "Evicted",
     "Execute",
-    "FastResult",
     "FileTransfer",
     "Generic",
     "Held",
@@ -62,11 +62,15 @@ __all__ = [
     "Submit",
     "Terminated",
     "Transfer",
+    "Usage",
     "UsageRow",
     "current_name",
+    "event_name",
     "first_year",
     "looks_like_event_log",
     "parse",
     "parse_fast",
     "sniff",
+    "usage_row",
+    "usage_rows",
 ]

@@ -7,66 +7,13 @@ Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import lru_cache
-from typing import Final, overload
+from typing import Final
 
 from msgspec import Struct
 
 from metlmon.text.visible import visible
-
-EVENT_NAMES: Final[dict[int, str]] = {
-    0: "SUBMIT",
-    1: "EXECUTE",
-    2: "EXECUTABLE_ERROR",
-    3: "CHECKPOINTED",
-    4: "JOB_EVICTED",
-    5: "JOB_TERMINATED",
-    6: "IMAGE_SIZE",
-    7: "SHADOW_EXCEPTION",
-    8: "GENERIC",
-    9: "JOB_ABORTED",
-    10: "JOB_SUSPENDED",
-    11: "JOB_UNSUSPENDED",
-    12: "JOB_HELD",
-    13: "JOB_RELEASED",
-    14: "NODE_EXECUTE",
-    15: "NODE_TERMINATED",
-    16: "POST_SCRIPT_TERMINATED",
-    17: "GLOBUS_SUBMIT",
-    18: "GLOBUS_SUBMIT_FAILED",
-    19: "GLOBUS_RESOURCE_UP",
-    20: "GLOBUS_RESOURCE_DOWN",
-    21: "REMOTE_ERROR",
-    22: "JOB_DISCONNECTED",
-    23: "JOB_RECONNECTED",
-    24: "JOB_RECONNECT_FAILED",
-    25: "GRID_RESOURCE_UP",
-    26: "GRID_RESOURCE_DOWN",
-    27: "GRID_SUBMIT",
-    28: "JOB_AD_INFORMATION",
-    29: "JOB_STATUS_UNKNOWN",
-    30: "JOB_STATUS_KNOWN",
-    31: "JOB_STAGE_IN",
-    32: "JOB_STAGE_OUT",
-    33: "ATTRIBUTE_UPDATE",
-    34: "PRESKIP",
-    35: "CLUSTER_SUBMIT",
-    36: "CLUSTER_REMOVE",
-    37: "FACTORY_PAUSED",
-    38: "FACTORY_RESUMED",
-    39: "NONE",
-    40: "FILE_TRANSFER",
-    41: "RESERVE_SPACE",
-    42: "RELEASE_SPACE",
-    43: "FILE_COMPLETE",
-    44: "FILE_USED",
-    45: "FILE_REMOVED",
-    46: "DATAFLOW_JOB_SKIPPED",
-    47: "COMMON_FILES",
-}
 
 
 class UsageRow(Struct, frozen=True):
@@ -82,6 +29,11 @@ class UsageRow(Struct, frozen=True):
     request: float | None
     allocated: float | None
     assigned: str | None
+
+
+Usage = str | tuple[UsageRow, ...]
+"""A usage table: as logged, beginning with its title line, or its rows. Most are never read:
+:func:`usage_rows` parses one."""
 
 
 class Submit(Struct, frozen=True):
@@ -136,7 +88,7 @@ class Evicted(Struct, frozen=True):
     signal: int | None
     bytes_sent: int | None
     bytes_received: int | None
-    usage: Sequence[UsageRow]
+    usage: Usage
 
 
 class Terminated(Struct, frozen=True):
@@ -155,7 +107,7 @@ class Terminated(Struct, frozen=True):
     total_bytes_sent: int | None
     total_bytes_received: int | None
     ended_utc: datetime | None
-    usage: Sequence[UsageRow]
+    usage: Usage
 
 
 class ImageSize(Struct, frozen=True):
@@ -315,11 +267,6 @@ class Event(Struct, frozen=True, gc=False):
         """Cluster, proc and subproc."""
         return self.cluster, self.proc, self.subproc
 
-    @property
-    def name(self) -> str:
-        """HTCondor's name of the event type without ULOG_, or ``EVENT_NNN``."""
-        return EVENT_NAMES.get(self.number, f"EVENT_{self.number:03d}")
-
 
 class ImageSizes(Struct, frozen=True):
     """The sum of one job's 006 events in one piece of a log.
@@ -374,29 +321,18 @@ class Position(Struct, frozen=True):
 
 
 class Parsed(Struct, frozen=True):
-    """The result of one call of :func:`metlmon.eventlog.parse`.
+    """The result of one call of :func:`metlmon.eventlog.parse` or ``parse_fast``.
 
     ``after.offset`` minus the initial offset is the number of bytes consumed; the rest
-    must be passed again.
+    must be passed again. ``parse_fast`` alone sums up 006 events in ``images``, except those that
+    are damaged or not in HTCondor's usual form. ``first``: the time of the first event in log
+    order, 006 included (that of the last one is ``after.last``); ``parse_fast`` alone sets it.
     """
 
     events: tuple[Event, ...]
     warnings: tuple[LogWarning, ...]
     after: Position
-
-
-class FastResult(Struct, frozen=True):
-    """The result of :func:`metlmon.eventlog.parse_fast`: 006 events are summed up.
-
-    Otherwise like :class:`Parsed`. ``first`` is the time of the first event in log order,
-    including 006 (the time of the last one is ``after.last``). 006 events that are damaged or
-    not in HTCondor's usual form are returned in ``events``.
-    """
-
-    events: tuple[Event, ...]
-    images: tuple[ImageSizes, ...]
-    warnings: tuple[LogWarning, ...]
-    after: Position
+    images: tuple[ImageSizes, ...] = ()
     first: datetime | None = None
 
 
@@ -408,8 +344,55 @@ _USAGE_TABLE: Final = re.compile(
 )
 """The title line, and lines with a label before a colon."""
 _WORD: Final = re.compile(r"\S+")
-_LONGEST_USAGE_HEADER: Final = 500
-"""Characters up to which a title line is cached: the widest real ones have 200."""
+
+
+def find_usage_table(body: str) -> Usage:
+    """The table in an event's body; () without one."""
+    match = _USAGE_TABLE.search(body)
+    return match[0] if match else ()
+
+
+def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
+    """The rows of a table; nothing is cached.
+
+    A cell lies between the right edges of the title line's words, counted from the colon. Cells
+    may be blank, so white space does not determine the column of a number.
+    """
+    if not isinstance(usage, str):
+        return usage
+    title, *lines = usage.split("\n")
+    columns: dict[str, slice] = {}
+    edge = 0
+    for word in _WORD.finditer(title.partition(":")[2]):
+        if word[0] == "Assigned":
+            columns["Assigned"] = slice(edge, None)
+            break
+        columns[word[0]] = slice(edge, word.end())
+        edge = word.end()
+    return tuple(_parse_row(line, columns) for line in lines)
+
+
+def usage_row(usage: Usage, name: str) -> UsageRow | None:
+    """The first row with this name, or None; others are not parsed."""
+    if isinstance(usage, str):
+        title, *lines = usage.split("\n")
+        lines = [line for line in lines if line.lstrip().startswith(name)]
+        usage = "\n".join((title, *lines))
+    return next((row for row in usage_rows(usage) if row.name == name), None)
+
+
+def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:
+    label, _, cells = line.partition(":")
+    values = {column: cells[part].strip() for column, part in columns.items()}
+    name, unit = _split_label(visible(label.strip()))
+    return UsageRow(
+        name=name,
+        unit=unit,
+        usage=_parse_number(values.get("Usage", "")),
+        request=_parse_number(values.get("Request", "")),
+        allocated=_parse_number(values.get("Allocated", "")),
+        assigned=visible(values.get("Assigned", "").strip('"')) or None,
+    )
 
 
 def _parse_number(cell: str) -> float | None:
@@ -417,102 +400,6 @@ def _parse_number(cell: str) -> float | None:
         return float(cell) if cell else None
     except ValueError:
         return None
-
-
-def _usage_columns(header: str) -> dict[str, slice]:
-    """The part of a line, counted from the colon, of each column's cells, by name."""
-    return (
-        _cached_usage_columns(header)
-        if len(header) <= _LONGEST_USAGE_HEADER
-        else _parse_usage_header(header)
-    )
-
-
-def _parse_usage_header(header: str) -> dict[str, slice]:
-    columns: dict[str, slice] = {}
-    edge = 0
-    for word in _WORD.finditer(header.partition(":")[2]):
-        if word[0] == "Assigned":
-            columns["Assigned"] = slice(edge, None)
-            break
-        columns[word[0]] = slice(edge, word.end())
-        edge = word.end()
-    return columns
-
-
-_cached_usage_columns = lru_cache(maxsize=64)(_parse_usage_header)
-
-
-class UsageTable(Sequence[UsageRow]):
-    """The rows of a usage table, parsed lazily: most tables are never accessed.
-
-    ``text`` is the table as logged, beginning with its title line.
-    A cell lies between the right edges of the header's words, counted from the colon. Cells may be
-    blank, so white space does not determine the column of a number.
-    """
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def rows(self) -> tuple[UsageRow, ...]:
-        """Parse all rows; nothing is cached."""
-        title, *lines = self.text.split("\n")
-        columns = _usage_columns(title)
-        return tuple(_parse_usage_row(*_split_line(line), columns) for line in lines)
-
-    def named(self, name: str) -> UsageRow | None:
-        """The first row with this name, or None; no other row is parsed."""
-        text = self.text
-        title = text.partition("\n")[0]
-        position = text.find(name, len(title))
-        while position >= 0:
-            start, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
-            line = text[start:] if end < 0 else text[start:end]
-            row = _parse_usage_row(*_split_line(line), _usage_columns(title))
-            if row.name == name:
-                return row
-            position = text.find(name, start + len(line))
-        return None
-
-    def __len__(self) -> int:
-        return self.text.count("\n")
-
-    @overload
-    def __getitem__(self, index: int) -> UsageRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[UsageRow, ...]: ...
-    def __getitem__(self, index: int | slice) -> UsageRow | tuple[UsageRow, ...]:
-        return self.rows()[index]
-
-    def __iter__(self) -> Iterator[UsageRow]:
-        return iter(self.rows())
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, UsageTable):
-            return self.text == other.text or self.rows() == other.rows()
-        return isinstance(other, tuple) and self.rows() == other
-
-    def __hash__(self) -> int:
-        return hash(self.rows())
-
-    def __repr__(self) -> str:
-        return f"UsageTable({self.text!r})"
-
-    def __reduce__(self) -> tuple[type[UsageTable], tuple[str]]:
-        return UsageTable, (self.text,)
-
-
-def usage_table(body: str) -> Sequence[UsageRow]:
-    """The rows of the table in an event's body; () without a table."""
-    match = _USAGE_TABLE.search(body)
-    return UsageTable(match[0]) if match else ()
-
-
-def _split_line(line: str) -> tuple[str, str]:
-    label, _, cells = line.partition(":")
-    return label.strip(), cells
 
 
 def _split_label(label: str) -> tuple[str, str]:
@@ -526,16 +413,3 @@ def _split_label(label: str) -> tuple[str, str]:
         if opening >= 0:
             return label[:opening].rstrip(), inner[opening + 1 :]
     return label, ""
-
-
-def _parse_usage_row(label: str, cells: str, columns: dict[str, slice]) -> UsageRow:
-    values = {column: cells[part].strip() for column, part in columns.items()}
-    name, unit = _split_label(visible(label))
-    return UsageRow(
-        name=name,
-        unit=unit,
-        usage=_parse_number(values.get("Usage", "")),
-        request=_parse_number(values.get("Request", "")),
-        allocated=_parse_number(values.get("Allocated", "")),
-        assigned=visible(values.get("Assigned", "").strip('"')) or None,
-    )

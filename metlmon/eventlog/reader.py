@@ -16,10 +16,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.eventlog import classad_log, text_parser
-from metlmon.eventlog.bodies import detail
+from metlmon.eventlog.event_types import read_detail
 from metlmon.eventlog.events import (
     Event,
-    FastResult,
     ImageSizes,
     LogFormat,
     LogWarning,
@@ -79,7 +78,7 @@ def parse_fast(
     *,
     year_hint: int | None = None,
     until: datetime | None = None,
-) -> FastResult:
+) -> Parsed:
     """Parse like :func:`parse`, but sum up the 006 events of each job.
 
     Ten times as fast where most events are 006. How the bytes are divided among calls changes
@@ -100,7 +99,7 @@ def parse_fast(
             return result
     parsed = parse(data, position, year_hint=year_hint)
     first = parsed.events[0].time if parsed.events else None
-    return FastResult(parsed.events, (), parsed.warnings, parsed.after, first)
+    return replace(parsed, first=first)
 
 
 def _form(data: bytes) -> LogFormat | None:
@@ -178,7 +177,7 @@ class _NotFastPath(Exception):
     """The bytes are not in the usual form; the full parser must read them."""
 
 
-def _parse_fast(data: bytes, position: Position, until: datetime | None) -> FastResult | None:
+def _parse_fast(data: bytes, position: Position, until: datetime | None) -> Parsed | None:
     """Implement :func:`parse_fast` for text logs; None: use the full parser.
 
     Nine in ten events of a training's log are 006, each like the previous one. One pattern splits
@@ -264,7 +263,7 @@ class _FastParser:
         self._last = position.last
         self._passed = 0
 
-    def result(self, offset: int) -> FastResult:
+    def result(self, offset: int) -> Parsed:
         counted = 0
         for index, other in enumerate(self._others):
             if other:
@@ -284,7 +283,7 @@ class _FastParser:
         )
         year = self._start.year if last is None else last.year
         after = Position(offset, self._line, LogFormat.TEXT, year, last)
-        return FastResult(tuple(events), images, tuple(self._warnings), after, first)
+        return Parsed(tuple(events), tuple(self._warnings), after, images, first)
 
     def _read_piece(self, blocks: bytes, before: int) -> None:
         """Read the whole events that follow ``before`` usual 006 events."""
@@ -419,7 +418,7 @@ class _FastParser:
             kind = int(number)
             cluster, proc, subproc = jobs.get(ids) or self._parse_job(ids)
             time = times.get(stamp) or self._parse_time(stamp)
-            fields = detail(kind, text, body)
+            fields = read_detail(kind, text, body)
             append(Event(kind, cluster, proc, subproc, time, text, body, fields, line))
             line += block.count("\n") + 2
         self._line = line

@@ -8,22 +8,8 @@ from typing import Any, Final, get_args
 
 from msgspec.structs import replace
 
-from metlmon.eventlog.events import (
-    Aborted,
-    ConnectionEvent,
-    Detail,
-    Event,
-    Evicted,
-    Execute,
-    FileTransfer,
-    Held,
-    ImageSize,
-    Released,
-    RemoteError,
-    ShadowException,
-    Submit,
-    Terminated,
-)
+from metlmon.eventlog.event_types import type_of
+from metlmon.eventlog.events import Detail, Event, Execute
 from metlmon.redact import is_secret_name, redact_secrets
 from metlmon.text.visible import visible
 
@@ -44,18 +30,6 @@ MAX_CACHED: Final = 5000
 
 AD_ATTRIBUTE_EVENTS: Final = frozenset({28, 33})
 """Events with attributes of the job's ClassAd (job ad information, attribute update)."""
-
-_COVERING_TYPES: Final = frozenset(
-    {
-        *(Submit, Execute, Evicted, Terminated, ImageSize, ShadowException, Aborted, Held),
-        *(Released, RemoteError, ConnectionEvent, FileTransfer),
-    }
-)
-"""Details that, with the first line, have all that is shown of a body. Of any other type, and
-below an empty first line, the body is kept, too."""
-
-_REPEATED_TYPES: Final = frozenset({Execute, FileTransfer, Held, Released})
-"""Details that repeat: there are few machines, kinds of transfers and reasons of holds."""
 
 _TEXTS: Final = frozenset({"str", "str | None", "tuple[str, ...]"})
 
@@ -90,15 +64,16 @@ def redact_event(event: Event) -> Event:
     """The event, visible, without secrets, and without a body covered by the detail."""
     if event.number in AD_ATTRIBUTE_EVENTS:
         event = without_environment(event)
-    body, detail = event.body, event.detail
-    if event.text and detail.__class__ in _COVERING_TYPES:
+    body, detail, kind = event.body, event.detail, type_of(event.number)
+    if event.text and detail is not None and kind.is_covered:
         body = ""
     elif body:
         # A secret truncated at the end is far beyond the kept part.
         lines = redact_secrets(body[: 8 * BODY_LIMIT])[:BODY_LIMIT].split("\n")
         body = "\n".join(map(visible, lines))
     if detail is not None:
-        repeats = detail.__class__ in _REPEATED_TYPES
+        # There are few machines, kinds of transfers and reasons.
+        repeats = kind.repeats or isinstance(detail, Execute)
         detail = _redact_repeated(detail) if repeats else _redact_detail(detail)
     return Event(
         event.number,

@@ -22,13 +22,12 @@ notes). The rules that distinguish the two:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from metlmon.eventlog.bodies import detail
-from metlmon.eventlog.events import EVENT_NAMES, Event, ImageSize, LogWarning, Parsed, Position
+from metlmon.eventlog.event_types import EVENT_TYPES, read_detail
+from metlmon.eventlog.events import Event, ImageSize, LogWarning, Parsed, Position
 from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
 from metlmon.redact import redact_secrets
 from metlmon.text.visible import plain
@@ -170,11 +169,9 @@ class _TextLog:
         damaged = damaged or block.find(b"\0", header.start, end) >= 0
         self._add_event(block, header, header.text_start, end, fragment.line, damaged)
         if next_fragment is not None and next_fragment.mid_line:
-            self.warnings.append(
-                glued_warning(
-                    header.event_label, next_fragment.header.event_label, next_fragment.line
-                )
-            )
+            follows = next_fragment.header.event_label
+            text = f"{header.event_label} was cut here; {follows} follows on the same line"
+            self.warnings.append(LogWarning("glued-header", next_fragment.line, text))
         elif next_fragment is not None:
             self.warnings.append(
                 unterminated_warning(
@@ -223,7 +220,7 @@ class _TextLog:
                 time=header.time,
                 text=text,
                 body=body,
-                detail=detail(header.number, *lines),
+                detail=read_detail(header.number, *lines),
                 line=line,
                 damaged=damaged,
             )
@@ -241,36 +238,12 @@ def _without_last_code(text: str) -> str:
 
 # --- headers in damaged stretches ------------------------------------------------------------
 
-_FIRST_TEXTS: Final[Mapping[int, str]] = {
-    0: r"Job submitted from host: [^\"']*",
-    1: r"Job executing on host: [^\"']*",
-    2: r"\(-?\d+\) .*",
-    3: r"Job was checkpointed\.",
-    4: r"Job was evicted\.( Code -?\d+ Subcode -?\d+)?",
-    5: r"Job terminated\.",
-    6: r"Image size of job updated: -?\d+",
-    7: r"Shadow exception!",
-    9: r"Job was aborted( by the user)?\.",
-    10: r"Job was suspended\.",
-    11: r"Job was unsuspended\.",
-    12: r"Job was held\.",
-    13: r"Job was released\.",
-    14: r"Node -?\d+ executing on host: [^\"']*",
-    15: r"Node -?\d+ terminated\.",
-    16: r"POST Script terminated\.",
-    21: r"(Error|Message) from .*:",
-    22: r"Job disconnected, attempting to reconnect",
-    23: r"Job reconnected to .*",
-    24: r"Job reconnection failed",
-    34: r"PRE script return value is PRE_SKIP value",
-    35: r"Cluster submitted from host: [^\"']*",
-    36: r"Cluster removed",
-    40: r"(Entered queue to transfer|Started transferring|Finished transferring)"
-    r" (input|output) files",
+_FIRST_TEXT: Final = {
+    number: re.compile(kind.pattern or re.escape(str(kind.line)))
+    for number, kind in EVENT_TYPES.items()
+    if kind.pattern is not None
 }
 """What HTCondor writes after the date, for the events that damage is likely to reach."""
-
-_FIRST_TEXT: Final = {number: re.compile(text) for number, text in _FIRST_TEXTS.items()}
 
 _LONGEST_FIRST_TEXT: Final = 2048
 """Bound of the first text of a mid-line header: addresses take a few hundred bytes."""
@@ -343,7 +316,9 @@ def find_fragments(
         if within is None or _is_glued(block, header, within, line_start):
             fragments.append(EventFragment(header, line, mid_line=True))
         elif ambiguous is None:
-            ambiguous = ambiguous_header_warning(within.event_label, header.event_label, line)
+            text = f"is quoted in the text of {within.event_label}, or was glued to it"
+            text = f"{header.event_label} {text}; not taken as an event"
+            ambiguous = LogWarning("glued-header", line, text)
     return fragments, ambiguous
 
 
@@ -363,7 +338,7 @@ def event_end(
 
 def _is_whole(block: bytes, header: Header) -> bool:
     """Whether a mid-line header and the text after it are as HTCondor writes them."""
-    if header.number not in EVENT_NAMES or not _STRICT_IDS.match(block, header.start):
+    if header.number not in EVENT_TYPES or not _STRICT_IDS.match(block, header.start):
         return False
     line_end = block.find(b"\n", header.text_start, header.text_start + _LONGEST_FIRST_TEXT)
     if line_end < 0:
@@ -414,22 +389,6 @@ def garbage_warning(data: bytes, line: int) -> LogWarning:
 def bad_header_warning(data: bytes, line: int) -> LogWarning:
     """Warn about a line that begins like a header but cannot be read as one."""
     return LogWarning("bad-header", line, f"unreadable event header, skipped: {excerpt(data)}")
-
-
-def glued_warning(cut: str, header: str, line: int) -> LogWarning:
-    """Warn about a header in mid-line, after an event that was cut off."""
-    return LogWarning(
-        "glued-header", line, f"{cut} was cut here; {header} follows on the same line"
-    )
-
-
-def ambiguous_header_warning(event: str, header: str, line: int) -> LogWarning:
-    """Warn about mid-line text that may be a header or a quotation of one."""
-    return LogWarning(
-        "glued-header",
-        line,
-        f"{header} is quoted in the text of {event}, or was glued to it; not taken as an event",
-    )
 
 
 def unterminated_warning(cut: str, line: int, next_header: str | None) -> LogWarning:

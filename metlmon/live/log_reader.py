@@ -10,9 +10,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.eventlog import (
-    FastResult,
     KnownDates,
     LogWarning,
+    Parsed,
     Position,
     first_year,
     parse,
@@ -134,7 +134,7 @@ class LogReader:
             if _is_hole(data):
                 return self._read_hole(data, year)
             if endless:
-                result = _parse_slow(data, self.position, year, final=True)
+                result = parse(data, self.position, year_hint=year, final=True)
                 break
             # One event is longer than the chunk: read more to find its end.
             size *= 4
@@ -158,7 +158,7 @@ class LogReader:
     def _read_hole(self, data: bytes, year: int | None) -> tuple[Batch, tuple[LogWarning, ...]]:
         """The rest of an event before a long run of NULs, which a sparse file may have."""
         rest = data.rstrip(b"\0")
-        result = _parse_slow(rest, self.position, year, final=True)
+        result = parse(rest, self.position, year_hint=year, final=True)
         start = self.position.offset
         try:
             count = self.follower.skip_nuls(start + len(rest))
@@ -187,7 +187,7 @@ class LogReader:
         self._has_hole = hole >= 0 and -UNWRITTEN_SECONDS < age < UNWRITTEN_SECONDS
         return data[:hole] if self._has_hole else data
 
-    def _starts_earlier(self, result: FastResult, clock: Clock) -> bool:
+    def _starts_earlier(self, result: Parsed, clock: Clock) -> bool:
         """Whether an emptied log continues with earlier events than it had.
 
         A log emptied by DAGMan or to save space continues later in time; otherwise it is
@@ -200,9 +200,7 @@ class LogReader:
         last_time, self._last_time = self._last_time, None
         return clock.naive(first) < clock.naive(last_time)
 
-    def _parse(
-        self, data: bytes, year: int | None, clock: Clock, until: datetime | None
-    ) -> FastResult:
+    def _parse(self, data: bytes, year: int | None, clock: Clock, until: datetime | None) -> Parsed:
         result = parse_fast(data, self.position, year_hint=year, until=until)
         if not clock.zone_varies or not result.images:
             return result
@@ -213,7 +211,7 @@ class LogReader:
         if clock.is_steady(min(times), max(times)):
             return result
         # In the hour that occurs twice, only the order of the events resolves their times.
-        return _parse_slow(data, self.position, year)
+        return parse(data, self.position, year_hint=year)
 
     def _first_year(self, data: bytes, clock: Clock, known: KnownDates | None) -> int | None:
         """Infer the year in a log without years, by other files, and its own age."""
@@ -246,8 +244,3 @@ class LogReader:
 def _is_hole(data: bytes) -> bool:
     """Whether a piece ends in more NULs than any damage of a block leaves."""
     return len(data) >= CHUNK and data.endswith(bytes(CHUNK // 2))
-
-
-def _parse_slow(data: bytes, at: Position, year: int | None, final: bool = False) -> FastResult:
-    parsed = parse(data, at, year_hint=year, final=final)
-    return FastResult(parsed.events, (), parsed.warnings, parsed.after)

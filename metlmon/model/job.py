@@ -8,7 +8,7 @@ an end stays open, and the caller chooses the time up to which it counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -29,9 +29,9 @@ from metlmon.eventlog import (
     Submit,
     Terminated,
     Transfer,
-    UsageRow,
+    Usage,
 )
-from metlmon.eventlog.bodies import site_in_ad
+from metlmon.eventlog.event_types import site_in_ad
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, REQUEUED, cause_of
 from metlmon.model.states import TERMINAL, Outcome, State
 
@@ -189,7 +189,7 @@ class JobHistory(Struct):
     run_bytes_received: int | None = None
     total_bytes_sent: int | None = None
     total_bytes_received: int | None = None
-    usage: Sequence[UsageRow] = ()
+    usage: Usage = ()
     usage_execution: int = 0
     contradictions: int = 0
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
@@ -425,7 +425,7 @@ def _close_transfers(history: JobHistory, time: datetime) -> None:
             return
 
 
-def _store_usage(history: JobHistory, usage: Sequence[UsageRow]) -> None:
+def _store_usage(history: JobHistory, usage: Usage) -> None:
     if usage:
         history.usage, history.usage_execution = usage, len(history.executions)
 

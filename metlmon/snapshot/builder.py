@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.eventlog import Held, RemoteError
+from metlmon.eventlog import Held, RemoteError, event_name, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag_reports import NodeReportKind, failure_text
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
@@ -376,7 +376,7 @@ class SnapshotBuilder:
             off_target=self._derivation.off_target(record.key, record.site),
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
-            usage=history.usage,
+            usage=usage_rows(history.usage),
             usage_execution=history.usage_execution,
             output=self._file_of(job, "out"),
             error=self._file_of(job, "err"),
@@ -393,7 +393,7 @@ class SnapshotBuilder:
             EventLine(
                 time=event.time,
                 number=event.number,
-                name=event.name,
+                name=event_name(event.number),
                 text=_event_text(event.text, event.detail, event.body),
                 damaged=event.damaged,
             )

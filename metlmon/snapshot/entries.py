@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from metlmon.eventlog import UsageRow
-from metlmon.eventlog.events import UsageTable
+from metlmon.eventlog import usage_row
 from metlmon.model.clock import Clock
 from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
@@ -314,7 +313,7 @@ class EntryFactory:
         executions: tuple[Execution, ...],
         transfers: tuple[Transfer, ...],
     ) -> Job:
-        usage = _memory(history.usage)
+        usage = usage_row(history.usage, "Memory")
         request = usage.request if usage is not None else None
         peak: float | None = job.memory_max
         if usage is not None and usage.usage is not None:
@@ -410,12 +409,6 @@ def _attempts(histories: Histories) -> dict[int, int]:
         for executions in by_submission[submission]
         if index < len(executions)
     }
-
-
-def _memory(usage: Sequence[UsageRow]) -> UsageRow | None:
-    if isinstance(usage, UsageTable):
-        return usage.named("Memory")
-    return next((row for row in usage if row.name == "Memory"), None)
 
 
 def _bytes_at(history: JobHistory) -> datetime | None:

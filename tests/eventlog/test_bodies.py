@@ -22,6 +22,7 @@ from metlmon.eventlog import (
     Transfer,
     UsageRow,
     parse,
+    usage_rows,
 )
 
 
@@ -159,7 +160,7 @@ TABLE = [
 def test_the_usage_table_is_read_by_its_headers_columns() -> None:
     detail = detail_of(4, "Job was evicted. Code 1007 Subcode 0", "\t(0) CPU times", *TABLE)
     assert isinstance(detail, Evicted)
-    assert detail.usage == (
+    assert usage_rows(detail.usage) == (
         UsageRow("Cpus", "", 4.45, 8, 8, None),
         UsageRow("Disk", "KB", 60748317, 104857600, 104859341, None),
         UsageRow("GPUs", "", None, 2, 4, "GPU-d6041c7c,GPU-1d3f0e92"),
@@ -179,7 +180,7 @@ def test_an_old_usage_table_without_assigned_or_allocated() -> None:
         "           Gpus (Average)       :     0.93         ",
     )
     assert isinstance(detail, Terminated)
-    assert detail.usage == (
+    assert usage_rows(detail.usage) == (
         UsageRow("Bandwidth", "", None, 7, None, None),
         UsageRow("Gpus", "Average", 0.93, None, None, None),
     )
@@ -236,7 +237,7 @@ def test_a_requeued_job_is_not_evicted_for_good() -> None:
     assert detail.requeued
     assert (detail.signal, detail.return_value, detail.bytes_sent) == (9, None, 10)
     assert detail.reason == "OnExitRemove evaluated to FALSE"
-    assert len(detail.usage) == 6
+    assert len(usage_rows(detail.usage)) == 6
 
 
 @pytest.mark.parametrize(

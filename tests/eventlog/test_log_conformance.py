@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.eventlog import (
     Aborted,
@@ -30,6 +31,7 @@ from metlmon.eventlog import (
     Terminated,
     Transfer,
     parse,
+    usage_rows,
 )
 from tests.conftest import SHARED
 
@@ -158,7 +160,7 @@ def terminated(detail: Detail | None, ad: Ad) -> None:
     near(detail.run_bytes_received, ad["ReceivedBytes"])
     near(detail.total_bytes_sent, ad["TotalSentBytes"])
     near(detail.total_bytes_received, ad["TotalReceivedBytes"])
-    for row in detail.usage:
+    for row in usage_rows(detail.usage):
         if f"Request{row.name}" in ad:
             assert row.request == ad[f"Request{row.name}"]
             assert row.allocated == ad.get(row.name)
@@ -277,7 +279,14 @@ def test_an_event_is_the_same_in_every_form(form: str) -> None:
         if ours.number == AD_INFORMATION:
             assert ours.body == theirs.body
         if (form, ours.number) != ("in.json", 6):  # one of them has no ResidentSetSize
-            assert ours.detail == theirs.detail
+            assert with_rows(ours.detail) == with_rows(theirs.detail)
+
+
+def with_rows(detail: Detail | None) -> Detail | None:
+    """The detail with a parsed usage table, of which only text logs have the text."""
+    if isinstance(detail, Terminated | Evicted):
+        return replace(detail, usage=usage_rows(detail.usage))
+    return detail
 
 
 @needs_logs

@@ -12,6 +12,7 @@ from metlmon.eventlog import (
     ImageSize,
     LogFormat,
     Position,
+    event_name,
     first_year,
     looks_like_event_log,
     parse,
@@ -66,7 +67,7 @@ def test_ids_are_signed_and_unbounded(written: bytes, ids: tuple[int, int, int])
 
 def test_unknown_numbers_pass() -> None:
     event = one(b"777 (001.000.000) 2026-03-29 01:59:59 Something new\n\tof a newer pool\n...\n")
-    assert (event.name, event.text, event.body) == (
+    assert (event_name(event.number), event.text, event.body) == (
         "EVENT_777",
         "Something new",
         "\tof a newer pool",

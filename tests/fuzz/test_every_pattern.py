@@ -22,7 +22,6 @@ from tests.support.effort import effort
 
 BOUNDED: Final = {
     "metlmon.redact._HARMLESS_NAME": "looks at names of 200 characters at most",
-    "metlmon.eventlog.bodies._USUAL_GPU": "looks at records of 2000 characters at most",
 }
 """Patterns that are given short texts only, and why that is so."""
 

@@ -24,7 +24,7 @@ from metlmon.dagman import (
 )
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.eventlog import parse, parse_fast
+from metlmon.eventlog import parse, parse_fast, usage_row, usage_rows
 from metlmon.jobfiles.training_files import (
     newest_progress,
     printed_values,
@@ -68,10 +68,9 @@ def log(data: bytes) -> None:
     parsed = parse(data, final=True)
     parse_fast(data)
     for event in parsed.events[:100]:
-        rows = getattr(event.detail, "usage", ())
-        if rows:
-            tuple(rows)
-            rows.named("GPUs")
+        usage = getattr(event.detail, "usage", ())
+        usage_rows(usage)
+        usage_row(usage, "GPUs")
 
 
 def flow(dag: bytes, **files: bytes) -> None:

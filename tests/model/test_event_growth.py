@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from metlmon.cli.reading import read_whole
-from metlmon.eventlog.events import EVENT_NAMES
+from metlmon.eventlog.event_types import EVENT_TYPES
 from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
 from metlmon.snapshot.entries import latest_by
@@ -99,7 +99,7 @@ def test_time_grows_as_the_holds_and_executions_of_a_job_do(name: str, tmp_path:
     assert took < STEEP * before, f"{FEW} times: {before}, {MANY} times: {took}"
 
 
-EVENTS: Final = dict.fromkeys((*EVENT_NAMES, *range(100, 112), 200), "Something.\n") | {
+EVENTS: Final = dict.fromkeys((*EVENT_TYPES, *range(100, 112), 200), "Something.\n") | {
     1: EXECUTE,
     3: "Job was checkpointed.\n",
     4: EVICTED,

@@ -23,7 +23,6 @@ from metlmon.eventlog import (
     UsageRow,
     parse,
 )
-from metlmon.eventlog.events import UsageTable
 from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT, redact_event
 from metlmon.model.job_events import JobEvents, LoggedJob, Stream
 from metlmon.model.model_state import LogRole
@@ -39,9 +38,7 @@ DETAILS = [
     Submit("<10.0.0.1:9618>", "run0-train_epoch0", "run.dag+900", ("a note",), ("a warning",)),
     Execute("<10.0.0.2:9618>", None, "slot1@host", None, 2, "NVIDIA L40S", 46068, 8, 160000, True),
     Evicted(1004, 0, "a reason", False, True, None, 9, 1, 2**40, ROWS),
-    Terminated(
-        True, 0, None, None, 1, 2, 3, 4, WHEN.replace(tzinfo=UTC), UsageTable("\tA table\n\tA")
-    ),
+    Terminated(True, 0, None, None, 1, 2, 3, 4, WHEN.replace(tzinfo=UTC), "\tA table\n\tA"),
     Terminated(False, None, 11, "core.1", None, None, None, None, None, ()),
     FileTransfer(Transfer.OUTPUT_FINISHED, 17, "<10.0.0.2:9618>"),
     FileTransfer(None, None, None),
