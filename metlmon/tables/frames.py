@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.remote.paths import as_typed
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Ledger, Status
+from metlmon.snapshot.records import EventLine, Ledger, Status
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, epoch_number, job_id, plain
@@ -78,15 +78,11 @@ def unit(column: AnyColumn) -> str:
     return column.unit or _UNITS.get(column.kind, "")
 
 
-class EventRecord(Struct, frozen=True):
+class JobEvent(NamedTuple):
     """One event of one job."""
 
     job: JobId
-    time: datetime
-    number: int
-    name: str
-    text: str
-    damaged: bool
+    event: EventLine
 
 
 # --- columns ----------------------------------------------------------------------------------
@@ -326,11 +322,19 @@ TRANSFERS: Final = (
 
 EVENTS: Final = (
     *JOB_KEY,
-    _time("time", "when it happened"),
-    _count("number", "event number; every one but 006, which jobs have in memory_mb alone"),
-    _text("name", "its name, as HTCondor has it"),
-    _text("text", "first line, and the reason below it; never a value of Environment"),
-    _flag("damaged", "it was cut in the log"),
+    _time("time", "when it happened", attrgetter("event.time")),
+    _count(
+        "number",
+        "event number; every one but 006, which jobs have in memory_mb alone",
+        attrgetter("event.number"),
+    ),
+    _text("name", "its name, as HTCondor has it", attrgetter("event.name")),
+    _text(
+        "text",
+        "first line, and the reason below it; never a value of Environment",
+        attrgetter("event.text"),
+    ),
+    _flag("damaged", "it was cut in the log", attrgetter("event.damaged")),
 )
 
 
@@ -359,22 +363,8 @@ TABLES: Final[dict[str, FrameTable]] = {
 # --- documentation ----------------------------------------------------------------------------
 
 
-def markdown(tables: Iterable[FrameTable]) -> str:
-    """The documentation of the columns in Markdown, one table for each frame."""
-    parts = []
-    for table in tables:
-        rows = [
-            ("column", "type", "unit", "meaning"),
-            ("---",) * 4,
-            *((c.name, dtype(c), unit(c), _meaning(c)) for c in table.columns),
-        ]
-        lines = [f"| {' | '.join(row)} |".replace("| --- ", "|---") for row in rows]
-        parts.append("\n".join([f"**{table.name}**: a row is {table.row}", "", *lines]) + "\n")
-    return "\n".join(parts)
-
-
 def listing(tables: Iterable[FrameTable], width: int) -> str:
-    """The documentation of the columns for a terminal of ``width`` cells."""
+    """The documentation of the columns in lines of ``width`` cells."""
     parts = []
     for table in tables:
         types = {
@@ -442,8 +432,6 @@ class Frames:
     def __init__(self, builder: SnapshotBuilder, window: TimeWindow = ALL) -> None:
         self._builder = builder
         self._window = window
-        self._ledger: Ledger | None = None
-        self._status: Status | None = None
         self._frames: dict[str, pd.DataFrame] = {}
 
     # --- frames -------------------------------------------------------------------------
@@ -543,14 +531,12 @@ class Frames:
         entries: Iterable[object] = getattr(self.ledger, name)
         return entries
 
-    def _events(self) -> Iterator[EventRecord]:
+    def _events(self) -> Iterator[JobEvent]:
         since, until = self._window.since, self._window.until
         for job in self._builder.real_jobs():
-            for line in self._builder.event_lines(job):
-                if (since is None or since <= line.time) and (until is None or line.time < until):
-                    yield EventRecord(
-                        job.id, line.time, line.number, line.name, line.text, line.damaged
-                    )
+            for event in self._builder.event_lines(job):
+                if (since is None or since <= event.time) and (until is None or event.time < until):
+                    yield JobEvent(job.id, event)
 
     def local_time_text(self, when: datetime) -> str:
         """The time in ISO 8601, with the UTC offset if the zone is known."""
@@ -558,19 +544,15 @@ class Frames:
 
     # --- source --------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def ledger(self) -> Ledger:
         """The entries that the frames are built from."""
-        if self._ledger is None:
-            self._ledger = clip_ledger(self._builder.ledger(), self._window)
-        return self._ledger
+        return clip_ledger(self._builder.ledger(), self._window)
 
-    @property
+    @cached_property
     def status(self) -> Status:
         """The snapshot of the whole ensemble, as ``metlmon status`` shows it."""
-        if self._status is None:
-            self._status = self._builder.status()
-        return self._status
+        return self._builder.status()
 
     @property
     def dagdir(self) -> str:

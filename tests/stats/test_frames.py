@@ -15,7 +15,7 @@ import pytest
 import metlmon
 from metlmon.errors import InputError
 from metlmon.model.states import State
-from metlmon.tables.frames import TABLES, Frames, dtype, listing, markdown, unit
+from metlmon.tables.frames import TABLES, Frames, dtype, listing, unit
 from metlmon.tables.layout import Kind
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
@@ -258,10 +258,9 @@ def test_every_column_is_documented(tmp_path: Path) -> None:
     assert not result.duplicated(["frame", "column"]).any()
     assert (result.meaning.str.len() > 5).all()
     for table in TABLES.values():
-        text, wide = markdown([table]), listing([table], 80)
+        text = listing([table], 80)
         for column in table.columns:
-            assert f"| {column.name} | {dtype(column)} | {unit(column)} |" in text
-            assert re.search(rf"^  {column.name} ", wide, re.MULTILINE)
-        assert max(map(len, wide.splitlines())) <= 80
+            assert re.search(rf"^  {column.name} +{re.escape(dtype(column))}", text, re.MULTILINE)
+        assert max(map(len, text.splitlines())) <= 80
         seconds = [c for c in table.columns if c.name.endswith("seconds")]
         assert all(unit(c) in ("s", "GPU s") for c in seconds)

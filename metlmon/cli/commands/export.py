@@ -29,7 +29,7 @@ from metlmon.cli.reading import check_metric, input_with_trainings, open_reader
 from metlmon.errors import InputError
 from metlmon.live.file_access import replacing
 from metlmon.stats.sweep import GridChoice, grid
-from metlmon.tables.frames import TABLES, Frames, Value, listing, markdown
+from metlmon.tables.frames import TABLES, Frames, Value, listing
 from metlmon.tables.layout import Kind
 from metlmon.tables.sweep import no_sweep_lines
 from metlmon.text.formatting import count, plain, size
@@ -76,11 +76,7 @@ def _check_options(options: argparse.Namespace) -> None:
 def _export_frames(options: argparse.Namespace) -> int:
     names = _wanted(options.only)
     if options.columns:
-        tables = [TABLES[name] for name in names]
-        if sys.stdout.isatty():
-            print(listing(tables, terminal_width()), end="")
-        else:
-            print(markdown(tables), end="")
+        print(listing([TABLES[name] for name in names], terminal_width()), end="")
         print(f"\n{ABOUT_TEXTS}", end="")
         return Exit.OK
     if options.to == "parquet":
