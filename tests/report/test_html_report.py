@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.report.document import Report, Totals
 from metlmon.report.to_html import render_html
-from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
+from tests.support.sample_reports import hostile, report_of
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -127,13 +127,6 @@ def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
     assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
         *("epochs", "contributions", "times", "causes"),
     ]
-
-
-def test_nothing_was_logged() -> None:
-    html = render_html(report_of_log(EMPTY))
-    tags_of(html)
-    assert drawings(html) == []
-    assert "Nothing ran: the logs have no execution in this window." in html
 
 
 # --- in a browser -----------------------------------------------------------------------------

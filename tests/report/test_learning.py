@@ -72,15 +72,15 @@ def test_a_diverged_run_does_not_flatten_the_others(
     assert highest < 2, "run20 reached 5"
 
 
-def test_without_metrics_there_is_no_such_section(tmp_path: Path, capsys: Captured) -> None:
+def test_without_metrics_there_is_no_such_section(
+    story: Path, tmp_path: Path, capsys: Captured
+) -> None:
     for name in ("ens.dag", "metl.log"):
         shutil.copy(FIXTURES / "rescue" / name, tmp_path)
     answer = json_output("report", capsys, tmp_path)
     assert answer["runs"]["rows"]
     assert "best_runs" not in answer
-
-
-def test_of_a_window_metrics_say_nothing(story: Path, capsys: Captured) -> None:
+    # Of a window they are not known.
     assert "best_runs" not in json_output("report", capsys, story, "--month", "2025-09")
 
 

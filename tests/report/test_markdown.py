@@ -103,8 +103,10 @@ def test_what_is_foreign_is_text() -> None:
 
 
 def test_nothing_was_logged() -> None:
-    text = render_markdown(report_of_log(EMPTY))
-    assert "Nothing ran: the logs have no execution in this window." in text
+    for render in (render_markdown, render_html):
+        text = render(report_of_log(EMPTY))
+        assert "Nothing ran: the logs have no execution in this window." in text
+        assert "<svg" not in text
 
 
 def test_blocks() -> None:

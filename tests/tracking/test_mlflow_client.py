@@ -240,6 +240,14 @@ def test_no_answer_of_http(sent: bytes) -> None:
     assert error.transient
 
 
+def test_nobody_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    error = failure(TrackingClient(url))
+    assert f"{url} could not be asked to search for runs (Connection refused); check" in str(error)
+    assert error.transient
+
+
 @pytest.fixture(name="certificate")
 def _certificate(tmp_path: Path) -> Path:
     """A certificate of 127.0.0.1, signed by itself, with its key in one file."""

@@ -23,11 +23,10 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.states import State
 from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import EnsembleState, ExportResult, MlflowExporter, MlflowWriter
 from tests.support.commands import Captured, usage_error
-from tests.support.faulty_tracker import BROKEN, REFUSED, FaultyTracker, Slow
+from tests.support.faulty_tracker import BROKEN, REFUSED, FaultyTracker
 from tests.support.recordings import FIXTURES
 from tests.support.tracked_ensembles import server_state, small_ensemble
 from tests.support.tracking_server import TrackingServer
@@ -178,33 +177,6 @@ def test_nothing_is_written_while_nothing_happens(
     steps = [story.written, idle, *[lambda: None] * 20, check, story.finish]
     assert story.run(monkeypatch, *steps) == Exit.OK
     assert len(capsys.readouterr().out.splitlines()) == 3
-
-
-def test_a_slow_server_does_not_touch_reading(
-    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = Slow()
-    story.tracker.always(slow)
-    story.grow(1)
-    searches: list[int] = []
-
-    def check_read() -> None:
-        """All is read, and every state between is replaced by the newest."""
-        status = story.follower._reader.snapshot_builder().status()
-        assert status.epoch_states[State.COMPLETED] == 4
-        assert len(story.tracker.calls) == 1
-        searches.append(1)
-        story.tracker.fault = lambda call: None
-        slow.over()
-
-    growing = [lambda: story.grow(1)] * len(story.events)
-    code = story.run(
-        monkeypatch, lambda: wait_until(slow.begun.is_set), *growing, story.finish, check_read
-    )
-    assert (code, searches) == (Exit.OK, [1])
-    found = [call for call in story.tracker.calls if call.path.endswith("runs/search")]
-    assert len(found) == 2
-    check_final(story, tracking_server, capsys)
 
 
 def test_an_outage_is_two_lines(

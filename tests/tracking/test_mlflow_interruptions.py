@@ -221,33 +221,6 @@ def test_a_server_that_fails_is_one_sentence(
     check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
 
 
-@pytest.mark.parametrize("first", [0, 9])
-def test_a_server_that_vanishes_is_one_sentence(
-    first: int,
-    tracker: FaultyTracker,
-    tracking_server: TrackingServer,
-    undisturbed: Undisturbed,
-    capsys: Captured,
-) -> None:
-    def vanish(call: Call) -> Fault | None:
-        if call.number < first - 1:
-            return None
-        tracker.vanish()
-        return LOST
-
-    tracker.fault = vanish
-    if first == 0:
-        tracker.vanish()
-    experiment = f"vanishes {first}"
-    command = arguments(undisturbed.dagdir, tracker, experiment)
-    code, out, err = run_command("", capsys, *command)
-    assert (code, out) == (Exit.REFUSED, "")
-    [line] = err.splitlines()
-    assert "(Connection refused); check that it runs and that the tracking URI is right" in line
-    tracker.come_back()
-    check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
-
-
 def test_a_server_that_fails_for_a_moment_is_not_noticed(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,

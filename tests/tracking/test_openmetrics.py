@@ -210,42 +210,6 @@ def test_values_are_those_of_status_json(dagdir: Path, capsys: Captured) -> None
     assert status["causes"] or dagdir.name in ("holds",)
 
 
-def test_totals_are_the_sums_of_all_executions(dagdir: Path, capsys: Captured) -> None:
-    """Added up here, from the rows of ``jobs --json``."""
-    jobs = json_output("jobs", capsys, dagdir, *ZONE)["jobs"]
-    expected = Expected()
-    for job in jobs:
-        expected.add("transfer_bytes_total", job["bytes_sent"] or 0, state="sent")
-        expected.add("transfer_bytes_total", job["bytes_received"] or 0, state="received")
-        for each in job["executions"]:
-            site, gpu = each["site"] or "unknown", each["gpu"] or "unknown"
-            expected.add("site_executions_total", 1, site=site)
-            expected.add("model_executions_total", 1, gpu=gpu)
-            if each["outcome"] == "in-flight":
-                continue
-            state = "goodput" if each["outcome"] == "good" else "badput"
-            seconds = each["seconds"] * (each["gpus"] or 0)
-            expected.add("gpu_seconds_total", seconds, state=state)
-            expected.add("site_gpu_seconds_total", seconds, state=state, site=site)
-            expected.add("model_gpu_seconds_total", seconds, state=state, gpu=gpu)
-            expected.add("run_gpu_seconds_total", seconds, state=state, run=job["run"])
-            if state == "badput":
-                expected.add("lost", 1)
-                expected.add("badput_gpu_seconds", seconds)
-    found = parsed(exported(capsys, dagdir))
-    summed = Expected()
-    for (name, labels), value in found.items():
-        if name == "metlmon_badput_executions":
-            summed.add("lost", value)
-        elif name == "metlmon_badput_gpu_seconds":
-            summed.add("badput_gpu_seconds", value)
-        elif name.endswith(("gpu_seconds_total", "executions_total", "bytes_total")):
-            summed.add(name.removeprefix("metlmon_"), value, **dict(labels))
-    for key in expected.values.keys() | summed.values.keys():
-        assert summed.values[key] == pytest.approx(expected.values[key], abs=0.5), key
-    assert any(job["executions"] for job in jobs)
-
-
 def test_the_classic_format_has_the_same_samples(dagdir: Path, capsys: Captured) -> None:
     text = exported(capsys, dagdir)
     # What the textfile collector reads, and an older Prometheus.

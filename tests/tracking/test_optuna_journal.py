@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.live.feed import StatsInput
@@ -73,11 +73,6 @@ def _study(dagdir: Path, capsys: Captured, tmp_path: Path) -> optuna.Study:
 def grid_runs(sweep: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The runs of all cells by name."""
     return {run["run"]: run for cell in sweep["cells"] for run in cell["runs"]}
-
-
-def trial_of(study: optuna.Study, run: str) -> FrozenTrial:
-    (trial,) = [trial for trial in study.trials if trial.user_attrs["run"] == run]
-    return trial
 
 
 def _typed(text: str) -> float | str:
@@ -142,22 +137,6 @@ def test_a_study_has_what_its_generator_wrote(
             assert trial.state is (TrialState.RUNNING if losses else TrialState.WAITING)
     complete = [trial for trial in study.trials if trial.state is TrialState.COMPLETE]
     assert study.best_value == min(trial.value for trial in complete if trial.value is not None)
-
-
-def test_intermediate_values_are_those_of_the_curves(
-    dagdir: Path, study: optuna.Study, capsys: Captured
-) -> None:
-    curves = json_output("curves", capsys, dagdir, *ZONE)["runs"]
-    odd = 0
-    for curve in curves:
-        points = {
-            point["epoch"] - 1: float(point["odd"]) if point["value"] is None else point["value"]
-            for point in curve["points"]
-        }
-        found = trial_of(study, curve["run"]).intermediate_values
-        assert found == pytest.approx(points, nan_ok=True, rel=0, abs=0)
-        odd += sum(not math.isfinite(value) for value in found.values())
-    assert odd or dagdir.name == "scripts"
 
 
 def test_times_and_sites_are_those_of_the_jobs(
