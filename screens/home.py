@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from metlmon.home.feed import HomeFeed
-from metlmon.home.user_list import load_list, save_list
+from metlmon.home.places import load_list, save_list
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import FeedAndPool
 from metlmon.remote.paths import as_typed, split_argument

@@ -28,7 +28,7 @@ from screens.base.screens import DocumentScreen, heading, schedd_status_lines
 from screens.overview.header import reading_progress, seconds_ago
 
 if TYPE_CHECKING:
-    from metlmon.notify.notifier import Notifier
+    from metlmon.notify.delivery import Notifier
 
 
 class SourcesScreen(DocumentScreen):

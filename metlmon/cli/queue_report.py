@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from msgspec import Struct
@@ -19,6 +21,8 @@ from metlmon.text.record_json import Flat, Nullable
 
 if TYPE_CHECKING:
     from metlmon.pool.annex_ads import AnnexAnswer
+    from metlmon.pool.connection import PoolConnection
+    from metlmon.pool.poller import QueuePoller
 
 
 class QueuedJob(NamedTuple):
@@ -101,41 +105,42 @@ def _job_line(job: QueueJob) -> str:
 
 def query_queue(reader: DagdirReader) -> QueueReport:
     """One answer of the schedd. Raises InputError for a moment that is past."""
-    from metlmon.live.session import Session
-    from metlmon.pool.connection import PoolConnection
-    from metlmon.pool.poller import QueuePoller
-
     if reader.as_of is not None:
         raise InputError("--queue shows the present state: leave out --as-of")
     if is_remote(reader.dagdir):
         raise InputError("--queue asks the schedd of this machine: leave it out, or run it there")
-    session, connection = Session(reader), PoolConnection()
-    session.take()
-    queue = QueuePoller(session, connection)
-    try:
-        with waiting_line("asking the schedd ..."):
-            return QueueReport(queue.query(), queue.discrepancies)
-    finally:
-        connection.close()
+    with _connected(reader) as (queue, _), waiting_line("asking the schedd ..."):
+        return QueueReport(queue.query(), queue.discrepancies)
 
 
 def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnswer:
     """One answer of the schedd and of collectors; ``free_gpus``: also about these."""
-    from metlmon.live.session import Session
     from metlmon.pool.annex_poller import AnnexPoller
+
+    with (
+        _connected(reader) as (queue, connection),
+        waiting_line("asking schedd and collectors ..."),
+    ):
+        annexes = AnnexPoller(lambda: queue.snapshot, connection)
+        try:
+            queue.query()
+            if free_gpus:
+                annexes.query_gpus_soon()
+            return annexes.query()
+        finally:
+            annexes.stop()
+
+
+@contextmanager
+def _connected(reader: DagdirReader) -> Iterator[tuple[QueuePoller, PoolConnection]]:
+    """What asks about the queue of an ensemble, and its connection."""
+    from metlmon.live.session import Session
     from metlmon.pool.connection import PoolConnection
     from metlmon.pool.poller import QueuePoller
 
     session, connection = Session(reader), PoolConnection()
     session.take()
-    queue = QueuePoller(session, connection)
-    annexes = AnnexPoller(lambda: queue.snapshot, connection)
     try:
-        with waiting_line("asking schedd and collectors ..."):
-            queue.query()
-            if free_gpus:
-                annexes.query_gpus_soon()
-            return annexes.query()
+        yield QueuePoller(session, connection), connection
     finally:
-        annexes.stop()
         connection.close()

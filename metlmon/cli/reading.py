@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_refusal, print_warnings, progress_line
 from metlmon.config.loader import load_settings, time_zone
@@ -80,30 +79,16 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
     if len(paths) == 1:
         return paths[0], ()
     others = [path for path in paths if not filesystem.isfile(path)]
+    others.sort(key=filesystem.isdir)
     if others:
-        raise InputError(_misplaced_words(options, paths, others))
+        what = "is a directory" if filesystem.isdir(others[0]) else "no such file"
+        raise InputError(
+            f"{others[0]}: {what}; give one directory, or one or more event logs; a run is chosen "
+            f"by --only, or by metlmon run RUN DIR, a metric by --metric"
+        )
     if any(path.is_absolute() for path in paths):
         paths = [Path(os.path.abspath(path)) for path in paths]
     return Path(os.path.commonpath([path.parent for path in paths])), tuple(paths)
-
-
-def _misplaced_words(
-    options: argparse.Namespace, paths: Sequence[Path], others: Sequence[Path]
-) -> str:
-    """The sentence on several words of which ``others`` are no event logs."""
-    unknown = [path for path in others if not filesystem.isdir(path)]
-    directories = [path for path in others if path not in unknown]
-    if not unknown or not directories:
-        what = "no such file" if unknown else "is a directory"
-        return f"{others[0]}: {what}; give one directory, or one or more event logs"
-    word, directory = unknown[0], directories[0]
-    command = f"metlmon {options.command} {directory}"
-    takes = [argument.name for argument in COMMANDS[options.command].arguments]
-    of_a_run = (
-        f"{command} --only {word}" if "--only" in takes else f"metlmon run {word} {directory}"
-    )
-    of_a_metric = f"; for a metric: {command} --metric {word}" if "--metric" in takes else ""
-    return f"{word}: no such file or directory; for a run: {of_a_run}{of_a_metric}"
 
 
 def _as_of(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time
-from typing import Any, Final, Literal
+from sys import float_info
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import ValidationError, convert
+from msgspec import Meta, ValidationError, convert
 
 from metlmon.config.settings import InvalidPattern, SafePattern, SecretText, SecretUrl
 from metlmon.redact import HIDDEN
@@ -206,18 +206,15 @@ def read_secret(value: object) -> SecretText:
     return SecretText(value)
 
 
-def read_seconds(value: Any) -> int:
-    """A number of seconds, up to a day."""
-    if type(value) is not int or not 0 <= value <= MAX_INTERVAL:
-        raise InvalidValue(f" is a whole number of seconds, at most {MAX_INTERVAL}")
-    return value
+read_seconds: Final = typed(
+    Annotated[int, Meta(ge=0, le=MAX_INTERVAL)],
+    f" is a whole number of seconds, at most {MAX_INTERVAL}",
+)
+"""A number of seconds, up to a day."""
 
-
-def read_amount(value: Any) -> float:
-    """A number that is not negative."""
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise InvalidValue(" is a number, 0 or more")
-    return float(value)
+read_amount: Final = typed(
+    Annotated[float, Meta(ge=0, le=float_info.max)], " is a number, 0 or more"
+)
 
 
 def read_local_time(value: object) -> datetime:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from metlmon.config.loader import cache_directory
 from metlmon.config.user_state import read_state, write_state
-from metlmon.home.queue import QueueDagdirs
+from metlmon.home.places import QueueDagdirs
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.remote.paths import HOSTS
 

@@ -19,7 +19,7 @@ from screens.base.stats_worker import StatsWorker, has_job_files
 
 if TYPE_CHECKING:
     from metlmon.home.summary import HomeSummary
-    from metlmon.notify.notifier import Notifier
+    from metlmon.notify.delivery import Notifier
     from screens.app import MetlmonApp
 
 
@@ -121,7 +121,7 @@ class Absence:
         self._dagdir: str | None = None
         self.notifier: Notifier | None = None
         if settings is not None:
-            from metlmon.notify.notifier import Notifier
+            from metlmon.notify.delivery import Notifier
 
             self.notifier = Notifier(settings, application.write_apart, application.content_changed)
 

@@ -13,7 +13,7 @@ from metlmon.cli import reading
 from metlmon.cli.commands import status as status_command
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.home.user_list import save_list
+from metlmon.home.places import save_list
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import Dagdir, log_of
 from tests.support.recordings import FIXTURES

@@ -13,7 +13,7 @@ import pytest
 
 from metlmon.home import finder
 from metlmon.home.finder import NOTHING_HERE, FoundDagdir, find_dagdirs
-from metlmon.home.queue import user_dagdirs
+from metlmon.home.places import user_dagdirs
 from metlmon.home.summary import EnsembleState, make_figures
 from metlmon.pool.protocol import QueueJob, ScheddInfo
 from tests.faults.test_permissions_and_space import nobody

@@ -15,8 +15,8 @@ from metlmon.cli.main import main
 from metlmon.config.user_state import state_directory
 from metlmon.home.feed import HomeFeed
 from metlmon.home.finder import find_dagdirs
+from metlmon.home.places import load_list, save_list
 from metlmon.home.summary import HomeSummary, Phase
-from metlmon.home.user_list import load_list, save_list
 from metlmon.remote.machine import MACHINES, connect_to
 from metlmon.remote.paths import as_typed
 from tests.support.commands import Captured, text_output

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from metlmon.errors import InputError
-from metlmon.home.user_list import load_list, save_list
+from metlmon.home.places import load_list, save_list
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session

@@ -340,7 +340,7 @@ def watch(options: argparse.Namespace) -> int:
             options.dirs += _queue_dagdirs()
         options.json = options.queue = False
         return status(options)
-    from metlmon.home.user_list import load_list
+    from metlmon.home.places import load_list
 
     listed = load_list() if options.alone else ()
     several = not names_one(options)
@@ -370,7 +370,7 @@ def watch(options: argparse.Namespace) -> int:
 
 def _queue_dagdirs() -> tuple[str, ...]:
     """The directories of the user's DAGMan jobs. Raises InputError."""
-    from metlmon.home.queue import user_dagdirs
+    from metlmon.home.places import user_dagdirs
     from metlmon.pool.connection import PoolConnection
     from metlmon.pool.types import PoolError
 

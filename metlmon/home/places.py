@@ -1,14 +1,66 @@
-"""The ensembles of the queue: the directories of the user's DAGMan jobs."""
+"""The directories that Home shows: the user's list, and those of the user's DAGMan jobs.
+
+The list is ``home.json`` in the directory of the user's state: a JSON object whose ``directories``
+are absolute paths of dagdirs, or of directories that have some below them, or ``HOST:DIR`` where
+these are on other machines.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
+from metlmon.config.user_state import read_state, state_directory, write_state
 from metlmon.errors import describe_error
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.queue_checks import dagman_directory
 from metlmon.pool.types import PoolError
+from metlmon.remote.paths import as_typed
+
+
+class UserList(Struct):
+    """The content of the file."""
+
+    directories: list[str] = []
+
+
+def _file() -> Path | None:
+    directory = state_directory()
+    return None if directory is None else directory / "home.json"
+
+
+def load_list() -> tuple[str, ...]:
+    """The paths of the list; none if the file is missing or damaged.
+
+    Connections to other machines are made in the background.
+    """
+    content = read_state(_file(), UserList) or UserList()
+    return tuple(filter(None, map(_path, content.directories)))
+
+
+def _path(directory: str) -> str | None:
+    if os.path.isabs(directory):
+        return directory
+    from metlmon.remote.machine import connect_later
+    from metlmon.remote.paths import UnusableMachine
+
+    try:
+        return connect_later(directory)
+    except UnusableMachine:
+        return None
+
+
+def save_list(directories: Iterable[str]) -> bool:
+    """Write the list; return whether that succeeded. If not, the old one stays."""
+    return write_state(_file(), UserList([as_typed(path) for path in directories]))
+
+
+# --- the queue ------------------------------------------------------------------------------
 
 QUEUE_SECONDS: Final = 30.0
 """Interval of the query for DAGMan jobs, which are few."""
