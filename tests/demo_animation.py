@@ -16,7 +16,7 @@ from typing import Final
 
 from metlmon.cli.commands.demo import STORY_SECONDS, Captions, extract_story
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.replay import Replay
+from metlmon.live.replay import Replay, replay_pieces
 from metlmon.live.session import Session
 from screens.app import MetlmonApp
 from screens.base.context import AppOptions
@@ -32,7 +32,7 @@ async def frame(recording: Path, captions: Captions, second: int) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "demo")
         directory.mkdir()
-        replay = Replay(recording, directory, 1.0)
+        replay = Replay(replay_pieces(recording), directory, 1.0)
         moment = replay.begin + (replay.end - replay.begin) * second / STORY_SECONDS
         replay.write_until(moment)
         caption = next((text for time, text in reversed(captions) if time <= moment), "")

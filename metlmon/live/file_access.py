@@ -102,7 +102,7 @@ def stat_all(paths: Iterable[Path]) -> Statuses:
     if not paths:
         return {}
     try:
-        return _statuses(paths) if executor is None else executor.stat_all(paths)
+        return _statuses(*paths) if executor is None else executor.stat_all(paths)
     except Disconnected as error:
         raise FsTimeout(paths[0], error.since, str(error)) from None
 
@@ -116,9 +116,11 @@ def begin_look(dagdir: Path) -> None:
         call_with_timeout(filesystem.look, dagdir)
 
 
-def _statuses(paths: Iterable[Path], progressed: Callable[[Path], object] = id) -> Statuses:
+def _statuses(
+    first: Path, *others: Path, progressed: Callable[[Path], object] = lambda path: None
+) -> Statuses:
     statuses: Statuses = {}
-    for path in paths:
+    for path in (first, *others):
         progressed(path)
         try:
             statuses[path] = filesystem.stat(path)
@@ -157,14 +159,14 @@ class _Call:
 
     def make(self) -> None:
         """Make the call, without a time limit."""
+        call, *arguments = self.key
         try:
-            self._value = self._make()
+            if call is _statuses:
+                self._value = _statuses(*arguments, progressed=self.progressed)
+            else:
+                self._value = call(*arguments)
         except Exception as error:
             self._error = error.with_traceback(None)
-
-    def _make(self) -> Any:
-        call, *arguments = self.key
-        return call(*arguments)
 
     def result(self) -> Any:
         """Return what the call returned, or raise what it raised."""
@@ -172,17 +174,6 @@ class _Call:
             # A copy, since a raised error refers to the caller's frames, and those to this call.
             raise copy(self._error)
         return self._value
-
-
-class _StatusCall(_Call):
-    """A call for the status of several files."""
-
-    def __init__(self, paths: tuple[Path, ...]) -> None:
-        super().__init__(filesystem.stat, paths[0], paths)
-        self._paths = paths
-
-    def _make(self) -> Statuses:
-        return _statuses(self._paths, self.progressed)
 
 
 class FsExecutor:
@@ -221,7 +212,7 @@ class FsExecutor:
         """Implement :func:`stat_all` in one call: handing over costs more than a ``stat``."""
         if not paths:
             return {}
-        return cast(Statuses, self._run(_StatusCall(paths)))
+        return cast(Statuses, self._run(_Call(_statuses, *paths)))
 
     @contextmanager
     def prefetched(self, dagdir: Path | None = None) -> Iterator[None]:

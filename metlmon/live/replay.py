@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -20,6 +20,8 @@ from metlmon.dagman import read_rescue
 from metlmon.errors import describe_error
 from metlmon.eventlog import Position, looks_like_event_log, parse
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
+from metlmon.live.session import Session
 from metlmon.model.job_events import LoggedJob
 
 TICK_SECONDS: Final = 0.05
@@ -187,46 +189,33 @@ def _spread_over(data: bytes, start: datetime, end: datetime) -> Iterator[tuple[
 
 
 class Replay:
-    """Writes a recording into ``directory``, ``speed`` times as fast as it happened.
+    """Writes the pieces of a recording into ``directory``, ``speed`` times as fast as it happened.
 
     Nothing else may use the directory. The replayed time is :meth:`now`.
     """
 
-    def __init__(self, recording: Path, directory: Path, speed: float) -> None:
-        self._prepare(replay_pieces(recording), directory, speed)
-
-    def again(self, directory: Path) -> Replay:
-        """The same recording at the same speed from its beginning, into another directory."""
-        replay = Replay.__new__(Replay)
-        replay._prepare(self._pieces, directory, self._speed)
-        return replay
-
-    def _prepare(self, pieces: list[ReplayPiece], directory: Path, speed: float) -> None:
-        self._pieces = pieces
+    def __init__(self, pieces: Sequence[ReplayPiece], directory: Path, speed: float) -> None:
+        self.pieces = pieces
+        self.speed = speed
         self._directory = directory
-        self._speed = speed
         self._stop = threading.Event()
         self._pieces_written = 0
         self.error: str | None = None
         """The error that stopped the replay before its end."""
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="metlmon-replay", daemon=True)
-        self.begin = self._pieces[0].time
-        self.end = self._pieces[-1].time
-
-    def set_length(self, seconds: float) -> None:
-        """Set the speed so that the whole replay takes ``seconds``."""
-        self._speed = max(1.0, (self.end - self.begin).total_seconds() / seconds)
+        self.begin = self.pieces[0].time
+        self.end = self.pieces[-1].time
 
     def now(self) -> datetime:
         """Return the current time of the replay."""
-        passed = (time.monotonic() - self._started) * self._speed
+        passed = (time.monotonic() - self._started) * self.speed
         return min(self.end, self.begin + timedelta(seconds=passed)).replace(microsecond=0)
 
     @property
     def ended(self) -> bool:
         """Whether all has been written, or an error stopped the replay."""
-        return self.error is not None or self._pieces_written == len(self._pieces)
+        return self.error is not None or self._pieces_written == len(self.pieces)
 
     def start(self) -> None:
         """Write the initial files, then start the thread."""
@@ -241,8 +230,8 @@ class Replay:
 
     def write_until(self, moment: datetime) -> bool:
         """Write all data due at ``moment``; return False if none is left."""
-        while self._pieces_written < len(self._pieces):
-            piece = self._pieces[self._pieces_written]
+        while self._pieces_written < len(self.pieces):
+            piece = self.pieces[self._pieces_written]
             if piece.time > moment:
                 return True
             path = self._directory / piece.file
@@ -261,5 +250,70 @@ class Replay:
     def _write_in_steps(self) -> None:
         more = True
         while more and not self._stop.wait(TICK_SECONDS):
-            passed = (time.monotonic() - self._started) * self._speed
+            passed = (time.monotonic() - self._started) * self.speed
             more = self.write_until(self.begin + timedelta(seconds=passed))
+
+
+# --- the demo ----------------------------------------------------------------------------------
+
+CHECK_SECONDS: Final = 0.2
+PAUSE_SECONDS: Final = 15.0
+"""How long the end stays before the replay starts again."""
+
+
+class LoopingFeed:
+    """A :class:`metlmon.live.feed.Feed` of a replay that starts again some time after its end.
+
+    ``replay`` writes into ``directory``; each further one into a new directory beside it.
+    ``pause``: seconds at the end of each; None: it stays there. All but ``start`` and ``stop``
+    is that of the current replay's session. ``rounds``: the replays so far.
+    """
+
+    def __init__(self, replay: Replay, directory: Path, pause: float | None) -> None:
+        self.replay = replay
+        self._directory = directory
+        self._pause = pause
+        self.rounds = 1
+        self._stopped = threading.Event()
+        self._notify: Callable[[Snapshot], None] = lambda snapshot: None
+        self._thread = threading.Thread(target=self._repeat, name="metlmon-demo", daemon=True)
+        self._session = self._open(directory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
+        """Start the session and, unless the end is to stay, the thread that starts over."""
+        self._notify = notify
+        self._session.start(notify)
+        if self._pause is not None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop replaying and reading; returns when the threads have ended."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._session.stop()
+        self.replay.stop()
+
+    def _open(self, directory: Path) -> Session:
+        directory.mkdir()
+        self.replay.start()
+        reader = DagdirReader(directory, local_now=self.replay.now)
+        reader.open()
+        return Session(reader)
+
+    def _repeat(self) -> None:
+        while not self._stopped.wait(CHECK_SECONDS):
+            if self.replay.ended and not self._stopped.wait(self._pause):
+                self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.rounds += 1
+        directory = self._directory.with_name(f"{self._directory.name}-{self.rounds}")
+        previous = self._session
+        self.replay = Replay(self.replay.pieces, directory, self.replay.speed)
+        self._session = self._open(directory)
+        previous.stop()
+        self._session.start(self._notify)

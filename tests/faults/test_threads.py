@@ -13,7 +13,7 @@ import pytest
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.replay import Replay
+from metlmon.live.replay import Replay, replay_pieces
 from metlmon.live.session import DirectoryWatcher
 from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES, copied
@@ -125,7 +125,7 @@ def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPat
 
 def test_a_replay_says_why_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo").mkdir()
-    replay = Replay(FIXTURES / "rescue", tmp_path / "demo", 1.0)
+    replay = Replay(replay_pieces(FIXTURES / "rescue"), tmp_path / "demo", 1.0)
     replay.start()
     monkeypatch.setattr(replay, "write_until", fails)
     replay._thread.join(PATIENCE)

@@ -15,8 +15,7 @@ import pytest
 from metlmon.cli.commands.demo import archive, extract_story
 from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
-from metlmon.live.looping_feed import LoopingFeed
-from metlmon.live.replay import Replay, replay_pieces
+from metlmon.live.replay import LoopingFeed, Replay, replay_pieces
 from metlmon.live.session import HistoricalSession, Session
 from metlmon.model.states import State
 from tests.generated.story import story
@@ -46,7 +45,7 @@ def read(dagdir: Path, as_of: datetime | None = None) -> DagdirReader:
 def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Path) -> None:
     """Every file is a prefix of the recorded one, and no event is there before its time; at the
     end it is the recording byte for byte. The replay and ``--as-of`` are the same thing."""
-    replay = Replay(recording, tmp_path, speed=1.0)
+    replay = Replay(replay_pieces(recording), tmp_path, speed=1.0)
     whole = files(recording)
     dice = random.Random(recording.name)
     middle = (replay.begin + (replay.end - replay.begin) / 2).replace(microsecond=0)
@@ -81,8 +80,7 @@ def test_pieces_are_in_order_and_none_is_lost(shared: Callable[[str], Path]) -> 
 @pytest.mark.skipif(not RECORDINGS, reason="no recordings in fixtures/")
 def test_its_thread_writes_the_whole_story_and_ends(tmp_path: Path) -> None:
     recording = RECORDINGS[0]
-    replay = Replay(recording, tmp_path, speed=1.0)
-    replay.set_length(0.2)
+    replay = Replay(replay_pieces(recording), tmp_path, speed=1e6)
     replay.start()
     thread = next(t for t in threading.enumerate() if t.name == "metlmon-replay")
     thread.join(timeout=30.0)
@@ -94,7 +92,7 @@ def test_its_thread_writes_the_whole_story_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not RECORDINGS, reason="no recordings in fixtures/")
 def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
-    replay = Replay(RECORDINGS[0], tmp_path, speed=1e-6)
+    replay = Replay(replay_pieces(RECORDINGS[0]), tmp_path, speed=1e-6)
     replay.start()
     replay.stop()
     assert "metlmon-replay" not in {thread.name for thread in threading.enumerate()}
@@ -218,7 +216,7 @@ def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pause", [0.3, None])
 def test_it_begins_again_unless_it_is_to_stay(tmp_path: Path, pause: float | None) -> None:
-    replay = Replay(FIXTURES / "rescue", tmp_path / "demo", speed=1e9)
+    replay = Replay(replay_pieces(FIXTURES / "rescue"), tmp_path / "demo", speed=1e9)
     feed = LoopingFeed(replay, tmp_path / "demo", pause)
     rounds, done = (1 if pause is None else 3), threading.Event()
 

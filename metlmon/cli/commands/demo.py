@@ -19,8 +19,7 @@ from metlmon.cli.session_setup import RECORDING, open_screens
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
-from metlmon.live.looping_feed import PAUSE_SECONDS, LoopingFeed
-from metlmon.live.replay import Replay
+from metlmon.live.replay import PAUSE_SECONDS, LoopingFeed, Replay, replay_pieces
 from metlmon.pool.client import FeedAndPool
 
 STORY_SECONDS: Final = 120.0
@@ -59,9 +58,10 @@ def demo(options: argparse.Namespace) -> int:
         recording, captions = extract_story(Path(scratch) / "story")
         if options.status or not is_terminal():
             return _print_end(recording)
-        replay = Replay(recording, Path(scratch) / "demo", options.speed or 1.0)
-        if options.speed is None:
-            replay.set_length(STORY_SECONDS)
+        pieces = replay_pieces(recording)
+        length = (pieces[-1].time - pieces[0].time).total_seconds()
+        speed = options.speed or max(1.0, length / STORY_SECONDS)
+        replay = Replay(pieces, Path(scratch) / "demo", speed)
         pause = None if options.still else PAUSE_SECONDS
         feed = LoopingFeed(replay, Path(scratch) / "demo", pause)
         try:
