@@ -361,18 +361,6 @@ def is_broken(origin: CheckpointOrigin) -> bool:
     return origin.broken not in (None, Break.MISSING)
 
 
-def has_detail_line(
-    row: Epoch, run: Run | None = None, origin: CheckpointOrigin | None = None
-) -> bool:
-    """Is :func:`detail_line` not empty? Cheap, since it is called for all epochs."""
-    if origin is not None and (origin.made_by_another or is_broken(origin)):
-        return True
-    if run is not None and is_waiting_at(run, row):
-        return True
-    held = row.state is State.HELD and bool(row.hold_reason)
-    return held or row.hidden or _in_trouble(row) is not None
-
-
 _TROUBLE_STATES: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 

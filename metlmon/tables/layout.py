@@ -302,8 +302,7 @@ def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
         alike.setdefault(shown, []).append(name)
     for group in alike.values():
         if len(group) > 1:
-            same = _shared_start(group)
-            cut = max(same.rfind(mark) for mark in "_-. /") + 1 or max(0, len(same) - 2)
+            cut = shared_start(group)
             shown_of = {name: _window(name, cut, cells) for name in group}
             if 1 < len(set(shown_of.values())) < len(group):
                 shown_of = _tell_apart(shown_of, cells)
@@ -311,10 +310,12 @@ def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
     return texts
 
 
-def _shared_start(texts: Collection[str]) -> str:
+def shared_start(texts: Collection[str]) -> int:
+    """How many characters at their beginning all texts share, up to a separator."""
     first, last = min(texts), max(texts)
     pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((i for i, (a, b) in pairs if a != b), len(first))]
+    same = next((i for i, (a, b) in pairs if a != b), len(first))
+    return max(first.rfind(mark, 0, same) for mark in "/_- ,;:=") + 1 or max(0, same - 2)
 
 
 def _window(name: str, cut: int, cells: int) -> str:

@@ -527,14 +527,6 @@ def detail_line(row: Run, cells: int, indent: int) -> Line:
     return line((crop_middle(explanation, cells - indent - 1), BAD))
 
 
-def has_detail_line(row: Run, cells: int) -> bool:
-    """Does this run have a second line? Cheap, since it is called for all runs."""
-    latest, failed = row.latest, row.failed
-    held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
-    failed_without_job = failed is not None and failed.reason is not None
-    return (held or failed_without_job) and cells >= REASON_CELLS
-
-
 REASON_LIMIT: Final = 4000
 """Maximum length of a reason in characters: one may contain a whole error log."""
 

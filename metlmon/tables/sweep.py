@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -10,20 +10,19 @@ from msgspec import Struct
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, curve_symbol
 from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, shared_start
 from metlmon.text.formatting import (
     STATES,
     UNKNOWN,
     Symbol,
     clip,
-    clip_middle,
     count,
     epoch_number,
     number,
     plain,
 )
 from metlmon.text.formatting import metric as format_metric
-from metlmon.text.spans import BAD, DIM, PLAIN, line
+from metlmon.text.spans import BAD, DIM, PLAIN, crop_middle, line
 
 VALUE_LIMIT: Final = 24
 """Maximum characters of a value as a row or column label."""
@@ -31,12 +30,6 @@ VALUE_LIMIT: Final = 24
 FIXED_VALUE_LIMIT: Final = 48
 FULL_VALUE_LIMIT: Final = 400
 """Maximum characters of a value in a sentence, and where it is shown in full."""
-
-CONTEXT_LENGTH: Final = 8
-"""Characters kept before the first difference of long values, if there is no separator."""
-
-SEPARATORS: Final = "/_- ,;:="
-"""Separators between the parts of a path or name."""
 
 NAME_LIMIT: Final = 24
 
@@ -83,34 +76,13 @@ def labels(axis: Axis) -> dict[Point, str]:
 def short_values(values: Iterable[Value]) -> dict[Value, str]:
     """Short texts of one variable's values.
 
-    Long values lose their common prefix, up to a separator, and then their middle.
+    Long values lose what all of them share at their beginning, and then their middle.
     """
     texts = {item: value_text(item) for item in values}
     long = {text for text in texts.values() if len(text) > VALUE_LIMIT}
-    skip = _common_prefix(long)
-    dots = "…"
-    return {
-        item: clip_middle(dots + text[skip:] if skip else text, VALUE_LIMIT)
-        if text in long
-        else text
-        for item, text in texts.items()
-    }
-
-
-def _common_prefix(texts: Collection[str]) -> int:
-    """The length of the common prefix of several texts, up to its last separator.
-
-    Without a separator, some characters before the first difference are kept for context.
-    """
-    if len(texts) < 2:
-        return 0
-    first, last = min(texts), max(texts)
-    same = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
-    )
-    return max(first.rfind(mark, 0, same) + 1 for mark in SEPARATORS) or max(
-        0, same - CONTEXT_LENGTH
-    )
+    cut = shared_start(long) if len(long) > 1 else 0
+    short = {text: crop_middle("…" * (cut > 0) + text[cut:], VALUE_LIMIT) for text in long}
+    return {item: short.get(text, text) for item, text in texts.items()}
 
 
 def axis_name(axis: Axis) -> str:
@@ -209,7 +181,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
 def folding_texts(grid: Grid) -> list[str]:
     """Text on other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
     fixed = [
-        (clip(name, NAME_LIMIT), clip_middle(value_text(entry), FIXED_VALUE_LIMIT))
+        (clip(name, NAME_LIMIT), crop_middle(value_text(entry), FIXED_VALUE_LIMIT))
         for name, entry in grid.fixed
     ]
     texts = [f"{name} fixed at {entry}" for name, entry in fixed]

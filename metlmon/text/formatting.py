@@ -405,9 +405,9 @@ def done_without_job(rescue: int | None) -> str:
     return "done, and no log here has a job of it"
 
 
-def wants(target: str, limit: int = 40) -> str:
+def wants(target: str) -> str:
     """``→ expanse``: the target of a run that is at no site yet."""
-    return f"→ {plain(target, limit)}"
+    return f"→ {plain(target, 40)}"
 
 
 def site(
@@ -469,18 +469,6 @@ def apportion(amounts: list[int], cells: int) -> list[int]:
         )
         shares[max(adjustable, key=lambda i: deficit[i])] += step
     return shares
-
-
-def clip_middle(text: str, limit: int) -> str:
-    """At most ``limit`` characters of ``text``, cut in the middle.
-
-    Paths and names mostly differ at their end.
-    """
-    ellipsis = "…"
-    tail = limit // 2
-    if len(text) <= limit or tail <= len(ellipsis):
-        return clip(text, limit)
-    return text[: limit - tail - len(ellipsis)] + ellipsis + text[-tail:]
 
 
 def directory_name(dagdir: str) -> str:

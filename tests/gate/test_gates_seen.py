@@ -497,8 +497,7 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
     result = text(epochs_table.detail_line(view.epochs[2], 60, view.row))
     assert result == "waits at the gate since 4 May 2026 11:00"
-    assert epochs_table.has_detail_line(view.epochs[2], view.row)
-    assert not epochs_table.has_detail_line(view.epochs[3], view.row)
+    assert epochs_table.detail_line(view.epochs[3], 60, view.row) == ()
     assert main(["run", "run0", str(dagdir.path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert "waits at the gate since 4 May 2026 11:00" in printed

@@ -387,16 +387,16 @@ def test_long_values_are_reported_apart(tmp_path: Path, capsys: pytest.CaptureFi
     ("values", "names"),
     [
         (("0.1", "0.2"), ["0.1", "0.2"]),
-        (("data/" + "x" * 30 + "/1", "b"), ["data/xxxxxx…xxxxxxxxxx/1", "b"]),
+        (("data/" + "x" * 30 + "/1", "b"), ["data/xxxxxxxxxx…xxxxxx/1", "b"]),
         (("big_" + "x" * 24 + "_lr0.01", "big_" + "x" * 24 + "_lr0.02"), ["…lr0.01", "…lr0.02"]),
-        (("y" * 30 + "1", "y" * 30 + "2"), ["…yyyyyyyy1", "…yyyyyyyy2"]),
+        (("y" * 30 + "1", "y" * 30 + "2"), ["…yy1", "…yy2"]),
         (
             ("near" + "a" * 30 + "1", "net" + "b" * 30),
-            ["nearaaaaaaa…aaaaaaaaaaa1", "netbbbbbbbb…bbbbbbbbbbbb"],
+            ["nearaaaaaaaaaaa…aaaaaaa1", "netbbbbbbbbbbbb…bbbbbbbb"],
         ),
         (
             ("s3://b/" + "u" * 40 + "1", "s3://b/v" + "w" * 40),
-            ["…uuuuuuuuuu…uuuuuuuuuuu1", "…vwwwwwwwww…wwwwwwwwwwww"],
+            ["…uuuuuuuuuuuuuu…uuuuuuu1", "…vwwwwwwwwwwwww…wwwwwwww"],
         ),
     ],
 )  # fmt: skip
