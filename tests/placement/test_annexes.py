@@ -124,12 +124,8 @@ def test_nodes_and_gpus_now() -> None:
     row = only(answer(requests=(request(nodes=2),), ads=tuple(ads)))
     assert (row.nodes, row.nodes_requested) == (2, 2)
     assert (row.gpus, row.gpus_busy, row.gpu, row.site) == (8, 3, A40, "delta")
-
-
-def test_nodes_without_gpus_have_an_unknown_number() -> None:
-    ads = [replace(ad, gpus=None) for ad in node(busy=1)]
-    row = only(answer(ads=tuple(ads)))
-    assert (row.gpus, row.gpus_busy, row.slots_busy) == (None, None, 1)
+    unknown = only(answer(ads=tuple(replace(ad, gpus=None) for ad in node(busy=1))))
+    assert (unknown.gpus, unknown.gpus_busy, unknown.slots_busy) == (None, None, 1)
 
 
 def test_it_lives_until_its_first_node_stops() -> None:
@@ -279,28 +275,31 @@ def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
     )
 
 
-def test_jobs_may_wait_for_an_annex_that_is_requested() -> None:
-    found = report(answer(requests=(request(),), jobs=(AnnexJob(1, 0, "gpu-annex", 1),)))
-    assert found.warnings == ()
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ({"started_at": NOW - 60}, "idle, leaves in 4m00s"),
+        ({"started_at": NOW - 400}, "idle since 2 Mar 11:53 and may leave at any moment"),
+        # It expires before its idle time is over.
+        ({"started_at": NOW - 60, "stops_at": NOW + 90}, "idle, leaves in 1m30s"),
+        (
+            {"started_at": NOW - 60, "stops_at": NOW},
+            "idle since 2 Mar 11:59 and may leave at any moment",
+        ),
+        (
+            {"started_at": None, "stops_at": NOW + 90},
+            "idle: its nodes leave when they are idle for 1m30s",
+        ),
+    ],
+)
+def test_an_idle_annex_leaves(times: dict[str, float], text: str) -> None:
+    assert report(answer(ads=tuple(node(**times)))).warnings == (f"gpu-annex is {text}",)
 
 
-def test_an_idle_annex_leaves() -> None:
-    found = report(answer(ads=tuple(node(started_at=NOW - 60))))
-    assert found.warnings == ("gpu-annex is idle, leaves in 4m00s",)
-    later = report(answer(ads=tuple(node(started_at=NOW - 400))))
-    assert later.warnings == ("gpu-annex is idle since 2 Mar 11:53 and may leave at any moment",)
-    # It expires before its idle time is over.
-    ends = report(answer(ads=tuple(node(started_at=NOW - 60, stops_at=NOW + 90))))
-    assert ends.warnings == ("gpu-annex is idle, leaves in 1m30s",)
-    ended = report(answer(ads=tuple(node(started_at=NOW - 60, stops_at=NOW))))
-    assert ended.warnings == ("gpu-annex is idle since 2 Mar 11:59 and may leave at any moment",)
-    unknown = report(answer(ads=tuple(node(started_at=None, stops_at=NOW + 90))))
-    assert unknown.warnings == ("gpu-annex is idle: its nodes leave when they are idle for 1m30s",)
-
-
-def test_an_annex_for_which_jobs_wait_is_not_idle() -> None:
+@pytest.mark.parametrize("found", [{"requests": (request(),)}, {"ads": tuple(node())}])
+def test_jobs_may_wait_for_an_annex_that_is_there(found: dict[str, Any]) -> None:
     jobs = (AnnexJob(1, 0, "gpu-annex", 1),)
-    assert report(answer(ads=tuple(node()), jobs=jobs)).warnings == ()
+    assert report(answer(jobs=jobs, **found)).warnings == ()
 
 
 def test_two_annexes_of_one_name() -> None:
@@ -322,12 +321,6 @@ def test_a_silent_collector_does_not_make_an_annex_gone() -> None:
     assert (row.state, row.nodes) == (AnnexState.UNKNOWN, None)
     assert row.answered_at == NOON - timedelta(minutes=10)
     assert found.warnings == (error,)
-
-
-def test_no_rights_is_one_warning() -> None:
-    found = report(AnnexAnswer(error="the schedd does not let you query it"))
-    assert (found.annexes, found.asked) == ((), False)
-    assert found.warnings == ("the schedd does not let you query it",)
 
 
 # --- from logs alone ----------------------------------------------------------------------------
@@ -410,7 +403,9 @@ def test_known_ends_by_name() -> None:
 
 def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
     answer = AnnexAnswer(error="the schedd does not let you query it")
-    assert make_annexes(basis({}, live=True), answer, NOW).warnings
+    found = make_annexes(basis({}, live=True), answer, NOW)
+    assert (found.annexes, found.asked) == ((), False)
+    assert found.warnings == ("the schedd does not let you query it",)
     assert make_annexes(basis({}, live=False), answer, NOW).warnings == ()
 
 
@@ -503,14 +498,8 @@ def test_an_old_one_with_a_job() -> None:
     assert (row.nodes, row.nodes_requested, row.gpus, row.gpus_busy) == (1, 1, 2, 1)
     assert (row.alive_until, row.seconds_left) == (local(40), 28)
     assert row.state is AnnexState.EXPIRING
-
-
-def test_an_old_one_after_its_lifetime() -> None:
-    row = seen(OLD_REQUEST, at=45)
-    assert (row.state, row.nodes) == (AnnexState.GONE, 0)
-
-
-def test_an_old_one_whose_batch_job_waits() -> None:
+    over = seen(OLD_REQUEST, at=45)
+    assert (over.state, over.nodes) == (AnnexState.GONE, 0)
     waiting = {name: ad for name, ad in OLD_REQUEST.items() if name != "hpc_annex_start_time"}
     assert seen(waiting, at=-60).state is AnnexState.PENDING
 
@@ -598,6 +587,7 @@ def test_what_is_not_known_is_left_out_or_shown_as_such() -> None:
     assert annex_command(shape, OLD) == "htcondor annex create x QUEUE@SYSTEM"
     assert annex_command(shape, NEW) == "htcondor annex create x"
     assert site_command(shape) == "sbatch hpc.slurm"
+    assert annex_command(AnnexShape(name=""), NEW) is None
 
 
 def test_the_numbers_are_those_of_the_last_request() -> None:
@@ -660,7 +650,3 @@ def test_what_a_terminal_or_the_command_would_read_otherwise_gives_no_command(
     shape = replace(SHAPE, **{field: text})
     assert [annex_command(shape, OLD), annex_command(shape, NEW)] == [None, None]
     assert site_command(shape) is None
-
-
-def test_an_annex_without_a_name_has_no_command() -> None:
-    assert annex_command(AnnexShape(name=""), NEW) is None

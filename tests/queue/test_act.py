@@ -47,32 +47,21 @@ def test_the_commands_actions_are_the_acts() -> None:
     assert tuple(str(act) for act in PoolAction) == ACTIONS
 
 
-@pytest.mark.parametrize("target", ["79.0", "all"])
+@pytest.mark.parametrize("words", [("79.0", "--yes"), ("--yes", "all"), ("run0", "--yes")])
 def test_it_says_what_it_touches_and_then_the_answers(
-    target: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
+    words: tuple[str, ...], dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
-    code, out, err = spoken(capsys, "act", "hold", dagdir.path, target, "--yes")
+    code, out, err = spoken(capsys, "act", "hold", dagdir.path, *words)
     assert (code, out) == (Exit.OK, "79.0  done\n")
     assert err.splitlines()[0].startswith("hold job 79.0 of ")
     assert schedd.acts() == [("hold", 79, 0)]
 
 
-def test_targets_may_stand_behind_an_option(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    code, out, _ = spoken(capsys, "act", "hold", dagdir.path, "--yes", "79.0")
-    assert (code, out) == (Exit.OK, "79.0  done\n")
+def test_what_no_option_or_target_is(dagdir: Dagdir, schedd: Schedd) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["act", "hold", str(dagdir.path), "all", "--yess"])
     assert ended.value.code == Exit.USAGE
     assert main(["jobs", str(dagdir.path), "another"]) == Exit.USAGE
-
-
-def test_a_run_means_its_jobs_in_the_queue(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    code, out, _ = spoken(capsys, "act", "remove", dagdir.path, "run0", "--yes")
-    assert (code, out) == (Exit.OK, "79.0  done\n")
 
 
 def test_without_a_yes_and_a_terminal_nothing_is_done(

@@ -15,6 +15,7 @@ from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.previews import action_previews, target
 from metlmon.pool.types import (
+    JOB_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
@@ -76,16 +77,8 @@ def test_a_finished_job_is_not_touched() -> None:
 )
 def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
     schedd = Schedd(stranger)  # type: ignore[arg-type]
-    for act in (
-        PoolAction.HOLD,
-        PoolAction.RELEASE,
-        PoolAction.REMOVE,
-        PoolAction.VACATE,
-        PoolAction.PRIORITY,
-    ):
-        (answer,) = perform(
-            Logs(row(1)), schedd, order(act, 1, value=None if act is not PoolAction.PRIORITY else 3)
-        )
+    for act in set(JOB_ACTS) - {PoolAction.RETARGET}:
+        (answer,) = perform(Logs(row(1)), schedd, order(act, 1, value=3))
         assert answer.code is ResultCode.NOT_FOUND
         assert answer.text == "the queue's job 1.0 belongs to another directory"
     assert schedd.acts() == []
@@ -154,8 +147,9 @@ Submitted = Callable[..., tuple[Logs, Schedd]]
 
 
 @pytest.fixture
-def of(tmp_path: Path) -> Submitted:
+def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submitted:
     """A dagdir on disk with its DAG in a state, and its schedd."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     def made(state: DagState = DagState.RUNNING, **more: object) -> tuple[Logs, Schedd]:
         (tmp_path / "ens.dag").write_text("JOB a a.sub\n")
@@ -208,18 +202,20 @@ def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Pat
     assert not (tmp_path / "ens.dag.halt").exists()
 
 
-def test_removing_a_dag_removes_its_dagman(of: Submitted) -> None:
-    logs, schedd = of()
-    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.REMOVE_DAG, dag="ens.dag"))
+@pytest.mark.parametrize(
+    ("act", "state", "what"),
+    [
+        (PoolAction.REMOVE_DAG, DagState.RUNNING, "remove"),
+        (PoolAction.RELEASE_DAG, DagState.HELD, "release"),
+    ],
+)
+def test_an_act_on_a_dag_is_one_on_its_dagman(
+    act: PoolAction, state: DagState, what: str, of: Submitted
+) -> None:
+    logs, schedd = of(state)
+    (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
     assert answer == ActionResult("ens.dag", ResultCode.DONE, "DAGMan was job 9.0")
-    assert schedd.acts() == [("remove", 9, 0)]
-
-
-def test_releasing_a_dag_releases_its_dagman(of: Submitted) -> None:
-    logs, schedd = of(DagState.HELD)
-    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RELEASE_DAG, dag="ens.dag"))
-    assert answer == ActionResult("ens.dag", ResultCode.DONE, "DAGMan was job 9.0")
-    assert schedd.acts() == [("release", 9, 0)]
+    assert schedd.acts() == [(what, 9, 0)]
 
 
 def test_a_dagman_that_has_ended_cannot_be_removed(of: Submitted) -> None:
@@ -263,9 +259,8 @@ SUB = (
 
 
 def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
-    of: Submitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: Submitted, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     logs, schedd = of(DagState.REMOVED, rescue=2)
     for number in (1, 2, 10):
         (tmp_path / f"ens.dag.rescue{number:03}").write_text("")
@@ -278,18 +273,14 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
 
 
 def test_resubmitting_what_failed_at_once_begins_at_the_beginning(
-    of: Submitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: Submitted, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     logs, schedd = of(DagState.FAILED, nodes_done=0)
     perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert schedd.acts() == [("submit", tmp_path, "ens.dag", {"UpdateSubmit": True})]
 
 
-def test_a_first_submission_is_never_over_an_earlier_one(
-    of: Submitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+def test_a_first_submission_is_never_over_an_earlier_one(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     pool = client(logs, schedd)
     assert pool.submit_dag(tmp_path / "ens.dag").cluster == 77

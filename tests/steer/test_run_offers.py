@@ -142,30 +142,26 @@ def test_files_need_no_schedd() -> None:
         assert refused(act, run(), word=QueueSnapshot(is_pending=True)) is None
     assert refused(PoolAction.RESUME_RUN, run(asked(pause_requested=at(9))), word=NO_SCHEDD) is None
     assert refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
+    # What the files rule out is refused for that.
+    why = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
+    assert why == "the DAG does not run: it is done"
+    assert offer(PoolAction.STOP).refused == "no run is selected"
 
 
-def test_what_the_files_rule_out_is_refused_for_that_without_a_schedd_too() -> None:
-    result = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
-    assert result == "the DAG does not run: it is done"
-
-
-def test_a_copy_of_the_logs_removes_nobodys_job() -> None:
-    word = replace(WORD, dagmans=(), foreign_jobs=((7, 0),))
-    why = refused(PoolAction.STOP_NOW, run(), word=word)
-    assert why is not None
-    assert "belong to another directory" in why
-
-
-def test_anothers_jobs_are_not_removed() -> None:
-    word = replace(WORD, jobs=(queued(7, owner="ben"),))
-    assert refused(PoolAction.STOP_NOW, run(), word=word) == "its job belongs to ben, you are anna"
-
-
-def test_what_goes_by_no_site_is_not_sent() -> None:
-    why = refused(PoolAction.SEND, run(), word=replace(WORD, jobs=(queued(7, by_site=False),)))
-    assert why is not None
-    assert "do not look at MetlSite" in why
-    assert refused(PoolAction.SEND, run(), word=replace(WORD, jobs=(queued(7),))) is None
+@pytest.mark.parametrize(
+    ("act", "change", "why"),
+    [
+        (PoolAction.STOP_NOW, {"dagmans": (), "foreign_jobs": ((7, 0),)}, "to another directory"),
+        (PoolAction.STOP_NOW, {"jobs": (queued(7, owner="ben"),)}, "belongs to ben, you are anna"),
+        (PoolAction.SEND, {"jobs": (queued(7, by_site=False),)}, "do not look at MetlSite"),
+        (PoolAction.SEND, {"jobs": (queued(7),)}, None),
+    ],
+)
+def test_what_the_queue_rules_out(
+    act: PoolAction, change: dict[str, object], why: str | None
+) -> None:
+    found = refused(act, run(), word=replace(WORD, **change))
+    assert found is None if why is None else why in (found or "")
 
 
 def test_of_several_runs_those_that_can_be_are_touched() -> None:
@@ -210,10 +206,6 @@ def test_what_is_taken_back_is_what_was_asked() -> None:
     assert both == (f"gate/ens/{UUID}.pause", f"gate/ens/{UUID}.stop")
 
 
-def test_nothing_selected() -> None:
-    assert offer(PoolAction.STOP).refused == "no run is selected"
-
-
 # --- an idle job ----------------------------------------------------------------------------
 
 
@@ -252,9 +244,6 @@ def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
     assert made.request is not None
     assert made.request.targets[0].file is None
     assert made.effect.endswith("sets MetlSite; a retry goes where the DAG file says")
-
-
-def test_where_the_run_is_sent_elsewhere_a_retry_goes_there() -> None:
     assert retarget(sent="expanse").effect.endswith("a retry goes where its run is sent, expanse")
 
 
