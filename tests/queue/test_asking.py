@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from metlmon.live.dagdir_reader import DagdirReader
@@ -57,8 +58,13 @@ def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -
     pauses = [(queue.query().next_try or 0) - clock.now for _ in range(7)]
     assert pauses == [60, 120, 240, 480, 600, 600, 600]
     assert max(pauses) == LONGEST_PAUSE
+    clock.now += LONGEST_PAUSE - 1
+    assert not queue.is_due()
+    clock.now += 1
+    assert queue.is_due()
+    assert (queue.snapshot.error, queue.snapshot.is_pending) == (schedd.down, False)
     schedd.down = None
-    queue.query()
+    assert queue.query().error is None
     clock.now += QUERY_SECONDS
     assert queue.is_due()
 
@@ -72,27 +78,26 @@ def test_the_first_word_is_asked_for_at_once() -> None:
     assert queue.snapshot.user == WHERE.user
 
 
-def test_with_nothing_in_the_queue_nobody_is_asked_again() -> None:
-    queue, clock = asker(Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)]), Schedd())
+@pytest.mark.parametrize(
+    ("logs", "schedd", "seconds", "due"),
+    [
+        # Nothing is in the queue.
+        (Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)]), Schedd(), 10_000, False),
+        # At most every half minute.
+        (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), QUERY_SECONDS - 0.1, False),
+        (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), QUERY_SECONDS, True),
+        # A DAG that runs, without jobs.
+        (Logs(dags=[dag()]), Schedd(dagman()), QUERY_SECONDS, True),
+        # A schedd that knows none of our jobs is asked ever less.
+        (Logs(row(1)), Schedd(), QUERY_SECONDS, False),
+        (Logs(row(1)), Schedd(), 2 * QUERY_SECONDS, True),
+    ],
+)
+def test_when_it_is_asked_again(logs: Logs, schedd: Schedd, seconds: float, due: bool) -> None:
+    queue, clock = asker(logs, schedd)
     queue.query()
-    clock.now += 10_000
-    assert not queue.is_due()
-
-
-def test_at_most_every_half_minute() -> None:
-    queue, clock = asker(Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()))
-    queue.query()
-    clock.now += QUERY_SECONDS - 0.1
-    assert not queue.is_due()
-    clock.now += 0.2
-    assert queue.is_due()
-
-
-def test_a_dag_that_runs_is_asked_for_without_jobs() -> None:
-    queue, clock = asker(Logs(dags=[dag()]), Schedd(dagman()))
-    queue.query()
-    clock.now += QUERY_SECONDS
-    assert queue.is_due()
+    clock.now += seconds
+    assert queue.is_due() is due
 
 
 def test_sooner_after_an_action() -> None:
@@ -144,31 +149,6 @@ def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
     assert queue.snapshot.error.endswith("; please report this")
 
 
-def test_errors_are_words_and_back_off() -> None:
-    schedd = Schedd(job(1))
-    schedd.down = "the schedd does not answer"
-    queue, clock = asker(Logs(row(1)), schedd)
-    word = queue.query()
-    assert word.error == "the schedd does not answer"
-    assert not word.is_pending
-    assert word.next_try == clock.now + 60
-    clock.now += 59
-    assert not queue.is_due()
-    clock.now += 1
-    assert queue.is_due()
-    schedd.down = None
-    assert queue.query().error is None
-
-
-def test_a_schedd_that_knows_none_of_our_jobs_is_asked_ever_less() -> None:
-    queue, clock = asker(Logs(row(1)), Schedd())
-    queue.query()
-    clock.now += QUERY_SECONDS
-    assert not queue.is_due()
-    clock.now += QUERY_SECONDS
-    assert queue.is_due()
-
-
 # --- what ---------------------------------------------------------------------------------
 
 
@@ -201,18 +181,13 @@ def test_jobs_of_other_directories_are_not_in_the_word() -> None:
     assert word.foreign_jobs == ((2, 0),)
 
 
-def test_dagmans_own_job_is_kept_apart() -> None:
-    word = match_jobs(WHERE, 1.0, [dagman(), job(1)], {}, [dag()], DAGDIR, ["metl.log"])
+@pytest.mark.parametrize(("place", "dagmans"), [(DAGDIR, [9]), (Path("/home/ben/ens"), [])])
+def test_dagmans_own_job_is_kept_apart(place: Path, dagmans: list[int]) -> None:
+    jobs = [dagman(directory=place), job(1)]
+    word = match_jobs(WHERE, 1.0, jobs, {}, [dag()], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
-    assert [each.cluster for each in word.dagmans] == [9]
-
-
-def test_another_directorys_dagman_with_the_number_of_ours() -> None:
-    word = match_jobs(
-        WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR, ["metl.log"]
-    )
-    assert not word.dagmans
-    assert word.foreign_jobs == ((9, 0),)
+    assert [each.cluster for each in word.dagmans] == dagmans
+    assert word.foreign_jobs == (() if dagmans else ((9, 0),))
 
 
 def test_an_answer_with_our_jobs_says_that_the_ensemble_lives() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -26,54 +26,55 @@ def is_ours(
     return Ownership(dagdir, [dag()], logs, ads.get).includes(queued, node)
 
 
-def test_a_job_of_our_node_that_writes_a_log_that_was_read_is_ours() -> None:
-    assert is_ours(job(12))
+NODES_LOG = f"{DAGDIR}/./ens.dag.nodes.log"
+OTHER = "/home/anna/other"
 
 
-def test_a_job_of_another_node_is_not() -> None:
-    assert not is_ours(job(12), node="n13")
-
-
-def test_where_the_node_is_not_known_the_log_decides() -> None:
-    assert is_ours(job(12), node=None)
-    assert not is_ours(job(12, directory="/home/ben/ens"), node=None)
-
-
-def test_a_directory_whose_name_only_begins_alike_is_another() -> None:
-    assert not is_ours(job(12, directory=f"{DAGDIR}-copy"))
-
-
-def test_a_node_with_a_directory_of_its_own_is_known_by_its_logs() -> None:
-    away = job(12, directory="/scratch/anna", log=None, nodes_log=f"{DAGDIR}/./ens.dag.nodes.log")
-    assert is_ours(away, logs=["ens.dag.nodes.log"])
-    beside = job(12, directory="/scratch/anna", log=f"{DAGDIR}/metl.log")
-    assert is_ours(beside)
-
-
-def test_a_log_is_meant_from_the_jobs_directory() -> None:
-    assert is_ours(job(12, directory="/home/anna", log="ens/metl.log"))
-    assert not is_ours(job(12, log="../ben/metl.log"))
+@pytest.mark.parametrize(
+    ("ad", "more", "ours"),
+    [
+        # A job of our node that writes a log that was read.
+        ({}, {}, True),
+        ({}, {"node": "n13"}, False),
+        ({}, {"node": None}, True),
+        ({"directory": "/home/ben/ens"}, {"node": None}, False),
+        ({"directory": f"{DAGDIR}-copy"}, {}, False),
+        # A node with a directory of its own is known by its logs.
+        (
+            {"directory": "/scratch/anna", "log": None, "nodes_log": NODES_LOG},
+            {"logs": ["ens.dag.nodes.log"]},
+            True,
+        ),
+        ({"directory": "/scratch/anna", "log": f"{DAGDIR}/metl.log"}, {}, True),
+        # A log is meant from the job's directory.
+        ({"directory": "/home/anna", "log": "ens/metl.log"}, {}, True),
+        ({"log": "../ben/metl.log"}, {}, False),
+        ({"directory": "", "log": None}, {}, False),
+        # The log of another directory may be ours.
+        (
+            {
+                "directory": OTHER,
+                "log": f"{DAGDIR}/metl.log",
+                "nodes_log": f"{OTHER}/ens.dag.nodes.log",
+            },
+            {},
+            False,
+        ),
+        *(
+            ({"directory": place, "log": place, "nodes_log": place}, {}, False)
+            for place in ("\0", "a\0b", "x" * 5000, "\udcff")
+        ),
+    ],
+)
+def test_whose_job_it_is(ad: dict[str, str], more: dict[str, Any], ours: bool) -> None:
+    assert is_ours(job(12, **ad), **more) is ours
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "name").symlink_to("real")
     assert is_ours(job(12, directory=tmp_path / "real"), tmp_path / "name")
-
-
-@pytest.mark.parametrize("place", ["\0", "a\0b", "x" * 5000, "\udcff"])
-def test_what_is_no_path_is_not_ours(place: str) -> None:
-    assert not is_ours(job(12, directory=place, log=place, nodes_log=place))
-
-
-def test_an_ad_that_says_nothing_is_not_ours() -> None:
-    assert not is_ours(job(12, directory="", log=None))
-
-
-def test_the_log_of_another_directory_may_be_ours() -> None:
-    log, theirs = f"{DAGDIR}/metl.log", "/home/anna/other"
-    stranger = job(12, directory=theirs, log=log, nodes_log=f"{theirs}/ens.dag.nodes.log")
-    assert not is_ours(stranger)
+    assert is_dagman_of(dagman(directory=tmp_path / "real"), tmp_path / "name" / "ens.dag")
 
 
 # --- directories that somebody else prepared ------------------------------------------------
@@ -205,29 +206,27 @@ def test_dagmans_that_name_each_other_end() -> None:
 # --- DAGMan's own job ---------------------------------------------------------------------
 
 
-def test_dagman_is_known_by_its_dag_file() -> None:
-    assert is_dagman_of(dagman(), DAGDIR / "ens.dag")
-    assert not is_dagman_of(dagman(dag="other.dag"), DAGDIR / "ens.dag")
-    assert not is_dagman_of(dagman(directory="/home/ben/ens"), DAGDIR / "ens.dag")
-
-
-def test_dagman_submitted_from_above_is_known_too() -> None:
-    assert is_dagman_of(dagman(dag="ens/ens.dag", directory="/home/anna"), DAGDIR / "ens.dag")
-
-
-def test_a_name_with_blanks_is_read_as_dagman_reads_it() -> None:
-    made = replace(dagman(dag="'my ens.dag'"), log="my ens.dag.dagman.log")
-    assert is_dagman_of(made, DAGDIR / "my ens.dag")
-
-
-def test_a_job_that_only_has_such_arguments_is_no_dagman() -> None:
-    made = job(9, arguments="-Dag ens.dag")
-    assert not is_dagman_of(made, DAGDIR / "ens.dag")
-
-
-def test_a_dagman_that_logs_elsewhere_is_anothers() -> None:
-    made = replace(dagman(), log="/home/ben/ens.dag.dagman.log")
-    assert not is_dagman_of(made, DAGDIR / "ens.dag")
+@pytest.mark.parametrize(
+    ("ad", "file", "known"),
+    [
+        (dagman(), "ens.dag", True),
+        (dagman(dag="other.dag"), "ens.dag", False),
+        (dagman(directory="/home/ben/ens"), "ens.dag", False),
+        # Submitted from above.
+        (dagman(dag="ens/ens.dag", directory="/home/anna"), "ens.dag", True),
+        # A name with blanks, as DAGMan reads it.
+        (
+            replace(dagman(dag="'my ens.dag'"), log="my ens.dag.dagman.log"),
+            "my ens.dag",
+            True,
+        ),
+        # A job that only has such arguments.
+        (job(9, arguments="-Dag ens.dag"), "ens.dag", False),
+        (replace(dagman(), log="/home/ben/ens.dag.dagman.log"), "ens.dag", False),
+    ],
+)
+def test_dagman_is_known_by_its_dag_file(ad: QueueJob, file: str, known: bool) -> None:
+    assert is_dagman_of(ad, DAGDIR / file) is known
 
 
 def test_the_dagman_of_the_file_behind_a_link_is_anothers(tmp_path: Path) -> None:
@@ -241,9 +240,3 @@ def test_the_dagman_of_the_file_behind_a_link_is_anothers(tmp_path: Path) -> Non
     assert is_dagman_of(made, theirs / "ens.dag")
     # It is the same DAG all the same: it must not be submitted a second time.
     assert runs_file(made, mine / "ens.dag")
-
-
-def test_a_directory_that_is_a_link_is_the_same_directory(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "name").symlink_to("real")
-    assert is_dagman_of(dagman(directory=tmp_path / "real"), tmp_path / "name" / "ens.dag")

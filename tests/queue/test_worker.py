@@ -37,6 +37,12 @@ def answers(pool: Any, *requests: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
+def job(ad: dict[str, object]) -> QueueJob:
+    found = queue_job(ad)
+    assert found is not None
+    return found
+
+
 class Quiet:
     """A pool that answers one thing."""
 
@@ -169,11 +175,8 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
     requirements: object, by_site: bool
 ) -> None:
     ad = {**AD, "Requirements": requirements, "MetlSite": "delta"}
-    job = queue_job(ad)
-    assert job is not None
-    assert (job.site, job.by_site) == ("delta", by_site)
-    without = queue_job({**AD, "Requirements": requirements})
-    assert without is not None
+    placed, without = job(ad), job({**AD, "Requirements": requirements})
+    assert (placed.site, placed.by_site) == ("delta", by_site)
     assert (without.site, without.by_site) == (None, False)
 
 
@@ -190,9 +193,8 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
 def test_a_job_goes_by_a_list_of_sites_where_its_requirements_match_one(
     requirements: str, by_site_list: bool
 ) -> None:
-    job = queue_job({**AD, "Requirements": requirements, "MetlSite": "delta"})
-    assert job is not None
-    assert (job.by_site, job.by_site_list) == (True, by_site_list)
+    placed = job({**AD, "Requirements": requirements, "MetlSite": "delta"})
+    assert (placed.by_site, placed.by_site_list) == (True, by_site_list)
 
 
 class Expression:
@@ -215,9 +217,7 @@ class Expression:
     ],
 )
 def test_the_policy_that_removes_a_job(value: object, policy: str | None) -> None:
-    job = queue_job({**AD, "PeriodicRemove": value})
-    assert job is not None
-    assert job.removal_policy == policy
+    assert job({**AD, "PeriodicRemove": value}).removal_policy == policy
 
 
 REQUIREMENTS = '((TARGET.HasX || MY.Y =?= "1") && TARGET.Disk >= RequestDisk)'
@@ -251,8 +251,7 @@ def test_a_site_is_excluded_by_the_requirements_and_included_from_the_ad_alone(p
     (_, jobs, attribute, value) = schedd.acted[-1]
     assert (jobs, attribute) == (["12.3"], "Requirements")
     schedd.ad = {**AD, "Requirements": value}
-    excluded = queue_job(schedd.ad)
-    assert excluded is not None
+    excluded = job(schedd.ad)
     assert (excluded.excluded, excluded.by_list) == (("A",), False)
     pool.exclude(12, 3, "a", False)
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "Requirements", REQUIREMENTS)
@@ -261,9 +260,7 @@ def test_a_site_is_excluded_by_the_requirements_and_included_from_the_ad_alone(p
 def test_a_job_that_has_a_list_of_excluded_sites_gets_another_one(pool: Pool) -> None:
     ad = {**AD, "Requirements": "f(MY.metlexcluded) =!= true", "MetlExcluded": "A|B c"}
     pool._api.schedd.ad = ad
-    made = queue_job(ad)
-    assert made is not None
-    assert (made.excluded, made.by_list) == (("A", "B c"), True)
+    assert (job(ad).excluded, job(ad).by_list) == (("A", "B c"), True)
     pool.exclude(12, 3, "D", True)
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A|B c|D"')
     pool.exclude(12, 3, "b C", False)
@@ -306,14 +303,11 @@ def restarted(pool: Pool) -> Pool:
 
 
 def test_a_schedd_that_was_restarted_is_found_at_its_new_address(restarted: Pool) -> None:
-    assert restarted.job(12, 0) is not None
-    assert restarted._location["MyAddress"] == "<127.0.0.1:2>"
-
-
-def test_a_schedd_that_was_restarted_says_who_we_are(restarted: Pool) -> None:
     restarted._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
     where = restarted.where()
     assert (where.schedd, where.user) == ("ap.example.org", "researcher@localhost")
+    assert restarted.job(12, 0) is not None
+    assert restarted._location["MyAddress"] == "<127.0.0.1:2>"
 
 
 @pytest.mark.parametrize(
@@ -338,12 +332,6 @@ def test_a_refusal_and_a_schedd_that_is_gone_are_reported_apart(
 
 
 # --- ads ----------------------------------------------------------------------------------
-
-
-def job(ad: dict[str, object]) -> QueueJob:
-    found = queue_job(ad)
-    assert found is not None
-    return found
 
 
 def test_an_ad_becomes_plain_values() -> None:
