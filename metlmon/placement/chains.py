@@ -27,9 +27,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.config.settings import AllocationSettings
 from metlmon.placement.simplex import LinearRow, minimize
 from metlmon.placement.types import (
-    Allocation,
     ExcludedPool,
     PlacementPlan,
     PoolShare,
@@ -80,7 +80,7 @@ class RunClass(Struct, frozen=True):
 def solve_chains(
     demands: Sequence[RunDemand],
     supplies: Sequence[PoolSupply],
-    allocations: Sequence[Allocation] = (),
+    allocations: Sequence[AllocationSettings] = (),
     names: Mapping[ResourcePool, str] | None = None,
 ) -> PlacementPlan:
     """The plan that ends first, and of these the one of the fewest GPU-hours.
@@ -144,7 +144,7 @@ class _Program:
         self,
         classes: Sequence[RunClass],
         supplies: Sequence[PoolSupply],
-        allocations: Sequence[Allocation],
+        allocations: Sequence[AllocationSettings],
     ) -> None:
         self.classes = classes
         slowest = max((max(s.hours, s.occupancy / s.slots) for s in supplies), default=0.0)
@@ -206,7 +206,7 @@ class _Program:
         if supply.hours_left is not None:
             self.rows.append(LinearRow(occupancy, supply.slots * max(0.0, supply.hours_left)))
 
-    def _add_allocation(self, allocation: Allocation) -> None:
+    def _add_allocation(self, allocation: AllocationSettings) -> None:
         charges = {
             column: allocation.charge * supply.gpu_hours
             for column, (_, supply) in enumerate(self.cells, start=1)

@@ -31,7 +31,6 @@ from metlmon.placement.supplies import (
 )
 from metlmon.placement.types import (
     ABSENT,
-    Allocation,
     Annex,
     AnnexState,
     PlacementPlan,
@@ -59,7 +58,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     as_of: datetime | None
     demands: tuple[RunDemand, ...]
     supplies: Supplies
-    allocations: tuple[Allocation, ...]
+    allocations: tuple[AllocationSettings, ...]
     runs_excluded: tuple[LeftOut, ...]
     estimate_hours: float | None = None
     as_is_hours: float = 0.0
@@ -228,15 +227,10 @@ def _allocation_remarks(values: PlanInput) -> Iterator[str]:
             yield f"allocation {name}: its balance is used up"
 
 
-def balance_left(allocation: AllocationSettings, ledger: Ledger) -> Allocation:
+def balance_left(allocation: AllocationSettings, ledger: Ledger) -> AllocationSettings:
     """The balance at as-of: less what the executions at its sites have taken since its date."""
     used = allocation.charge * gpu_hours_since(ledger, allocation.as_of, allocation.sites)
-    return Allocation(
-        name=allocation.name,
-        balance=max(0.0, allocation.balance - used),
-        charge=allocation.charge,
-        sites=allocation.sites,
-    )
+    return replace(allocation, balance=max(0.0, allocation.balance - used))
 
 
 def _demand(

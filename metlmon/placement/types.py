@@ -46,15 +46,6 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
     wait: float = 0.0
 
 
-class Allocation(Struct, frozen=True, kw_only=True):
-    """A balance of GPU-hours (or the facility's unit) at some sites: ``[advisor]`` of settings."""
-
-    name: str
-    balance: float
-    charge: float = 1.0
-    sites: tuple[str, ...] = ()
-
-
 class PoolShare(Struct, frozen=True):
     """What a plan does at one pool: ``epochs``, of a run or a class of runs.
 

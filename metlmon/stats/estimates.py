@@ -951,12 +951,8 @@ class _Estimator:
             return _PAUSED_REASON
         if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.key]):
             return "unknown: which epochs are done"
-        if dag is DagState.RUNNING:
-            return None
-        if dag is DagState.NOT_SUBMITTED:
-            return "its DAG is not submitted"
         if dag is not DagState.UNKNOWN:
-            return f"stopped: {_DAG_STATE_TEXTS[dag]}"
+            return DAG_STOP_REASONS.get(dag)
         if run.key in self.queued_runs or self._is_recent(run):
             return None
         return "no job queued"
@@ -1196,13 +1192,15 @@ _EXCLUSION_TEXTS: Final = {
 
 _PAUSED_REASON: Final = "paused at its gate"
 
-_DAG_STATE_TEXTS: Final = {
-    DagState.HELD: "DAGMan is held",
-    DagState.RESTARTING: "DAGMan is not running",
-    DagState.DONE: "its DAG is done",
-    DagState.FAILED: "its DAG failed",
-    DagState.REMOVED: "its DAG was removed",
+DAG_STOP_REASONS: Final = {
+    DagState.NOT_SUBMITTED: "its DAG is not submitted",
+    DagState.HELD: "stopped: DAGMan is held",
+    DagState.RESTARTING: "stopped: DAGMan is not running",
+    DagState.DONE: "stopped: its DAG is done",
+    DagState.FAILED: "stopped: its DAG failed",
+    DagState.REMOVED: "stopped: its DAG was removed",
 }
+"""Why nothing of a DAG continues, by its state."""
 
 
 def _exclusion_text(run: RunForecast) -> str:

@@ -46,7 +46,7 @@ from metlmon.snapshot.records import (
     Ledger,
     Nodes,
 )
-from metlmon.stats.estimates import Interval, merge_intervals, time_after_as_of
+from metlmon.stats.estimates import DAG_STOP_REASONS, Interval, merge_intervals, time_after_as_of
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.stats.timeline import TimeAxis
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
@@ -619,13 +619,8 @@ class _BagBuilder:
         states = {self.states[key] for key in self.left}
         if states <= {*FAILED, State.HELD}:
             return "stopped: the remaining shards failed or are held"
-        if self.dag_state is DagState.NOT_SUBMITTED:
-            return "its DAG is not submitted"
-        if self.dag_state in (DagState.HELD, DagState.RESTARTING):
-            held = self.dag_state is DagState.HELD
-            return f"stopped: DAGMan is {'held' if held else 'not running'}"
-        if self.dag_state in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
-            return f"stopped: its DAG is {self.dag_state.value}"
+        if self.dag_state in DAG_STOP_REASONS:
+            return DAG_STOP_REASONS[self.dag_state]
         if states <= {*FAILED, State.HELD, State.POST}:
             return "unknown: only POST scripts are left to run"
         if all(work.seconds is None for work in self.work.values()):

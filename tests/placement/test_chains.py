@@ -8,9 +8,10 @@ from random import Random
 import highspy
 import pytest
 
+from metlmon.config.settings import AllocationSettings
 from metlmon.placement import chains
 from metlmon.placement.chains import EPSILON, solve_chains, whole_epochs
-from metlmon.placement.types import Allocation, PoolSupply, RunDemand, RunPlacement
+from metlmon.placement.types import PoolSupply, RunDemand, RunPlacement
 from metlmon.stats.pool_profiles import ResourcePool
 
 DELTA, EXPANSE = ResourcePool("delta", "A100"), ResourcePool("expanse", "V100")
@@ -31,7 +32,7 @@ def runs(*epochs_left: int, **values: frozenset[ResourcePool]) -> list[RunDemand
 
 def random_instance(
     random: Random, count: int = 20, pools: int = 8
-) -> tuple[list[RunDemand], list[PoolSupply], list[Allocation]]:
+) -> tuple[list[RunDemand], list[PoolSupply], list[AllocationSettings]]:
     demands = [
         RunDemand(
             run=f"run{number}", epochs_left=random.randint(8, 30), ready_in=random.uniform(0, 3)
@@ -54,13 +55,17 @@ def random_instance(
             )
         )
     balance = random.uniform(50, 300)
-    return demands, supplies, [Allocation(name="x", balance=balance, sites=("site1", "site2"))]
+    return (
+        demands,
+        supplies,
+        [AllocationSettings(name="x", balance=balance, sites=("site1", "site2"))],
+    )
 
 
 def highs_hours(
     demands: Sequence[RunDemand],
     supplies: Sequence[PoolSupply],
-    allocations: Sequence[Allocation],
+    allocations: Sequence[AllocationSettings],
 ) -> float:
     """T + EPSILON · GPU-hours of the program as the module states it, without classes."""
     model = highspy.Highs()
@@ -244,7 +249,7 @@ def test_an_annex_that_ends_before_an_epoch_is_excluded() -> None:
 
 
 def test_a_balance_limits_the_epochs_at_its_sites() -> None:
-    allocation = Allocation(name="award", balance=24.0, charge=2.0, sites=("delta",))
+    allocation = AllocationSettings(name="award", balance=24.0, charge=2.0, sites=("delta",))
     plan = solve_chains(runs(10), [supply(DELTA, 2.0, 9), supply(EXPANSE, 5.0, 9)], [allocation])
     assert epochs_at(plan.runs[0], DELTA) == pytest.approx(6.0)
     assert plan.hours == pytest.approx(6 * 2 + 4 * 5)

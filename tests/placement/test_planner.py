@@ -31,7 +31,6 @@ from metlmon.placement.planner import (
 )
 from metlmon.placement.supplies import find_supplies
 from metlmon.placement.types import (
-    Allocation,
     Annex,
     AnnexState,
     PlacementPlan,
@@ -65,7 +64,7 @@ NOW = Ledger("/ens", NOON, True)
 def values_of(
     profiles: list[PoolProfile],
     epochs_left: list[int],
-    allocations: tuple[Allocation, ...] = (),
+    allocations: tuple[AllocationSettings, ...] = (),
     hours_left: float | None = None,
 ) -> PlanInput:
     supplies = find_supplies(by_pool(profiles), NOW)
