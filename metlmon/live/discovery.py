@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman import CondorSub, Problem, Workflow, load_workflow, read_condor_sub
-from metlmon.dagman.files import moved
+from metlmon.dagman.loader import moved
 from metlmon.errors import InputError
 from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.live.file_access import (

@@ -21,7 +21,7 @@ from metlmon.config.settings import (
     InvalidPattern,
     SafePattern,
 )
-from metlmon.live import safe_glob
+from metlmon.live import job_files
 from metlmon.remote import filesystem
 from tests.support.dagdir_builder import Dagdir, log_of
 
@@ -129,8 +129,8 @@ def test_patterns_of_files_that_take_too_long_are_disabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(safe_glob, "MATCHING_SECONDS", 0.0)
-    monkeypatch.setattr(safe_glob, "SECONDS_PER_RUN", 0.0)
+    monkeypatch.setattr(job_files, "MATCHING_SECONDS", 0.0)
+    monkeypatch.setattr(job_files, "SECONDS_PER_RUN", 0.0)
     dagdir = folders_and_patterns(tmp_path, "*", 50)
     assert main(["status", str(dagdir.path)]) == 0
     assert "take too long and are not used any more" in capsys.readouterr().err

@@ -201,7 +201,7 @@ def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
         with turns.background():
             begun.set()
             deadline = time.monotonic() + PATIENCE
-            while not turns.foreground_waiting and time.monotonic() < deadline:
+            while turns.no_foreground.is_set() and time.monotonic() < deadline:
                 begun.wait(0.001)
             order.append("worked")
         with turns.background():
@@ -219,7 +219,7 @@ def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
 def test_a_thread_may_ask_while_it_works() -> None:
     turns = PriorityLock()
     with turns.background(), turns.foreground():
-        assert not turns.foreground_waiting
+        assert turns.no_foreground.is_set()
     with turns.exclusive, turns.background(), turns.background():
         pass
 

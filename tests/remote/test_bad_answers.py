@@ -16,8 +16,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.remote import connection, filesystem
-from metlmon.remote.answers import failure_of, path_of, stat_result
-from metlmon.remote.machine import MACHINES, connect_to
+from metlmon.remote.machine import MACHINES, connect_to, failure_of, path_of, stat_result
 from metlmon.remote.paths import HOSTS, Disconnected
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
