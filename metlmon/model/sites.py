@@ -150,7 +150,8 @@ def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool
     return any(name in actual for name in others)
 
 
-def misses_target(target: str, site: str | None, targets: Set[str]) -> bool:
+@lru_cache(maxsize=4096)
+def misses_target(target: str, site: str | None, targets: frozenset[str]) -> bool:
     """Whether the target of a job excludes the site where it ran.
 
     A target may list several sites. A pool-wide one only excludes the sites of the DAG's other

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from itertools import chain
@@ -457,7 +457,7 @@ class SnapshotBuilder:
         gate = self.gate_status(run) if run is not None and skipped else None
         clusters = {job.cluster for job in record.jobs}
         return NodeRow(
-            **self._node(key),
+            **self._node(key, derivation.node_executions(key)),
             kind=node.kind.value,
             seconds=self.seconds(state.since),
             retries=node.retries,
@@ -480,11 +480,10 @@ class SnapshotBuilder:
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         return state.failure.text if state.failure else None
 
-    def _node(self, key: NodeKey) -> dict[str, Any]:
+    def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
         """What is known of any node: the fields of a :class:`Node`."""
         derivation, state = self.derivation, self._derivation.states[key]
         run, job = derivation.runs.by_node.get(key), self._node_job(key)
-        executions = derivation.node_executions(key)
         return {
             "dag": derivation.dag_file(key[0]),
             "in_dag": key[0],
@@ -548,7 +547,7 @@ class SnapshotBuilder:
             label=label,
             dag=derivation.dag_file(home_node[0]),
             item=run.item,
-            began=_first_submission(derivation, run),
+            began=derivation.first_submission(run.nodes()),
             abort=run_state.abort,
             epochs_total=len(run_state.epochs),
             epochs_done=run_state.done,
@@ -680,14 +679,13 @@ class SnapshotBuilder:
         state, part = derivation.states[key], derivation.runs.parts[key]
         run = derivation.runs.by_node[key]
         name, label = derivation.run_names(run)
-        fields = self._node(key)
         executions, totals = derivation.node_executions(key), ExecutionTotals()
+        fields = self._node(key, executions)
         for execution in executions:
             if not execution.at_access_point:
                 totals.add(execution)
         wait, transfer, seconds = self._phases(fields["job"])
-        result, success = derivation.submission_result(key), self._success(key)
-        submit_times = [time for time in result.submit_times if time is not None] if result else []
+        success = self._success(key)
         is_done, dag = state.state is State.COMPLETED, derivation.dags[key[0]]
         return Epoch(
             **fields,
@@ -699,7 +697,7 @@ class SnapshotBuilder:
             training=part.training,
             counts=counts,
             failure=state.failure,
-            first_submitted=min(submit_times, default=None),
+            first_submitted=derivation.first_submission((key,)),
             cluster=state.job.cluster if state.job else dag.last_cluster(key[1]),
             proc=state.job.proc if state.job else None,
             completed=_ended(derivation, key, state, success) if is_done else None,
@@ -895,14 +893,6 @@ def _ended(
             local = clock.to_local(report.epoch) if report.epoch is not None else None
             times += [time for time in (report.time, local) if time is not None]
     return state.since if state.since in times else None
-
-
-def _first_submission(derivation: Derivation, run: RunNodes) -> datetime | None:
-    results = filter(None, map(derivation.submission_result, run.nodes()))
-    return min(
-        (when for result in results for when in result.submit_times if when is not None),
-        default=None,
-    )
 
 
 def _all_states(counts: Mapping[State, int]) -> Mapping[State, int]:

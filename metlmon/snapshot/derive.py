@@ -95,7 +95,8 @@ class NodeMemo(Struct):
     """A node, and what the entries of its jobs were made from.
 
     ``jobs``: the keys of these jobs, in order. ``success``: the execution that completes the node;
-    ``is_final``: its entry says so. ``owner`` None: it is looked up again.
+    ``is_final``: its entry says so. ``owner`` None: it is looked up again. ``submitted``: when the
+    first of them was submitted.
     """
 
     record: NodeRecord
@@ -105,6 +106,7 @@ class NodeMemo(Struct):
     success: tuple[JobKey, int] | None = None
     is_final: bool = False
     has_executions: bool = False
+    submitted: datetime | None = None
 
     def is_outdated(self, completed: bool) -> bool:
         """Whether the entries are those of other jobs, or of another final state."""
@@ -408,6 +410,8 @@ class Derivation:
         memo.owner = memo.owner or self._owner_of(memo)
         memo.jobs = tuple(sorted([job.key for job in record.jobs]))
         memo.success = success
+        times = result.submit_times if result is not None else ()
+        memo.submitted = min((time for time in times if time is not None), default=None)
         memo.is_final = memo.category.training and success is not None and completes
         built = self._factory.build(
             histories=histories,
@@ -739,6 +743,11 @@ class Derivation:
         """The jobs of a node."""
         jobs = self._memos[key].jobs
         return [record for job in jobs if (record := self.jobs.get(job)) is not None]
+
+    def first_submission(self, keys: Iterable[NodeKey]) -> datetime | None:
+        """When the first job of these nodes was submitted."""
+        times = [self._memos[key].submitted for key in keys]
+        return min((time for time in times if time is not None), default=None)
 
     def node_executions(self, key: NodeKey) -> list[Execution]:
         """The executions of a node's jobs, by job."""
