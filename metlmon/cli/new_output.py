@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -182,11 +183,8 @@ def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
     directory = plan.request.directory
     dag = directory / plan.dag_file
     try:
-        pool = open_pool()
-        try:
+        with closing(open_pool()) as pool:
             result = pool.submit_dag(dag.absolute())
-        finally:
-            pool.close()
     except PoolError as error:
         print_answer(answer)
         say(f"written, but not submitted: {error}")

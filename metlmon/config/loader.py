@@ -44,7 +44,6 @@ from metlmon.config.settings import (
     MetricSettings,
     NotifySettings,
     SecretText,
-    SecretUrl,
     Settings,
     TrackingSettings,
 )
@@ -110,7 +109,7 @@ _PAIRS: Final = {
 
 
 def _encode(value: Any) -> str:
-    return str(value) if isinstance(value, tzinfo | SecretText | SecretUrl) else str(value.pattern)
+    return str(value) if isinstance(value, tzinfo | SecretText) else str(value.pattern)
 
 
 class Configuration(Struct, frozen=True):

@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, time
 from sys import float_info
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta, ValidationError, convert
 
-from metlmon.config.settings import InvalidPattern, SafePattern, SecretText, SecretUrl
+from metlmon.config.settings import InvalidPattern, SafePattern, SecretText
 from metlmon.redact import HIDDEN
 from metlmon.text.visible import visible
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 
 class InvalidValue(Exception):
@@ -162,41 +165,42 @@ def read_command(value: object) -> tuple[str, ...]:
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
-def read_webhook(value: object) -> SecretUrl:
-    """An https URL, or an http one of this host. No problem quotes it: it may be a secret."""
+def _url(value: object, expected: str, elsewhere: str) -> SplitResult:
+    """The parts of a URL. No problem quotes it: it may be a secret."""
     from urllib.parse import urlsplit  # Imported here, since few users have one.
 
     url = read_text(value)
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        # A port that is no number raises ValueError, too.
+        usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        host = port = None
-    if not host or not url.isascii() or not url.isprintable() or " " in url:
-        raise InvalidValue(" is no valid URL")
+        usable = False
+    if not usable or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidValue(expected)
     if "@" in parts.netloc:
-        raise InvalidValue(" has a user name in it, which is not supported")
+        raise InvalidValue(f" has a user name in it{elsewhere}")
+    return parts
+
+
+def read_webhook(value: object) -> SecretText:
+    """An https URL, or an http one of this host; its text has the host alone."""
+    parts = _url(value, " is no valid URL", ", which is not supported")
+    host, port = parts.hostname, parts.port
     if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
         raise InvalidValue(" begins with https:// (http:// is for this host alone)")
     shown = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
-    return SecretUrl(url, f"{shown}/{HIDDEN}" if len(parts.path) > 1 or parts.query else shown)
+    is_secret = len(parts.path) > 1 or parts.query
+    return SecretText(str(value), f"{shown}/{HIDDEN}" if is_secret else shown)
 
 
 def read_tracking_uri(value: object) -> str:
-    """The http or https address of an MLflow server. No problem quotes it."""
-    from urllib.parse import urlsplit  # Imported here, since few users have one.
-
-    uri = read_text(value)
-    try:
-        parts = urlsplit(uri)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https") or not uri.isascii() or " " in uri:
-        raise InvalidValue(" is the https:// or http:// address of an MLflow server")
-    if "@" in parts.netloc:
-        raise InvalidValue(" has a user name in it: that goes into username and password")
-    return uri
+    """The http or https address of an MLflow server."""
+    expected = " is the https:// or http:// address of an MLflow server"
+    parts = _url(value, expected, ": that goes into username and password")
+    if parts.scheme not in ("http", "https"):
+        raise InvalidValue(expected)
+    return str(value)
 
 
 def read_secret(value: object) -> SecretText:

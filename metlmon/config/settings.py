@@ -142,37 +142,18 @@ class MetricSettings(Struct, frozen=True):
     patterns: tuple[MetricPattern, ...] = ()
 
 
-class SecretUrl:
-    """A URL whose path may be a secret, as that of a webhook: its text has the host alone."""
+class SecretText:
+    """A token, a password or a URL that is one: its text is ``shown``, by default hidden."""
 
-    def __init__(self, url: str, shown: str) -> None:
-        self.url = url
+    def __init__(self, value: str, shown: str = HIDDEN) -> None:
+        self.value = value
         self._shown = shown
 
     def __str__(self) -> str:
         return self._shown
 
     def __repr__(self) -> str:
-        return f"SecretUrl({self._shown!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SecretUrl) and other.url == self.url
-
-    def __hash__(self) -> int:
-        return hash(self.url)
-
-
-class SecretText:
-    """A token or a password: its text is hidden."""
-
-    def __init__(self, value: str) -> None:
-        self.value = value
-
-    def __str__(self) -> str:
-        return HIDDEN
-
-    def __repr__(self) -> str:
-        return f"SecretText({HIDDEN!r})"
+        return f"SecretText({self._shown!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SecretText) and other.value == self.value
@@ -196,7 +177,7 @@ class NotifySettings(Struct, frozen=True):
     about: tuple[str, ...] = EVENT_NAMES
     terminal: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
-    webhook: SecretUrl | None = None
+    webhook: SecretText | None = None
     interval: int = 60
 
     @property

@@ -131,7 +131,7 @@ class _Entry:
 class HomeReader:
     """The ensembles of Home.
 
-    ``notify`` gets the changes, at most one update per turn.
+    ``notify`` gets the changes, at most one update per turn and ``update_seconds``.
     ``stored``: summaries of an earlier session. ``clock`` returns seconds, as
     :func:`time.monotonic`.
     """
@@ -141,9 +141,12 @@ class HomeReader:
         notify: Callable[[HomeUpdate], None],
         stored: Iterable[StoredSummary] = (),
         clock: Callable[[], float] = time.monotonic,
+        update_seconds: float = 0.0,
     ) -> None:
         self._notify = notify
         self._clock = clock
+        self._update_seconds = update_seconds
+        self._notified_at = float("-inf")
         self._stored = {each.summary.path: each for each in stored}
         self._paths: tuple[str, ...] | None = None
         self._quiet: str | None = None
@@ -198,6 +201,9 @@ class HomeReader:
         now = self._clock()
         pause = self._step(now)
         if self._changed or self._removed or self._state_changed:
+            due_in = self._notified_at + self._update_seconds - now
+            if due_in > 0:
+                return min(pause, due_in)
             update = HomeUpdate(
                 summaries=tuple(self._changed.values()),
                 removed=tuple(self._removed),
@@ -206,6 +212,7 @@ class HomeReader:
                 queue_error=self._queue_error,
             )
             self._changed, self._removed, self._state_changed = {}, [], False
+            self._notified_at = now
             self._notify(update)
         return pause
 

@@ -85,17 +85,20 @@ def _version() -> str:
 
 def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
     """Read the ensembles of the newest request until ``requests`` ends."""
-    updates = _Updates(responses)
+
+    def write(update: HomeUpdate) -> None:
+        responses.write(msgspec.json.encode(update) + b"\n")
+        responses.flush()
+
     stored_in = cache_directory()
-    reader = HomeReader(updates.add, load_stored(stored_in))
+    reader = HomeReader(write, load_stored(stored_in), update_seconds=UPDATE_SECONDS)
     queue: QueueDagdirs | None = None
     request, buffer = HomeRequest(), b""
     stored, stored_at = None, time.monotonic()
     descriptor = requests.fileno()
     pause = 0.0
     while True:
-        wait = min(pause, updates.seconds_until_due(), 1.0)
-        if select.select([descriptor], [], [], wait)[0]:
+        if select.select([descriptor], [], [], min(pause, 1.0))[0]:
             data = os.read(descriptor, 1 << 16)
             if not data:
                 break
@@ -115,7 +118,6 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
             paths = (*request.paths, *queue.directories)
             reader.set_paths(paths, request.quiet, queue.error)
         pause = reader.turn()
-        updates.write()
         if pause > 0 and time.monotonic() - stored_at > STORE_SECONDS:
             summaries, stored_at = reader.stored(), time.monotonic()
             if summaries != stored:
@@ -133,41 +135,6 @@ def _reach(host: str, relay: str) -> None:
         from metlmon.remote.relay import RelayedChannel
 
         add_machine(RelayedChannel(host, relay))
-
-
-class _Updates:
-    """Collects updates, and writes them together a few times a second."""
-
-    def __init__(self, responses: IO[bytes]) -> None:
-        self._responses = responses
-        self._next: HomeUpdate | None = None
-        self._written_at = float("-inf")
-
-    def add(self, update: HomeUpdate) -> None:
-        """Merge an update into the next one."""
-        if self._next is not None:
-            summaries = {each.path: each for each in self._next.summaries}
-            for path in update.removed:
-                summaries.pop(path, None)
-            summaries.update((each.path, each) for each in update.summaries)
-            removed = dict.fromkeys((*self._next.removed, *update.removed))
-            update = msgspec.structs.replace(
-                update, summaries=tuple(summaries.values()), removed=tuple(removed)
-            )
-        self._next = update
-
-    def seconds_until_due(self) -> float:
-        """Seconds until the next update may be written."""
-        if self._next is None:
-            return float("inf")
-        return max(0.0, self._written_at + UPDATE_SECONDS - time.monotonic())
-
-    def write(self) -> None:
-        """Write the next update if it is due."""
-        if self._next is not None and not self.seconds_until_due():
-            self._responses.write(msgspec.json.encode(self._next) + b"\n")
-            self._responses.flush()
-            self._next, self._written_at = None, time.monotonic()
 
 
 def main() -> None:

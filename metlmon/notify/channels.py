@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import which
 from typing import Final, Protocol
 
-from metlmon.config.settings import NotifySettings, SecretUrl
+from metlmon.config.settings import NotifySettings, SecretText
 from metlmon.notify.events import Message
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import plain
@@ -199,7 +199,7 @@ class WebhookChannel:
 
     name = "webhook"
 
-    def __init__(self, url: SecretUrl) -> None:
+    def __init__(self, url: SecretText) -> None:
         self._url = url
 
     @property
@@ -244,12 +244,12 @@ class WebhookChannel:
                 return None
 
         handlers: list[BaseHandler] = [NoRedirections()]
-        if self._url.url.startswith("http:"):
+        if self._url.value.startswith("http:"):
             # It is on this host.
             handlers.append(ProxyHandler({}))
         headers = {"Content-Type": "application/json", "User-Agent": f"metlmon/{__version__}"}
         content = json.dumps(message.json()).encode()
-        request = Request(self._url.url, content, headers, method="POST")
+        request = Request(self._url.value, content, headers, method="POST")
         try:
             with build_opener(*handlers).open(request, timeout=WEBHOOK_SECONDS) as answer:
                 answer.read(MAX_ANSWER)

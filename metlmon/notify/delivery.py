@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic, time
@@ -113,65 +114,65 @@ class Delivery:
         event that is missing is over; else it may be in a file that could not be read.
         ``at_once``: whenever the last message was sent. Blocks while the channels send.
         """
-        if self._path is None:
-            return self._update(
-                None, events, live=live, now=now, complete=complete, at_once=at_once
-            )
-        with state_lock(self._path) as locked:
+        with nullcontext(True) if self._path is None else state_lock(self._path) as locked:
             if not locked:
                 return DeliveryState(wait=LOCKED_SECONDS, locked=True)
-            record = read_state(self._path, SentRecord)
-            return self._update(
-                record, events, live=live, now=now, complete=complete, at_once=at_once
-            )
+            before = self._unwritten or read_state(self._path, SentRecord)
+            record = self._new_record(before, events, live=live, complete=complete)
+            if record != before:
+                # Before anything is sent: if this process ends meanwhile, the events are known.
+                self._write(record)
+            waits = [self._send_due(each, record, events, now, at_once) for each in self._channels]
+        problems = (_problem(channel, record, now) for channel in self._channels)
+        wait = min((each for each in waits if each is not None), default=None)
+        return DeliveryState(wait, tuple(filter(None, problems)))
 
-    def _update(
+    def _new_record(
         self,
         before: SentRecord | None,
         events: Sequence[NotifyEvent],
         *,
         live: bool,
-        now: float,
         complete: bool,
-        at_once: bool,
-    ) -> DeliveryState:
-        """Send, and write the new record. ``before``: the one in the file."""
-        before = self._unwritten or before
+    ) -> SentRecord:
+        """The record with these events; ``before``: the one until now."""
         names = [channel.name for channel in self._channels]
         unsent = names if live or before is not None else []
         old = before or SentRecord()
         known = {(key := _hash(event)): (event, old.events.get(key)) for event in events}
-        record = SentRecord(
+        return SentRecord(
             {
                 **({} if complete else old.events),
                 **{key: _follow(event, of_old, unsent) for key, (event, of_old) in known.items()},
             },
-            {name: replace(channel) for name, channel in old.channels.items()},
+            {channel: replace(state) for channel, state in old.channels.items()},
         )
-        if record != before:
-            # Before anything is sent: if this process ends meanwhile, the events are known.
-            self._write(record)
-        waits = []
-        for channel in self._channels:
-            state = record.channels.setdefault(channel.name, ChannelRecord())
-            waiting = [event for event in events if channel.name in record.unsent(event)]
-            if not waiting:
-                continue
-            # A record of the future is that of a clock that was wrong.
-            if state.retry_at > now + RETRY_AFTER[-1]:
-                state.retry_at = 0.0
-            due = max(state.retry_at, state.sent_at + self._interval)
-            if not at_once and now < due and state.sent_at <= now:
-                waits.append(due - now)
-                continue
-            if _send(channel, make_message(str(self._dagdir), waiting), state, now):
-                for each in record.events.values():
-                    each.unsent = [name for name in each.unsent if name != channel.name]
-            else:
-                waits.append(state.retry_at - now)
-            self._write(record)
-        problems = (_problem(channel, record, now) for channel in self._channels)
-        return DeliveryState(min(waits, default=None), tuple(filter(None, problems)))
+
+    def _send_due(
+        self,
+        channel: Channel,
+        record: SentRecord,
+        events: Sequence[NotifyEvent],
+        now: float,
+        at_once: bool,
+    ) -> float | None:
+        """Send what a channel has not sent; the seconds until it is to be called again."""
+        state = record.channels.setdefault(channel.name, ChannelRecord())
+        waiting = [event for event in events if channel.name in record.unsent(event)]
+        if not waiting:
+            return None
+        # A record of the future is that of a clock that was wrong.
+        if state.retry_at > now + RETRY_AFTER[-1]:
+            state.retry_at = 0.0
+        due = max(state.retry_at, state.sent_at + self._interval)
+        if not at_once and now < due and state.sent_at <= now:
+            return due - now
+        is_through = _send(channel, make_message(str(self._dagdir), waiting), state, now)
+        if is_through:
+            for each in record.events.values():
+                each.unsent = [name for name in each.unsent if name != channel.name]
+        self._write(record)
+        return None if is_through else state.retry_at - now
 
     def _write(self, record: SentRecord) -> None:
         self._unwritten = None if write_state(self._path, record) else record

@@ -341,7 +341,7 @@ def test_a_webhook_of_this_host_needs_no_https(own: Path, user: Path) -> None:
         user.write_text(f'[notify]\nwebhook = "http://{host}:8080/x"\n')
         webhook = load_settings(own.parent).notify.webhook
         assert webhook is not None
-        assert webhook.url == f"http://{host}:8080/x"
+        assert webhook.value == f"http://{host}:8080/x"
 
 
 def test_allocations_are_merged_by_name(capsys: Captured, own: Path, user: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
 from msgspec.structs import replace
@@ -77,8 +78,7 @@ def act(options: argparse.Namespace) -> int:
         runs = _select_runs(builder, session, options.targets)
     else:
         jobs = _select_jobs(builder, session, options.targets)
-    client = PoolClient(session)
-    try:
+    with closing(PoolClient(session)) as client:
         assert client.queue is not None
         if action not in RUN_ACTS or action is PoolAction.STOP_NOW:
             # The other actions on runs are files alone.
@@ -102,8 +102,6 @@ def act(options: argparse.Namespace) -> int:
             preview = replace(preview, request=None, refused=refused)
         removed = [row for row in session.queued_jobs() if dags and row.dag == dags[0].file]
         return _perform(client, preview, options, removed, warning=warning)
-    finally:
-        client.close()
 
 
 def _check_options(action: PoolAction, options: argparse.Namespace) -> str | None:

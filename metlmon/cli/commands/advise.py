@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -125,10 +126,16 @@ def advise(options: argparse.Namespace) -> int:
         return _repeat(reader, options, every)
     answer = _annex_answer(reader)
     advice = make_advice(*_advice_input(reader, answer), _free_gpus(answer))
-    what_if = _what_if(advice, options)
-    if options.what_if not in (None, TABLE) and not options.json:
-        _print_answer(advice, what_if[0])
-        return Exit.OK
+    what_if: tuple[WhatIf, ...]
+    if options.what_if in (None, TABLE):
+        what_if = what_if_table(advice.values, advice.plan)
+    else:
+        what_if = (answer_question(advice.values, advice.plan, options.what_if),)
+        if not options.json:
+            out = TextOutput()
+            out.print(tables.plan_sentence(advice.plan), "")
+            out.table(tables.what_if_columns(advice.plan), what_if)
+            return Exit.OK
     session = Session(reader)
     session.take()
     lines = submit_lines(advice.plan, session)
@@ -178,12 +185,6 @@ def _free_gpus(answer: AnnexAnswer | None) -> tuple[FreeGpus, ...]:
     return () if answer is None else answer.free_gpus
 
 
-def _what_if(advice: Advice, options: argparse.Namespace) -> tuple[WhatIf, ...]:
-    if options.what_if not in (None, TABLE):
-        return (answer_question(advice.values, advice.plan, options.what_if),)
-    return what_if_table(advice.values, advice.plan)
-
-
 # --- applying ----------------------------------------------------------------------------------
 
 
@@ -191,8 +192,7 @@ def _apply(
     session: Session, advice: Advice, options: argparse.Namespace
 ) -> tuple[Exit, dict[str, Any]]:
     """Show what a plan changes, ask, and do it. Returns the status, and fields of the JSON."""
-    client = PoolClient(session)
-    try:
+    with closing(PoolClient(session)) as client:
         application = _planned(session, client, advice, ApplyWay(options.apply))
         answered: dict[str, Any] = {"application": application, "answers": ()}
         lines = application_lines(application)
@@ -206,8 +206,6 @@ def _apply(
         results = _perform(session, client, application, command_name(), quiet=options.json)
         answered["answers"] = results
         return exit_status(results), answered
-    finally:
-        client.close()
 
 
 def _planned(session: Session, client: PoolClient, advice: Advice, way: ApplyWay) -> Application:
@@ -260,14 +258,12 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
         if not confirmed():
             print("metlmon: nothing was done", file=sys.stderr)
             return Exit.REFUSED
-    client = PoolClient(session)
-    try:
-        undo_application(command, changes, session, client, results.append)
-    except PoolError as error:
-        print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
-        return Exit.REFUSED
-    finally:
-        client.close()
+    with closing(PoolClient(session)) as client:
+        try:
+            undo_application(command, changes, session, client, results.append)
+        except PoolError as error:
+            print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
+            return Exit.REFUSED
     if options.json:
         print_record(
             AdviseUndoOutput,
@@ -327,12 +323,9 @@ def _apply_again(
     answered: dict[str, Any] = {}
     parts = [why, text(tables.plan_sentence(advice.plan))]
     if options.apply in (ApplyWay.SEND, ApplyWay.RETARGET):
-        client = PoolClient(session)
-        try:
+        with closing(PoolClient(session)) as client:
             application = _planned(session, client, advice, ApplyWay(options.apply))
             results = _perform(session, client, application, command, quiet=True)
-        finally:
-            client.close()
         answered = {"application": application, "answers": results}
         parts += _outcome(application, results)
     if options.json:
@@ -412,20 +405,11 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
 
 def _print_commands(session: Session, advice: Advice, directory: str) -> None:
     """The commands that send the runs where the plan has them, to be given by hand."""
-    client = PoolClient(session)
-    try:
+    with closing(PoolClient(session)) as client:
         application = plan_application(advice.plan, ApplyWay.SEND, session, client)
-    finally:
-        client.close()
     commands = send_commands(application.changes, directory)
     # Not wrapped, so that they can be copied.
     print("", *(commands or [application_sentence(application)]), sep="\n")
-
-
-def _print_answer(advice: Advice, answer: WhatIf) -> None:
-    out = TextOutput()
-    out.print(tables.plan_sentence(advice.plan), "")
-    out.table(tables.what_if_columns(advice.plan), [answer])
 
 
 # --- annexes -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -374,13 +375,11 @@ def _queue_dagdirs() -> tuple[str, ...]:
     from metlmon.pool.connection import PoolConnection
     from metlmon.pool.types import PoolError
 
-    connection = PoolConnection()
     try:
-        found = user_dagdirs(connection)
+        with closing(PoolConnection()) as connection:
+            found = user_dagdirs(connection)
     except PoolError as error:
         raise InputError(f"--queue: {error}") from None
-    finally:
-        connection.close()
     if not found:
         raise InputError("--queue: none of your DAGMan jobs is in the queue")
     return found
