@@ -83,9 +83,7 @@ def build_report(
     return Report(
         title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
         dagdir=as_typed(status.dagdir),
-        window=window_text(window),
-        since=window.since,
-        until=window.until,
+        window=window,
         as_of=status.as_of,
         live=status.live,
         headline=_headline(usage, digits),

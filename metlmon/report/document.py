@@ -18,7 +18,7 @@ from msgspec import Struct
 from metlmon.model.states import State
 from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
 from metlmon.snapshot.records import HOUR, SHORT_SUCCESS, HourUnit
-from metlmon.stats.windows import Unit
+from metlmon.stats.windows import TimeWindow, Unit
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import THIN, UNKNOWN, count, duration, exact_hours, number, plain
 
@@ -167,9 +167,7 @@ class Report(Struct, frozen=True):
 
     title: str
     dagdir: str
-    window: str
-    since: datetime | None
-    until: datetime | None
+    window: TimeWindow
     as_of: datetime | None
     live: bool
     headline: str

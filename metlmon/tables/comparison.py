@@ -20,7 +20,7 @@ from metlmon.tables.curves import last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
 from metlmon.tables.health import SEVERITIES
 from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, table_lines
-from metlmon.tables.runs import BEST_STYLE, hours_cell
+from metlmon.tables.runs import BEST_STYLE, epochs_text, hours_cell
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip, count
@@ -155,16 +155,10 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
 def _progress_rows(
     runs: Sequence[ComparedRun], forecast: Forecast | None, health: Health | None
 ) -> Iterator[CompareRow]:
-    def done(run: ComparedRun) -> Line:
-        row = run.row
-        return line(
-            formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
-        )
-
     def state(run: ComparedRun) -> Line:
         return symbol_span(gate_symbol(run.row) or STATES[run.row.state])
 
-    yield "epochs", list(map(done, runs))
+    yield "epochs", [line(epochs_text(run.row)) for run in runs]
     yield "state", list(map(state, runs))
     if health is not None:
         yield "health", [_worst(run, health) for run in runs]

@@ -20,7 +20,7 @@ from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
-from metlmon.tables.curves import BEST_VALUE, LAST, alarm_order, value_cell
+from metlmon.tables.curves import BEST_VALUE, LAST, alarm_order, percent, value_cell
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
@@ -189,7 +189,7 @@ def every_column(
     ``measured``: the metric is shown, and goes before other columns; ``finished``: all runs have
     ended; ``ambiguous``: several have the same name.
     """
-    digits = max((len(_epochs(row)) for row in rows), default=3)
+    digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].gpu_hours.measure.short if rows else "GPU-h"
     late = measured or finished
     return [
@@ -337,7 +337,8 @@ def has_ended(row: Run) -> bool:
 _ENDED: Final = frozenset({*TERMINAL, State.SKIPPED, State.FUTILE})
 
 
-def _epochs(row: Run) -> str:
+def epochs_text(row: Run) -> str:
+    """``4/12``, ``≥4/12``: the epochs done, of all."""
     return formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
 
 
@@ -353,7 +354,7 @@ def _wall_seconds(row: Run, figures: RunFigures | None) -> float | None:
 
 
 def _progress(row: Run, cells: int | None, digits: int) -> Line:
-    numbers = _epochs(row).rjust(digits)
+    numbers = epochs_text(row).rjust(digits)
     bar_cells = BAR_CELLS if cells is None else max(0, cells - digits - 1)
     bar = formatting.progress_bar(row.epochs_done, row.epochs_total, bar_cells)
     filled = sum(bar.count(piece) for piece in ("━", "╸", "#"))
@@ -386,9 +387,8 @@ def _state(row: Run, cells: int | None, streams: Mapping[JobId, Streamed]) -> Li
 
 def epoch_percent(state: State, streamed: Streamed | None) -> Line:
     """`` 64 %`` of a running epoch, from the last progress line of its job."""
-    if state is not State.RUNNING or streamed is None or streamed.fraction is None:
-        return ()
-    return line((f" {math.floor(100 * streamed.fraction):>2} %", MOVING))
+    done = percent(streamed) if state is State.RUNNING else ""
+    return line((f" {done:>4}", MOVING)) if done else ()
 
 
 def is_between_epochs(row: Run) -> bool:

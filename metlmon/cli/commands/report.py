@@ -107,7 +107,7 @@ def _output(document: Report) -> ReportOutput:
         title=document.title,
         headline=document.prose(document.headline),
         limitations=tuple(map(document.prose, document.limitations)),
-        window=TimeWindow(document.since, document.until),
+        window=document.window,
         definitions={key: document.prose(text) for key, text in document.definitions.items()},
         **tables_json(document),
     )
