@@ -74,6 +74,10 @@ class HomeRow(Struct, frozen=True):
     summary: HomeSummary
     name: str
 
+    @property
+    def figures(self) -> Figures | None:
+        return self.summary.figures
+
 
 def home_rows(summaries: Sequence[HomeSummary]) -> list[HomeRow]:
     """The rows of these ensembles."""
@@ -110,7 +114,7 @@ def _urgency(row: HomeRow) -> tuple[Any, ...]:
     Live ones are in the order of severity and name, which does not change as the clock ticks; the
     others newest first.
     """
-    figures = row.summary.figures
+    figures = row.figures
     if figures is None:
         rank = 3 if row.summary.error is not None else 5
     elif figures.live:
@@ -123,20 +127,15 @@ def _urgency(row: HomeRow) -> tuple[Any, ...]:
     return rank, _newest_first(figures), row.name
 
 
-def _progress_left(row: HomeRow) -> tuple[Any, ...]:
-    figures = row.summary.figures
-    return (-1.0 if figures is None or not figures.total else figures.done / figures.total,)
-
-
 def _end(row: HomeRow) -> tuple[Any, ...]:
-    figures = row.summary.figures
+    figures = row.figures
     if figures is None or figures.remaining is None or figures.as_of is None:
         return True, 0.0
     return False, _seconds(figures.as_of) + figures.remaining.median
 
 
 def _end_time(row: HomeRow) -> datetime | None:
-    figures = row.summary.figures
+    figures = row.figures
     if figures is None or figures.remaining is None or figures.as_of is None:
         return None if figures is None else figures.completed_at
     try:
@@ -145,22 +144,18 @@ def _end_time(row: HomeRow) -> datetime | None:
         return None
 
 
-def _lost_hours(row: HomeRow) -> tuple[Any, ...]:
-    return (0.0 if row.summary.figures is None else -row.summary.figures.hours.badput,)
-
-
 ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
     ("urgency", _urgency),
     ("name", lambda row: (row.name,)),
-    ("progress", _progress_left),
+    ("progress", lambda row: (_progress_share(row) or -1.0,)),
     ("ETA", _end),
-    ("badput", _lost_hours),
+    ("badput", lambda row: (-row.figures.hours.badput if row.figures else 0.0,)),
 )
 
 
 def filter_text(row: HomeRow) -> str:
     """What the filter searches, in lower case."""
-    summary, figures = row.summary, row.summary.figures
+    summary, figures = row.summary, row.figures
     parts = [summary.path, summary.error or ""]
     if figures is not None:
         parts += [_symbol(figures).word, figures.trouble or ""]
@@ -178,18 +173,18 @@ def columns(
     ``narrow``: no column for the ETA; where there is no trouble, the health's has it. There is one
     for what is new since the user looked only if anything is.
     """
-    counts = max((text_width(_done_text(row.summary.figures)) for row in rows), default=0)
+    counts = max((text_width(_done_text(row.figures)) for row in rows), default=0)
 
     def eta(row: HomeRow, cells: int | None) -> Line:
-        return _eta(row.summary.figures, this_year, cells)
+        return _eta(row.figures, this_year, cells)
 
     def health_or_eta(row: HomeRow, cells: int | None) -> Line:
         summary = row.summary
-        if not narrow or summary.needs_person or summary.figures is None:
+        if not narrow or summary.needs_person or row.figures is None:
             return _health(row, cells)
-        known = summary.figures.remaining is not None
+        known = row.figures.remaining is not None
         label = line(("ETA ", DIM)) if known else ()
-        return label + _eta(summary.figures, this_year, cells and max(0, cells - width(label)))
+        return label + _eta(row.figures, this_year, cells and max(0, cells - width(label)))
 
     shown = [
         Column(
@@ -206,7 +201,7 @@ def columns(
         Column(
             "progress",
             "PROGRESS",
-            lambda row: _progress_share(row.summary.figures),
+            _progress_share,
             Kind.SHARE,
             doc="epochs done, of all",
             align="left",
@@ -218,7 +213,7 @@ def columns(
         Column(
             "state",
             "STATE",
-            lambda row: _symbol(row.summary.figures) if row.summary.figures else "",
+            lambda row: _symbol(row.figures) if row.figures else "",
             Kind.STATE,
             doc="what its DAGs do",
             cell=_state,
@@ -228,7 +223,7 @@ def columns(
         Column(
             "health",
             "HEALTH",
-            lambda row: row.summary.figures.trouble if row.summary.figures else None,
+            lambda row: row.figures.trouble if row.figures else None,
             doc="the worst entry of its health, and the number of others",
             cell=health_or_eta,
             minimum=6,
@@ -267,12 +262,13 @@ def columns(
             maximum=50,
         ),
     ]
-    has_news = any(row.summary.figures and row.summary.figures.since_seen for row in rows)
+    has_news = any(row.figures and row.figures.since_seen for row in rows)
     absent = ["eta"] * narrow + ["seen"] * (not has_news)
     return [column for column in shown if column.name not in absent]
 
 
-def _progress_share(figures: Figures | None) -> float | None:
+def _progress_share(row: HomeRow) -> float | None:
+    figures = row.figures
     return None if figures is None or not figures.total else figures.done / figures.total
 
 
@@ -286,7 +282,7 @@ def _done_text(figures: Figures | None) -> str:
 
 def _progress(row: HomeRow, cells: int | None, counts: int) -> Line:
     """A bar, and the number of epochs in ``counts`` cells."""
-    summary, figures = row.summary, row.summary.figures
+    summary, figures = row.summary, row.figures
     if figures is None:
         if summary.phase is not Phase.READING:
             return line(("–", DIM))
@@ -309,7 +305,7 @@ def _symbol(figures: Figures) -> Symbol:
 
 
 def _state(row: HomeRow, _: int | None) -> Line:
-    summary, figures = row.summary, row.summary.figures
+    summary, figures = row.summary, row.figures
     if summary.phase is Phase.UNREADABLE:
         return line(("✗ unreadable", ALARM))
     if figures is None:
@@ -326,7 +322,7 @@ def _state(row: HomeRow, _: int | None) -> Line:
 
 
 def _health(row: HomeRow, cells: int | None) -> Line:
-    summary, figures = row.summary, row.summary.figures
+    summary, figures = row.summary, row.figures
     if summary.error is not None:
         return line((plain(summary.error, TROUBLE_CHARACTERS), ALARM))
     if figures is None or figures.trouble is None:
@@ -340,14 +336,14 @@ def _health(row: HomeRow, cells: int | None) -> Line:
 
 
 def _badput(row: HomeRow) -> float | None:
-    spent = None if row.summary.figures is None else row.summary.figures.hours
+    spent = None if row.figures is None else row.figures.hours
     if spent is None or spent.goodput + spent.badput <= 0:
         return None
     return spent.badput / (spent.goodput + spent.badput)
 
 
 def _since_seen(row: HomeRow) -> str | None:
-    figures = row.summary.figures
+    figures = row.figures
     if figures is None or figures.since_seen is None:
         return None
     return figures.since_seen.partition(": ")[2]
@@ -381,7 +377,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
     """Where the ensemble is, of when its figures are, and its trouble with the advice."""
     if row is None:
         return []
-    summary, figures = row.summary, row.summary.figures
+    summary, figures = row.summary, row.figures
     parts: list[Line] = []
     lines: list[Line] = []
     if figures is not None and figures.as_of is not None:
@@ -413,7 +409,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
 
 def totals_line(rows: Sequence[HomeRow]) -> Line:
     """``12 ensembles   5 running   2 need a person``; of how many all is read."""
-    figures = [row.summary.figures for row in rows]
+    figures = [row.figures for row in rows]
     live = sum(each is not None and each.live for each in figures)
     trouble = sum(row.summary.needs_person for row in rows)
     read = sum(row.summary.phase in (Phase.READ, Phase.UNREADABLE) for row in rows)

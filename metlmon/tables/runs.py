@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
-from metlmon.model.states import TERMINAL, UNPLACED, State
+from metlmon.model.states import DONE, TERMINAL, UNPLACED, State
 from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
@@ -393,8 +393,7 @@ def epoch_percent(state: State, streamed: Streamed | None) -> Line:
 
 def is_between_epochs(row: Run) -> bool:
     """Whether its latest epoch is over, and the next not submitted yet."""
-    done = row.epochs_done + row.epochs_skipped
-    return formatting.between_epochs(row.state, done, row.epochs_total)
+    return row.state in DONE and row.epochs_done + row.epochs_skipped < row.epochs_total
 
 
 def _urgency(row: Run) -> int:

@@ -114,11 +114,6 @@ BETWEEN: Final = "epoch done, next queued"
 """A run whose latest epoch has ended, before the next one is submitted."""
 
 
-def between_epochs(state: State, done: int, total: int) -> bool:
-    """Whether a run waits for its next epoch: ``done`` of ``total`` have ended."""
-    return state in (State.COMPLETED, State.SKIPPED) and done < total
-
-
 STALLED: Final = Symbol("◌", "stalled", Colour.YELLOW, Weight.BOLD)
 
 DAG_STATES: Final[Mapping[DagState, Symbol]] = {

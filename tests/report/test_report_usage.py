@@ -46,32 +46,6 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-# --- the numbers of a real ensemble -----------------------------------------------------------
-
-
-def test_the_hours_of_five_runs_by_cause() -> None:
-    usage = usage_of("metl-aws")
-    hours = {cause.key: round(cause.badput, 2) for cause in usage.causes}
-    assert hours == {
-        "1023/0": 222.69,
-        "return value 1": 78.80,
-        "1005/0": 48.58,
-        "removed, end unknown": 25.00,
-        "1007/0": 14.28,
-        "12/122": 11.68,
-    }
-    spent = usage.total.totals
-    assert [round(s / HOUR, 2) for s in (spent.goodput, spent.badput, spent.running)] == [
-        *(564.77, 401.01),
-        45.53,
-    ]
-    assert (usage.epochs, usage.hidden, list(by_name(usage.gpus)), list(by_name(usage.sites))) == (
-        *(42, 9),
-        ["L40S"],
-        ["aws"],
-    )
-
-
 # --- the first round, generated with its truth ------------------------------------------------
 
 
