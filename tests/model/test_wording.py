@@ -8,12 +8,15 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import DagState, Outcome, State
+from metlmon.tables.runs import is_between_epochs
 from metlmon.text import formatting
 from metlmon.text.formatting import THIN
 from metlmon.text.spans import to_ascii
+from tests.support.sample_snapshots import RUNS
 
 
 def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:
@@ -106,7 +109,8 @@ def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None
     ],
 )
 def test_between_two_epochs_a_run_waits_for_the_next(state: State, done: int, waits: bool) -> None:
-    assert formatting.between_epochs(state, done, total=6) is waits
+    run = replace(RUNS[0], state=state, epochs_done=done, epochs_skipped=0, epochs_total=6)
+    assert is_between_epochs(run) is waits
 
 
 def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
