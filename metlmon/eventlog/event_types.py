@@ -420,8 +420,15 @@ def site_in_ad(body: str) -> str | None:
 
 def _parse_host(host: str) -> tuple[str, str | None]:
     """An execute host's address, and the alias in it."""
+    return _cached_host(host) if len(host) <= _REPEATED_LENGTH else _read_host(host)
+
+
+def _read_host(host: str) -> tuple[str, str | None]:
     alias = _ALIAS.search(host)
     return host, alias[1] if alias else None
+
+
+_cached_host = lru_cache(maxsize=1024)(_read_host)
 
 
 def _machine_attribute(line: str) -> tuple[str, str | int | dict[str, str | int] | None] | None:
@@ -550,9 +557,13 @@ def _file_transfer(text: str, body: str) -> FileTransfer:
     )
 
 
-# --- the usual form of 005, the longest body: one pattern takes a quarter of the time ----------
+# --- the usual form of the longest bodies: one pattern takes a quarter of the time ---------
 
 _USUAL_COUNT: Final = r"\t([0-9]{1,18})  -  "
+_USUAL_END: Final = (
+    rf"(\t{USAGE_TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
+    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
+)
 _USUAL_TERMINATION: Final = re.compile(
     r"\t\(1\) Normal termination \(return value (-?[0-9]{1,18})\)\n"
     r"(?:\t\tUsr [^\n]*\n){4}"
@@ -560,8 +571,15 @@ _USUAL_TERMINATION: Final = re.compile(
     rf"{_USUAL_COUNT}Run Bytes Received By Job\n"
     rf"{_USUAL_COUNT}Total Bytes Sent By Job\n"
     rf"{_USUAL_COUNT}Total Bytes Received By Job(?:\n|\Z)"
-    rf"(\t{USAGE_TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
-    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
+    rf"{_USUAL_END}"
+)
+_USUAL_EVICTION: Final = re.compile(
+    r"\t\(([01])\) (?:CPU times|Job was (?:not )?checkpointed\.)\n"
+    r"(?:\t\tUsr [^\n]*\n){2}"
+    rf"{_USUAL_COUNT}Run Bytes Sent By Job\n"
+    rf"{_USUAL_COUNT}Run Bytes Received By Job(?:\n|\Z)"
+    r"(?:\tReason: ([^\n]+)(?:\n|\Z))?"
+    rf"{_USUAL_END}"
 )
 
 
@@ -580,6 +598,26 @@ def _usual_termination(text: str, body: str) -> Terminated:
         total_bytes_sent=int(sent),
         total_bytes_received=int(received),
         ended_utc=header.parse_utc(ended) if ended else None,
+        usage=table or (),
+    )
+
+
+def _usual_eviction(text: str, body: str) -> Evicted:
+    match = _USUAL_EVICTION.fullmatch(body)
+    if match is None:
+        return _evicted(text, body)
+    code = _CODE_IN_TEXT.search(text)
+    flag, sent, received, reason, table, _ = match.groups()
+    return Evicted(
+        code=int(code[1]) if code else None,
+        subcode=int(code[2]) if code else None,
+        reason=reason.strip() or None if reason else None,
+        requeued=False,
+        checkpointed=flag == "1",
+        return_value=None,
+        signal=None,
+        bytes_sent=int(sent),
+        bytes_received=int(received),
         usage=table or (),
     )
 
@@ -806,7 +844,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "JOB_EVICTED",
         _evicted_line,
         r"Job was evicted\.( Code -?\d+ Subcode -?\d+)?",
-        _evicted,
+        _usual_eviction,
         _evicted_ad,
         is_covered=True,
     ),
