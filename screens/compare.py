@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
-from metlmon.stats.comparison import Comparison, comparison_stat
 from metlmon.stats.estimates import make_forecast
+from metlmon.stats.run_figures import Comparison, comparison_stat
 from metlmon.tables.comparison import comparison_lines, headline, open_entries, run_name
 from metlmon.tables.health import entry_lines
 from metlmon.text import formatting

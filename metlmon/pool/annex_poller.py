@@ -129,40 +129,40 @@ class AnnexPoller:
     def query(self) -> AnnexAnswer:
         """Ask now and wait for the answer, which may have errors."""
         with self._query_lock:
-            queue = self._queue()
+            queue, before = self._queue(), self._answer
             jobs = _annex_jobs(queue)
-            answer = self._answer
+            queried_at, error = before.queried_at, None
             try:
                 if queue.error is not None:
                     # Do not wait a second time for a schedd that does not answer.
                     raise PoolError(queue.error)
                 self._configured = self._connection.annex_queue()
-                answer = replace(answer, queried_at=self._now(), error=None)
-            except PoolError as error:
-                answer = replace(answer, error=str(error))
+                queried_at = self._now()
+            except PoolError as failure:
+                error = str(failure)
             configured = self._configured
-            answer = replace(
-                answer,
-                requests=_requests_of(configured.requests, queue, jobs),
-                jobs=jobs,
-                generation=configured.generation if answer.queried_at is not None else None,
-                configured_collector=configured.collector,
-                is_pending=False,
-            )
-            names = _names(answer.requests, jobs)
-            addresses = _addresses(configured, answer.requests, user_name(queue.user or ""))
-            known = {collector.address: collector for collector in answer.collectors}
-            asked = tuple(
+            requests = _requests_of(configured.requests, queue, jobs)
+            names = _names(requests, jobs)
+            addresses = _addresses(configured, requests, user_name(queue.user or ""))
+            known = {collector.address: collector for collector in before.collectors}
+            collectors = tuple(
                 self._ask(known.get(address) or AnnexCollector(address=address), names)
                 for address in (addresses if names else ())
             )
-            answer = replace(answer, collectors=asked, ads=self._all_ads(asked))
-            if self._gpus_requested:
-                answer = replace(answer, free_gpus=self._free_gpus(answer))
-            pause = QUERY_SECONDS if names or answer.error is not None else LONGEST_PAUSE
+            self._answer = AnnexAnswer(
+                requests=requests,
+                ads=self._all_ads(collectors),
+                jobs=jobs,
+                collectors=collectors,
+                queried_at=queried_at,
+                error=error,
+                generation=configured.generation if queried_at is not None else None,
+                configured_collector=configured.collector,
+                free_gpus=self._free_gpus(error) if self._gpus_requested else before.free_gpus,
+            )
+            pause = QUERY_SECONDS if names or error is not None else LONGEST_PAUSE
             self._next_query = self._now() + pause
-            self._answer = answer
-            return answer
+            return self._answer
 
     def _ask(self, collector: AnnexCollector, names: Sequence[str]) -> AnnexCollector:
         """Ask a collector; its earlier slots stay if it does not answer."""
@@ -174,10 +174,10 @@ class AnnexPoller:
             return replace(collector, error=str(error))
         return replace(collector, answered_at=self._now(), error=None)
 
-    def _free_gpus(self, answer: AnnexAnswer) -> tuple[FreeGpus, ...]:
-        """The free GPUs; none where the schedd or the collector does not answer."""
+    def _free_gpus(self, error: str | None) -> tuple[FreeGpus, ...]:
+        """The free GPUs; none where the collector, or by its ``error`` the schedd, is silent."""
         self._gpus_requested, self._next_gpus = False, self._now() + LONGEST_PAUSE
-        if answer.error is not None:
+        if error is not None:
             return ()
         try:
             return self._collectors.free_gpus()

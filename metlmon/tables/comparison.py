@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from metlmon.health.types import Health, HealthEntry
 from metlmon.snapshot.row_text import gate_symbol
-from metlmon.stats.comparison import ComparedRun, Comparison
 from metlmon.stats.curves import curve_symbol
 from metlmon.stats.estimates import Forecast, RunForecast
+from metlmon.stats.run_figures import ComparedRun, Comparison
 from metlmon.tables.curves import last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
 from metlmon.tables.health import SEVERITIES

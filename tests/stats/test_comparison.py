@@ -15,8 +15,8 @@ from metlmon.cli.reading import input_with_trainings
 from metlmon.health.build import make_health
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
-from metlmon.stats.comparison import VARIES, compare_runs
 from metlmon.stats.estimates import make_forecast
+from metlmon.stats.run_figures import VARIES, compare_runs
 from metlmon.tables.comparison import ComparisonLines, comparison_lines, headline, run_name
 from metlmon.text.spans import text, width
 

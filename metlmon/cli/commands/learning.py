@@ -21,10 +21,10 @@ from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import StatsInput
-from metlmon.stats.comparison import ComparedRun, Comparison, compare_runs
 from metlmon.stats.curves import Curves, curves_summary
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
+from metlmon.stats.run_figures import ComparedRun, Comparison, compare_runs
 from metlmon.stats.sweep import (
     Grid,
     GridCell,
