@@ -19,6 +19,7 @@ from metlmon.config.readers import (
     InvalidValue,
     Reader,
     choices,
+    harmless,
     read_amount,
     read_command,
     read_goal,
@@ -51,7 +52,6 @@ from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.config.user_state import user_directory
 from metlmon.errors import InputError
 from metlmon.model.sites import BUILT_IN_SITES
-from metlmon.text.visible import visible
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -306,7 +306,7 @@ class _Names(Struct):
             file.report_problem(where, f"{table} has more than {MAX_ITEMS} names")
         else:
             fields = _read_fields(file, where, value, dict.fromkeys(value, self.reader))
-            return [_Item((visible(key), each), (*where, key)) for key, each in fields.items()]
+            return [_Item((harmless(key), each), (*where, key)) for key, each in fields.items()]
         return []
 
     def merge(self, items: _Items) -> _Items:

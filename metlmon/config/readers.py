@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from msgspec import Meta, ValidationError, convert
 
 from metlmon.config.settings import InvalidPattern, SafePattern, SecretText
-from metlmon.redact import HIDDEN
+from metlmon.redact import HIDDEN, redact_secrets
 from metlmon.text.visible import visible
 
 if TYPE_CHECKING:
@@ -68,8 +68,13 @@ def read_text(value: Any) -> str:
 
 
 def read_name(value: Any) -> str:
-    """A text in quotes that is shown, in which nothing is invisible."""
-    return visible(read_text(value))
+    """A text in quotes that is shown."""
+    return harmless(read_text(value))
+
+
+def harmless(text: str) -> str:
+    """A text in which nothing is invisible or secret."""
+    return visible(redact_secrets(text))
 
 
 def _pattern(value: object, groups: tuple[str, ...]) -> SafePattern:

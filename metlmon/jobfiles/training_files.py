@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from metlmon.config.settings import Pattern
 from metlmon.jobfiles.records import NUMBER, VALUE, Streamed, number
-from metlmon.redact import HIDDEN, hide_value
+from metlmon.redact import HIDDEN, hide_value, redact_secrets
 from metlmon.text.visible import visible
 
 EPOCH: Final = "epoch"
@@ -147,7 +147,7 @@ class _CsvTable:
 
     def _read_header(self, row: list[str]) -> None:
         self._has_header = True
-        names = [visible(name.strip().lstrip("\ufeff")[:NAME_CHARACTERS]) for name in row]
+        names = [shown_name(name.strip().lstrip("\ufeff"), NAME_CHARACTERS) for name in row]
         self._epoch_column = names.index(EPOCH) if EPOCH in names else None
         if self._epoch_column is None:
             self.problems.append("has no column called epoch")
@@ -204,6 +204,11 @@ _LONG_WORD: Final = re.compile(r"[A-Za-z0-9]{12,}")
 """Of capitals, small letters and digits, it may be a secret whatever its name is."""
 
 
+def shown_name(name: str, limit: int) -> str:
+    """The name of a metric or an argument: visible, of bounded length, without secrets."""
+    return visible(redact_secrets(name[:limit]))
+
+
 def read_metrics_txt(text: str) -> dict[str, float]:
     """Parse ``metrics.txt``: lines ``key,value`` with a numeric value.
 
@@ -214,7 +219,7 @@ def read_metrics_txt(text: str) -> dict[str, float]:
         name, comma, field = line.partition(",")
         value = number(field) if comma else None
         if name.strip() and value is not None:
-            metrics[visible(name.strip()[:VALUE_CHARACTERS])] = value
+            metrics[shown_name(name.strip(), VALUE_CHARACTERS)] = value
     return metrics
 
 
@@ -231,7 +236,7 @@ def read_args_txt(text: str) -> dict[str, str]:
         word = line.strip()
         if re.match(r"--?[A-Za-z]", word):
             name, equals, value = word.lstrip("-").partition("=")
-            values = arguments.setdefault(visible(name[:VALUE_CHARACTERS]), [])
+            values = arguments.setdefault(shown_name(name, VALUE_CHARACTERS), [])
             values.clear()
             if equals:
                 values.append(value)

@@ -29,9 +29,9 @@ from metlmon.jobfiles.training_files import (
     EpochTable,
     MetricsTable,
     is_metric,
+    shown_name,
     whole_epoch,
 )
-from metlmon.text.visible import visible
 
 BLOCK_BYTES: Final = 32_768
 """Bytes of a block of the log; no fragment of a record extends over two of them."""
@@ -237,7 +237,7 @@ def _name(path: bytes) -> str:
 
 def _joined(parts: list[bytes]) -> str:
     name = b".".join(parts)[: 4 * NAME_CHARACTERS].decode("utf-8", "replace")
-    return visible(name[:NAME_CHARACTERS])
+    return shown_name(name, NAME_CHARACTERS)
 
 
 def numbers_of(values: Values) -> dict[str, float]:
@@ -279,7 +279,7 @@ def _numbers_in(name: str, text: bytes) -> Iterator[tuple[str, float]]:
         if isinstance(value, dict):
             if _OBJECT_TYPE not in value:
                 for key, inner in value.items():
-                    waiting.append((visible(f"{name}.{key}"[:NAME_CHARACTERS]), inner))
+                    waiting.append((shown_name(f"{name}.{key}", NAME_CHARACTERS), inner))
         elif isinstance(value, int | float):
             found = _number(json.dumps(value).encode())
             if found is not None:

@@ -71,11 +71,11 @@ def executing(head: str, slot: Slot) -> str:
     for bus, gpu in enumerate(sorted(slot.gpus)):
         serial = gpu.removeprefix("GPU-")
         lines.append(
-            f'\tGPUs_GPU_{serial} = [ Id = "{gpu}"; Capability = {place.capability}; '
-            f'DeviceName = "{place.device}"; '
+            f'\tGPUs_GPU_{serial} = [ Id = "{gpu}"; Capability = {place.gpu.capability}; '
+            f'DeviceName = "{place.gpu.device}"; '
             f'DeviceUuid = "{serial}-6e84-1627-af54-062cf60f37fc"; ECCEnabled = true; '
             f'DriverVersion = 12.4; DevicePciBusId = "0000:{0x38 + 2 * bus:02X}:00.0"; '
-            f"GlobalMemoryMb = {place.memory_mb}; MaxSupportedVersion = 12040 ]"
+            f"GlobalMemoryMb = {place.gpu.memory_mb}; MaxSupportedVersion = 12040 ]"
         )
     lines.append("\tMemory = 64000")
     return "\n".join(lines)

@@ -19,7 +19,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from tests.generated import ensembles
 from tests.generated.ensembles import DagPlan, Job, Life, Telling, moment
-from tests.generated.places import PLACES, Place
+from tests.generated.places import A5000, PLACES, Place
 from tests.generated.write import dagman_files, job_lines, job_log, local
 
 TARGET: Final = Path(__file__).resolve().parents[2] / "fixtures" / "story.zip"
@@ -33,18 +33,9 @@ DAY: Final = 86400
 RETRIES: Final = 3
 
 SITES: Final = tuple(PLACES[index] for index in (0, 4, 6, 8, 9, 10))
+HOLE: Final = "Gridley-GPU-CE1"
 BLACK_HOLE: Final = Place(
-    site="Gridley-GPU-CE1",
-    target="ospool",
-    resource="Gridley-GPU-CE1",
-    host="gpu{:02d}.gridley.example.edu",
-    gpu="RTX A5000",
-    device="NVIDIA RTX A5000",
-    capability=8.6,
-    memory_mb=24247,
-    hours=9.0,
-    most_gpus=1,
-    shares=(0, 0),
+    HOLE, "ospool", HOLE, "gpu{:02d}.gridley.example.edu", A5000, 9.0, 1, (0, 0)
 )
 HOLE_DAYS: Final = (9.0, 30.0)
 """While the site takes jobs."""

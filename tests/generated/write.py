@@ -285,7 +285,7 @@ def truth(lived: Lived) -> dict[str, Any]:
         "last": local(max(job.last for job in lived.jobs)).isoformat(sep=" "),
         "gpu_seconds": _split(e for _, e in every),
         "by_site": _by([(e.slot.place.site, e) for _, e in every], _sites(final.values())),
-        "by_gpu": _by([(e.slot.place.gpu, e) for _, e in every], _gpus(final.values())),
+        "by_gpu": _by([(e.slot.place.gpu.name, e) for _, e in every], _gpus(final.values())),
         "by_label": _by([(labels[job.run], e) for job, e in every], None),
         "by_run": {
             run: {"uuid": uuids[run], **numbers}
@@ -333,7 +333,7 @@ def _sites(final: Iterable[Execution]) -> Counter[str]:
 
 
 def _gpus(final: Iterable[Execution]) -> Counter[str]:
-    return Counter(e.slot.place.gpu for e in final)
+    return Counter(e.slot.place.gpu.name for e in final)
 
 
 def _by(

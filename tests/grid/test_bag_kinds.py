@@ -15,7 +15,7 @@ from metlmon.model.states import State
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
-from tests.support.dagdir_feed import DagdirFeed
+from tests.support.dagdir_feed import dagdir_feed
 from tests.support.event_logs import Log, Out, moment
 from tests.support.records import read_dagdir, stats_input
 from tests.support.screen_view import MIDDLE, Show
@@ -106,7 +106,7 @@ def test_json_and_text_say_which_sub_dag(
 
 
 async def test_tab_goes_from_one_sub_dags_bag_to_the_others(show: Show, same_names: Path) -> None:
-    async with show(DagdirFeed(same_names), size=MIDDLE) as seen:
+    async with show(dagdir_feed(same_names), size=MIDDLE) as seen:
         await seen.press("6", "6", "6")
         # The first that is not over.
         assert "y.dag" in seen.text
@@ -252,7 +252,7 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -
     assert not other.is_complete
     *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
-    async with show(DagdirFeed(skipped), size=MIDDLE) as seen:
+    async with show(dagdir_feed(skipped), size=MIDDLE) as seen:
         await seen.press("6", "6", "6")
         # The first that is not over.
         assert "bag 2 of 2" in seen.text

@@ -11,15 +11,16 @@ from screens.job import JobScreen
 from screens.shards import ShardsScreen
 from screens.widgets.table import Table
 from tests.generated import bags
-from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep
+from tests.support.builder_feed import BuilderFeed
+from tests.support.dagdir_feed import BAG_SECONDS, bag, dagdir_feed, sweep
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
 
 
-def feed() -> DagdirFeed:
-    return DagdirFeed(bag(), AS_OF)
+def feed() -> BuilderFeed:
+    return dagdir_feed(bag(), AS_OF)
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
@@ -67,7 +68,7 @@ async def test_a_filter_finds_stragglers_and_sites(show: Show) -> None:
 
 async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None:
     (tmp_path / "x.dag").write_text("".join(f"JOB shard{n} s.sub\n" for n in range(6)))
-    async with show(DagdirFeed(tmp_path)) as seen:
+    async with show(dagdir_feed(tmp_path)) as seen:
         await seen.press("6", "6", "6")
         assert "0 of 6 shards done" in seen.lines[0]
         await seen.press("enter")
@@ -78,7 +79,7 @@ async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None
 async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
     lines = [f"JOB {kind}{n} {kind}.sub\n" for kind in ("get", "use") for n in range(5)]
     (tmp_path / "x.dag").write_text("".join(lines))
-    async with show(DagdirFeed(tmp_path)) as seen:
+    async with show(dagdir_feed(tmp_path)) as seen:
         await seen.press("6", "6", "6")
         assert "get*" in seen.text
         assert "bag 1 of 2" in seen.text
@@ -89,7 +90,7 @@ async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
 
 
 async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:
-    async with show(DagdirFeed(sweep())) as seen:
+    async with show(dagdir_feed(sweep())) as seen:
         await seen.press("6", "6", "6")
         assert "there is no bag here" in seen.lines[0]
         assert "No bag here" in seen.text

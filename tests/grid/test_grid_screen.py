@@ -15,7 +15,7 @@ from screens.sweep import PointRunsScreen, SweepScreen
 from screens.terminal.input_decoder import InputDecoder
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.generated import bags
-from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep
+from tests.support.dagdir_feed import BAG_SECONDS, bag, dagdir_feed, sweep
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.sample_trainings import until
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
@@ -37,7 +37,7 @@ async def opened(seen: Seen, words: str = "best 0.2133") -> None:
 async def test_best_and_progress_come_first_and_every_value_is_there(
     show: Show, size: tuple[int, int]
 ) -> None:
-    async with show(DagdirFeed(sweep()), size=size) as seen:
+    async with show(dagdir_feed(sweep()), size=size) as seen:
         await opened(seen)
         assert "best 0.2133 at lr 0.003, width 256" in seen.lines[0]
         assert "19 of 30" in seen.lines[0]
@@ -54,7 +54,7 @@ async def test_best_and_progress_come_first_and_every_value_is_there(
 async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped(
     show: Show,
 ) -> None:
-    async with show(DagdirFeed(sweep())) as seen:
+    async with show(dagdir_feed(sweep())) as seen:
         await opened(seen)
         matrix = seen.app.screen.query_one(Matrix)
         await seen.press("down", "left")
@@ -72,7 +72,7 @@ async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped(
 
 
 async def test_enter_opens_the_run(show: Show) -> None:
-    async with show(DagdirFeed(sweep())) as seen:
+    async with show(dagdir_feed(sweep())) as seen:
         await opened(seen)
         await seen.press("enter")
         assert isinstance(seen.app.screen, RunScreen)
@@ -83,7 +83,7 @@ async def test_enter_opens_the_run(show: Show) -> None:
 
 
 async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
-    async with show(DagdirFeed(sweep())) as seen:
+    async with show(dagdir_feed(sweep())) as seen:
         await opened(seen)
         screen = seen.app.screen
         assert isinstance(screen, SweepScreen)
@@ -102,7 +102,7 @@ async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
 
 
 async def test_what_needs_a_person_is_marked_in_its_cell(show: Show) -> None:
-    async with show(DagdirFeed(sweep())) as seen:
+    async with show(dagdir_feed(sweep())) as seen:
         await opened(seen)
         assert "0.2994 ■" in seen.text
         assert "✗" in seen.line("   0.1 ")
@@ -111,7 +111,7 @@ async def test_what_needs_a_person_is_marked_in_its_cell(show: Show) -> None:
 
 
 async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show) -> None:
-    async with show(DagdirFeed(sweep()), size=WIDE) as seen:
+    async with show(dagdir_feed(sweep()), size=WIDE) as seen:
         await opened(seen)
         assert "x swap" in seen.lines[-1]
         assert "variables" not in seen.lines[-1]
@@ -126,7 +126,7 @@ async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show
 
 
 async def test_headings_stay_while_it_scrolls(show: Show) -> None:
-    async with show(DagdirFeed(sweep(MANY, MANY[:20])), size=NARROW) as seen:
+    async with show(dagdir_feed(sweep(MANY, MANY[:20])), size=NARROW) as seen:
         await opened(seen, "best ")
         await seen.press("home", "shift+left")
         assert "↓ " in seen.text
@@ -148,7 +148,7 @@ async def test_headings_stay_while_it_scrolls(show: Show) -> None:
 
 
 async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
-    async with show(DagdirFeed(sweep(("0.1",), ("32",)))) as seen:
+    async with show(dagdir_feed(sweep(("0.1",), ("32",)))) as seen:
         await seen.press("6", "6")
         assert "nothing is swept here" in seen.lines[0]
         assert "No sweep here" in seen.text
@@ -169,7 +169,7 @@ async def test_long_values_are_reported_apart_and_whole_below(show: Show, tmp_pa
         lines.append(f"JOB r{n}-train_epoch0 t.sub")
         lines.append(f'VARS r{n}-train_epoch0 opt="{opt}" path="{where}/{file}.yaml"')
     (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
-    async with show(DagdirFeed(tmp_path), size=NARROW) as seen:
+    async with show(dagdir_feed(tmp_path), size=NARROW) as seen:
         await seen.press("6", "6")
         assert "…one.yaml" in seen.text
         assert "…two.yaml" in seen.text
@@ -177,7 +177,7 @@ async def test_long_values_are_reported_apart_and_whole_below(show: Show, tmp_pa
 
 
 async def test_one_variable_is_a_list(show: Show) -> None:
-    async with show(DagdirFeed(sweep(widths=("256",))), size=NARROW) as seen:
+    async with show(dagdir_feed(sweep(widths=("256",))), size=NARROW) as seen:
         await opened(seen, "best 0.")
         assert "BEST" in seen.text
         assert "IN EPOCH" in seen.text
@@ -192,7 +192,7 @@ async def test_one_variable_is_a_list(show: Show) -> None:
 
 
 async def test_lines_fit_their_room(show: Show) -> None:
-    async with show(DagdirFeed(sweep())) as seen:
+    async with show(dagdir_feed(sweep())) as seen:
         await opened(seen)
         screen = seen.app.screen
         assert isinstance(screen, SweepScreen)
@@ -218,9 +218,9 @@ async def test_lines_fit_their_room(show: Show) -> None:
 async def test_a_pasted_word_does_nothing(show: Show, screen: str) -> None:
     of_sweep = screen == "sweep"
     async with show(
-        DagdirFeed(sweep())
+        dagdir_feed(sweep())
         if of_sweep
-        else DagdirFeed(bag(), bags.BEGUN + timedelta(seconds=BAG_SECONDS))
+        else dagdir_feed(bag(), bags.BEGUN + timedelta(seconds=BAG_SECONDS))
     ) as seen:
         await seen.press("6", "6", *[] if of_sweep else ["6"])
         words = "best 0.2133" if of_sweep else "110 of 240"

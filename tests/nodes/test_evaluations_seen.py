@@ -14,8 +14,9 @@ from metlmon.snapshot.records import RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.estimates import make_forecast
 from metlmon.text.record_json import json_of
+from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, read_ensemble
-from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log
+from tests.support.node_graphs import evaluated, evaluated_log
 from tests.support.screen_view import NARROW, WIDE, Show
 
 KEY = "0aaa1111"
@@ -121,8 +122,8 @@ def test_counts_follow_what_happens() -> None:
     assert (side.done, side.overruled) == (2, 0)
 
 
-def feed() -> PainterFeed:
-    return PainterFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
+def feed() -> BuilderFeed:
+    return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
 
 
 async def test_the_run_screen_shows_them_beside_their_epochs(show: Show) -> None:

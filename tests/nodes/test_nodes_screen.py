@@ -16,13 +16,14 @@ from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
+from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, read_ensemble
-from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
+from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, Show
 
 
-def feed(width: int = 40, log: Log | None = None) -> PainterFeed:
-    return PainterFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
+def feed(width: int = 40, log: Log | None = None) -> BuilderFeed:
+    return BuilderFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
 
 
 async def test_trouble_stands_first_and_what_is_alike_is_one_row(show: Show) -> None:
@@ -96,7 +97,7 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
         assert "work_007" in seen.under_cursor
         log = fan_log().release(13).execute(13).terminate(13)
         later = feed(log=log)
-        shown.painter = later.painter
+        shown.builder = later.builder
         assert later.latest is not None
         await seen.publish(later.latest)
         assert "work_007" in seen.under_cursor
@@ -106,7 +107,7 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
 async def test_ten_thousand_nodes_are_made_as_they_come_into_view(show: Show) -> None:
     shown = feed(10_000, Log().submit(1, "init").execute(1).terminate(1))
     asked: list[object] = []
-    answer = shown.painter.node_row
+    answer = shown.builder.node_row
     shown.node_row = lambda key: asked.append(key) or answer(key)  # type: ignore[method-assign]
     async with show(shown, size=WIDE) as seen:
         assert "10\u202f000 × work_000 … 9999" in seen.text
@@ -304,7 +305,7 @@ def test_a_real_recording(shared: Callable[[str], Path]) -> None:
 
 
 async def test_the_overview_names_them(show: Show) -> None:
-    feed = PainterFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
+    feed = BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
     async with show(feed, size=WIDE) as seen:
         line = seen.line("PROVISIONER machines ▶ running")
         assert "SERVICE monitor ▶ running" in line

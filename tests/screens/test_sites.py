@@ -24,7 +24,7 @@ from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table
 from tests.support.event_logs import Log, of_one_job, read_ensemble
-from tests.support.four_sites import PlacedFeed, painter
+from tests.support.four_sites import painter, placed_feed
 from tests.support.records import read_dagdir
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
@@ -36,7 +36,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
+    async with show(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3")
         assert isinstance(seen.app.screen, SitesScreen)
         assert "cheapest: CHTC-Spark-CE1" in seen.lines[0]
@@ -79,7 +79,7 @@ def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
 
 
 async def test_the_essential_stays_at_80_columns(show: Show) -> None:
-    async with show(PlacedFeed(), size=NARROW) as seen:
+    async with show(placed_feed(), size=NARROW) as seen:
         await seen.press("3")
         heading = seen.line("SITE")
         for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "BADPUT"):
@@ -88,7 +88,7 @@ async def test_the_essential_stays_at_80_columns(show: Show) -> None:
 
 
 async def test_views_filter_and_order(show: Show) -> None:
-    async with show(PlacedFeed()) as seen:
+    async with show(placed_feed()) as seen:
 
         def rows() -> list[str | None]:
             return [row.key for row in seen.app.screen.query_one(Table).rows]
@@ -118,7 +118,7 @@ async def test_views_filter_and_order(show: Show) -> None:
 
 
 async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
-    async with show(PlacedFeed()) as seen:
+    async with show(placed_feed()) as seen:
         await seen.press("3", "down", "down")
         before = seen.under_cursor
         await seen.press("v", "down")
@@ -136,7 +136,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
 
 
 async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
+    async with show(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3", "down")
         site = seen.under_cursor
         assert "delta" in site
@@ -156,7 +156,7 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> No
 
 
 async def test_only_what_was_lost(show: Show) -> None:
-    async with show(PlacedFeed(), size=MIDDLE) as seen:
+    async with show(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3", "down", "enter")
 
         def rows() -> int:
@@ -181,7 +181,7 @@ async def test_only_what_was_lost(show: Show) -> None:
 
 
 async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
-    async with show(PlacedFeed(), size=WIDE) as seen:
+    async with show(placed_feed(), size=WIDE) as seen:
         await seen.press("3", "v", "v", "v", "down")
         assert "\x1b" not in seen.text
         assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
@@ -198,7 +198,7 @@ async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
 
 async def test_nothing_has_run(show: Show) -> None:
     empty = of_one_job(Log()).painter("10:00:00")
-    async with show(PlacedFeed(empty)) as seen:
+    async with show(placed_feed(empty)) as seen:
         await seen.press("3")
         assert "nothing has run yet" in seen.lines[0]
         assert "A site appears with the first execution" in seen.text
@@ -215,13 +215,13 @@ async def test_before_anything_was_read(show: Show) -> None:
 
 async def test_a_site_appears_while_one_looks(show: Show) -> None:
     first = Log().submit(77, "run0-train_epoch0").execute(77, site="near", at="11:00:00")
-    feed = PlacedFeed(of_one_job(first).painter("12:00:00"))
+    feed = placed_feed(of_one_job(first).painter("12:00:00"))
     async with show(feed) as seen:
         await seen.press("3")
         assert "near" in seen.under_cursor
         first.evict(77, at="13:00:00").execute(77, gpus=2, site="far", at="14:00:00")
-        feed.painter = of_one_job(first).painter("18:00:00")
-        await seen.publish(update(feed.painter.status()))
+        feed.builder = of_one_job(first).painter("18:00:00")
+        await seen.publish(update(feed.builder.status()))
         assert "far" in seen.text
         assert "near" in seen.under_cursor, "the cursor stays on its site, which is second now"
 
@@ -285,7 +285,7 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
 
 
 async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
-    async with show(PlacedFeed(), size=NARROW) as seen:
+    async with show(placed_feed(), size=NARROW) as seen:
         await seen.press("3", *["v"] * 4)
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
             assert title in seen.line("POOL")

@@ -1,4 +1,4 @@
-"""A feed that shows what a painter of a generated dagdir draws, and what its trainings wrote."""
+"""Feeds that show generated dagdirs, and what their trainings wrote."""
 
 from __future__ import annotations
 
@@ -8,44 +8,18 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
-from metlmon.model.job_events import JobId
-from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.records import DagDescription, JobView, Ledger, Nodes, RunView
+from metlmon.snapshot.builder import SnapshotBuilder
 from tests.generated import bags, sweeps
-from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.builder_feed import BuilderFeed
 
 
-class DagdirFeed(FakeFeed):
+def dagdir_feed(path: Path, as_of: datetime | None = None) -> BuilderFeed:
     """Shows a dagdir as it is now."""
-
-    def __init__(self, path: Path, as_of: datetime | None = None) -> None:
-        self.painter, written = _read(path, as_of)
-        super().__init__(update(self.painter.status()), Path("/nowhere/sweep"))
-        self.written = written
-        self._nodes: Nodes | None = None
-
-    def ledger(self) -> Ledger:
-        return self.painter.ledger()
-
-    def dag_description(self) -> DagDescription:
-        result = describe_dags(self.painter, self._nodes)
-        self._nodes = result.nodes
-        return result
-
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
-        return self.written
-
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
-        return {}
-
-    def run_view(self, key: str) -> RunView | None:
-        return self.painter.run_view(key)
-
-    def job_view(self, cluster: int, proc: int) -> JobView | None:
-        return self.painter.job_view(cluster, proc)
+    builder, written = _read(path, as_of)
+    return BuilderFeed(builder, "sweep", written)
 
 
 @cache

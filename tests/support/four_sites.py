@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 
-from metlmon.config.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import JobView, Ledger, RunView
+from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, read_ensemble
-from tests.support.sample_snapshots import FakeFeed, update
 
 A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 
@@ -85,23 +82,6 @@ def painter() -> SnapshotBuilder:
     return read_ensemble({"/home/someone/global.dag": dag}, log).painter(AS_OF)
 
 
-class PlacedFeed(FakeFeed):
-    """Shows what a painter draws."""
-
-    def __init__(self, of: SnapshotBuilder | None = None) -> None:
-        self.painter = of or painter()
-        super().__init__(update(self.painter.status()), Path("/nowhere/global_pretraining"))
-        self.causes = self.painter.problems()
-
-    @property
-    def settings(self) -> Settings:
-        return Settings()
-
-    def ledger(self) -> Ledger:
-        return self.painter.ledger()
-
-    def run_view(self, key: str) -> RunView | None:
-        return self.painter.run_view(key)
-
-    def job_view(self, cluster: int, proc: int) -> JobView | None:
-        return self.painter.job_view(cluster, proc)
+def placed_feed(of: SnapshotBuilder | None = None) -> BuilderFeed:
+    """A feed that shows it."""
+    return BuilderFeed(of or painter(), "global_pretraining")

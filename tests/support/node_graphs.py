@@ -1,19 +1,14 @@
-"""Graphs of nodes as the tree of them takes them, and a feed that shows what a painter draws."""
+"""Graphs of nodes as the tree of them takes them, and DAGs of some shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from metlmon.dagman import Node, NodeKind
-from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
-from metlmon.snapshot.records import Job, JobView, Ledger, NodeRow, RunView
 from tests.support.event_logs import Log
-from tests.support.sample_snapshots import FakeFeed, update
 
 
 def nodes_of(
@@ -52,32 +47,6 @@ def _word(row: TreeRow) -> str:
 
 def tree(nodes: Mapping[str, Node], states: Mapping[str, State] | None = None) -> NodeTree:
     return NodeTree([dag_of(nodes, states)])
-
-
-class PainterFeed(FakeFeed):
-    """Shows what a painter draws."""
-
-    def __init__(self, painter: SnapshotBuilder) -> None:
-        self.painter = painter
-        super().__init__(update(painter.status()), Path("/nowhere/ensemble"))
-
-    def ledger(self) -> Ledger:
-        return self.painter.ledger()
-
-    def run_view(self, key: str) -> RunView | None:
-        return self.painter.run_view(key)
-
-    def job_view(self, cluster: int, proc: int) -> JobView | None:
-        return self.painter.job_view(cluster, proc)
-
-    def nodes(self) -> tuple[DagNodes, ...]:
-        return self.painter.dag_nodes()
-
-    def node_row(self, key: NodeKey) -> NodeRow | None:
-        return self.painter.node_row(key)
-
-    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
-        return self.painter.queued_rows(run)
 
 
 FAN = "JOB init a.sub\nRETRY ALL_NODES 2\nPROVISIONER machines p.sub\nFINAL report r.sub\n"

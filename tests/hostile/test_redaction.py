@@ -1,25 +1,66 @@
-"""What is hidden, what is not, and that neither takes long."""
+"""What is hidden and what is not, that neither takes long, and that every way in hides it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keys import PEM, SHAPES
 
+from metlmon.authoring.request import PlanError
+from metlmon.dagman.lexer import shown
+from metlmon.dagman.reports import read_node_status
+from metlmon.errors import InputError
+from metlmon.eventlog import Event, Generic, Submit
+from metlmon.jobfiles.training_files import read_args_txt
+from metlmon.model.job_events import LoggedJob, Stream
+from metlmon.pool.protocol import ErrorKind, QueueJob
+from metlmon.pool.types import PoolError
+from metlmon.pool.worker import WorkerFailure, queue_job
 from metlmon.redact import (
     HIDDEN,
     find_secrets,
     hide_value,
     is_secret_name,
     might_contain_secret,
+    redact_job_text,
     redact_secrets,
 )
 from tests.support.effort import effort
+
+_LOT: Final = "q7Xz2LmP9vRk4TbN8sWd3HyJ6cFg5AeU1oKi0ZxYtQrVwMnB"
+"""Letters and digits as if by lot."""
+
+SHAPES: Final = {
+    "AWS": "AKIAQ7XZ2LMP9VRK4TBN",
+    "AWS for a while": "ASIAQ7XZ2LMP9VRK4TBN",
+    "AWS secret": "q7Xz2LmP9vRk4/bN8sWd3HyJ6cFg5A+U1oKi0ZxY",
+    "GitHub": f"ghp_{_LOT[:36]}",
+    "GitHub's server": f"ghs_{_LOT[:36]}",
+    "GitHub, newer": f"github_pat_{_LOT[:22]}_{_LOT}",
+    "GitLab": f"glpat-{_LOT[:20]}",
+    "Hugging Face": f"hf_{_LOT[:34]}",
+    "OpenAI": f"sk-proj-{_LOT}",
+    "Anthropic": f"sk-ant-api03-{_LOT[:20]}_{_LOT[:20]}-AA",
+    "Slack": "xoxb-123456789012-1234567890123-q7Xz2LmP9vRk4TbN8sWd3HyJ",
+    "Google": f"AIza{_LOT[:35]}",
+    "W&B": "3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01",
+    "W&B, newer": f"wandb_v1_{_LOT}",
+    "token of a pool": f"eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJwb29sIn0.{_LOT[:43]}",
+    "by lot": _LOT[:40],
+}
+
+PEM: Final = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n"
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gt\n"
+    "ZWQyNTUxOQAAACDq7Xz2LmP9vRk4TbN8sWd3HyJ6cFg5AeU1oKi0ZxYtQ\n"
+    "-----END OPENSSH PRIVATE KEY-----"
+)
 
 NAMED = [
     "WANDB_API_KEY={}",
@@ -331,3 +372,70 @@ def test_nothing_in_recorded_ensembles_is_hidden() -> None:
         if redact_secrets(line) != line
     ]
     assert hidden == []
+
+
+# --- each way by which a text comes in, or a sentence goes out, alone --------------------------
+
+KEY = SHAPES["GitHub"]
+
+
+def test_a_token_of_a_dag_file() -> None:
+    assert shown(KEY) == HIDDEN
+    assert KEY[:12] not in shown("x" * 20 + "," + KEY), "hidden before it is cut"
+
+
+def test_the_details_of_a_node() -> None:
+    text = (
+        '[\n  Type = "DagStatus";\n  DagStatus = 6;\n]\n[\n  Type = "NodeStatus";\n  Node = "A";\n'
+        f'  NodeStatus = 6;\n  StatusDetails = "failed: --token {KEY} it was";\n]\n'
+        '[\n  Type = "StatusEnd";\n]\n'
+    )
+    status, _ = read_node_status(Path("x.status"), text.encode())
+    assert status is not None
+    assert status.nodes["A"].details == f"failed: --token {HIDDEN} it was"
+
+
+def test_arguments_of_a_training() -> None:
+    result = read_args_txt(f"--extra\n--lr\n{KEY}\n--comment\ntoken=hunter2 x\n")
+    assert result["lr"] == HIDDEN
+    assert result["comment"] == f"token={HIDDEN} x"
+
+
+def test_what_the_queue_says() -> None:
+    ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReason": f"train.sh --token {KEY} x"}
+    job = queue_job(ad)
+    assert job is not None
+    assert job.hold_reason == f"train.sh --token {HIDDEN} x"
+    assert not {"env", "environment"} & {*QueueJob.__struct_fields__}
+    assert KEY not in str(WorkerFailure(ErrorKind.OTHER, f"bad token={KEY} there"))
+
+
+def test_sentences_of_errors() -> None:
+    for error in (InputError, PoolError, PlanError):
+        assert str(error(f"no token={KEY} here")) == f"no token={HIDDEN} here"
+
+
+def test_a_description_that_is_shown() -> None:
+    text = f'arguments = --token {KEY} -x\nenvironment = "OMP=sesame"\nqueue'
+    result = redact_job_text(text)
+    assert "sesame" not in result
+    assert result == f"arguments = --token {HIDDEN} -x\nenvironment = {HIDDEN}\nqueue"
+
+
+def event(number: int, text: str, detail: Submit | Generic | None) -> Event:
+    return Event(number, 7, 0, 0, datetime(2026, 11, 21, 9, 0), text, "", detail, 1)
+
+
+def test_an_event_that_two_logs_have_counts_once() -> None:
+    """Also one whose first line is not kept as it was."""
+    job = LoggedJob(7, 0)
+    result = event(8, f"token={KEY}", Generic(f"token={KEY}"))
+    assert job.add(result, Stream(0, "a.log"))
+    assert not job.add(result, Stream(1, "b.log"))
+    assert [each.text for each in job.events()] == [f"token={HIDDEN}"]
+
+
+def test_the_name_of_a_batch() -> None:
+    job = LoggedJob(7, 0)
+    job.add(event(0, "x", Submit("h", "A", f"token={KEY}", (), ())), Stream(0, "a.log"))
+    assert job.batch_name == f"token={HIDDEN}"

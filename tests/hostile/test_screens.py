@@ -1,12 +1,19 @@
-"""Every screen on the hostile dagdir: the bytes that reach a terminal."""
+"""Every screen on the hostile dagdir: the bytes that reach a terminal, its pictures, and copies."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from tests.safety.corpus import NAMES, fields_in, forbidden
-from tests.safety.hostile_dagdir import Dagdir
-from tests.safety.pseudo_terminal import Terminal, without_own
+import pytest
+
+from metlmon.redact import HIDDEN
+from tests.hostile.corpus import A_KEY, NAMES, fields_in, forbidden
+from tests.hostile.dagdir import Dagdir
+from tests.hostile.keyed_files import write_keyed_files
+from tests.hostile.pseudo_terminal import Terminal, without_own
+from tests.support.screen_view import opened
+from tests.support.static_sessions import session
 
 DOWN, END, ESCAPE, ENTER, TAB = b"\x1b[B", b"\x1b[F", b"\x1b", b"\r", b"\t"
 
@@ -75,3 +82,28 @@ def gone_through(
         terminal.type(b"\x11")
         assert terminal.end() == 0, terminal.text
         return without_own(terminal.bytes), terminal.seen
+
+
+WAYS = {
+    "job": ("enter", "enter", "pagedown", "end"),
+    "the epoch after": ("enter", "up", "enter", "end"),
+    "lists": ("2", "tab", "end", "escape", "8", "end", "escape", "5", "v", "escape", "3", "end"),
+}
+"""Screens with texts of logs and files, by the keys to them."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_picture_and_no_copy_has_a_key(way: str, tmp_path: Path) -> None:
+    write_keyed_files(tmp_path)
+    async with opened(session(tmp_path), (220, 120)) as seen:
+        shown = seen.text
+        for key in WAYS[way]:
+            await seen.press(key)
+            seen.app.screen.text_select_all()
+            copied = seen.app.screen.get_selected_text() or ""
+            shown += f"{seen.text}\n{seen.app.export_screenshot()}\n{copied}\n"
+            seen.app.screen.clear_selection()
+    assert "3f1c2d4e" in shown
+    assert not A_KEY.search(shown)
+    if way == "job":
+        assert f"https://{HIDDEN}@example.org" in " ".join(shown.split())

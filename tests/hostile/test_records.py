@@ -1,4 +1,4 @@
-"""Readers make their texts visible: no text of a record has what a terminal obeys or hides.
+"""Readers make their texts harmless: none in a record has a key, or what a terminal obeys or hides.
 
 Names of files are the exception, since the files are opened: they are made visible where they are
 shown, as are the sentences that name one.
@@ -6,6 +6,7 @@ shown, as are the sentences that name one.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
@@ -24,8 +25,9 @@ from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.curves import curves
 from metlmon.stats.sweep import GridChoice, grid
 from metlmon.stats.usage import usage_in_window
-from tests.safety.corpus import fields_in, forbidden
-from tests.safety.hostile_dagdir import Dagdir
+from tests.hostile.corpus import A_KEY, fields_in, forbidden
+from tests.hostile.dagdir import Dagdir
+from tests.hostile.keyed_files import NODES
 
 FILES: Final = frozenset(
     {
@@ -120,3 +122,16 @@ def test_every_text_is_visible(records: Mapping[str, Any], name: str, fields: se
                 found.setdefault(where, bad)
     assert found == {}
     assert seen >= fields
+
+
+def test_a_traceback_has_no_key_of_a_record(hostile: Dagdir) -> None:
+    """Not even the locals of its frames."""
+    builder = read(hostile.path).snapshot_builder()
+    records = [builder.status(), builder.job_view(87, 0), builder.problems(), builder.runs]
+    try:
+        raise RuntimeError(records)
+    except RuntimeError as error:
+        result = traceback.TracebackException.from_exception(error, capture_locals=True)
+    shown = "".join(result.format())
+    assert NODES[0] in shown
+    assert not A_KEY.search(shown)

@@ -12,8 +12,8 @@ import pytest
 
 from metlmon.eventlog.redaction import TEXT_LIMIT, redact_and_truncate
 from metlmon.text.formatting import plain
-from tests.safety.corpus import forbidden
-from tests.safety.hostile_dagdir import Dagdir, write
+from tests.hostile.corpus import forbidden
+from tests.hostile.dagdir import Dagdir, write
 from tests.support.command_server import Ran, read_before
 
 FILLING = 60_000

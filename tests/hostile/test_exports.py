@@ -1,4 +1,4 @@
-"""Reports and exports of the hostile dagdir: no element, link, cell or formula but ours."""
+"""Reports and exports of the hostile dagdir: no element, link, cell or formula but ours, no key."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import metlmon as library
-from tests.safety.corpus import fields_in, forbidden
-from tests.safety.hostile_dagdir import Dagdir
+from tests.generated import sweeps
+from tests.hostile.corpus import A_KEY, fields_in, forbidden
+from tests.hostile.dagdir import Dagdir
+from tests.support.canned_tracker import canned_tracker
 from tests.support.command_server import Ran
 
 # --- HTML -------------------------------------------------------------------------------------
@@ -125,38 +127,43 @@ A_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)")
 EXPORTED = {"runt", "uuidt", "sitet", "gput", "resourcet", "label", "holdt", "slott", "evictt"}
 
 
-def test_no_cell_is_a_formula(hostile: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = metlmon("export", "--out", "out", hostile.path)
+def exported(
+    form: str, dagdir: Dagdir, metlmon: Callable[..., Ran], place: Path
+) -> Iterator[tuple[str, Path]]:
+    """The files of an export, by name of the table; their bytes have no key."""
+    out = place / form
+    ran = metlmon("export", "--to", form, "--out", out, dagdir.path)
     assert ran.returncode == 0, ran.stderr
-    result = ""
     for name in FRAMES:
-        with open(tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline="") as file:
-            text = file.read()
+        path = out / f"{name}.{form}"
+        assert not A_KEY.search(path.read_bytes().decode("latin-1"))
+        yield name, path
+
+
+def test_no_cell_is_a_formula(hostile: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path) -> None:
+    result = ""
+    for _, path in exported("csv", hostile, metlmon, tmp_path):
+        text = path.read_bytes().decode()
         assert forbidden(text) == []
         result += text
         for row in csv.reader(text.splitlines()):
             for cell in row:
                 assert A_NUMBER.fullmatch(cell) or not A_FORMULA.search(cell), cell
     assert fields_in(result) >= EXPORTED
-    assert "'=1+1holdt00zq" in result
+    assert "password: (hidden)" in result
 
 
-def test_json_and_frames_have_texts_as_they_are(
+def test_json_is_ascii_and_visible_once_it_is_read(
     hostile: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    assert metlmon("export", "--to", "json", "--out", "out", hostile.path).returncode == 0
     result = ""
-    for name in FRAMES:
-        data = (tmp_path / "out" / f"{name}.json").read_bytes()
+    for _, path in exported("json", hostile, metlmon, tmp_path):
+        data = path.read_bytes()
         assert data.isascii()
-        output = "\n".join(
-            value
-            for record in json.loads(data)
-            for value in record.values()
-            if isinstance(value, str)
-        )
+        records = json.loads(data)
+        values = (value for record in records for value in record.values())
+        result += (output := "\n".join(value for value in values if isinstance(value, str)))
         assert forbidden(output) == []
-        result += output
     assert fields_in(result) >= EXPORTED
     assert "\n=1+1holdt00zq" in result
     reasons = library.load(hostile.path).executions["reason"].dropna()
@@ -168,11 +175,39 @@ def test_parquet_has_no_raw_text(
 ) -> None:
     pytest.importorskip("pyarrow")
     pandas = pytest.importorskip("pandas")
-    assert metlmon("export", "--to", "parquet", "--out", "out", small.path).returncode == 0
     result = ""
-    for name in FRAMES:
-        frame = pandas.read_parquet(tmp_path / "out" / f"{name}.parquet")
+    for _, path in exported("parquet", small, metlmon, tmp_path):
+        frame = pandas.read_parquet(path)
         for column in frame:
             result += "\n".join(str(value) for value in frame[column].dropna())
     assert forbidden(result) == []
     assert fields_in(result) >= EXPORTED
+
+
+def test_a_tracking_server_gets_no_key(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
+    with canned_tracker() as tracker:
+        ran = metlmon("export", hostile.path, "--to", "mlflow", "--tracking-uri", tracker.url)
+        sent = b"\n".join(call.path.encode() + call.body for call in tracker.calls)
+    shown = (ran.stdout + ran.stderr).decode()
+    assert "new runs" in shown
+    assert b"metlmon.gpu_hours_badput" in sent
+    assert forbidden(shown) == []
+    assert not A_KEY.search(sent.decode("latin-1"))
+
+
+@pytest.mark.parametrize("target", ["openmetrics", "optuna"])
+def test_a_key_that_is_swept_is_not_exported(
+    target: str, tmp_path: Path, metlmon: Callable[..., Ran]
+) -> None:
+    """Half of the runs have one, the others another."""
+    sweeps.write(tmp_path / "sweep", rates=("1e-4", "0.1"), widths=("64", "32"))
+    keys = [f"ghp_{letter}q7Xz2LmP9vRk4TbN8sWd3HyJ5cFg6AeQ" for letter in "ab"]
+    dag = (tmp_path / "sweep" / "sweep.dag").read_text()
+    for number in range(4):
+        key = keys[number % 2]
+        more = f'api_token="{key}" note="password: {key}" plain="{key}"'
+        dag = dag.replace(f'run="run{number:02}"', f'run="run{number:02}" {more}')
+    (tmp_path / "sweep" / "sweep.dag").write_text(dag)
+    shown = metlmon("export", tmp_path / "sweep", "--to", target, "--out", "-").stdout.decode()
+    assert "run03" in shown
+    assert not [key for key in keys if key in shown]

@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.safety.corpus import forbidden
-from tests.safety.hostile_dagdir import Dagdir
-from tests.safety.pseudo_terminal import Terminal, without_own
+from tests.hostile.corpus import KEY, forbidden
+from tests.hostile.dagdir import Dagdir
+from tests.hostile.pseudo_terminal import Terminal, without_own
 from tests.support.command_server import Ran
 
-EVIL = b"ARG\x1b]0;OWNED\x07\x9b31m\xe2\x80\xae\xc2\x9b2J\xe2\x80\x8b[b]\nx\r\x7f\xcd\x8f"
+ODD = b"ARG\x1b]0;OWNED\x07\x9b31m\xe2\x80\xae\xc2\x9b2J\xe2\x80\x8b[b]\nx\r\x7f\xcd\x8f"
+EVIL = ODD.replace(b"ARG", b"ARG token=%b" % KEY)
+"""In place of a file to write and a title, which bear the name that was asked for, stands ODD."""
 
 CASES: tuple[tuple[str, ...], ...] = (
     ("EVIL",),
@@ -28,12 +30,12 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("sites", "--month", "EVIL", "DIR"),
     ("curves", "--metric", "EVIL", "DIR"),
     ("report", "--html", "EVIL/x", "DIR"),
-    ("report", "--html", "EVIL.html", "DIR"),
-    ("report", "--title", "EVIL", "--md", "-", "DIR"),
-    ("report", "--title", "EVIL", "--html", "-", "DIR"),
+    ("report", "--html", "ODD.html", "DIR"),
+    ("report", "--title", "ODD", "--md", "-", "DIR"),
+    ("report", "--title", "ODD", "--html", "-", "DIR"),
     ("export", "--only", "EVIL", "DIR"),
     ("export", "--to", "EVIL", "DIR"),
-    ("export", "--only", "runs", "--out", "EVIL", "DIR"),
+    ("export", "--only", "runs", "--out", "ODD", "DIR"),
     ("config", "EVIL", "DIR"),
     ("check", "EVIL"),
     ("act", "EVIL", "DIR"),
@@ -71,7 +73,8 @@ CASES: tuple[tuple[str, ...], ...] = (
 
 def filled(case: tuple[str, ...], small: Dagdir) -> list[bytes]:
     directory = str(small.path).encode("utf-8", "surrogateescape")
-    return [directory if word == "DIR" else word.encode().replace(b"EVIL", EVIL) for word in case]
+    words = (directory if word == "DIR" else word.encode() for word in case)
+    return [word.replace(b"EVIL", EVIL).replace(b"ODD", ODD) for word in words]
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)

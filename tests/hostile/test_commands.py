@@ -1,8 +1,9 @@
-"""Every command on the hostile dagdir: what it says is visible, on bounded lines."""
+"""Every command on the hostile dagdir: what it says is visible, on bounded lines, and no key."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.safety.corpus import fields_in, forbidden
-from tests.safety.hostile_dagdir import Dagdir
-from tests.safety.pseudo_terminal import Terminal, without_own
+from metlmon.redact import HIDDEN
+from tests.hostile.corpus import fields_in, forbidden
+from tests.hostile.dagdir import Dagdir
+from tests.hostile.keyed_files import UUID
+from tests.hostile.pseudo_terminal import Terminal, without_own
 from tests.support.command_server import Ran
 
 EACH = ("t", "j", "x")
@@ -45,6 +48,7 @@ COMMANDS: dict[str, set[str]] = {
     "curves --json": of_each("run", "metric") | {"label"} | WARNED,
     "estimate": of_each("run"),
     "estimate --json": of_each("run") | WARNED,
+    "estimate --backtest": set(),
     "report": RUNS | {"dagdir", "dagfile", "label"},
     "report --html -": RUNS | {"holdt", "shadowt"} | {"dagdir", "dagfile", "label"},
     "report --md -": RUNS | {"holdt", "shadowt"} | {"dagdir", "dagfile", "label"},
@@ -56,7 +60,7 @@ COMMANDS: dict[str, set[str]] = {
     "nodes": {"dagfile", "otherdag"},
     "nodes --ascii --state held": of_each("run", "site", "hold"),
     "nodes --json": RUNS | of_each("hold") | {"placement", "shard", "final"},
-    "grid": of_each("run", "other", "swept"),
+    "grid": of_each("other", "swept"),
     "grid --json": of_each("run", "other", "swept", "metric", "stopped") | WARNED,
     "shards": {"dagfile", "shard"},
     "shards --json": {"dagfile", "shard"} | WARNED,
@@ -66,6 +70,8 @@ COMMANDS: dict[str, set[str]] = {
     "act send --to here --dry-run": set(),
     "check": {"dagfile"},
     "check --json": {"dagfile"},
+    "export --to openmetrics": of_each("run"),
+    "export --to optuna --out -": of_each("run"),
     "watch": RUNS,
 }
 """Each command, and the fields that it shows: a scan of what shows nothing proves nothing."""
@@ -100,24 +106,52 @@ def test_what_a_command_says_into_a_pipe_is_visible(
     if "--json" in command:
         assert ran.stdout.isascii()
         assert_texts_are_bounded(json.loads(out))
-    elif "--html" not in command and "--md" not in command:
+    elif not re.search("--html|--md|export", command):
         lines += out.split("\n")
     assert max(map(len, lines)) <= LONGEST
     if "--ascii" in command:
         assert ran.stdout.isascii()
 
 
-@pytest.mark.parametrize("more", [(), ("--json",)])
-def test_what_a_comparison_says_is_visible(
-    more: tuple[str, ...], hostile: Dagdir, metlmon: Callable[..., Ran]
+OF_SOME = (
+    "run 3f1c2d4e",
+    "run RUN",
+    "compare RUNS",
+    "compare 3f1c2d4e RUN",
+    "act release 87.0 --yes",
+)
+
+
+@pytest.mark.parametrize("command", OF_SOME)
+def test_what_a_command_says_of_some_runs_is_visible(
+    command: str, hostile: Dagdir, metlmon: Callable[..., Ran]
 ) -> None:
     runs = json.loads(metlmon("status", "--json", hostile.path).stdout)["runs"]
-    uuids = [run["uuid"] for run in runs if run["uuid"]][:3]
-    ran = metlmon("compare", *uuids, hostile.path, *more)
-    assert ran.returncode == 0, ran.stderr
-    out = ran.stdout.decode()
-    assert forbidden(out) == []
-    assert of_each("run", "swept") & fields_in(out)
+    uuids = [run["uuid"] for run in runs if "zq" in (run["uuid"] or "")][:3]
+    given = {"RUN": uuids[:1], "RUNS": uuids}
+    words = [word for each in command.split() for word in given.get(each, [each])]
+    for more in ((), ("--json",)):
+        ran = metlmon(*words, hostile.path, *more)
+        out = ran.stdout.decode()
+        assert "Traceback" not in ran.stderr.decode()
+        assert forbidden(out + ran.stderr.decode()) == []
+        assert "RUN" not in command or of_each("run", "swept") & fields_in(out)
+
+
+def test_what_stands_around_a_key_is_reported(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
+    jobs = metlmon("jobs", "--json", hostile.path).stdout.decode()
+    assert f"https://{HIDDEN}@example.org/data was read" in jobs
+    assert re.search(rf"\d\dzq --token {re.escape(HIDDEN)} qz", jobs)
+    assert f"--token {HIDDEN}" in metlmon("status", "--json", hostile.path).stdout.decode()
+
+
+def test_of_a_wandb_run_only_the_numbers_are_said(
+    hostile: Dagdir, metlmon: Callable[..., Ran]
+) -> None:
+    shown = metlmon("curves", "--json", hostile.path).stdout.decode()
+    (run,) = (run for run in json.loads(shown)["runs"] if run["uuid"] == UUID)
+    assert [(point["epoch"], point["value"]) for point in run["points"]] == [(1, 0.5)]
+    assert "remark" not in shown
 
 
 def assert_texts_are_bounded(value: Any) -> None:

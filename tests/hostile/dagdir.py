@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from tests.safety.corpus import NAMES, filename, one_line, payload, word
+from tests.hostile.corpus import NAMES, filename, one_line, payload, word
 from tests.support.wandb_files import history_record, log_file
 
 FORMS: Final = ("text", "json", "xml")
@@ -216,73 +216,14 @@ class _Writer:
         self.nodes_log += [text_event(job, event) for event in events if event["n"] in NODE_EVENTS]
 
     def story(self, letter: str, job: Job, last: bool) -> Iterator[dict[str, Any]]:
-        """What happens to one job; the second job of a run stays held."""
-
-        def output_of(name: str) -> bytes:
-            return self.made.output_of(name + letter, job.attack)
-
-        yield {
-            "n": 0,
-            "stamp": job.stamp(),
-            "host": output_of("submithost"),
-            "notes": output_of("notes"),
-            "warn": output_of("submitwarning"),
-        }
-        yield {"n": 40, "stamp": job.stamp(), "type": 2, "host": output_of("transferhost")}
-        yield {"n": 40, "stamp": job.stamp(), "type": 3}
-        for number in range(4):
-            yield {
-                "n": 1,
-                "stamp": job.stamp(),
-                "host": output_of("host"),
-                "slot": output_of("slot"),
-                "site": output_of("site"),
-                "gpu": output_of("gpu"),
-                "prop": output_of("property"),
-            }
-            yield {"n": 6, "stamp": job.stamp()}
-            if number == 0:
-                yield {"n": 8, "stamp": job.stamp(), "text": output_of("generic")}
-                yield {
-                    "n": 21,
-                    "stamp": job.stamp(),
-                    "text": output_of("remoteerror"),
-                    "host": output_of("errorhost"),
-                }
-                yield {
-                    "n": 22,
-                    "stamp": job.stamp(),
-                    "text": output_of("disconnect"),
-                    "host": output_of("disconnecthost"),
-                }
-                yield {
-                    "n": 24,
-                    "stamp": job.stamp(),
-                    "text": output_of("reconnectfail"),
-                    "host": output_of("reconnecthost"),
-                }
-                yield {"n": 4, "stamp": job.stamp(), "text": output_of("evict"), "code": 1008}
-            elif number == 1:
-                yield {"n": 7, "stamp": job.stamp(), "text": output_of("shadow")}
-            elif number == 2:
-                yield {"n": 12, "stamp": job.stamp(), "text": output_of("holdover"), "code": 12}
-                yield {"n": 13, "stamp": job.stamp(), "text": output_of("release")}
-        if job.attack % 4 == 3 and last:
-            yield {"n": 9, "stamp": job.stamp(), "text": output_of("abort")}
-        elif job.attack % 4 == 2 and last:
-            yield {"n": 7, "stamp": job.stamp(), "text": output_of("shadowlast")}
-            yield {"n": 28, "stamp": job.stamp(), "text": output_of("adinfo")}
-        elif job.attack % 4 == 1 and last:
-            yield {"n": 99, "stamp": job.stamp(), "text": output_of("future")}
-        elif last:
-            yield {"n": 12, "stamp": job.stamp(), "text": output_of("hold"), "code": 13}
-        else:
-            yield {
-                "n": 5,
-                "stamp": job.stamp(),
-                "text": output_of("toe"),
-                "assigned": output_of("assigned"),
-            }
+        """What happens to one job; the second job of a run ends as its attack has it."""
+        ends = LAST_ENDS[job.attack % 4] if last else FIRST_END
+        for number, more in (*BEGIN, *(each for ran in RAN for each in (*STARTED, *ran)), *ends):
+            event = {"n": number, "stamp": job.stamp(), "type": 0, "code": 0}
+            for name, value in more.items():
+                is_field = isinstance(value, str)
+                event[name] = self.made.output_of(value + letter, job.attack) if is_field else value
+            yield event
 
     def words(self, job: Job) -> None:
         """What DAGMan says of it."""
@@ -413,165 +354,179 @@ def _toml(character: str) -> str:
 
 NODE_EVENTS: Final = frozenset({0, 1, 4, 5, 7, 8, 9, 12, 13})
 
+# --- what happens to a job: numbers of events, and the field that each of their texts is -------
 
-# --- events in the three forms --------------------------------------------------------------
+BEGIN: Final = (
+    (0, {"host": "submithost", "notes": "notes", "warn": "submitwarning"}),
+    (40, {"type": 2, "host": "transferhost"}),
+    (40, {"type": 3, "host": b""}),
+)
+STARTED: Final = (
+    (1, {"host": "host", "slot": "slot", "site": "site", "gpu": "gpu", "prop": "property"}),
+    (6, {}),
+)
+RAN: Final = (
+    (
+        (8, {"text": "generic"}),
+        (21, {"text": "remoteerror", "host": "errorhost"}),
+        (22, {"text": "disconnect", "host": "disconnecthost"}),
+        (24, {"text": "reconnectfail", "host": "reconnecthost"}),
+        (4, {"text": "evict"}),
+    ),
+    ((7, {"text": "shadow"}),),
+    ((12, {"text": "holdover", "code": 12}), (13, {"text": "release"})),
+    (),
+)
+FIRST_END: Final = ((5, {"text": "toe", "assigned": "assigned"}),)
+LAST_ENDS: Final = (
+    ((12, {"text": "hold", "code": 13}),),
+    ((99, {"text": "future"}),),
+    ((7, {"text": "shadowlast"}), (28, {"text": "adinfo"})),
+    ((9, {"text": "abort"}),),
+)
 
+# --- events in the three forms: MyType, lines as condor_event.cpp prints them, attributes -------
 
-def text_event(job: Job, e: dict[str, Any]) -> bytes:
-    """As ``condor_event.cpp`` prints it."""
-    n = e["n"]
-
-    def get(name: str) -> bytes:
-        return one_line(e.get(name, b""))
-
-    lines: dict[int, list[bytes]] = {
-        0: [
-            b"Job submitted from host: <" + get("host") + b">",
-            b"    DAG Node: " + job.node,
-            b"    " + get("notes"),
-            b"    WARNING: " + get("warn"),
-        ],
-        1: [
-            b"Job executing on host: <" + get("host") + b">",
-            b"\tSlotName: " + get("slot"),
-            b"\tCpus = 1",
-            b'\tGLIDEIN_ResourceName = "' + get("site").replace(b'"', b'\\"') + b'"',
-            b"\tGPUs = 1",
-            b'\tGPUs_GPU_1 = [ Id = "GPU-1"; DeviceName = "'
-            + get("gpu").replace(b'"', b'\\"')
-            + b'"; GlobalMemoryMb = 40000 ]',
-            b'\tProp = "' + get("prop").replace(b'"', b'\\"') + b'"',
-        ],
-        4: [
-            b"Job was evicted. Code 1008 Subcode 0",
-            b"\t(0) CPU times",
-            b"\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage",
-            b"\tReason: " + get("text"),
-        ],
-        5: [
-            b"Job terminated.",
-            b"\t(1) Normal termination (return value 0)",
-            b"\tPartitionable Resources :       Usage   Request Allocated Assigned",
-            b'\t   GPUs                 :                      1         1 "'
-            + get("assigned")
-            + b'"',
-            b"\tJob terminated of its own accord at " + get("text"),
-        ],
-        6: [b"Image size of job updated: 100", b"\t1  -  MemoryUsage of job (MB)"],
-        7: [b"Shadow exception!", b"\t" + get("text")],
-        8: [get("text")],
-        9: [b"Job was aborted.", b"\t" + get("text")],
-        12: [b"Job was held.", b"\t" + get("text"), b"\tCode %d Subcode 0" % e.get("code", 0)],
-        13: [b"Job was released.", b"\t" + get("text")],
-        21: [b"Error from starter on " + get("host") + b":", b"\t" + get("text")],
-        22: [
-            b"Job disconnected, attempting to reconnect",
-            b"    " + get("text"),
-            b"    Trying to reconnect to " + get("host"),
-        ],
-        24: [
-            b"Job reconnection failed",
-            b"    " + get("text"),
-            b"    Can not reconnect to " + get("host") + b", rescheduling job",
-        ],
-        28: [b"Job ad information event triggered.", b'Some = "' + get("text") + b'"'],
-        40: [
-            b"Started transferring input files"
-            if e.get("type") == 2
-            else b"Finished transferring input files",
-            b"\tTransferring to host: " + get("host"),
-        ],
-        99: [get("text"), b"\t" + get("text")],
-    }
-    head = b"%03d (%03d.000.000) %b " % (n, job.cluster, e["stamp"].encode())
-    return head + b"\n".join(lines[n]) + b"\n...\n"
-
-
-def attributes(job: Job, e: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of the same event."""
-    kinds = {
-        0: "SubmitEvent",
-        1: "ExecuteEvent",
-        4: "JobEvictedEvent",
-        5: "JobTerminatedEvent",
-        6: "JobImageSizeEvent",
-        7: "ShadowExceptionEvent",
-        8: "GenericEvent",
-        9: "JobAbortedEvent",
-        12: "JobHeldEvent",
-        13: "JobReleasedEvent",
-        21: "RemoteErrorEvent",
-        22: "JobDisconnectedEvent",
-        24: "JobReconnectFailedEvent",
-        28: "JobAdInformationEvent",
-        40: "FileTransferEvent",
-        99: "FutureEvent",
-    }
-
-    def get(name: str) -> str:
-        return e.get(name, b"").decode("utf-8", "surrogateescape")
-
-    ad: dict[str, Any] = {
-        "MyType": kinds[e["n"]],
-        "EventTypeNumber": e["n"],
-        "Cluster": job.cluster,
-        "Proc": 0,
-        "Subproc": 0,
-        "EventTime": e["stamp"].replace(" ", "T"),
-    }
-    node = job.node.decode("utf-8", "replace")
-    more: dict[int, dict[str, Any]] = {
-        0: {
-            "SubmitHost": get("host"),
-            "LogNotes": f"DAG Node: {node}",
-            "UserNotes": get("notes"),
-            "Warnings": get("warn"),
+EVENTS: Final[dict[int, tuple[str, bytes, dict[str, Any]]]] = {
+    0: (
+        "SubmitEvent",
+        b"Job submitted from host: <%(host)b>\n    DAG Node: %(node)b\n    %(notes)b\n"
+        b"    WARNING: %(warn)b",
+        {
+            "SubmitHost": "{host}",
+            "LogNotes": "DAG Node: {node}",
+            "UserNotes": "{notes}",
+            "Warnings": "{warn}",
         },
-        1: {
-            "ExecuteHost": get("host"),
-            "SlotName": get("slot"),
+    ),
+    1: (
+        "ExecuteEvent",
+        b"Job executing on host: <%(host)b>\n\tSlotName: %(slot)b\n\tCpus = 1\n"
+        b'\tGLIDEIN_ResourceName = "%(site)b"\n\tGPUs = 1\n'
+        b'\tGPUs_GPU_1 = [ Id = "GPU-1"; DeviceName = "%(gpu)b"; GlobalMemoryMb = 40000 ]\n'
+        b'\tProp = "%(prop)b"',
+        {
+            "ExecuteHost": "{host}",
+            "SlotName": "{slot}",
             "ExecuteProps": {
                 "GPUs": 1,
-                "GLIDEIN_ResourceName": get("site"),
-                "Prop": get("prop"),
-                "GPUs_GPU_1": {"DeviceName": get("gpu"), "GlobalMemoryMb": 40000},
+                "GLIDEIN_ResourceName": "{site}",
+                "Prop": "{prop}",
+                "GPUs_GPU_1": {"DeviceName": "{gpu}", "GlobalMemoryMb": 40000},
             },
         },
-        4: {"ReasonCode": 1008, "ReasonSubCode": 0, "Reason": get("text")},
-        5: {
+    ),
+    4: (
+        "JobEvictedEvent",
+        b"Job was evicted. Code 1008 Subcode 0\n\t(0) CPU times\n"
+        b"\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage\n\tReason: %(text)b",
+        {"ReasonCode": 1008, "ReasonSubCode": 0, "Reason": "{text}"},
+    ),
+    5: (
+        "JobTerminatedEvent",
+        b"Job terminated.\n\t(1) Normal termination (return value 0)\n"
+        b"\tPartitionable Resources :       Usage   Request Allocated Assigned\n"
+        b'\t   GPUs                 :                      1         1 "%(assigned)b"\n'
+        b"\tJob terminated of its own accord at %(text)b",
+        {
             "TerminatedNormally": True,
             "ReturnValue": 0,
-            "ToE": {"Who": get("text")},
-            "AssignedGPUs": get("assigned"),
+            "ToE": {"Who": "{text}"},
+            "AssignedGPUs": "{assigned}",
         },
-        6: {"Size": 100, "MemoryUsage": 1},
-        7: {"Message": get("text")},
-        8: {"Info": get("text")},
-        9: {"Reason": get("text")},
-        12: {"HoldReason": get("text"), "HoldReasonCode": e.get("code", 0), "HoldReasonSubCode": 0},
-        13: {"Reason": get("text")},
-        21: {
+    ),
+    6: (
+        "JobImageSizeEvent",
+        b"Image size of job updated: 100\n\t1  -  MemoryUsage of job (MB)",
+        {"Size": 100, "MemoryUsage": 1},
+    ),
+    7: ("ShadowExceptionEvent", b"Shadow exception!\n\t%(text)b", {"Message": "{text}"}),
+    8: ("GenericEvent", b"%(text)b", {"Info": "{text}"}),
+    9: ("JobAbortedEvent", b"Job was aborted.\n\t%(text)b", {"Reason": "{text}"}),
+    12: (
+        "JobHeldEvent",
+        b"Job was held.\n\t%(text)b\n\tCode %(code)d Subcode 0",
+        {"HoldReason": "{text}", "HoldReasonCode": "code", "HoldReasonSubCode": 0},
+    ),
+    13: ("JobReleasedEvent", b"Job was released.\n\t%(text)b", {"Reason": "{text}"}),
+    21: (
+        "RemoteErrorEvent",
+        b"Error from starter on %(host)b:\n\t%(text)b",
+        {
             "Daemon": "starter",
-            "ExecuteHost": get("host"),
-            "ErrorMsg": get("text"),
+            "ExecuteHost": "{host}",
+            "ErrorMsg": "{text}",
             "CriticalError": True,
         },
-        22: {"DisconnectReason": get("text"), "StartdName": get("host"), "StartdAddr": "<x>"},
-        24: {"Reason": get("text"), "StartdName": get("host")},
-        28: {"Some": get("text")},
-        40: {"Type": e.get("type", 0), "Host": get("host")},
-        99: {"EventHead": get("text"), "EventPayloadLines": get("text")},
-    }
-    return ad | more[e["n"]]
+    ),
+    22: (
+        "JobDisconnectedEvent",
+        b"Job disconnected, attempting to reconnect\n    %(text)b\n"
+        b"    Trying to reconnect to %(host)b",
+        {"DisconnectReason": "{text}", "StartdName": "{host}", "StartdAddr": "<x>"},
+    ),
+    24: (
+        "JobReconnectFailedEvent",
+        b"Job reconnection failed\n    %(text)b\n"
+        b"    Can not reconnect to %(host)b, rescheduling job",
+        {"Reason": "{text}", "StartdName": "{host}"},
+    ),
+    28: (
+        "JobAdInformationEvent",
+        b'Job ad information event triggered.\nSome = "%(text)b"',
+        {"Some": "{text}"},
+    ),
+    40: (
+        "FileTransferEvent",
+        b"%(verb)b transferring input files\n\tTransferring to host: %(host)b",
+        {"Type": "type", "Host": "{host}"},
+    ),
+    99: (
+        "FutureEvent",
+        b"%(text)b\n\t%(text)b",
+        {"EventHead": "{text}", "EventPayloadLines": "{text}"},
+    ),
+}
 
 
-def json_event(job: Job, e: dict[str, Any]) -> bytes:
-    result = json.dumps(attributes(job, e), indent=1, ensure_ascii=True)
-    return result.encode() + b"\n"
+def text_event(job: Job, event: dict[str, Any]) -> bytes:
+    """As ``condor_event.cpp`` prints it."""
+    texts: dict[bytes, Any] = {b"node": job.node, b"code": event["code"]}
+    texts[b"verb"] = b"Started" if event["type"] == 2 else b"Finished"
+    for name, value in event.items():
+        if isinstance(value, bytes):
+            quoted = name in ("site", "gpu", "prop")
+            value = value.replace(b'"', b'\\"') if quoted else value
+            texts[name.encode()] = one_line(value)
+    head = b"%03d (%03d.000.000) %b " % (event["n"], job.cluster, event["stamp"].encode())
+    return head + EVENTS[event["n"]][1] % texts + b"\n...\n"
 
 
-def xml_event(job: Job, e: dict[str, Any]) -> bytes:
-    return (_xml(attributes(job, e)) + "\n").encode("utf-8", "surrogateescape")
+def attributes(job: Job, event: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of the same event."""
+    texts = {k: v.decode("utf-8", "surrogateescape") for k, v in event.items() if type(v) is bytes}
+    texts["node"] = job.node.decode("utf-8", "replace")
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: filled(each) for name, each in value.items()}
+        if value in ("type", "code"):
+            return event[value]
+        return value.format_map(texts) if isinstance(value, str) else value
+
+    kind, _, more = EVENTS[event["n"]]
+    head = {"MyType": kind, "EventTypeNumber": event["n"], "Cluster": job.cluster, "Proc": 0}
+    time = event["stamp"].replace(" ", "T")
+    result: dict[str, Any] = {**head, "Subproc": 0, "EventTime": time, **filled(more)}
+    return result
+
+
+def json_event(job: Job, event: dict[str, Any]) -> bytes:
+    return json.dumps(attributes(job, event), indent=1, ensure_ascii=True).encode() + b"\n"
+
+
+def xml_event(job: Job, event: dict[str, Any]) -> bytes:
+    return (_xml(attributes(job, event)) + "\n").encode("utf-8", "surrogateescape")
 
 
 def _xml(value: Any) -> str:

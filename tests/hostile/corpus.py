@@ -11,6 +11,12 @@ import re
 import unicodedata
 from typing import Final
 
+KEY: Final = b"Pl4nted00x7QwZ"
+"""No issuer's shape: that it stands behind the name of a secret is all that shows what it is."""
+
+A_KEY: Final = re.compile(r"Pl4nted", re.IGNORECASE)
+"""The beginning of this key, and of those that :mod:`tests.hostile.keyed_files` writes."""
+
 ATTACKS: Final[dict[str, bytes]] = {
     "csi": b"\x1b[2J\x1b[31m\x1b[?1049l",
     "title": b"\x1b]0;OWNED\x07\x1b]2;OWNED\x1b\\",
@@ -40,8 +46,9 @@ ATTACKS: Final[dict[str, bytes]] = {
     "nul": b"a\x00b",
     "lines": b"a\nb\n...\n",
     "blanks": b"a\t\tb   c\xc2\xa0\xe3\x80\x80d",
+    "secret": b" --token %b " % KEY,
 }
-"""What is tried; none but the last four has white space of ASCII, which ends many names."""
+"""What is tried; none but the last five has white space of ASCII, which ends many names."""
 
 FORMULAS: Final = (
     "=1+1",
@@ -82,13 +89,13 @@ def one_line(data: bytes) -> bytes:
 
 
 def word(data: bytes) -> bytes:
-    """The same as one word of a DAG file: no white space, no quotes, no plus."""
-    return re.sub(rb"[\s\0\"'+\\#{}]", b"_", data)
+    """The same as one word of a DAG file: no white space, no quotes, no plus, no key."""
+    return re.sub(rb"[\s\0\"'+\\#{}]", b"_", data.replace(KEY, b""))
 
 
 def filename(data: bytes) -> bytes:
-    """The same as a file's name."""
-    return data.replace(b"/", b"_").replace(b"\0", b"_")[:200]
+    """The same as a file's name, without the key."""
+    return data.replace(KEY, b"").replace(b"/", b"_").replace(b"\0", b"_")[:200]
 
 
 MARKER: Final = re.compile(r"([a-z]+)(\d\d)zq")
@@ -109,12 +116,16 @@ _IGNORABLE: Final = re.compile(
 
 
 def forbidden(text: str, newlines: bool = True) -> list[str]:
-    """What stands in ``text`` that nobody may be shown, each with what is around it."""
+    """What stands in ``text`` that nobody may be shown, each with what is around it: keys, and
+    characters that a terminal obeys or does not show."""
+    bad = [
+        f"a key in {text[max(0, found.start() - 60) : found.end() + 20]!r}"
+        for found in A_KEY.finditer(text)
+    ]
     characters = set(text)
     suspects = {character for character in characters if _is_forbidden(character, newlines)}
     if not suspects and not any(map(_is_mark, characters)):
-        return []
-    bad = []
+        return bad
     marks = 0
     for at, character in enumerate(text):
         marks = marks + 1 if _is_mark(character) else 0

@@ -1,0 +1,180 @@
+"""Files that somebody else wrote and that are given to a command: what is said of them, and what
+would be written, has nothing that a terminal obeys, and no key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring.request import PlannedFile
+from metlmon.redact import HIDDEN
+from screens.submit import file_lines
+from tests.hostile.corpus import KEY, NAMES, fields_in, forbidden, one_line, payload
+from tests.support.command_server import Ran
+
+
+def said(ran: Ran) -> str:
+    """What a command said, which was checked."""
+    text = (ran.stdout + ran.stderr).decode()
+    assert text
+    assert forbidden(text.replace("\t", " ")) == []
+    return text
+
+
+@pytest.mark.parametrize("attacks", [NAMES[at::4] for at in range(4)], ids=" ".join)
+def test_what_would_be_written_is_visible(
+    attacks: tuple[str, ...], tmp_path: Path, metlmon: Callable[..., Ran]
+) -> None:
+    lines = b"executable = /bin/true\noutput = $(run_uuid).out\nlog = x.log\n"
+    for name in attacks:
+        result = one_line(payload("template", NAMES.index(name), False)).replace(b"\0", b"")
+        # What is no UTF-8 is refused before.
+        result = result.decode("utf-8", "replace").encode()
+        lines += b"# a  comment\twith " + result + b"\n"
+    template = tmp_path / "somebody.sub"
+    template.write_bytes(lines + b"arguments = --x $(epoch)\nqueue\n")
+    asked = ("submit", "--dry-run", "--template", template, "--name", "x", "new")
+    ran = metlmon(*asked)
+    assert ran.returncode == 0, ran.stderr
+    shown = said(ran)
+    assert "# a  comment\twith template" in shown, "blanks are as they are"
+    assert "template" in fields_in(shown)
+    ran = metlmon(*asked, "--json")
+    assert ran.stdout.isascii()
+    assert json.loads(ran.stdout)["runs"]
+
+
+DESCRIPTION = b"""\
+name = "x"
+note = '%b'
+[runs]
+'%b' = 1
+"""
+
+SWEEP = b"""\
+a = %b
+GEN SUBDAG %b template.dag
+JOB %b x.sub
+%b
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_wrong_with_a_file_is_reported_visibly(
+    name: str, tmp_path: Path, metlmon: Callable[..., Ran]
+) -> None:
+    result = one_line(payload("described", NAMES.index(name), False)).replace(b"'", b"_")
+    options = ("--dry-run", "--json", "--picture", "--explain")
+    for at, (file, text) in enumerate((("x.toml", DESCRIPTION), ("x.dag", SWEEP))):
+        (tmp_path / file).write_bytes(text.replace(b"%b", result))
+        # Every attack in both files, with one of the options in turn: they share the reader.
+        ran = metlmon("new", file, "made", options[(NAMES.index(name) + at) % len(options)])
+        assert ran.returncode == 2, ran.stderr
+        assert file in said(ran)
+
+
+# --- keys in files of a dagdir that are refused ---------------------------------------------------
+
+A = KEY.decode()
+
+REFUSED_LINES = (
+    f"JOB run1 --token {A}",
+    f"VARS X --token {A}",
+    f"RETRY a 3 ghp_{A}q7Xz2LmP9vRk4TbN8sWd3HyJ",
+    f"RETRY a 3 --token {A * 9}",
+    f"RETRY a token={A}",
+    f"SCRIPT {A}=password PRE",
+    f"JOB a {{\nenvironment = OMP={A}",
+    f"JOB A a.sub ghp_{A}q7Xz2LmP9vRk4TbN8sWd3HyJ",
+    f"ENV SOMETHING OMP={A}",
+)
+
+WRONG_SETTINGS = (
+    f'[metrics]\nprimary = 3\nnonsense = "password={A}"\n',
+    f'labels = "token={A}"\n',
+    f'[metrics]\npatterns = ["(?P<value>token={A}("]\n',
+    f'read_only = "token={A}"\n',
+    f'token = "{A}"\n',
+    f"password={A}\n",
+    f'[tracking]\ntoken = "{A}"\n',
+)
+
+
+def test_a_dag_file_that_is_refused_quotes_no_key(
+    tmp_path: Path, metlmon: Callable[..., Ran]
+) -> None:
+    for line in REFUSED_LINES:
+        (tmp_path / "run.dag").write_text(line + "\n")
+        for command in ("status", "check"):
+            said(metlmon(command, "."))
+
+
+def test_settings_that_are_wrong_quote_no_key(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
+    (tmp_path / "run.dag").write_text("JOB a a.sub\n")
+    for text in WRONG_SETTINGS:
+        (tmp_path / "metlmon.toml").write_text(text)
+        for command in ("status .", "config show .", "config validate .", "config show . --json"):
+            assert "metlmon.toml" in said(metlmon(*command.split()))
+
+
+# --- keys in what is to be submitted --------------------------------------------------------------
+
+TEMPLATE = """\
+# template: One that is given a key
+# parameter: wandb_key = none | the key
+# parameter: colour = red | its colour
+# parameter: api_token = 1 | a small one
+# allowed: api_token 1..9
+executable = /bin/true
+arguments = --token {wandb_key} --epochs $(epoch) --colour {colour}
+environment = "WANDB_API_KEY={wandb_key} OMP=sesame"
+log = {name}.log
+queue
+"""
+
+
+def test_what_would_be_submitted_is_shown_without_keys(
+    tmp_path: Path, metlmon: Callable[..., Ran]
+) -> None:
+    (tmp_path / "key.sub").write_text(TEMPLATE)
+    asked = ("submit", "new", "--template", "key.sub", "--dry-run", "--set")
+    for more in ((), ("--json",)):
+        shown = said(metlmon(*asked, f"wandb_key={A}", *more))
+        assert "--colour red" in shown
+        assert "looks like a secret" in shown
+        assert "sesame" not in shown
+        assert f"api_token is '{HIDDEN}'" in said(metlmon(*asked, f"api_token={A}", *more))
+    asked = ("new", "made", "--template", "key.sub", "--runs", "2", "--set", f"wandb_key={A}")
+    for option in (
+        *("--dry-run", "--dry-run --json", "--picture", "--explain", "--explain --json"),
+        "--explain run0-train_epoch0",
+    ):
+        assert "run0" in said(metlmon(*asked, "--var", f"api_token={A}x1", *option.split()))
+
+
+WRITTEN = f"""\
+# a.sub: token={A}
+executable = train.sh
+arguments = --token {A}
+environment = "OMP_NUM_THREADS={A} \\
+  P={A}"
+env @=end
+OMP={A}
+@end
++Environment = "OMP={A}"
+log = metl.log
+queue
+"""
+
+
+def test_the_preview_of_a_submission() -> None:
+    lines = file_lines(PlannedFile("a.sub", WRITTEN.encode(), False, ""), 100)
+    seen = "\n".join("".join(map(str, each)) for each in lines)
+    assert "metl.log" in seen
+    dag = f'JOB A a.sub\nVARS A epoch="1" environment="OMP={A}" lr="0.1"\n'
+    result = PlannedFile("a.dag", dag.encode(), False, "").text
+    assert 'epoch="1"' in result
+    assert A not in seen + result
