@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
+from rich.cells import cell_len
 from textual.app import ComposeResult
 
 from metlmon.live.feed import Snapshot
@@ -45,7 +46,6 @@ from metlmon.text.spans import (
     justify,
     line,
     style_of,
-    text_width,
     width,
 )
 from screens.base.screens import ListScreen, how_to, padded, rule
@@ -123,16 +123,16 @@ def matrix_layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
         return _list(grid, grid.rows, room)
     rows, columns, ranks = grid.rows, grid.columns, grid.ranked_cells
     values = [sweep_table.cell_value_text(cell) for cell in grid.cells.values()]
-    value_cells = max((text_width(text) for text in values), default=3)
+    value_cells = max((cell_len(text) for text in values), default=3)
     row_names, heads = sweep_table.labels(rows), sweep_table.labels(columns)
-    labels = max(text_width(text) for text in row_names.values())
-    labels = max(labels, 4, min(12, text_width(sweep_table.axis_name(rows)) + 2))
+    labels = max(cell_len(text) for text in row_names.values())
+    labels = max(labels, 4, min(12, cell_len(sweep_table.axis_name(rows)) + 2))
     names = f"{sweep_table.axis_name(rows)} ↓  {sweep_table.axis_name(columns)} →"
     left_cells = 1 + labels + 2 + value_cells + 2
-    min_width = max(value_cells + 3, min(16, max(text_width(text) for text in heads.values())))
+    min_width = max(value_cells + 3, min(16, max(cell_len(text) for text in heads.values())))
     # Widen the labels for both axis names if no column is pushed out.
     spare = room - left_cells - (min_width + GAP) * len(columns.points)
-    extra = max(0, min(1 + text_width(names) + GAP - left_cells, spare))
+    extra = max(0, min(1 + cell_len(names) + GAP - left_cells, spare))
     labels, left_cells = labels + extra, left_cells + extra
     max_width = (room - left_cells) // len(columns.points) - GAP
     cell_width = min(max(min_width, max_width), min_width + ROOMY)
@@ -231,11 +231,11 @@ def _progress_text(cell: GridCell, width: int) -> Line:
 
 def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
     row_names, axis = sweep_table.labels(rows), sweep_table.axis_name(rows)
-    labels = min(room // 3, max(text_width(text) for text in (*row_names.values(), axis)))
+    labels = min(room // 3, max(cell_len(text) for text in (*row_names.values(), axis)))
     left_cells = 1 + labels + 2
     cells, ranks = grid.cells.values(), grid.ranked_cells
-    value_cells = max([4, *(text_width(sweep_table.cell_value_text(cell)) for cell in cells)])
-    names = max(text_width(clip(cell.runs[0].entry.name, 20)) for cell in cells)
+    value_cells = max([4, *(cell_len(sweep_table.cell_value_text(cell)) for cell in cells)])
+    names = max(cell_len(clip(cell.runs[0].entry.name, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"

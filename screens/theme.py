@@ -87,16 +87,11 @@ class Palette(Struct, frozen=True):
     colours: Mapping[Colour, str]
     selection_background: str | None
 
-    def style(self, text_style: TextStyle, selected: bool = False) -> Style:
-        """The Rich style of a text style, to be added to a widget's own."""
-        return _rich_style(self, text_style, selected)
-
-    def __hash__(self) -> int:
-        return id(self)
-
 
 @lru_cache(1024)
-def _rich_style(palette: Palette, text_style: TextStyle, selected: bool) -> Style:
+def rich_style(theme: str, text_style: TextStyle, selected: bool) -> Style:
+    """The Rich style of a text style in a theme, to be added to a widget's own."""
+    palette = PALETTES[theme]
     # None keeps the underlying attribute; False would switch it off.
     bold = True if text_style.weight is Weight.BOLD else None
     if palette.selection_background is None and selected and not text_style.texture:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from rich.cells import cell_len
 
 from metlmon.health.types import Severity
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
@@ -47,7 +48,6 @@ from metlmon.text.spans import (
     limit_lines,
     line,
     symbol_span,
-    text_width,
     width,
     wrap,
 )
@@ -173,7 +173,7 @@ def columns(
     ``narrow``: no column for the ETA; where there is no trouble, the health's has it. There is one
     for what is new since the user looked only if anything is.
     """
-    counts = max((text_width(_done_text(row.figures)) for row in rows), default=0)
+    counts = max((cell_len(_done_text(row.figures)) for row in rows), default=0)
 
     def eta(row: HomeRow, cells: int | None) -> Line:
         return _eta(row.figures, this_year, cells)
@@ -291,7 +291,7 @@ def _progress(row: HomeRow, cells: int | None, counts: int) -> Line:
         bar = progress_bar(round(summary.fraction * 100), 100, room)
         return line((f"{bar} {percent}", MOVING))
     text = _done_text(figures).rjust(counts)
-    room = BAR_CELLS if cells is None else cells - text_width(text) - 1
+    room = BAR_CELLS if cells is None else cells - cell_len(text) - 1
     if room < 3 or not figures.total:
         return line(text)
     style = GOOD if figures.done == figures.total else MOVING if figures.live else DIM
@@ -330,7 +330,7 @@ def _health(row: HomeRow, cells: int | None) -> Line:
     style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
     text = plain(figures.trouble, TROUBLE_CHARACTERS)
     more = f" +{figures.others}" if figures.others else ""
-    if cells is None or text_width(text + more) <= cells:
+    if cells is None or cell_len(text + more) <= cells:
         return line((text, style), (more, DIM))
     return crop(line((text, style)), max(1, cells - len(more))) + line((more, DIM))
 

@@ -57,9 +57,14 @@ def style_of(symbol: Symbol) -> TextStyle:
 
 def line(*spans: Span | str) -> Line:
     """A line of spans; a bare string is plain. Empty spans are dropped."""
-    # Lists, since a generator is entered again for each span, of which a screen has thousands.
-    styled = [(span, PLAIN) if isinstance(span, str) else span for span in spans]
-    return tuple([span for span in styled if span[0]])
+    styled: list[Span] = []
+    for span in spans:
+        if isinstance(span, str):
+            if span:
+                styled.append((span, PLAIN))
+        elif span[0]:
+            styled.append(span)
+    return tuple(styled)
 
 
 def texture(style: TextStyle) -> TextStyle:
@@ -72,14 +77,13 @@ def symbol_span(symbol: Symbol) -> Line:
     return ((symbol.text(), style_of(symbol)),)
 
 
-def text_width(text: str) -> int:
-    """Width of a text in cells."""
-    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
-
-
 def width(content: Line) -> int:
     """Width of a line in cells."""
-    return sum([text_width(text) for text, _ in content])
+    # Not sum(): a generator is entered again for each span, of which a screen has thousands.
+    cells = 0
+    for text, _ in content:
+        cells += cell_len(text)
+    return cells
 
 
 def text(content: Line) -> str:
@@ -119,7 +123,7 @@ def crop(content: Line, cells: int) -> Line:
     spans: list[Span] = []
     style = PLAIN
     for piece, style in content:
-        length = text_width(piece)
+        length = cell_len(piece)
         if length > room:
             spans.append((set_cell_size(piece, room), style))
             break

@@ -179,7 +179,8 @@ class FormView(MovingWidget):
     def _unit_width(self) -> int:
         return max((cell_len(entry.unit) for entry in self._entries), default=0)
 
-    def line_at(self, y: int) -> tuple[Line, bool]:
+    def line_at(self, y: int) -> LineState:
+        """A field, with its index and the caret in it."""
         index = self._top + y
         if index >= len(self._entries):
             return (), False
@@ -195,7 +196,8 @@ class FormView(MovingWidget):
             self._render_value(entry, focused), self._value_width, "left"
         )
         unit = fit(line((entry.unit, DIM)), self._unit_width, "left")
-        return content + line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note, False
+        content += line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note
+        return content, False, index, self._caret if focused else None
 
     def _render_value(self, entry: FormEntry, focused: bool) -> Line:
         room = self._value_width - 2
@@ -217,11 +219,6 @@ class FormView(MovingWidget):
         while (caret := cell_len(plain_with_blanks(entry.text[start : self._caret]))) > room:
             start += max(1, (caret - room) // 2)
         return start, caret
-
-    def line_state(self, y: int) -> LineState:
-        index = self._top + y
-        caret = self._caret if index == self._cursor_index and self.has_focus else None
-        return (*self.line_at(y), index, caret)
 
     def render_state(self, y: int, state: LineState) -> Strip:
         strip = super().render_state(y, state)

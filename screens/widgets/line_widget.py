@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -22,26 +22,24 @@ from textual.widget import Widget
 from metlmon.text.spans import DIM, MOVING, Line, crop, line, to_ascii
 from screens.actions import bindings_of
 from screens.terminal.private import FaultTolerant, report_exception
-from screens.theme import PALETTES, Palette
+from screens.theme import PALETTES, Palette, rich_style
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
 
 LineState = tuple[Any, ...]
-"""State of a rendered line: content, whether it is selected, and other dependencies."""
+"""A line, whether it is selected (or which of its spans are), and what else its look depends on."""
 
 
 class LineWidget(FaultTolerant, Widget):
     """Base class of all widgets.
 
-    Subclasses implement :meth:`line_at`, and call :meth:`repaint` after a change.
+    Subclasses implement :meth:`line_at`, and call :meth:`refresh_changed` after a change.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._painted: dict[int, LineState] = {}
-        self._pending: dict[int, LineState] = {}
-        self._pending_size = Size(0, 0)
         self._base_style: tuple[str, Style] | None = None
 
     @property
@@ -65,39 +63,31 @@ class LineWidget(FaultTolerant, Widget):
         self._base_style = None
         super().notify_style_update()
 
-    def line_at(self, y: int) -> tuple[Line, bool]:
-        """The content of line ``y`` of the widget, and whether it is selected."""
+    def line_at(self, y: int) -> LineState:
+        """Line ``y`` of the widget, which is repainted when it changes."""
         raise NotImplementedError
-
-    def line_state(self, y: int) -> LineState:
-        """The state of line ``y``, content first; the line is repainted when it changes."""
-        return self.line_at(y)
-
-    def is_span_selected(self, state: LineState, index: int) -> bool:
-        """Whether a span of a line is shown as selected; by default the whole line is."""
-        return bool(state[1])
 
     def render_state(self, y: int, state: LineState) -> Strip:
         """Line ``y`` in the theme's colours, exactly as wide as the widget."""
         content, selected = state[0], state[1]
-        width, palette, base = self.size.width, self.palette, self.base_style
-        content = crop(content, width)
+        width, base, theme = self.size.width, self.base_style, self.app.theme
         shown = to_ascii if self.context.options.ascii else str
         segments = [
-            Segment(shown(text), base + palette.style(style, self.is_span_selected(state, index)))
-            for index, (text, style) in enumerate(content)
+            Segment(
+                shown(text),
+                base + rich_style(theme, style, selected is True or (selected and i in selected)),
+            )
+            for i, (text, style) in enumerate(crop(content, width))
         ]
         padding = base
-        if selected:
-            background = palette.selection_background
+        if selected is True:
+            background = self.palette.selection_background
             padding += Style(bgcolor=background) if background else Style(reverse=True)
         return Strip(segments).adjust_cell_length(width, padding)
 
     def render_line(self, y: int) -> Strip:
-        if self._pending_size != self.size:
-            self._pending.clear()
         try:
-            state = self._pending.pop(y, None) or self.line_state(y)
+            state = self.line_at(y)
             strip = self.render_state(y, state)
         except Exception as error:
             # Skip a line that fails to render instead of crashing.
@@ -107,21 +97,17 @@ class LineWidget(FaultTolerant, Widget):
         return strip
 
     def refresh_changed(self) -> None:
-        """Repaint only the lines whose state has changed."""
-        self._pending, self._pending_size = {}, self.size
-        for y in range(self.size.height):
-            previous = self._painted.get(y)
-            # Textual paints new lines by itself.
-            if previous is not None and previous != (current := self.line_state(y)):
-                self._pending[y] = current
-        if self._pending:
-            width = self.size.width
-            self.refresh(*(Region(0, y, width, 1) for y in self._pending))
+        """Repaint only the lines that have changed."""
+        # Textual paints new lines by itself.
+        width, height = self.size
+        painted = [(y, state) for y, state in self._painted.items() if y < height]
+        changed = [y for y, state in painted if state != self.line_at(y)]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def reset_painted(self) -> None:
         """Forget the painted lines, after lines were added or removed."""
         self._painted.clear()
-        self._pending.clear()
 
 
 class MovingWidget(LineWidget, can_focus=True):

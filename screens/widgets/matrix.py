@@ -149,15 +149,12 @@ class Matrix(MovingWidget):
 
     # --- drawing --------------------------------------------------------------------------
 
-    def line_at(self, y: int) -> tuple[Line, bool]:
-        return self.line_state(y)[0], False
-
-    def line_state(self, y: int) -> LineState:
-        """Content, False (never selected as a whole), and the spans of the cursor's cell."""
+    def line_at(self, y: int) -> LineState:
+        """A line, and the spans of the cursor's cell in it."""
         layout = self._layout
         if layout is NO_CONTENT:
             # A blank line, then the text for an empty matrix.
-            return (self._empty[y - 1] if 1 <= y <= len(self._empty) else ()), False, ()
+            return (self._empty[y - 1] if 1 <= y <= len(self._empty) else ()), ()
         columns = layout.columns[self._left : self._left + self._columns_in_view]
         if y < len(layout.corner):
             content = fit(layout.corner[y], layout.row_heading_width, "left")
@@ -165,10 +162,10 @@ class Matrix(MovingWidget):
                 heads = layout.heading(column)
                 head = heads[y] if y < len(heads) else ()
                 content += line(" " * GAP) + fit(head, layout.cell_width, "right")
-            return content, False, ()
+            return content, ()
         row_in_view, line_in_row = divmod(y - len(layout.corner), layout.cell_height)
         if self._top + row_in_view >= len(layout.rows) or row_in_view >= self._rows_in_view:
-            return (), False, ()
+            return (), ()
         row = layout.rows[self._top + row_in_view]
         heading = () if line_in_row else layout.row_heading(row)
         content = fit(heading, layout.row_heading_width, "left")
@@ -180,10 +177,7 @@ class Matrix(MovingWidget):
             if under_cursor:
                 cursor_spans = tuple(range(len(content) - 1, len(content) + len(cell)))
             content += cell
-        return content, False, cursor_spans
-
-    def is_span_selected(self, state: LineState, index: int) -> bool:
-        return index in state[2]
+        return content, cursor_spans
 
     # --- moving ---------------------------------------------------------------------------
 
