@@ -10,9 +10,18 @@ from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow, file_order, fold_state, urgency
+from metlmon.snapshot.node_tree import (
+    SCOPE,
+    DagNodes,
+    NodeTree,
+    TreePositions,
+    TreeRow,
+    file_order,
+    fold_state,
+    tree_positions,
+    urgency,
+)
 from metlmon.snapshot.records import NodeRow
-from metlmon.snapshot.tree_positions import SCOPE, TreePositions, tree_positions
 from metlmon.tables.health import faulty_nodes
 from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text

@@ -52,8 +52,8 @@ from metlmon.live.log_reader import LogReader, LogRotation
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.job_events import NO_DAG
-from metlmon.model.job_groups import JobOutputs
 from metlmon.model.model_state import LogRole, LogStats, Notice
+from metlmon.model.run import JobOutputs
 from metlmon.remote import filesystem
 from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder

@@ -8,17 +8,35 @@ share a log may be in another directory: a single candidate is checked, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
+from functools import partial
+from heapq import heappop, heappush
 from pathlib import PurePath
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from metlmon.eventlog import current_name
+from metlmon.eventlog import Detail, Event, PostScript, PreSkip, Submit, current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
-from metlmon.model.job_events import NO_DAG, LoggedJob, NodeKey
+from metlmon.model.job_events import (
+    NO_DAG,
+    NOOP_PROC,
+    JobId,
+    JobKey,
+    LoggedJob,
+    NodeKey,
+    NodeRecord,
+    PostResult,
+)
+from metlmon.model.model_state import LogStats
+from metlmon.model.node_states import effective_parents
+from metlmon.model.run import JobGroups
 
 DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 """Matches the schedd's reason for removing a node job together with its DAGMan."""
@@ -42,7 +60,7 @@ class Attribution(Struct, frozen=True):
     ``proven``: a file of DAGMan, or the job, names the DAG's DAGMan as its submitter.
     ``foreign``: submitted by a DAG that is not in this directory. ``overlapping``: keys of DAGs
     that only an overlap with another job refutes, which a later end of that job can undo.
-    ``group``: of a job of no DAG, its name in :class:`metlmon.model.job_groups.JobGroups`.
+    ``group``: of a job of no DAG, its name in :class:`metlmon.model.run.JobGroups`.
     """
 
     dag: str | None = None
@@ -287,3 +305,554 @@ def _by_log(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
         if log is not None and PurePath(log).name in logs:
             matching.append(dag)
     return matching or candidates
+
+
+# --- all jobs, and again after new evidence ---------------------------------------------------
+
+ONE_SECOND: Final = timedelta(seconds=1)
+"""Maximum difference of one event in two logs, if one has fractions of seconds."""
+
+LATEST: Final = datetime.max - ONE_SECOND
+
+ONE_DAY: Final = timedelta(days=1)
+"""More than the difference between any two time zones of logs."""
+
+ONE_HOUR: Final = timedelta(hours=1)
+"""Two submissions of one node with the same id in less time are unlikely: rather, a log was
+assembled incorrectly."""
+
+QUARTER_HOUR: Final = timedelta(minutes=15)
+"""Time zones differ by multiples of this."""
+
+ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
+"""The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
+
+
+class ReusedJobIds(dict[JobId, list[datetime]]):
+    """Submission times of the job ids that the schedd used more than once.
+
+    After a reinstallation the schedd counts from 1 again. A new submission is recognised by a
+    second 000 that names another node, or whose time differs from the first by more than a day or
+    by an odd amount. The same 000 is often read twice (from the job's own log and ``nodes.log``,
+    or from a log appended to itself), and then has the same second; in a log of another time zone
+    it differs by quarter hours, and in one without years possibly by years. Only the two 000 are
+    compared, not their logs, so that the order of reading does not matter. Events belong to the
+    last submission before them.
+    """
+
+    def key_at(self, key: JobKey, time: datetime) -> JobKey:
+        """The key of the job with this id that an event at ``time`` belongs to.
+
+        The third number counts the submissions, from 0.
+        """
+        times = self.get(key[:2])
+        if times is None:
+            return key
+        # Adding a second to LATEST or a later time would overflow.
+        until = time + ONE_SECOND if time < LATEST else time
+        return (*key[:2], max(0, bisect_right(times, until) - 1))
+
+    def newest(self, job: JobId) -> JobKey:
+        """The key of the job that was submitted last."""
+        return (*job, len(self.get(job, (job,))) - 1)
+
+    def job_keys(self, job: JobId) -> list[JobKey]:
+        """The keys of all jobs with this id, in the order of submission."""
+        return [(*job, number) for number in range(len(self.get(job, (job,))))]
+
+    def add(self, job: LoggedJob, time: datetime) -> None:
+        """Add another submission of the job's id."""
+        first = job.first_submitted or datetime.min
+        insort(self.setdefault(job.id, [first]), time)
+
+    def times(self, job: LoggedJob) -> list[datetime]:
+        """The known submission times of the job's id."""
+        first = job.first_submitted
+        return self.get(job.id) or ([first] if first is not None else [])
+
+
+def find_resubmission(job: LoggedJob, event: Event, reused_ids: ReusedJobIds) -> bool:
+    """Whether this 000 is of another job than the known ones with the same id."""
+    detail, time = event.detail, event.time
+    known_time = job.first_submitted
+    if known_time is not None and abs(time - known_time) <= ONE_SECOND:
+        return False
+    if not isinstance(detail, Submit) or job.noop:
+        return False
+    if known_time is None:
+        return job.newest_time is not None and time - job.newest_time > ONE_DAY
+    if detail.node and job.node_name and detail.node != job.node_name:
+        return True
+    return not any(_may_be_same(time, other) for other in reused_ids.times(job))
+
+
+def submit_time_difference(job: LoggedJob, event: Event) -> timedelta | None:
+    """The difference of this 000 from that of the same job, if suspiciously large."""
+    known = job.first_submitted
+    difference = abs(event.time - known) if known is not None and not job.noop else timedelta()
+    return difference if difference > ONE_HOUR - QUARTER_HOUR else None
+
+
+def _may_be_same(time: datetime, known: datetime) -> bool:
+    """Whether two 000 of one node with these times may be of one submission."""
+    difference = abs(time - known)
+    if difference > ONE_DAY:
+        # Years of a log without them are guessed from the file's modification time.
+        return _without_year(time) == _without_year(known)
+    return difference < ONE_HOUR or (difference + ONE_SECOND) % QUARTER_HOUR <= 2 * ONE_SECOND
+
+
+def _without_year(time: datetime) -> tuple[int, ...]:
+    return time.month, time.day, time.hour, time.minute, time.second
+
+
+class UnprovenJobs:
+    """Index of jobs without a proven DAG, and of logs shared with other directories.
+
+    A user log can contain jobs of two directories. Once DAGMan's files cover the time of a job's
+    submission, they prove or refute that it is ours. As soon as one job of a log is another
+    directory's, none of that log's jobs is attributed without proof.
+    """
+
+    def __init__(self) -> None:
+        self._jobs_by_dag: dict[str, dict[JobKey, LoggedJob]] = {}
+        self._possible_dags: dict[JobKey, tuple[str, ...]] = {}
+        self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
+        self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
+        self._pending_by_log: dict[str, list[tuple[datetime, JobKey]]] = {}
+        self.foreign_by_log: Counter[str] = Counter()
+        """Number of jobs of DAGs that are not in this directory, by log."""
+        self._foreign_logs: dict[JobKey, frozenset[str]] = {}
+
+    @property
+    def foreign(self) -> AbstractSet[JobKey]:
+        """The jobs of DAGs that are not in this directory."""
+        return self._foreign_logs.keys()
+
+    def update(
+        self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
+    ) -> list[JobKey]:
+        """Update the index with a job's attribution (None: the job was removed).
+
+        Returns the jobs to attribute again because a log became shared, or is no longer.
+        """
+        self._update_possible(job, attribution, dags)
+        previous = self._foreign_logs.pop(job.key, frozenset())
+        logs: frozenset[str] = frozenset()
+        if attribution is not None and attribution.foreign:
+            logs = self._foreign_logs[job.key] = job.user_logs
+        if logs == previous:
+            return []
+        shared_before = set(self.foreign_by_log)
+        self.foreign_by_log.update(logs - previous)
+        self.foreign_by_log.subtract(previous - logs)
+        self.foreign_by_log = +self.foreign_by_log
+        changed_logs = shared_before ^ self.foreign_by_log.keys()
+        if not changed_logs:
+            return []
+        return [
+            key
+            for jobs in self._jobs_by_dag.values()
+            for key, other in jobs.items()
+            if not other.user_logs.isdisjoint(changed_logs)
+        ]
+
+    def _update_possible(
+        self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
+    ) -> None:
+        possible = attribution.possible if attribution is not None else ()
+        previous = self._possible_dags.get(job.key, ())
+        if possible == previous:
+            return
+        for dag in previous:
+            if dag not in possible:
+                del self._jobs_by_dag[dag][job.key]
+                self._jobs_by_node[dag, job.node_name].discard(job.key)
+        if not possible:
+            del self._possible_dags[job.key]
+            return
+        self._possible_dags[job.key] = possible
+        submitted = job.first_submitted
+        for dag in possible:
+            if dag in previous:
+                continue
+            self._jobs_by_dag.setdefault(dag, {})[job.key] = job
+            self._jobs_by_node.setdefault((dag, job.node_name), set()).add(job.key)
+            for file, until in enumerate(dags[dag].coverage_ends()):
+                if submitted is not None and (until is None or until < submitted):
+                    heappush(self._pending.setdefault((dag, file), []), (submitted, job.key))
+
+    def add_pending(self, job: LoggedJob, logs: Iterable[str], time: datetime) -> None:
+        """Make the job due when one of these logs has events of this time."""
+        for log in logs:
+            pending = self._pending_by_log.setdefault(log, [])
+            index = bisect_left(pending, (time, job.key))
+            if pending[index : index + 1] != [(time, job.key)]:
+                pending.insert(index, (time, job.key))
+
+    def pop_due(self, dags: Mapping[str, Dag], log_stats: Mapping[str, LogStats]) -> list[JobKey]:
+        """Remove and return the jobs for which a file of DAGMan or a log is now evidence.
+
+        A file is evidence when it covers the submission. A job is returned once for each file.
+        """
+        due = []
+        for (dag, file), pending in self._pending.items():
+            until = dags[dag].coverage_ends()[file] if pending else None
+            while pending and until is not None and pending[0][0] <= until:
+                due.append(heappop(pending)[1])
+        for log, waiting in self._pending_by_log.items():
+            last = log_stats[log].last if waiting and log in log_stats else None
+            if last is not None:
+                count = bisect_left(waiting, (min(last, LATEST) + ONE_SECOND,))
+                due += [key for _, key in waiting[:count]]
+                del waiting[:count]
+        return [key for key in due if key in self._possible_dags]
+
+    def jobs_of_dag(self, dag: str) -> list[JobKey]:
+        """The jobs that may be of this DAG."""
+        return list(self._jobs_by_dag.get(dag, ()))
+
+    def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
+        """The jobs that may be of these nodes."""
+        return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
+
+    def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
+        """The possible jobs of nodes without a job by the DAG's node status file."""
+        nodes = dag.status.nodes if dag.status is not None else {}
+        for key, job in self._jobs_by_dag.get(dag.key, {}).items():
+            node = nodes.get(job.node_name or "")
+            if node is not None and node.status in STATUS_WITHOUT_JOB:
+                yield key
+
+
+class JobAttributor:
+    """Attributes jobs to nodes, and script results to the nodes of their jobs.
+
+    New evidence (a file of DAGMan, another job's overlap) attributes the affected jobs again.
+    ``jobs`` and ``log_stats`` are those of the ensemble. Jobs of no DAG go into ``groups``, in a
+    directory with DAGs only those that no DAG submitted. ``changed_jobs``: those whose events or
+    attribution changed since the records of jobs were made.
+    """
+
+    def __init__(self, jobs: dict[JobKey, LoggedJob], log_stats: Mapping[str, LogStats]) -> None:
+        self.attributions: dict[JobKey, Attribution] = {}
+        self.changed_jobs: set[JobKey] = set()
+        self.unproven = UnprovenJobs()
+        self.reused_ids = ReusedJobIds()
+        """Submissions of job ids (cluster and proc) that the schedd used more than once."""
+        self._jobs = jobs
+        self._log_stats = log_stats
+        self._dags: Mapping[str, Dag] = {}
+        self._nodes: dict[NodeKey, NodeRecord] = {}
+        self._groups: JobGroups
+        self._dags_by_node: dict[str, list[str]] = {}
+        self._procs: dict[int, list[JobKey]] = {}
+        self._submitting_dags: dict[int, str] = {}
+        self._provisional: set[JobKey] = set()
+        self._scripts: dict[ScriptKey, Event] = {}
+        self._unassigned_scripts: dict[ScriptKey, Event] = {}
+
+    def set_dags(
+        self, dags: Mapping[str, Dag], nodes: dict[NodeKey, NodeRecord], groups: JobGroups
+    ) -> None:
+        """Set the DAGs and their nodes, and attribute all jobs again."""
+        self._dags, self._nodes, self._dags_by_node = dags, nodes, {}
+        self._groups = groups
+        for dag_key, name in nodes:
+            self._dags_by_node.setdefault(name, []).append(dag_key)
+        self.index_submitting_dags()
+        self.attributions = {}
+        self.unproven = UnprovenJobs()
+        self._provisional = set()
+        for key in self._jobs:
+            self._attribute(key)
+        self._unassigned_scripts = dict(self._scripts)
+        self._assign_scripts()
+
+    def add_job(self, key: JobKey) -> None:
+        """Index a new job by its cluster."""
+        # Most clusters have only proc 0, which needs no index.
+        if key[1:] != (0, 0):
+            self._procs.setdefault(key[0], []).append(key)
+
+    def jobs_of_cluster(self, cluster: int) -> list[JobKey]:
+        """The keys of the cluster's jobs."""
+        first = (cluster, 0, 0)
+        return [*([first] if first in self._jobs else ()), *self._procs.get(cluster, ())]
+
+    def submitting_dag(self, cluster: int) -> Dag | None:
+        """The DAG that submitted a cluster, by its DAGMan's files."""
+        return self._dags.get(self._submitting_dags.get(cluster, ""))
+
+    def submitting_dag_key(self, cluster: int) -> str | None:
+        """The DAG that submitted a cluster, by DAGMan's files or by the job's attribution."""
+        attribution = self.attributions.get((cluster, 0, 0))
+        by_job = attribution.dag if attribution is not None else None
+        return self._submitting_dags.get(cluster) or by_job
+
+    def attribute_changed(
+        self, changed: Iterable[JobKey], with_evidence: AbstractSet[JobKey]
+    ) -> set[NodeKey]:
+        """Attribute changed jobs; return the nodes that gained, lost or have one.
+
+        ``with_evidence``: those whose attribution may change.
+        """
+        nodes: set[NodeKey] = set()
+        grouped = False
+        for key in changed:
+            if key in with_evidence or key in self._provisional:
+                nodes.update(self._attribute(key))
+                grouped |= self.attributions[key].group is not None
+            elif (record := self._record_of(self.attributions[key])) is not None:
+                nodes.add(record.key)
+        if grouped and self._unassigned_scripts:
+            nodes |= self._assign_scripts()
+        return nodes
+
+    def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:
+        """Attribute jobs for which these nodes' jobs, or DAGMan's files, are new evidence."""
+        return self.attribute_all(
+            [*self.unproven.pop_due(self._dags, self._log_stats), *self._jobs_to_recheck(nodes)]
+        )
+
+    def remove_job(self, job: LoggedJob) -> NodeKey | None:
+        """Remove the attribution of a job; return its node, if it had one."""
+        record = self._record_of(self.attributions.pop(job.key, None))
+        if record is not None:
+            self._drop_job(record, job)
+        self._provisional.discard(job.key)
+        self.unproven.update(job, None, self._dags)
+        return record.key if record is not None else None
+
+    def apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
+        """Apply a 016 or 034 to its node, or store it until the node is known."""
+        key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
+        self._scripts[key] = replace(event, body="")
+        return self._assign_script(key, event)
+
+    def _assign_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
+        detail = event.detail
+        if not isinstance(detail, PostScript | PreSkip):
+            return set()
+        dag_key = key[0]
+        record = self._find_node(dag_key, event, detail.node)
+        if record is None:
+            # With both DAG and node named, only another DAG file could resolve it.
+            if dag_key is None or detail.node is None:
+                self._unassigned_scripts[key] = event
+            return set()
+        if isinstance(detail, PostScript):
+            _note_post(record, event, detail)
+        elif event.time not in record.skips:
+            record.skips = tuple(sorted((*record.skips, event.time)))
+        return {record.key}
+
+    def _assign_scripts(self) -> set[NodeKey]:
+        """Try again to assign script results, after new evidence."""
+        waiting, self._unassigned_scripts = self._unassigned_scripts, {}
+        return {node for key, event in waiting.items() for node in self._assign_script(key, event)}
+
+    def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
+        attribution = self.attributions.get(self._job_key_at(event))
+        if attribution is not None and attribution.group is not None:
+            return self._record_of(attribution)
+        if dag_key is None:
+            if attribution is not None and (attribution.foreign or attribution.candidates):
+                return None
+            dag_key = attribution.dag if attribution else None
+            if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
+                dag_key = self._dags_by_node[node][0]
+        if node is None and dag_key is not None:
+            node = attribution.node if attribution else None
+        if dag_key is None or node is None:
+            return None
+        return self._nodes.get((dag_key, node))
+
+    def _job_key_at(self, event: Event) -> JobKey:
+        return self.reused_ids.key_at((event.cluster, max(event.proc, 0), 0), event.time)
+
+    def reattribute(
+        self, clusters: Iterable[int | None] = (), of_dag: str | None = None
+    ) -> set[NodeKey]:
+        """Attribute jobs again after new evidence; return the changed nodes.
+
+        These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
+        files name, and all that may be of ``of_dag``, whose DAGMan runs changed.
+        """
+        jobs = {*self._provisional, *self.unproven.pop_due(self._dags, self._log_stats)}
+        if of_dag is not None:
+            jobs.update(self.unproven.jobs_of_dag(of_dag))
+        for cluster in clusters:
+            if cluster is not None:
+                jobs.update(self.jobs_of_cluster(cluster))
+        return self.attribute_all(jobs) | self._assign_scripts()
+
+    def attribute_all(self, jobs: Iterable[JobKey]) -> set[NodeKey]:
+        """Attribute these jobs again; return the nodes that gained or lost one."""
+        changed: set[NodeKey] = set()
+        for key in jobs:
+            previous = self.attributions.get(key)
+            affected = self._attribute(key)
+            if self.attributions[key] != previous:
+                changed.update(affected)
+        return changed
+
+    def index_submitting_dags(self) -> None:
+        """Index the submitting DAG by cluster; of several the first one counts."""
+        self._submitting_dags = {}
+        for dag in self._dags.values():
+            for cluster in dag.clusters():
+                self._submitting_dags.setdefault(cluster, dag.key)
+
+    def note_submitting_dag(self, dag_key: str, clusters: Iterable[int | None]) -> None:
+        dag = self._dags[dag_key]
+        for cluster in clusters:
+            if cluster is None or dag.node_of(cluster) is None:
+                continue
+            known = self._submitting_dags.setdefault(cluster, dag_key)
+            if known != dag_key:
+                both = (known, dag_key)
+                self._submitting_dags[cluster] = next(key for key in self._dags if key in both)
+
+    def _attribute(self, key: JobKey) -> list[NodeKey]:
+        """Attribute a job again; return the nodes that gained, lost or have it."""
+        job = self._jobs[key]
+        previous = self.attributions.get(key)
+        dag_keys = self._dags_by_node.get(job.node_name or "")
+        if previous is None and dag_keys:
+            # Share one string object for equal names.
+            job.node_name = self._nodes[dag_keys[0], job.node_name or ""].node.name
+        # Which submission of a reused id DAGMan's files mean is not known.
+        reused = key[:2] in self.reused_ids
+        submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
+        attribution = attribute_job(
+            job,
+            self._dags,
+            self._dags_by_node,
+            submitting_dag=submitting_dag,
+            shared_logs=self.unproven.foreign_by_log.keys(),
+            reused=reused,
+            overlaps=partial(self._overlaps, job),
+        )
+        recheck = self.unproven.update(job, attribution, self._dags)
+        if self._is_of_no_dag(job, attribution):
+            name = self._groups.place(job)
+            attribution = replace(attribution, group=name)
+            if (NO_DAG, name) not in self._nodes:
+                node = self._groups.dag.workflow.nodes[name]
+                self._nodes[NO_DAG, name] = NodeRecord((NO_DAG, name), node)
+        old, new = self._record_of(previous), self._record_of(attribution)
+        if attribution != previous:
+            self.attributions[key] = attribution
+            self.changed_jobs.add(key)
+            if attribution.provisional:
+                self._provisional.add(key)
+            else:
+                self._provisional.discard(key)
+            if old is not new:
+                if old is not None:
+                    self._drop_job(old, job)
+                if new is not None:
+                    new.jobs.append(job)
+            if old is not None and previous is not None and previous.proven:
+                recheck += self._jobs_to_recheck([old.key])
+            if new is not None and attribution.proven:
+                recheck += self._jobs_to_recheck([new.key])
+        rechecked_nodes = self.attribute_all(recheck) if recheck else ()
+        return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
+
+    def _is_of_no_dag(self, job: LoggedJob, attribution: Attribution) -> bool:
+        """Whether this is a job of no DAG, or there are only logs here.
+
+        In a directory with DAGs, a job with the name of a node is of a DAG whose file is not here.
+        """
+        if job.noop or attribution.dag is not None or attribution.candidates or attribution.foreign:
+            return False
+        return job.node_name is None or self._dags.keys() == {NO_DAG}
+
+    def _drop_job(self, record: NodeRecord, job: LoggedJob) -> None:
+        record.jobs.remove(job)
+        if record.key[0] == NO_DAG and not record.jobs:
+            self._groups.emptied.add(record.key[1])
+
+    def _overlaps(self, job: LoggedJob, dag: Dag) -> bool:
+        """Whether a proven job of this DAG was in the queue together with ``job``.
+
+        Only jobs of the same node and its parents count: DAGMan has one job of a node at a time,
+        and none before those of the node's parents have left the queue.
+        """
+        name = job.node_name
+        if name is None or job.first_submitted is None:
+            return False
+        jobs = self._proven_jobs(dag, name)
+        parents = effective_parents(dag.workflow.nodes, name)
+        jobs_of_parents = [other for parent in parents for other in self._proven_jobs(dag, parent)]
+        if not jobs and not jobs_of_parents:
+            return False
+        submitted, ended = self._queue_span(job)
+        if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
+            # A DAGMan run whose .dagman.out was removed: ends of its jobs may be lost, too.
+            return False
+        for other in jobs:
+            begin, end = self._queue_span(other)
+            if other.cluster == job.cluster:
+                continue
+            both_since = max(begin, submitted)
+            if both_since < min(end, ended):
+                return True
+            self._await_log(job, job, ended, both_since)
+            self._await_log(job, other, end, both_since)
+        for other in jobs_of_parents:
+            begin, end = self._queue_span(other)
+            if begin < submitted < end:
+                return True
+            self._await_log(job, other, end, submitted)
+        return False
+
+    def _await_log(self, job: LoggedJob, other: LoggedJob, end: datetime, time: datetime) -> None:
+        """Attribute ``job`` again once a log shows ``other`` not ended before ``time``."""
+        if end <= time and other.queue_span()[1] == datetime.max:
+            self.unproven.add_pending(job, other.user_logs, time)
+
+    def _queue_span(self, job: LoggedJob) -> tuple[datetime, datetime]:
+        """Times between which the job is known to have been in the queue.
+
+        The second is its end, or the newest event in a log that would contain the end.
+        """
+        begin, end = job.queue_span()
+        if end == datetime.max:
+            known = (self._log_stats[log].last for log in job.user_logs if log in self._log_stats)
+            end = max((last for last in known if last is not None), default=begin)
+            end = min(end, LATEST) + ONE_SECOND
+        return begin, end
+
+    def _jobs_to_recheck(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
+        """Unproven jobs that proven jobs of these nodes may refute by an overlap, or did."""
+        to_recheck = []
+        for dag, name in nodes:
+            jobs = self.unproven.jobs_of_nodes(dag, (name, *self._nodes[dag, name].node.children))
+            if any(self.attributions[key].overlapping for key in jobs) or (
+                jobs and self._proven_jobs(self._dags[dag], name)
+            ):
+                to_recheck += jobs
+        return to_recheck
+
+    def _proven_jobs(self, dag: Dag, node: str) -> list[LoggedJob]:
+        """The node's jobs with a proven attribution to this DAG."""
+        record = self._nodes.get((dag.key, node))
+        jobs = record.jobs if record is not None else []
+        return [job for job in jobs if self.attributions[job.key].proven]
+
+    def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
+        key = attribution.node_key if attribution is not None else None
+        return self._nodes.get(key) if key is not None else None
+
+
+def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:
+    value = detail.return_value if detail.normal is True else None
+    cluster = event.cluster if event.cluster > 0 or event.proc == NOOP_PROC else None
+    result = PostResult(event.time, cluster, value == 0, value)
+    after = bisect_right(record.posts, event.time, key=lambda post: post.time)
+    same = bisect_left(record.posts, event.time, hi=after, key=lambda post: post.time)
+    if result not in record.posts[same:after]:
+        record.posts = (*record.posts[:after], result, *record.posts[after:])

@@ -36,8 +36,6 @@ from metlmon.model.attribution import (
     DAGMAN_IN_REMOVAL,
     REMOVAL_OF_ALL_JOBS,
     Attribution,
-)
-from metlmon.model.attributor import (
     JobAttributor,
     ReusedJobIds,
     UnprovenJobs,
@@ -45,8 +43,7 @@ from metlmon.model.attributor import (
     submit_time_difference,
 )
 from metlmon.model.clock import Clock, UtcOffsets, note_dagman_event
-from metlmon.model.dag import Dag, named_by, settle_tops
-from metlmon.model.dag_reports import DagLogs
+from metlmon.model.dag import Dag, DagLogs, named_by, settle_tops
 from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
     NO_DAG,
@@ -59,11 +56,11 @@ from metlmon.model.job_events import (
     Stream,
     merge_by_time,
 )
-from metlmon.model.job_groups import JobGroups, read_group
-from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice
+from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
+from metlmon.model.run import JobGroups, read_group
 from metlmon.model.states import TERMINAL, DagState
 
 NOTICES_PER_KIND = 50
@@ -160,8 +157,8 @@ class Ensemble:
         return self._attributor.reused_ids
 
     @property
-    def changed_jobs(self) -> Changes[JobKey]:
-        """Jobs whose events or attribution changed."""
+    def changed_jobs(self) -> set[JobKey]:
+        """Jobs whose events or attribution changed; :class:`Derivation` empties it."""
         return self._attributor.changed_jobs
 
     @property

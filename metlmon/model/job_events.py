@@ -418,7 +418,7 @@ def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:
 NodeKey: TypeAlias = tuple[str, str]
 
 NO_DAG: Final = ""
-"""The key of the jobs of no DAG, in place of a DAG's (:mod:`metlmon.model.job_groups`)."""
+"""The key of the jobs of no DAG, in place of a DAG's (:mod:`metlmon.model.run`)."""
 
 
 class PostResult(Struct, frozen=True):

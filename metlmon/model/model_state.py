@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
 from metlmon.eventlog import Event, ImageSizes
-
-K = TypeVar("K")
 
 
 class LogRole(Enum):
@@ -68,34 +65,3 @@ class Notice(Struct, frozen=True):
     line: int | None
     text: str
     count: int = 1
-
-
-class Changes(Generic[K]):
-    """What has changed, in order; each reader asks for what is new to it.
-
-    ``version`` grows with every change.
-    """
-
-    def __init__(self) -> None:
-        self.version = 0
-        self._versions: dict[K, int] = {}
-
-    def add(self, key: K) -> None:
-        """Note a change."""
-        self.version += 1
-        self._versions.pop(key, None)
-        self._versions[key] = self.version
-
-    def update(self, keys: Iterable[K]) -> None:
-        """Note several changes."""
-        for key in keys:
-            self.add(key)
-
-    def since(self, version: int) -> list[K]:
-        """What has changed since a version, the latest first."""
-        changed = []
-        for key, when in reversed(self._versions.items()):
-            if when <= version:
-                break
-            changed.append(key)
-        return changed

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from metlmon.dagman import NodeKind
 from metlmon.model.clock import Clock
-from metlmon.model.dag import Dag
-from metlmon.model.dag_reports import (
+from metlmon.model.dag import (
     STATUS_REPORT_KINDS,
+    Dag,
     NodeReport,
     NodeReportKind,
     failed_part,

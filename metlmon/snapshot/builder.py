@@ -20,14 +20,13 @@ from msgspec.structs import replace
 
 from metlmon.eventlog import Held, RemoteError, event_name, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
-from metlmon.model.dag_reports import NodeReportKind, failure_text
+from metlmon.model.dag import NodeReportKind, failure_text
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
-from metlmon.model.node_states import effective_parents
+from metlmon.model.node_states import effective_counts, effective_parents, end_in_utc
 from metlmon.model.run import GateStatus, RunNodes, gate_status
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
-from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.remote.paths import join
 from metlmon.snapshot.derive import Derivation, EpochMemo
 from metlmon.snapshot.notices import input_notices

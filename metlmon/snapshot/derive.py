@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from metlmon.dagman import Node, NodeKind
 from metlmon.model.attribution import Attribution
-from metlmon.model.dag import named_by
-from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
+from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
@@ -222,8 +221,7 @@ class Derivation:
         self.aborts: dict[str, DagAbort] = {}
         """By DAG what ended it, for sub-DAGs also what ended the DAG that contains them."""
         self._structure = ensemble.structure
-        self._seen = 0
-        self._pending: dict[JobKey, None] = {}
+        self._pending = set(ensemble.jobs)
         self._jobs_of_no_dag = 0
         self._own_jobs: dict[JobKey, Job] = {}
         """By the events of each job alone, without causes that other jobs show."""
@@ -294,11 +292,11 @@ class Derivation:
         """Make the records of the changed jobs, step by step."""
         self._apply_targets()
         self._add_jobs_of_no_dag()
-        changes, pending = self.ensemble.changed_jobs, self._pending
-        pending.update(dict.fromkeys(changes.since(self._seen)))
-        self._seen, number = changes.version, 0
+        changed, pending, number = self.ensemble.changed_jobs, self._pending, 0
+        pending |= changed
+        changed.clear()
         while pending:
-            self._update_job(pending.popitem()[0])
+            self._update_job(pending.pop())
             number += 1
             if number % JOBS_PER_STEP == 0:
                 yield
@@ -375,7 +373,7 @@ class Derivation:
         if memo is not None:
             self._update_node(memo)
             for of_node in memo.jobs:
-                self._pending.pop(of_node, None)
+                self._pending.discard(of_node)
         else:
             self._update_stray(job)
 

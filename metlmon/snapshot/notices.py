@@ -10,20 +10,20 @@ from pathlib import PurePath
 from typing import Final
 
 from metlmon.dagman import rescue_number
-from metlmon.model.attributor import ReusedJobIds
+from metlmon.model.attribution import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.states import DagState, State
-from metlmon.model.unrecorded_nodes import (
+from metlmon.model.node_states import (
     current_metrics,
     matches_node_count,
     missing_rescue,
     reported_totals,
 )
+from metlmon.model.states import DagState, State
 from metlmon.snapshot.derive import SPECIAL_KINDS, Derivation
 from metlmon.text.formatting import count, moment, plain
 

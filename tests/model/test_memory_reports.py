@@ -113,7 +113,6 @@ def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
     log = Log().image(7, 100).image(7, 300).image(7, 200)
     result = of_one_job()
     assert result.ensemble.apply(added_up(parse(log.data).events, log))
-    assert result.ensemble.changed_jobs.since(0) == [(7, 0, 0)]
     view = EnsembleReading(result.ensemble).painter().job_view(7, 0)
     assert view is not None
     assert (view.memory_updates, view.job.memory_mb) == (3, 300)

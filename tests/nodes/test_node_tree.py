@@ -16,9 +16,8 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
+from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state, tree_positions
 from metlmon.snapshot.row_text import state_reason
-from metlmon.snapshot.tree_positions import tree_positions
 from tests.support.event_logs import EnsembleReading
 from tests.support.node_graphs import dag_of, nodes_of, tree, words
 
