@@ -38,6 +38,7 @@ def test_a_directory_alone_is_watched(capsys: Captured) -> None:
         (["status", "--jsn"], "did you mean --json?"),
         (["act", "relase", "."], "did you mean release?"),
         (["new", "--shape", "chian"], "did you mean chain?"),
+        (["xyzzy"], "'xyzzy' is no command, file or directory"),
     ],
 )
 def test_a_misspelt_word_is_answered_with_the_closest_one(
@@ -49,20 +50,9 @@ def test_a_misspelt_word_is_answered_with_the_closest_one(
     assert usage.startswith("usage: metlmon")
 
 
-def test_a_word_that_resembles_nothing_is_only_refused(capsys: Captured) -> None:
-    error, _ = refusal(capsys, "xyzzy")
-    assert error == "metlmon: 'xyzzy' is no command, file or directory"
-
-
 def test_run_takes_the_run_and_the_directory_in_any_order(capsys: Captured) -> None:
     run = json_output("status", capsys, RESCUE)["runs"][0]["uuid"]
     assert json_output("run", capsys, run, RESCUE) == json_output("run", capsys, RESCUE, run)
-
-
-def test_only_that_matches_nothing_is_refused(capsys: Captured) -> None:
-    code, _, err = run_command("status", capsys, RESCUE, "--only", "nobody")
-    assert code == Exit.USAGE
-    assert "nobody: no such run" in err
 
 
 @pytest.mark.parametrize(

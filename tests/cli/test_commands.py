@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -74,14 +75,13 @@ COMMANDS = pytest.mark.parametrize(
 
 
 @COMMANDS
-def test_a_missing_directory(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
-    result = a_sentence(capsys, *command, str(tmp_path / "nowhere"))
-    assert f"{tmp_path / 'nowhere'}: no such directory" in result
-
-
-@COMMANDS
-def test_a_directory_without_a_dag(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
-    assert "no DAG file here" in a_sentence(capsys, *command, str(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("nowhere", "nowhere: no such directory"), ("", "no DAG file here")]
+)
+def test_a_directory_without_an_ensemble(
+    capsys: Captured, tmp_path: Path, command: list[str], name: str, sentence: str
+) -> None:
+    assert sentence in a_sentence(capsys, *command, str(tmp_path / name))
 
 
 @COMMANDS
@@ -135,24 +135,20 @@ def test_a_dag_that_may_not_be_read(capsys: Captured, dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "sentence"),
+    ("words", "sentence"),
     [
-        ("--as-of", "noon", "--as-of 'noon' is no time"),
-        ("--as-of", "2026-05-04T10:00:00Z", "names a zone"),
-        ("--tz", "Mars/Olympus", "'Mars/Olympus' is no time zone"),
-        ("--exit-on", "sunshine", "--exit-on 'sunshine': there are all, done, failed, held"),
-        ("--exit-on", ",", "there are all, done, failed, held"),
+        (["--as-of", "noon"], "--as-of 'noon' is no time"),
+        (["--as-of", "2026-05-04T10:00:00Z"], "names a zone"),
+        (["--as-of", "0001-01-01T00:00:00Z", "--tz", "America/Chicago"], "outside the calendar"),
+        (["--tz", "Mars/Olympus"], "'Mars/Olympus' is no time zone"),
+        (["--exit-on", "sunshine"], "--exit-on 'sunshine': there are all, done, failed, held"),
+        (["--exit-on", ","], "there are all, done, failed, held"),
     ],
 )
 def test_arguments_that_mean_nothing(
-    capsys: Captured, dagdir: Dagdir, option: str, value: str, sentence: str
+    capsys: Captured, dagdir: Dagdir, words: list[str], sentence: str
 ) -> None:
-    assert sentence in a_sentence(capsys, "status", str(dagdir.path), option, value)
-
-
-def test_a_moment_outside_the_calendar(capsys: Captured, dagdir: Dagdir) -> None:
-    moment = ["--as-of", "0001-01-01T00:00:00Z", "--tz", "America/Chicago"]
-    assert "outside the calendar" in a_sentence(capsys, "status", str(dagdir.path), *moment)
+    assert sentence in a_sentence(capsys, "status", str(dagdir.path), *words)
 
 
 def test_settings_that_mean_nothing(capsys: Captured, dagdir: Dagdir) -> None:
@@ -191,24 +187,21 @@ def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> Non
     assert json.loads(out)["uuid"] == "aaaa1111"
 
 
-def test_an_ambiguous_prefix_lists_the_candidates(capsys: Captured, two_runs: Path) -> None:
-    result = a_sentence(capsys, "run", "aa", str(two_runs))
-    assert "2 matches" in result
-    assert "aaaa1111" in result
-    assert "aabb2222" in result
-
-
-def test_a_directory_alone_lists_the_runs_in_it(capsys: Captured, two_runs: Path) -> None:
-    result = a_sentence(capsys, "run", str(two_runs))
-    assert f"metlmon run RUN {two_runs}" in result
-    assert "aaaa1111" in result
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["aa"], ["2 matches", "aaaa1111", "aabb2222"]),
+        (["zz"], ["no such run", "aaaa1111"]),
+        ([], ["metlmon run RUN ", "aaaa1111"]),
+    ],
+    ids=["ambiguous", "unknown", "a directory alone"],
+)
+def test_what_names_no_run_lists_the_candidates(
+    capsys: Captured, two_runs: Path, words: list[str], said: list[str]
+) -> None:
+    result = a_sentence(capsys, "run", *words, str(two_runs))
+    assert all(each in result for each in said)
     assert "no DAG file" not in result
-
-
-def test_no_such_run_lists_what_there_is(capsys: Captured, two_runs: Path) -> None:
-    result = a_sentence(capsys, "run", "zz", str(two_runs))
-    assert "no such run" in result
-    assert "aaaa1111" in result
 
 
 @pytest.mark.parametrize(
@@ -272,25 +265,24 @@ def test_sums_agree(capsys: Captured, shared: Callable[[str], Path]) -> None:
     assert sum(hours) == pytest.approx(status["hours"]["total"], abs=1e-3)
 
 
-def test_a_known_zone_is_reported(capsys: Captured, dagdir: Dagdir) -> None:
-    path = str(dagdir.path)
-    _, out, _ = spoken(capsys, "status", path, "--json", "--tz", "America/Chicago")
-    assert json.loads(out)["as_of"] == "2026-05-04T12:03:00-05:00"
-    _, out, _ = spoken(capsys, "status", path, "--json")
-    assert json.loads(out)["as_of"] == "2026-05-04T12:03:00"
+CHICAGO = ("--tz", "America/Chicago")
 
 
-def test_as_of_cuts(capsys: Captured, dagdir: Dagdir) -> None:
-    path = str(dagdir.path)
-    _, out, _ = spoken(capsys, "status", path, "--json", "--as-of", "2026-05-04T10:01:30")
+@pytest.mark.parametrize(
+    ("words", "as_of", "state"),
+    [
+        ((), "2026-05-04T12:03:00", "held"),
+        (CHICAGO, "2026-05-04T12:03:00-05:00", "held"),
+        (("--as-of", "2026-05-04T10:01:30"), "2026-05-04T10:01:30", "running"),
+        (("--as-of", "2026-05-04T15:01:30Z", *CHICAGO), "2026-05-04T10:01:30-05:00", "running"),
+    ],
+)
+def test_as_of_cuts_and_has_the_zone_that_is_known(
+    capsys: Captured, dagdir: Dagdir, words: tuple[str, ...], as_of: str, state: str
+) -> None:
+    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--json", *words)
     status = json.loads(out)
-    assert status["as_of"] == "2026-05-04T10:01:30"
-    assert status["runs"][0]["state"] == "running"
-    moment = "2026-05-04T15:01:30Z"
-    _, out, _ = spoken(
-        capsys, "status", path, "--json", "--as-of", moment, "--tz", "America/Chicago"
-    )
-    assert json.loads(out)["as_of"] == "2026-05-04T10:01:30-05:00"
+    assert (status["as_of"], status["runs"][0]["state"]) == (as_of, state)
 
 
 def test_as_of_before_the_first_event_says_so(capsys: Captured, dagdir: Dagdir) -> None:
@@ -368,31 +360,32 @@ def _two_chains(tmp_path: Path, log: Log, out: Out | None = None) -> tuple[str, 
     return "status", str(dagdir.path), "--exit-on", "all", "--timeout", "0"
 
 
-@pytest.mark.parametrize("dagman", [True, False], ids=["its DAGMan lives", "no file of DAGMan's"])
+LIVES = Out().start("09:00:00")
+
+
+@pytest.mark.parametrize(
+    ("ended", "out", "code"),
+    [
+        ({"run0-train_epoch0": 1, "run1-train_epoch0": None}, LIVES, Exit.FAILED),
+        ({"run0-train_epoch0": 1, "run1-train_epoch0": None}, None, Exit.FAILED),
+        (
+            {"run0-train_epoch0": 1, "run1-train_epoch0": 0, "run1-train_epoch1": 0},
+            LIVES,
+            Exit.FAILED,
+        ),
+        ({"run0-train_epoch0": 1, "run1-train_epoch0": 0}, LIVES, Exit.TIMEOUT),
+    ],
+    ids=["its DAGMan lives", "no file of DAGMan's", "the other one is done", "one goes on"],
+)
 def test_exit_on_all_ends_when_no_run_can_go_on(
-    capsys: Captured, tmp_path: Path, dagman: bool
+    capsys: Captured, tmp_path: Path, ended: dict[str, int | None], out: Out | None, code: Exit
 ) -> None:
-    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
-    log.submit(78, "run1-train_epoch0").execute(78).remove(78)
-    out = Out().start("09:00:00") if dagman else None
-    assert spoken(capsys, *_two_chains(tmp_path, log, out))[0] == Exit.FAILED == 3
-
-
-def test_exit_on_all_ends_when_one_run_is_done_and_the_others_cannot_go_on(
-    capsys: Captured, tmp_path: Path
-) -> None:
-    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
-    for job, epoch in ((78, 0), (79, 1)):
-        log.submit(job, f"run1-train_epoch{epoch}").execute(job).terminate(job, 0)
-    words = _two_chains(tmp_path, log, Out().start("09:00:00"))
-    assert spoken(capsys, *words)[0] == Exit.FAILED
-
-
-def test_exit_on_all_waits_while_one_run_goes_on(capsys: Captured, tmp_path: Path) -> None:
-    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
-    log.submit(78, "run1-train_epoch0").execute(78).terminate(78, 0)
-    words = _two_chains(tmp_path, log, Out().start("09:00:00"))
-    assert spoken(capsys, *words)[0] == Exit.TIMEOUT
+    """``ended``: the return values of nodes, None: removed."""
+    log = Log()
+    for job, (node, value) in enumerate(ended.items(), start=77):
+        log.submit(job, node).execute(job)
+        log.remove(job) if value is None else log.terminate(job, value)
+    assert spoken(capsys, *_two_chains(tmp_path, log, out))[0] == code
 
 
 def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
@@ -417,16 +410,12 @@ def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     assert met(replace(status, dags=alive, runs=training)) is None
 
 
-def test_exit_on_a_hold(capsys: Captured, dagdir: Dagdir) -> None:
-    code, out, _ = spoken(capsys, "status", str(dagdir.path), "--exit-on", "held", "--json")
+def test_exit_on_a_hold_or_the_end_of_the_time(capsys: Captured, dagdir: Dagdir) -> None:
+    path = str(dagdir.path)
+    code, out, _ = spoken(capsys, "status", path, "--exit-on", "held", "--json")
     assert code == Exit.HELD == 4
     assert json.loads(out)["epoch_states"]["held"] == 1
-
-
-def test_exit_on_gives_up(capsys: Captured, dagdir: Dagdir) -> None:
-    code, out, err = spoken(
-        capsys, "status", str(dagdir.path), "--exit-on", "done", "--timeout", "0"
-    )
+    code, out, err = spoken(capsys, "status", path, "--exit-on", "done", "--timeout", "0")
     assert code == Exit.TIMEOUT == 5
     assert "run0" in out
     assert "--timeout" in err
@@ -461,23 +450,20 @@ def test_the_codes_are_what_the_help_says() -> None:
 # --- tables for people ----------------------------------------------------------------------
 
 
-def test_the_table_says_what_the_json_says(capsys: Captured, dagdir: Dagdir) -> None:
-    code, out, err = spoken(capsys, "status", str(dagdir.path))
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["status"], ["run0", "79.0", "memory exceeded", "held", "1/2"]),
+        (["jobs"], ["77.0", "78.0", "79.0"]),
+        (["run", "aaaa"], ["79.0"]),
+    ],
+)
+def test_tables_for_people(
+    capsys: Captured, dagdir: Dagdir, words: list[str], shown: list[str]
+) -> None:
+    code, out, err = spoken(capsys, *words, str(dagdir.path))
     assert (code, err) == (0, "")
-    assert "run0" in out
-    assert "79.0" in out
-    assert "memory exceeded" in out
-    assert "held" in out
-    assert "1/2" in out
-
-
-def test_jobs_and_run_as_tables(capsys: Captured, dagdir: Dagdir) -> None:
-    code, out, _ = spoken(capsys, "jobs", str(dagdir.path))
-    assert code == 0
-    assert [cluster in out for cluster in ("77.0", "78.0", "79.0")] == [True] * 3
-    code, out, _ = spoken(capsys, "run", "aaaa", str(dagdir.path))
-    assert code == 0
-    assert "79.0" in out
+    assert all(text in out for text in shown)
 
 
 def test_a_terminal_that_knows_no_utf8(dagdir: Dagdir) -> None:
@@ -509,12 +495,7 @@ def test_the_demo_without_a_terminal(capsys: Captured) -> None:
     assert "GPU-hours" in out
 
 
-# --- the version ----------------------------------------------------------------------------
-
-
 def test_version(capsys: Captured) -> None:
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     code, out, _ = spoken(capsys, "--version")
     assert (code, out) == (0, f"metlmon {project['version']}\n")

@@ -158,18 +158,6 @@ def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: 
     assert "no connection" in err
 
 
-def test_status_of_several_notifies_of_each(
-    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
-) -> None:
-    dagdir.hold()
-    quiet = LiveDagdir(tmp_path / "quiet")
-    with WebListener() as listener:
-        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 0")
-        for words in ("status --notify", "status --json --notify"):
-            assert run_command(words, capsys, dagdir.path, quiet.path)[0] == Exit.OK
-        assert [request.json()["dagdir"] for request in listener.requests] == [str(dagdir.path)]
-
-
 def test_what_cannot_be_read_has_not_ended(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,13 +178,14 @@ def test_what_cannot_be_read_has_not_ended(
 def test_status_of_several_sends_for_each(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
 ) -> None:
-    other = LiveDagdir(tmp_path / "other")
+    other, quiet = (LiveDagdir(tmp_path / name) for name in ("other", "quiet"))
     dagdir.hold()
     other.hold()
+    paths = (dagdir.path, other.path, quiet.path)
     with WebListener() as listener:
         configure(tmp_path, f'webhook = "{listener.url("/")}"')
         for words in ("status --notify", "status --notify --json"):
-            assert run_command(words, capsys, dagdir.path, other.path)[0] == Exit.OK
+            assert run_command(words, capsys, *paths)[0] == Exit.OK
     names = [request.json()["ensemble"] for request in listener.requests]
     assert sorted(names) == ["lr", "other"]
 

@@ -85,19 +85,16 @@ def test_a_restart_sends_nothing_twice(dagdir: Path) -> None:
     assert list(dagdir.iterdir()) == [], "the record is not in the dagdir"
 
 
-def test_what_is_over_and_comes_again_is_new(dagdir: Path) -> None:
+@pytest.mark.parametrize(("complete", "again"), [(True, [["a"]]), (False, [])])
+def test_what_is_over_and_comes_again_is_new(
+    dagdir: Path, complete: bool, again: list[list[str]]
+) -> None:
+    """Not what may be in a file that could not be read."""
     channel = RecordingChannel()
-    for number, keys in enumerate((["a", "b"], ["b"], ["a", "b"])):
-        Process(dagdir, channel).sees(*keys, now=1000 * (number + 1))
-    assert channel.sent == [["a", "b"], ["a"]]
-
-
-def test_what_may_be_in_an_unreadable_file_is_not_over(dagdir: Path) -> None:
-    channel = RecordingChannel()
-    for hour, (keys, complete) in enumerate([("a", True), ("b", False), ("ab", True)], start=1):
+    for hour, keys in enumerate(("ab", "b", "ab"), start=1):
         delivery = Process(dagdir, channel).delivery
         delivery.deliver(events(keys), live=True, now=3600 * hour, complete=complete)
-    assert channel.sent == [["a"], ["b"]]
+    assert channel.sent == [["a", "b"], *again]
 
 
 def test_what_concerns_twice_as_many_runs_is_sent_again(dagdir: Path) -> None:
@@ -185,20 +182,16 @@ def test_without_a_place_for_the_record_one_process_sends_once(
     assert channel.sent == [["a"]]
 
 
-def test_a_clock_that_was_wrong_stops_nothing(dagdir: Path) -> None:
+@pytest.mark.parametrize(("error", "sent"), [("", [["a"], ["b"]]), ("no route", [["a", "b"]])])
+def test_a_clock_that_was_wrong_stops_nothing(
+    dagdir: Path, error: str, sent: list[list[str]]
+) -> None:
     channel = RecordingChannel()
+    channel.error = error
     Process(dagdir, channel).sees("a", now=9e9)
-    Process(dagdir, channel).sees("a", "b", now=1000)
-    assert channel.sent == [["a"], ["b"]]
-
-
-def test_a_next_try_that_a_wrong_clock_set_is_not_waited_for(dagdir: Path) -> None:
-    channel = RecordingChannel()
-    channel.error = "no route"
-    Process(dagdir, channel).sees("a", now=4e9)
     channel.error = ""
-    Process(dagdir, channel).sees("a", now=1000)
-    assert channel.sent == [["a"]]
+    Process(dagdir, channel).sees("a", "b", now=1000)
+    assert channel.sent == sent
 
 
 # --- The terminal, a command and a webhook: what each of them gets ----------------------------
@@ -316,15 +309,18 @@ def test_any_other_answer_is_a_failure_and_no_redirection_is_followed(code: int)
     assert "secret" not in str(error.value)
 
 
-def test_a_listener_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "WEBHOOK_SECONDS", 0.1)
-    with WebListener(answers=False) as listener, pytest.raises(SendError, match="no answer"):
-        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
-
-
-def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "WEBHOOK_TOTAL_SECONDS", 0.2)
-    with WebListener(drips=True) as listener, pytest.raises(SendError, match="no answer in time"):
+@pytest.mark.parametrize(
+    ("limit", "listens", "error"),
+    [
+        ("WEBHOOK_SECONDS", {"answers": False}, "no answer"),
+        ("WEBHOOK_TOTAL_SECONDS", {"drips": True}, "no answer in time"),
+    ],
+)
+def test_an_answer_that_never_comes_or_ends_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, limit: str, listens: dict[str, bool], error: str
+) -> None:
+    monkeypatch.setattr(channels, limit, 0.2)
+    with WebListener(**listens) as listener, pytest.raises(SendError, match=error):
         WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
 
 

@@ -141,9 +141,12 @@ async def test_a_tab_of_any_size_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", ["", "{", "7", "[]", '{"a": 1}', '["stdin"]', '["resize", 7]', "[[]]", '["x"]']
+    "message",
+    ["", "{", "7", "[]", '{"a": 1}', '["stdin"]', '["resize", 7]', "[[]]", '["x"]', "[" * 100_000],
 )
-async def test_a_message_of_no_kind_ends_nothing_else(message: str) -> None:
+async def test_a_message_of_no_kind_ends_nothing_else(
+    message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = f"{STARTS}{FLUSH}sys.stdin.buffer.read()"
     async with (
         running_server([sys.executable, "-c", program]) as server,
@@ -155,6 +158,7 @@ async def test_a_message_of_no_kind_ends_nothing_else(message: str) -> None:
         await other.websocket.send_json(["ping", "1"])
         await other.take()
         assert other.messages == [["pong", "1"]]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", ["-x", "--port=1 'a\"b\n$(touch pwned)`touch pwned`;touch pwned"])

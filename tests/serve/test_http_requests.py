@@ -264,17 +264,6 @@ async def test_errors_of_asyncio_are_a_sentence(
     assert capsys.readouterr().err == f"metlmon: {context['message']}: Too many open files\n"
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '["resize", 5]', "5", "nothing"])
-async def test_what_is_no_message_of_the_page_closes_the_tab(
-    server: DashboardServer, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    async with open_tab(server.url) as tab:
-        await tab.websocket.send_str(text)
-        while await tab.take():
-            pass
-    assert capsys.readouterr().err == ""
-
-
 def test_a_terminal_has_a_largest_size() -> None:
     assert SERVER._terminal("1000000", "1000000") == SERVER.LARGEST
     assert SERVER._terminal("80", "24") == (80, 24)
