@@ -258,29 +258,6 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
     assert "services" not in repr(load_settings(own.parent))
 
 
-PROGRAMS = (
-    ["sh", "-c"],
-    ["bash", "-lc"],
-    ["sh", "-xc"],
-    ["sh", "-c", "--"],
-    ["dash", "+x", "-ec"],
-    ["env", "sh", "-uc"],
-    ["env", "-S"],
-    ["nice", "-n", "5", "zsh", "-c"],
-    ["timeout", "9", "busybox", "sh", "-c"],
-    ["sudo", "-u", "anna", "fish", "--command"],
-    ["xargs", "-I", "%", "ksh", "-c"],
-    ["python3", "-Ic"],
-    ["perl", "-we"],
-    ["ruby", "-e"],
-    ["node", "--eval"],
-    ["awk"],
-    ["ssh", "host"],
-    ["my-own-script"],
-)
-"""Commands of which many, and none that a list could name completely, run a text behind them."""
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -293,7 +270,7 @@ PROGRAMS = (
         ('command = ["notify-send", "{title}"]', "METLMON_TITLE in its environment"),
         *(
             (f"command = {json.dumps([*words, more])}", "{text} cannot be an argument")
-            for words in PROGRAMS
+            for words in (["sh", "-c"], ["env", "-S"], ["my-own-script"])
             for more in ("{text}", "--text={text}", "echo {text}")
         ),
         ('terminal = ["osc8"]', "'osc8' is none of bell, osc9, osc777"),
