@@ -333,7 +333,8 @@ class _Tables(Struct):
             file.report_problem(where, self.form)
             return []
         if len(value) > MAX_ITEMS:
-            file.report_problem(where, f"there are more than {MAX_ITEMS} of {dotted_key(where)}")
+            header = f"[{dotted_key(where)}.NAME]" if self.named else f"[[{dotted_key(where)}]]"
+            file.report_problem(where, f"there are more than {MAX_ITEMS} {header}")
             return []
         items = []
         required = self.readers.keys() if self.required is None else self.required
