@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -446,22 +446,3 @@ def test_a_run_of_the_server_becomes_the_parent(
     # From now on its tag leads to it.
     assert wrote(export(tracker, capsys, tmp_path / "ensemble", "given", "--tz", "UTC")) != ""
     assert len(tracking_server.runs("given")) == 3
-
-
-# --- as users see it ----------------------------------------------------------------------------
-
-
-def test_the_client_of_mlflow_finds_runs_histories_and_states(small: Small) -> None:
-    small.export()
-    mlflow: Any = pytest.importorskip("mlflow")
-    client = mlflow.MlflowClient(small.server.url)
-    experiment = client.get_experiment_by_name(small.experiment).experiment_id
-    [parent] = client.search_runs([experiment], "attributes.run_name = 'ensemble'")
-    nested = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' AND params.lr = '1.0'"
-    [run] = client.search_runs([experiment], nested)
-    assert (run.info.run_name, run.info.status) == ("run0", "FINISHED")
-    assert run.data.metrics["val_loss"] == 0.25
-    history = client.get_metric_history(run.info.run_id, "val_loss")
-    assert [(m.step, m.value) for m in history] == [(0, 0.5), (1, 0.25)]
-    sites = "tags.`metlmon.steps_by_site` LIKE '%Expanse%'"
-    assert len(client.search_runs([experiment], sites)) == 2

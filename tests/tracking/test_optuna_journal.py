@@ -252,29 +252,3 @@ def test_distributions_are_optunas(
     assert tuple(map(distribution.to_external_repr, stored)) == typed
     assert all(map(distribution._contains, stored))
     assert stored == [distribution.to_internal_repr(value) for value in typed]
-
-
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_each_line_is_what_optuna_itself_writes(capsys: Captured, tmp_path: Path) -> None:
-    """The same study, by Optuna: fields of the same names, in the same order."""
-    ours = written(capsys, FIXTURES / "trainer", tmp_path / "ours")
-    study = load(ours)
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "theirs")))
-    copy = optuna.create_study(study_name=study.study_name, storage=storage, direction="minimize")
-    copy.set_metric_names(["val_loss"])
-    copy.add_trials(study.trials)
-    lines = [
-        [json.loads(line) for line in path.read_text().splitlines()]
-        for path in (ours, tmp_path / "theirs")
-    ]
-    assert len(lines[0]) == len(lines[1])
-    for our, their in zip(*lines, strict=True):
-        assert {**our, "worker_id": ""}.keys() == their.keys()
-        same = [name for name in their if name not in ("worker_id", *TIMES)]
-        assert [repr(our[name]) for name in same] == [repr(their[name]) for name in same]
-        for name in TIMES:
-            moments = [_local(line[name]) for line in (our, their) if name in line]
-            assert len(set(moments)) <= 1
-
-
-TIMES: Final = ("datetime_start", "datetime_complete")
