@@ -207,35 +207,16 @@ SHAPE: Final = (
 
 # --- the commands ---------------------------------------------------------------------------
 
-OUTPUTS: Final = {
-    "status": "status.StatusOutput",
-    "run": "status.RunOutput",
-    "health": "status.HealthOutput",
-    "jobs": "jobs.JobsOutput",
-    "nodes": "jobs.NodesOutput",
-    "estimate": "statistics.EstimateOutput",
-    "sites": "statistics.SitesOutput",
-    "annexes": "advise.AnnexesOutput",
-    "timeline": "statistics.TimelineOutput",
-    "curves": "learning.CurvesOutput",
-    "compare": "learning.CompareOutput",
-    "grid": "learning.GridOutput",
-    "shards": "statistics.ShardsOutput",
-    "report": "report.ReportOutput",
-    "new": "new.NewOutput",
-    "new-explain": "new.ExplainOutput",
-    "submit": "new.SubmitOutput",
-    "submit-list-templates": "new.TemplatesOutput",
-    "continue": "continue_.ContinueOutput",
-    "check": "check.CheckOutput",
-    "config": "config.ConfigOutput",
-    "act": "act.ActOutput",
-    "advise": "advise.AdviseOutput",
-    "advise-undo": "advise.AdviseUndoOutput",
+MODULES: Final = {
+    **dict.fromkeys(("health", "run", "watch"), "status"),
+    **dict.fromkeys(("sites", "shards", "estimate", "timeline"), "statistics"),
+    **dict.fromkeys(("curves", "grid", "compare"), "learning"),
+    **dict.fromkeys(("completion", "schema"), "help"),
+    **{"nodes": "jobs", "annexes": "advise", "submit": "new", "continue": "continue_"},
 }
-"""The module in :mod:`metlmon.cli.commands` and the name of each ``--json`` output."""
+"""The modules of commands that have none of their own."""
 
-COMMANDS: Final[Mapping[str, Command]] = {
+COMMANDS: Final[dict[str, Command]] = {
     "watch": Command(
         "the live dashboard",
         (
@@ -650,12 +631,24 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "completion": Command(
         "print a shell completion script", (option("shell", None, choices=["bash", "zsh"]),)
     ),
-    "schema": Command(
-        "print the JSON Schema of what a command prints with --json",
-        (option("output", ", ".join(OUTPUTS), choices=list(OUTPUTS), metavar="COMMAND"),),
-    ),
 }
 """In the order of ``--help``."""
+
+OUTPUTS: Final = (
+    *(
+        name
+        for name, command in COMMANDS.items()
+        if "--json" in (argument.name for argument in command.arguments)
+    ),
+    *("new-explain", "submit-list-templates", "advise-undo"),
+)
+"""What is printed as JSON: each has a type, such as ``AdviseUndoOutput`` for ``advise-undo``."""
+
+COMMANDS["schema"] = Command(
+    "print the JSON Schema of what a command prints with --json",
+    (option("output", ", ".join(OUTPUTS), choices=OUTPUTS, metavar="COMMAND"),),
+)
+
 
 ABSENT: Final[Mapping[str, Any]] = {
     **{

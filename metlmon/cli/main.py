@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from metlmon.cli.arguments import ABSENT, COMMANDS, LOG_COMMANDS
+from metlmon.cli.arguments import ABSENT, COMMANDS, LOG_COMMANDS, MODULES
 from metlmon.cli.exit_codes import Exit
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
@@ -35,15 +35,6 @@ exit status:
 Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
 user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
 """
-
-MODULES: Final = {
-    **dict.fromkeys(("health", "run", "watch"), "status"),
-    **dict.fromkeys(("sites", "shards", "estimate", "timeline"), "statistics"),
-    **dict.fromkeys(("curves", "grid", "compare"), "learning"),
-    **dict.fromkeys(("completion", "schema"), "help"),
-    **{"nodes": "jobs", "annexes": "advise", "submit": "new", "continue": "continue_"},
-}
-"""The modules of commands that have none of their own."""
 
 COLLECT: Final = (1_000, 10, 10)
 """Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic

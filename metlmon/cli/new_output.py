@@ -76,13 +76,13 @@ class ExplainedNode(Struct, frozen=True):
     variables: tuple[ExplainedVariable, ...]
 
 
-class ExplainOutput(Output, frozen=True, kw_only=True):
+class NewExplainOutput(Output, frozen=True, kw_only=True):
     """``metlmon new --explain NODE --json``."""
 
     explained: tuple[ExplainedNode, ...]
 
 
-class TemplatesOutput(Output, frozen=True, kw_only=True):
+class SubmitListTemplatesOutput(Output, frozen=True, kw_only=True):
     """``metlmon submit --list-templates --json``."""
 
     templates: tuple[Template, ...]

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from metlmon.cli.arguments import COMMANDS, OUTPUTS
+from metlmon.cli.arguments import OUTPUTS
+from metlmon.cli.commands.help import output_type
 from metlmon.cli.main import main
-from metlmon.text.record_json import json_type
 from tests.outputs import OF_DIRECTORIES, ROOT, printed
 from tests.support.shared_readers import shared_readers
 
 FIXTURES = sorted({file.parent for file in (ROOT / "fixtures").rglob("*.dag")})
-
-
-def output_type(name: str) -> type:
-    module, _, kind = OUTPUTS[name].partition(".")
-    return json_type(getattr(import_module(f"metlmon.cli.commands.{module}"), kind))
 
 
 def check(name: str, text: str) -> None:
@@ -68,13 +62,7 @@ def test_other_outputs_have_their_types(
     check(name, capsys.readouterr().out)
 
 
-def test_every_command_with_json_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    with_json = {
-        name
-        for name, command in COMMANDS.items()
-        if any(argument.name == "--json" for argument in command.arguments)
-    }
-    assert {name for name in OUTPUTS if name in COMMANDS} == with_json
+def test_every_output_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
     for name in OUTPUTS:
         assert main(["schema", name]) == 0
         schema = json.loads(capsys.readouterr().out)

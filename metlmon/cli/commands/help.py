@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.arguments import OUTPUTS
+from metlmon.cli.arguments import MODULES
 from metlmon.cli.exit_codes import Exit
 from metlmon.errors import InputError
 
@@ -88,9 +88,15 @@ def schema(options: argparse.Namespace) -> int:
     import msgspec
 
     from metlmon.cli.output import print_json
+
+    print_json(msgspec.json.schema(output_type(options.output)))
+    return Exit.OK
+
+
+def output_type(name: str) -> type:
+    """The type of a JSON output, by its name in :data:`metlmon.cli.arguments.OUTPUTS`."""
     from metlmon.text.record_json import json_type
 
-    module, _, name = OUTPUTS[options.output].partition(".")
-    output = getattr(import_module(f"metlmon.cli.commands.{module}"), name)
-    print_json(msgspec.json.schema(json_type(output)))
-    return Exit.OK
+    command, *_ = words = name.split("-")
+    module = import_module(f"metlmon.cli.commands.{MODULES.get(command, command)}")
+    return json_type(getattr(module, f"{''.join(map(str.capitalize, words))}Output"))

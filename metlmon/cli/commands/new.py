@@ -49,10 +49,10 @@ from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.new_output import (
-    ExplainOutput,
+    NewExplainOutput,
     NewOutput,
+    SubmitListTemplatesOutput,
     SubmitOutput,
-    TemplatesOutput,
     counts,
     explained_node,
     next_steps,
@@ -463,7 +463,7 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
     source_of = partial(_source_of, source, options)
     if options.json:
         explained = tuple(explained_node(node, source_of) for node in explanations)
-        print_answer(ExplainOutput(explained=explained))
+        print_answer(NewExplainOutput(explained=explained))
     else:
         width = _width() if sys.stdout.isatty() else None
         print_explained(explanations, source_of, width)
@@ -651,7 +651,7 @@ def new_directory(name: str) -> Path:
 def _list_templates(as_json: bool) -> int:
     templates = authoring.templates()
     if as_json:
-        print_answer(TemplatesOutput(templates=templates))
+        print_answer(SubmitListTemplatesOutput(templates=templates))
         return Exit.OK
     for template in templates:
         print(f"{template.name}: {plain(template.title)}")
