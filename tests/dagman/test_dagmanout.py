@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from metlmon.dagman import OutState, read_dagman_out
 from metlmon.dagman.dagman_out import LONGEST_LINE
 from metlmon.dagman.records import DagmanMessage
 from metlmon.dagman.records import DagmanMessageKind as Kind
+from tests.fuzz import targets
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
 STAMP = b"11/21/26 12:00:00 "
@@ -215,16 +216,6 @@ def test_a_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
     assert messages_of(event) == [DagmanMessage(Kind.SUBMITTED, NOON, "A", 77, 1)]
 
 
-def test_other_events_and_jobs_of_others_are_no_submissions() -> None:
-    assert (
-        messages_of(
-            b"Event: ULOG_EXECUTE for HTCondor Node A (77.0.0) {11/21/26 12:00:00}",
-            b"Event: ULOG_SUBMIT for unknown Node (78.0.0) {11/21/26 12:00:00}: ignoring...",
-        )
-        == []
-    )
-
-
 def test_a_submission_is_reported_once_when_made_and_seen() -> None:
     """Dag::SubmitNodeJob and Dag::ProcessSuccessfulSubmit, then Dag::PrintEvent."""
     result = messages_of(
@@ -244,14 +235,54 @@ def test_a_submission_is_reported_once_when_made_and_seen() -> None:
     assert result[2].time == datetime(2026, 11, 21, 11, 59, 59), "the event's own time"
 
 
-def test_a_job_whose_submit_event_dagman_never_saw_is_still_its_nodes() -> None:
-    """DAGMan was removed right after the submission."""
-    result = messages_of(
-        b"Submitting HTCondor Node A job(s)...",
-        b"\tassigned HTCondor ID (77.0.0)",
-        b"Received SIGUSR1",
-    )
-    assert [s.kind for s in result] == [Kind.SUBMITTED, Kind.REMOVED]
+@pytest.mark.parametrize(
+    ("messages", "kinds"),
+    [
+        pytest.param(
+            (
+                b"Event: ULOG_EXECUTE for HTCondor Node A (77.0.0) {11/21/26 12:00:00}",
+                b"Event: ULOG_SUBMIT for unknown Node (78.0.0) {11/21/26 12:00:00}: ignoring...",
+            ),
+            [],
+            id="other events, and jobs of others",
+        ),
+        pytest.param(
+            (
+                b"Submitting HTCondor Node A job(s)...",
+                b"\tassigned HTCondor ID (77.0.0)",
+                b"Received SIGUSR1",
+            ),
+            [Kind.SUBMITTED, Kind.REMOVED],
+            id="removed right after a submission, whose event it never saw",
+        ),
+        pytest.param(
+            (
+                b"Of 4 nodes total:",
+                b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed",
+                b"Received SIGUSR1",
+                b"    1       0        1       0       0          2        0",
+            ),
+            [Kind.REMOVED],
+            id="a table cut short by a restart",
+        ),
+        # Dag::SubmitReadyNodes; command_halt and command_resume of 25
+        pytest.param(
+            (
+                b"DAG is halted because halt file x.dag.halt exists",
+                b"DAG is halted because halt file x.dag.halt exists",
+                b"DAG going from halted to running state",
+                b"Halting DAGMan progess...",
+                b"DAG is halted because halt file x.dag.halt exists",
+                b"Resuming DAG progress...",
+                b"Resuming DAG progress...",
+            ),
+            [Kind.HALTED, Kind.RESUMED, Kind.HALTED, Kind.RESUMED],
+            id="halted, which DAGMan repeats",
+        ),
+    ],
+)
+def test_messages_in_a_row(messages: tuple[bytes, ...], kinds: list[Kind]) -> None:
+    assert [message.kind for message in messages_of(*messages)] == kinds
 
 
 def test_the_dag_files_of_the_command_line() -> None:
@@ -286,35 +317,6 @@ def test_the_status_table_of_old_and_new() -> None:
     assert [dict(s.totals) for s in old] == [
         {"total": 4, "done": 1, "pre": 0, "queued": 1, "post": 0}
         | {"ready": 0, "unready": 2, "failed": 0}
-    ]
-
-
-def test_a_table_cut_short_by_a_restart_says_nothing() -> None:
-    received = messages_of(
-        b"Of 4 nodes total:",
-        b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed",
-        b"Received SIGUSR1",
-        b"    1       0        1       0       0          2        0",
-    )
-    assert [s.kind for s in received] == [Kind.REMOVED]
-
-
-def test_halted_is_reported_once_though_dagman_repeats_it() -> None:
-    # Dag::SubmitReadyNodes; command_halt and command_resume of 25
-    result = messages_of(
-        b"DAG is halted because halt file x.dag.halt exists",
-        b"DAG is halted because halt file x.dag.halt exists",
-        b"DAG going from halted to running state",
-        b"Halting DAGMan progess...",
-        b"DAG is halted because halt file x.dag.halt exists",
-        b"Resuming DAG progress...",
-        b"Resuming DAG progress...",
-    )
-    assert [s.kind for s in result] == [
-        Kind.HALTED,
-        Kind.RESUMED,
-        Kind.HALTED,
-        Kind.RESUMED,
     ]
 
 
@@ -393,20 +395,6 @@ def test_a_line_of_any_length_is_passed_over() -> None:
     assert replace(state, before=b"") == OutState()
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
-@given(cuts=st.lists(st.integers(min_value=0, max_value=160_000), max_size=12))
-def test_any_chunking_says_the_same(recorded: bytes, cuts: list[int]) -> None:
-    received: list[DagmanMessage] = []
-    state, offset = OutState(), 0
-    for cut in [*sorted(min(cut, len(recorded)) for cut in cuts), len(recorded)]:
-        new, state, used = read_dagman_out(recorded[offset:cut], state)
-        received += new
-        offset += used
-    assert received == read_dagman_out(recorded)[0]
-
-
 MESSAGES = st.sampled_from(
     [
         b"Of 4 nodes total:",
@@ -422,25 +410,6 @@ MESSAGES = st.sampled_from(
         b"** x (CONDOR_DAGMAN) STARTING UP",
     ]
 )
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([STAMP, b"", b"12:0", b"2/29 1:00:00 "]),
-            MESSAGES | st.binary(max_size=40),
-        ),
-        max_size=30,
-    ),
-)
-def test_no_bytes_make_the_reader_fail(lines: list[tuple[bytes, bytes]]) -> None:
-    data = b"\n".join(header + message for header, message in lines)
-    whole, state, used = read_dagman_out(data, OutState())
-    assert data[used:].count(b"\n") == 0
-    half = len(data) // 2
-    first, between, read = read_dagman_out(data[:half], OutState())
-    second, after, _ = read_dagman_out(data[read:], between)
-    assert (first + second, after) == (whole, state)
 
 
 OFTEN = st.sampled_from(
@@ -464,23 +433,18 @@ OFTEN = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=400)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([STAMP, STAMP, STAMP, b"\0" + STAMP, b""]), MESSAGES | OFTEN)
+        st.tuples(
+            st.sampled_from([STAMP, STAMP, STAMP, b"\0" + STAMP, b"", b"12:0", b"2/29 1:00:00 "]),
+            MESSAGES | OFTEN | st.binary(max_size=40),
+        ),
+        max_size=30,
     ),
     st.sampled_from([b"", b"\n", b"\n" + STAMP[:9], b"\n" + STAMP + b"Node A j"]),
 )
-def test_lines_that_are_passed_over_would_have_said_nothing(
+def test_lines_of_any_kind_are_read_alike_however_they_come(
     lines: list[tuple[bytes, bytes]], end: bytes
 ) -> None:
-    """The first line of each call is looked at."""
-    data = b"\n".join(header + message for header, message in lines) + end
-    each: list[DagmanMessage] = []
-    state, offset, stop = OutState(), 0, 0
-    for line in data.splitlines(keepends=True):
-        stop += len(line)
-        text, state, used = read_dagman_out(data[offset:stop], state)
-        each += text
-        offset += used
-    assert read_dagman_out(data) == (each, state, offset)
+    targets.dagman_out(b"\n".join(header + message for header, message in lines) + end)

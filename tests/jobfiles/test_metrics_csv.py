@@ -22,21 +22,40 @@ def read(text: str) -> MetricsTable:
     return read_metrics_csv(text.splitlines(keepends=True))
 
 
-def test_rows_are_sparse_and_several_for_one_epoch() -> None:
-    table = read(HEAD + "0.1,49,,,,\n,49,0.9,0,,\n,127,,0,0.45,\n,127,,0,,\n")
-    assert table.values == {"val_loss": {0: 0.45}}
-    assert table.problems == ()
-
-
-def test_columns_are_found_by_their_names() -> None:
-    one = read("epoch,val_loss,step\n3,0.2,5\n")
-    other = read("val_loss,step,epoch\r\n0.2,5,3\r\n")
-    assert one.values == other.values == {"val_loss": {3: 0.2}}
-
-
-def test_losses_of_single_steps_are_not_kept() -> None:
-    table = read(HEAD + "".join(f",{n},{n / 7},0,,\n" for n in range(1000)))
-    assert table.values == {}
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        # Rows are sparse, and several for one epoch; those of single steps are left out.
+        (
+            HEAD + "0.1,49,,,,\n,49,0.9,0,,\n,127,,0,0.45,\n,127,,0,,\n",
+            {"val_loss": {0: 0.45}},
+        ),
+        (HEAD + "".join(f",{n},{n / 7},0,,\n" for n in range(1000)), {}),
+        # Columns are found by their names, also in a header in the midst.
+        ("epoch,val_loss,step\n3,0.2,5\n", {"val_loss": {3: 0.2}}),
+        ("val_loss,step,epoch\r\n0.2,5,3\r\n", {"val_loss": {3: 0.2}}),
+        ("epoch,val_loss\n0,0.5\nval_loss,epoch\n0.4,1\n", {"val_loss": {0: 0.5, 1: 0.4}}),
+        # The last value of an epoch counts.
+        ("epoch,val_loss\n0,0.5\n0,0.4\n", {"val_loss": {0: 0.4}}),
+        # Lightning counts up before it tests: the row says how many epochs are complete.
+        (HEAD + ",127,,4,0.3,\n,128,,5,,0.31\n", {"val_loss": {4: 0.3}, "test_loss": {4: 0.31}}),
+        ("epoch,test_loss\n3,0.5\n", {"test_loss": {2: 0.5}}),
+        ("epoch,test_loss\n0,0.5\n", {"test_loss": {0: 0.5}}),
+        # A test in the midst of an epoch is of that epoch.
+        (
+            "epoch,val_loss,test_loss\n0,1,\n1,0.9,\n0,,0.7\n",
+            {"val_loss": {0: 1.0, 1: 0.9}, "test_loss": {0: 0.7}},
+        ),
+        # A row that is still written: half of 0.2743 would be a better loss than there was.
+        ("epoch,val_loss\n0,0.5\n1,0.27", {"val_loss": {0: 0.5}}),
+        ("epoch,val_lo", {}),
+        ("", {}),
+        # Odd epochs are left out.
+        ("epoch,val_loss\n-1,1\n0.5,1\nx,1\n1e9,1\nnan,1\n2.0,0.3\n", {"val_loss": {2: 0.3}}),
+    ],
+)
+def test_the_values_of_a_file(text: str, values: dict[str, dict[int, float]]) -> None:
+    assert read(text) == MetricsTable(values)
 
 
 @given(
@@ -54,38 +73,6 @@ def test_lines_left_out_have_no_value(head: list[str], rows: list[list[str]], en
             if cells.get("epoch") in ("0", "1") and cells.get(name):
                 expected.setdefault(name, {})[int(cells["epoch"])] = float(cells[name])
     assert read_metrics_csv(lines).values == expected
-
-
-def test_the_last_value_of_an_epoch_counts() -> None:
-    assert read("epoch,val_loss\n0,0.5\n0,0.4\n").values["val_loss"] == {0: 0.4}
-
-
-def test_a_test_belongs_to_the_epoch_just_finished() -> None:
-    """Lightning counts up before it tests: its row says how many epochs are complete."""
-    table = read(HEAD + ",127,,4,0.3,\n,128,,5,,0.31\n")
-    assert table.values == {"val_loss": {4: 0.3}, "test_loss": {4: 0.31}}
-
-
-def test_a_test_alone_is_of_the_epoch_before_its_number() -> None:
-    assert read("epoch,test_loss\n3,0.5\n").values["test_loss"] == {2: 0.5}
-    assert read("epoch,test_loss\n0,0.5\n").values["test_loss"] == {0: 0.5}
-
-
-def test_a_test_in_the_midst_of_an_epoch_is_of_that_epoch() -> None:
-    table = read("epoch,val_loss,test_loss\n0,1,\n1,0.9,\n0,,0.7\n")
-    assert table.values["test_loss"] == {0: 0.7}
-
-
-def test_a_row_that_is_still_written_is_left_out() -> None:
-    """Half of 0.2743 would be a better loss than there ever was."""
-    assert read("epoch,val_loss\n0,0.5\n1,0.27").values["val_loss"] == {0: 0.5}
-    assert read("epoch,val_lo").values == {}
-    assert read("").values == {}
-
-
-def test_a_header_in_the_midst_begins_anew_with_its_own_order() -> None:
-    table = read("epoch,val_loss\n0,0.5\nval_loss,epoch\n0.4,1\n")
-    assert table.values["val_loss"] == {0: 0.5, 1: 0.4}
 
 
 @pytest.mark.parametrize(
@@ -128,11 +115,6 @@ def test_a_file_without_epochs_says_so() -> None:
     table = read("step,val_loss\n1,0.5\n")
     assert table.values == {}
     assert table.problems == ("has no column called epoch",)
-
-
-def test_odd_epochs_are_left_out() -> None:
-    table = read("epoch,val_loss\n-1,1\n0.5,1\nx,1\n1e9,1\nnan,1\n2.0,0.3\n")
-    assert table.values["val_loss"] == {2: 0.3}
 
 
 def test_what_a_file_can_make_us_keep_is_bounded() -> None:

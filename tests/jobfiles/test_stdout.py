@@ -12,27 +12,26 @@ from hypothesis import strategies as st
 
 from metlmon.jobfiles.records import Streamed
 from metlmon.jobfiles.training_files import matched_values, newest_progress, printed_values
+from tests.fuzz import targets
 
 METL = "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:30:01, 1.17it/s, loss=48, v_num=0]"
 
 
-def test_metls_own_line() -> None:
-    found = newest_progress(METL)
+@pytest.mark.parametrize(
+    "text",
+    [
+        METL,
+        # The newest of many behind carriage returns.
+        "\r" + "\r".join(METL.replace("46335", done) for done in ("100", "200", "46335")),
+        # The tail of a file begins within a line and may end within one.
+        METL[40:] + "\r" + METL + "\r" + METL[:30],
+        # A validation in between is not the epoch's progress.
+        f"{METL}\rValidation DataLoader 0:  90%|######### | 9/10 [00:01<00:00, 9.0it/s]",
+    ],
+)
+def test_metls_own_line(text: str) -> None:
+    found = newest_progress(text)
     assert found == Streamed(46335 / 102968, 46335, 102968, 1.17, 48601.0, 3, 48.0)
-
-
-def test_the_newest_of_many_behind_carriage_returns() -> None:
-    lines = [METL.replace("46335", str(done)) for done in (100, 200, 300)]
-    found = newest_progress("\r" + "\r".join(lines))
-    assert found is not None
-    assert found.done == 300
-
-
-def test_a_line_cut_off_at_both_ends() -> None:
-    """The tail of a file begins within a line and may end within one."""
-    found = newest_progress(METL[40:] + "\r" + METL + "\r" + METL[:30])
-    assert found is not None
-    assert (found.done, found.epoch) == (46335, 3)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +78,18 @@ def test_a_loss_that_is_no_number_is_reported() -> None:
     assert math.isnan(found.loss)
 
 
-def test_a_validation_in_between_is_not_the_epochs_progress() -> None:
-    aside = "Validation DataLoader 0:  90%|######### | 9/10 [00:01<00:00, 9.0it/s]"
-    found = newest_progress(f"{METL}\r{aside}")
-    assert found is not None
-    assert found.epoch == 3
-    assert newest_progress(aside) is None
-
-
 @pytest.mark.parametrize(
     "text",
-    ["", "\r\r\r", "no bar here", "[12:30:01] started", "a/b [see note]", "100%", "x" * 65536],
+    [
+        "",
+        "\r\r\r",
+        "no bar here",
+        "[12:30:01] started",
+        "a/b [see note]",
+        "100%",
+        "x" * 65536,
+        "Validation DataLoader 0:  90%|######### | 9/10 [00:01<00:00, 9.0it/s]",
+    ],
 )
 def test_no_progress_line(text: str) -> None:
     assert newest_progress(text) is None
@@ -107,16 +107,9 @@ ALMOST = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@given(ALMOST)
-def test_no_text_fails(text: str) -> None:
-    found = newest_progress(text)
-    assert found is None or found.fraction is None or 0.0 <= found.fraction <= 1.0
-    printed_values(text.split("\n"), "val_loss")
-
-
-@given(st.binary(max_size=3000))
-def test_no_bytes_fail(data: bytes) -> None:
-    newest_progress(data.decode("utf-8", "replace"))
+@given(ALMOST.map(str.encode) | st.binary(max_size=3000))
+def test_nothing_fails(data: bytes) -> None:
+    targets.printed(data)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +157,11 @@ def test_values_in_the_forms_they_are_printed_in(line: str, meant: dict[int | No
         assert found[epoch] == value or (math.isnan(value) and math.isnan(found[epoch]))
 
 
-def test_the_most_exact_form_counts() -> None:
+def test_the_most_exact_form_counts_then_the_last() -> None:
     bar = "Epoch 4: 100%|##########| 9/9 [00:04<00:00, 35.00it/s, val_loss=0.24]"
     message = "Epoch 4, global step 640: 'val_loss' reached 0.23981, saving model to 'x'"
     assert printed_values([message, bar], "val_loss") == {4: 0.23981}
     assert printed_values([bar, message], "val_loss") == {4: 0.23981}
-
-
-def test_the_last_of_equal_forms_counts() -> None:
     assert printed_values(["val_loss: 0.5", "val_loss: 0.4"], "val_loss") == {None: 0.4}
 
 

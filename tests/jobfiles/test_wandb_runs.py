@@ -299,20 +299,30 @@ def table_of(rows: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
     return dict(table.values)
 
 
-def test_an_epoch_may_be_a_whole_float() -> None:
-    rows = [{"a": 1, "epoch": 0.0}, {"a": 2, "epoch": 1.0}, {"a": 3, "epoch": 1}]
-    assert table_of(rows) == {"a": {0: 1.0, 1: 3.0}}
+NESTED = {"a": 1, "b": {"c": math.nan, "flag": True, "list": [1]}, "h": {"_type": "x", "n": 1}}
+OWN = {"_step": 3, "_timestamp": 1.5, "_runtime": 2, "step": 1, "loss_step": 2}
 
 
-@pytest.mark.parametrize("epoch", [-1, 0.5, True, "0", math.nan, 1e9, None])
-def test_rows_with_another_epoch_count_in_none(epoch: object) -> None:
-    assert table_of([{"a": 1, "epoch": epoch}, {"b": 2, "epoch": 0}]) == {"b": {0: 2.0}}
-
-
-def test_nested_metrics_of_old_versions_are_json_objects() -> None:
-    nested = {"a": 1, "b": {"c": math.nan, "flag": True, "list": [1]}, "h": {"_type": "x", "n": 1}}
-    values = table_of([{"epoch": 0, "all": nested}])
-    assert comparable(values) == comparable({"all.a": {0: 1.0}, "all.b.c": {0: math.nan}})
+@pytest.mark.parametrize(
+    ("rows", "values"),
+    [
+        # An epoch may be a whole float; rows with any other count in none.
+        (
+            [{"a": 1, "epoch": 0.0}, {"a": 2, "epoch": 1.0}, {"a": 3, "epoch": 1}],
+            {"a": {0: 1.0, 1: 3.0}},
+        ),
+        *(
+            ([{"a": 1, "epoch": epoch}, {"b": 2, "epoch": 0}], {"b": {0: 2.0}})
+            for epoch in (-1, 0.5, True, "0", math.nan, 1e9, None)
+        ),
+        # Nested metrics of old versions are JSON objects.
+        ([{"epoch": 0, "all": NESTED}], {"all.a": {0: 1.0}, "all.b.c": {0: math.nan}}),
+        # The library's own values and counters are no metrics.
+        ([{**OWN, "epoch": 0, "loss": 4}], {"loss": {0: 4.0}}),
+    ],
+)
+def test_the_values_of_rows(rows: list[dict[str, Any]], values: dict[str, Any]) -> None:
+    assert comparable(table_of(rows)) == comparable(values)
 
 
 @pytest.mark.parametrize(
@@ -342,11 +352,6 @@ def test_what_is_a_number(text: str, value: float | None) -> None:
 def test_an_object_nested_too_deep_has_no_values() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     assert numbers_of({"deep": deep, "a": b"1"}) == {"a": 1.0}
-
-
-def test_the_librarys_own_values_and_counters_are_no_metrics() -> None:
-    row = {"_step": 3, "_timestamp": 1.5, "_runtime": 2, "step": 1, "loss_step": 2, "epoch": 0}
-    assert table_of([{**row, "loss": 4}]) == {"loss": {0: 4.0}}
 
 
 def test_names_and_their_number_are_bounded() -> None:
