@@ -92,16 +92,11 @@ def test_metrics_csv_takes_precedence(dagdir: Dagdir) -> None:
     assert points(output(dagdir)) == [(0, 0.75), (1, 0.25)]
 
 
-def test_the_run_that_began_last_counts(dagdir: Dagdir) -> None:
-    dagdir.write(SECOND, run_of((1, 0.125), started="2026-05-04 11:35:00"))
-    dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
-    assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
-
-
-def test_the_order_is_not_that_of_local_times(dagdir: Dagdir) -> None:
-    """The second run began in a zone further in the west, where the clock is behind."""
-    dagdir.write(SECOND, run_of((0, 0.5), (1, 0.25), started="2026-05-04 10:01:00"))
-    dagdir.write(FIRST, run_of((1, 0.125), started="2026-05-04 11:35:00"))
+@pytest.mark.parametrize(("last", "first"), [(SECOND, FIRST), (FIRST, SECOND)])
+def test_the_run_that_began_last_counts(dagdir: Dagdir, last: str, first: str) -> None:
+    """Also where it began in a zone further in the west, whose clock is behind."""
+    dagdir.write(last, run_of((1, 0.125), started="2026-05-04 11:35:00"))
+    dagdir.write(first, run_of((0, 0.5), (1, 0.25)))
     assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
 
 
@@ -161,27 +156,28 @@ def test_rows_without_an_epoch_belong_to_that_of_the_job_that_wrote_them(dagdir:
 UNKNOWN = "logs no epoch, and which job wrote it is not known"
 
 
-def test_a_run_between_two_jobs_is_that_of_none(dagdir: Dagdir) -> None:
-    dagdir.write(FIRST, run_of((None, 0.75), started="2026-05-04 11:00:30"))
-    found = output(dagdir)
+IN_NO_JOB = run_of((None, 0.75), started="2026-05-04 11:00:30")
+
+
+@pytest.mark.parametrize(
+    ("data", "zone", "live"),
+    [
+        pytest.param(IN_NO_JOB, UTC, None, id="between two jobs"),
+        pytest.param(run_of((None, 0.75)), None, False, id="without a zone"),
+        *(
+            (log_file([run_record(start), history_record({"val_loss": 1})]), zone, True)
+            for start in (0, 1 << 40, (1 << 64) - 1)
+            for zone in (UTC, None)
+        ),
+    ],
+)
+def test_where_the_job_is_not_known(
+    dagdir: Dagdir, data: bytes, zone: tzinfo | None, live: bool | None
+) -> None:
+    dagdir.write(FIRST, data)
+    found = output(dagdir, zone=zone, live=live)
     assert found is not None
     assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
-
-
-def test_without_a_zone_the_job_is_not_known(dagdir: Dagdir) -> None:
-    dagdir.write(FIRST, run_of((None, 0.75)))
-    found = output(dagdir, zone=None, live=False)
-    assert found is not None
-    assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
-
-
-@pytest.mark.parametrize("zone", [UTC, None])
-@pytest.mark.parametrize("started", [0, 1 << 40, (1 << 64) - 1])
-def test_a_start_outside_the_calendar(dagdir: Dagdir, zone: tzinfo | None, started: int) -> None:
-    dagdir.write(FIRST, log_file([run_record(started), history_record({"val_loss": 1})]))
-    found = output(dagdir, zone=zone, live=True)
-    assert found is not None
-    assert found.problems == (f"{FIRST} {UNKNOWN}",)
 
 
 def test_a_live_ensembles_zone_is_this_machines(dagdir: Dagdir) -> None:
