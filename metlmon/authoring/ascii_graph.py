@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import Struct
 
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole
-from metlmon.dagman import NodeKind
 from metlmon.dagman.graph import APART
+from metlmon.dagman.records import NodeKind
 from metlmon.text.formatting import count, plain
 
 NARROWEST: Final = 24

@@ -35,7 +35,7 @@ from metlmon.authoring.runs import (
     target_sites,
 )
 from metlmon.authoring.templates import GATHER, PROVISION, JobTemplate, jobs_of
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 
 FEWEST_DIGITS: Final = 3
 """Minimum digits of a shard's number, so that node names look alike in bags of all sizes."""

@@ -30,7 +30,7 @@ from metlmon.authoring.continuation_dag import (
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.runs import CHECKPOINT_VARIABLE
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
-from metlmon.dagman import Node
+from metlmon.dagman.records import Node
 from metlmon.dagman.submit_description import command_values
 from metlmon.jobfiles.training_files import read_metrics_csv
 from metlmon.live.file_access import UnreadableFile, read_file

@@ -16,9 +16,10 @@ from metlmon.authoring import gate_config, write_dag
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE
-from metlmon.dagman import Node, Workflow, load_workflow
 from metlmon.dagman.commands import DescriptionCommand, IncludeCommand
+from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import SourceCommand, read_commands
+from metlmon.dagman.records import Node, Workflow
 from metlmon.dagman.submit_description import Description
 from metlmon.live.file_access import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag

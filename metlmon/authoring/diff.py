@@ -33,14 +33,9 @@ from metlmon.authoring.write_files import (
 )
 from metlmon.config.loader import load_settings
 from metlmon.config.settings import Settings
-from metlmon.dagman import (
-    Node,
-    NodeKind,
-    Workflow,
-    load_workflow,
-    read_rescue,
-    rescue_number,
-)
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.records import Node, NodeKind, Workflow
+from metlmon.dagman.reports import read_rescue, rescue_number
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import read_regular_file

@@ -15,9 +15,9 @@ from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct, field
 
-from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, EdgeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.records import NodeKind
 from metlmon.text.record_json import Flat
 
 ALWAYS_SUCCEEDS: Final = "/bin/true"

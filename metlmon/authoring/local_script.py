@@ -14,7 +14,7 @@ from typing import Final
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode
 from metlmon.authoring.project_parameters import ProjectParameter
 from metlmon.authoring.write_dag import assignments, procs
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 from metlmon.dagman.reports import split_arguments
 from metlmon.dagman.submit_description import command_values, is_environment, parse_description
 

@@ -24,7 +24,7 @@ from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.validate import Validation, validate
 from metlmon.authoring.write_dag import dag_text, nodes_by_file, procs, submit_file_text
 from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 from metlmon.text.formatting import count
 
 if TYPE_CHECKING:

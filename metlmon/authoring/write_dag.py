@@ -17,7 +17,7 @@ from metlmon.authoring.graph import Graph, GraphNode, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Statement, parse_description, submission
 from metlmon.redact import is_secret_name
 

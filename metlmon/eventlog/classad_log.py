@@ -55,7 +55,7 @@ class _Notation(NamedTuple):
 
 
 def parse(data: bytes, position: Position, limit: int | None, final: bool) -> Parsed:
-    """See :func:`metlmon.eventlog.parse`."""
+    """See :func:`metlmon.eventlog.reader.parse`."""
     log = _ClassAdLog(data, position, _XML if position.form is LogFormat.XML else _JSON)
     while limit is None or len(log.events) + len(log.warnings) < limit:
         if not log.read_block():

@@ -321,7 +321,7 @@ class Position(Struct, frozen=True):
 
 
 class Parsed(Struct, frozen=True):
-    """The result of one call of :func:`metlmon.eventlog.parse` or ``parse_fast``.
+    """The result of one call of :func:`metlmon.eventlog.reader.parse` or ``parse_fast``.
 
     ``after.offset`` minus the initial offset is the number of bytes consumed; the rest
     must be passed again. ``parse_fast`` alone sums up 006 events in ``images``, except those that

@@ -49,7 +49,7 @@ _LINES_OF_IMAGE_SIZE: Final = 4
 
 
 def parse(data: bytes, position: Position, limit: int | None, final: bool) -> Parsed:
-    """See :func:`metlmon.eventlog.parse`."""
+    """See :func:`metlmon.eventlog.reader.parse`."""
     log = _TextLog(data, position)
     while limit is None or len(log.events) + len(log.warnings) < limit:
         if not (log.read_image_size() or log.read_block()):

@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.dagman import Workflow
+from metlmon.dagman.records import Workflow
 from metlmon.errors import InputError, unusable_path
 from metlmon.live.discovery import dag_files, has_event_logs, read_workflows
 from metlmon.live.file_access import (

@@ -21,9 +21,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.dagman import Problem
+from metlmon.dagman.records import Problem
 from metlmon.errors import InputError
-from metlmon.eventlog import LogWarning
+from metlmon.eventlog.events import LogWarning
 from metlmon.live.dagman_files import DagmanFiles, shared_jobstate_logs
 from metlmon.live.discovery import (
     Discovery,

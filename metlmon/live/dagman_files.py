@@ -9,13 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from metlmon.dagman import (
-    DagmanMessageKind,
-    OutState,
-    Problem,
-    Rescue,
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.records import DagmanMessageKind, Problem, Rescue
+from metlmon.dagman.reports import (
     read_condor_sub,
-    read_dagman_out,
     read_jobstate,
     read_metrics,
     read_node_status,

@@ -19,10 +19,11 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon.dagman import CondorSub, Problem, Workflow, load_workflow, read_condor_sub
-from metlmon.dagman.loader import moved
+from metlmon.dagman.loader import load_workflow, moved
+from metlmon.dagman.records import Problem, Workflow
+from metlmon.dagman.reports import CondorSub, read_condor_sub
 from metlmon.errors import InputError
-from metlmon.eventlog import current_name, looks_like_event_log
+from metlmon.eventlog.reader import current_name, looks_like_event_log
 from metlmon.live.file_access import (
     FsTimeout,
     call_with_timeout,

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from metlmon.dagman import Workflow
+from metlmon.dagman.records import Workflow
 from metlmon.jobfiles.gate_files import (
     LONGEST,
     RunGate,

@@ -9,15 +9,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.eventlog import (
-    KnownDates,
-    LogWarning,
-    Parsed,
-    Position,
-    first_year,
-    parse,
-    parse_fast,
-)
+from metlmon.eventlog.events import LogWarning, Parsed, Position
+from metlmon.eventlog.header import KnownDates, first_year
+from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.eventlog.text_parser import nul_bytes_warning
 from metlmon.live.discovery import LogFile
 from metlmon.live.file_access import FsTimeout

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.dagman import read_rescue
+from metlmon.dagman.reports import read_rescue
 from metlmon.errors import describe_error
-from metlmon.eventlog import Position, looks_like_event_log, parse
+from metlmon.eventlog.events import Position
+from metlmon.eventlog.reader import looks_like_event_log, parse
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session

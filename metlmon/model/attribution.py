@@ -21,7 +21,8 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.eventlog import Detail, Event, PostScript, PreSkip, Submit, current_name
+from metlmon.eventlog.events import Detail, Event, PostScript, PreSkip, Submit
+from metlmon.eventlog.reader import current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.job_events import (

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, Rescue
-from metlmon.eventlog import Event, Submit, Terminated
+from metlmon.dagman.records import DagmanMessage, DagmanMessageKind, DagMetrics, Rescue
+from metlmon.eventlog.events import Event, Submit, Terminated
 
 QUARTER_HOUR: Final = 900
 """Offsets of time zones are multiples of this many seconds: observations are rounded to it, which

@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from metlmon.dagman import (
-    CondorSub,
+from metlmon.dagman.graph import topological_order
+from metlmon.dagman.records import (
     DagmanMessage,
     DagmanMessageKind,
     DagMetrics,
@@ -28,9 +28,8 @@ from metlmon.dagman import (
     Rescue,
     StatusFile,
     Workflow,
-    rescue_number,
 )
-from metlmon.dagman.graph import topological_order
+from metlmon.dagman.reports import CondorSub, rescue_number
 from metlmon.eventlog.redaction import redact_and_truncate
 from metlmon.model.clock import (
     Clock,

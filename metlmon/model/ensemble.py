@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.dagman import DagmanMessage, JobstateLine
-from metlmon.eventlog import (
+from metlmon.dagman.records import DagmanMessage, JobstateLine
+from metlmon.eventlog.events import (
     Aborted,
     ClusterSubmit,
     Detail,

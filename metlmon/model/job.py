@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon.eventlog import (
+from metlmon.eventlog.event_types import site_in_ad
+from metlmon.eventlog.events import (
     Aborted,
     ConnectionEvent,
     Event,
@@ -31,7 +32,6 @@ from metlmon.eventlog import (
     Transfer,
     Usage,
 )
-from metlmon.eventlog.event_types import site_in_ad
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, REQUEUED, cause_of
 from metlmon.model.states import TERMINAL, Outcome, State
 

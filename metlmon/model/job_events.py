@@ -12,8 +12,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
-from metlmon.dagman import Node
-from metlmon.eventlog import Event, Submit
+from metlmon.dagman.records import Node
+from metlmon.eventlog.events import Event, Submit
 from metlmon.eventlog.redaction import (
     redact_and_truncate,
     redact_event,
@@ -108,7 +108,7 @@ class LoggedJob:
     first line (cluster and proc are those of the job). The result does not depend on the
     order in which logs are read. ``removed_with_dag``: removed because its whole DAG ended;
     ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it.
-    ``run_name``, ``run_epoch``: as in :class:`metlmon.eventlog.Submit`.
+    ``run_name``, ``run_epoch``: as in :class:`metlmon.eventlog.events.Submit`.
 
     Events of jobs that are not among the ``recent`` ones any more are compressed; callers see no
     difference.

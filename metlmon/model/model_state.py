@@ -8,7 +8,7 @@ from enum import Enum
 
 from msgspec import Struct, field
 
-from metlmon.eventlog import Event, ImageSizes
+from metlmon.eventlog.events import Event, ImageSizes
 
 
 class LogRole(Enum):

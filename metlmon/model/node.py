@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 from metlmon.model.clock import Clock
 from metlmon.model.dag import (
     STATUS_REPORT_KINDS,

@@ -23,7 +23,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.dagman import DagMetrics, Node, NodeKind, StatusFile, rescue_number
+from metlmon.dagman.records import DagMetrics, Node, NodeKind, StatusFile
+from metlmon.dagman.reports import rescue_number
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.dagman_runs import Process

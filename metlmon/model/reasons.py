@@ -26,7 +26,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.eventlog import Aborted, Event, Held
+from metlmon.eventlog.events import Aborted, Event, Held
 from metlmon.model.states import Outcome
 
 REASON: Final = "not logged (inferred: removed after it was held for {held})"

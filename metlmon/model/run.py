@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.dagman import Node, NodeKind, Workflow
+from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.jobfiles.gate_files import RunGate, Stopped
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog import Execute
+from metlmon.eventlog.events import Execute
 from metlmon.text.site_lists import site_list
 
 SiteAndGpu: TypeAlias = tuple[str | None, str | None]

@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.dagman import read_dagman_arguments
+from metlmon.dagman.reports import read_dagman_arguments
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.types import HELD, QueueJob, QueueSnapshot, Target

@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
+from metlmon.dagman.reports import CondorSub, read_condor_sub, rescue_number
 from metlmon.live.file_access import read_regular_file
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.protocol import SubmitOptions

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.eventlog import Held, RemoteError, event_name, usage_rows
+from metlmon.eventlog.event_types import event_name
+from metlmon.eventlog.events import Held, RemoteError, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag import NodeReportKind, failure_text
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord

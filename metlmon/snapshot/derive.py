@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.dagman import Node, NodeKind
+from metlmon.dagman.records import Node, NodeKind
 from metlmon.model.attribution import Attribution
 from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
 from metlmon.model.ensemble import Ensemble

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from metlmon.eventlog import usage_row
+from metlmon.eventlog.events import usage_row
 from metlmon.model.clock import Clock
 from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey

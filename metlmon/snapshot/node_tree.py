@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.dagman import Node, NodeKind
 from metlmon.dagman.graph import topological_order
+from metlmon.dagman.records import Node, NodeKind
 from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
 from metlmon.model.states import State

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
-from metlmon.dagman import rescue_number
+from metlmon.dagman.reports import rescue_number
 from metlmon.model.attribution import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag

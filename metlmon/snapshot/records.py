@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final, overload
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon import dagman
-from metlmon.eventlog import UsageRow as UsageRow
+from metlmon.dagman import records as dagman
+from metlmon.eventlog.events import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, DagmanHold
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice

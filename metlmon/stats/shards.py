@@ -32,7 +32,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.run import MAX_NAME_LENGTH

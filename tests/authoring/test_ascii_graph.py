@@ -22,7 +22,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.dagman import NodeKind
+from metlmon.dagman.records import NodeKind
 from metlmon.text.spans import to_ascii
 from tests.support.sample_requests import nap
 

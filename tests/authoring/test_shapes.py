@@ -31,8 +31,8 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.write_dag import dag_text
 from metlmon.config.settings import Settings
-from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.model.run import parse_run_part
 from tests.support.dag_texts import official_verdict
 from tests.support.sample_requests import text_of, woven

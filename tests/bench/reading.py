@@ -102,7 +102,8 @@ def htcondor(directory: Path) -> dict[str, Any]:
 
 def parse(directory: Path) -> dict[str, Any]:
     """All events with all their details, none kept."""
-    from metlmon.eventlog import Position, parse
+    from metlmon.eventlog.events import Position
+    from metlmon.eventlog.reader import parse
     from metlmon.live.follower import CHUNK
 
     def work() -> None:
@@ -118,18 +119,16 @@ def parse(directory: Path) -> dict[str, Any]:
 
 def skim(directory: Path) -> dict[str, Any]:
     """The fast way: 006 added up."""
-    from metlmon import eventlog
+    from metlmon.eventlog.events import Position
+    from metlmon.eventlog.reader import parse_fast
     from metlmon.live.follower import CHUNK
-
-    if not hasattr(eventlog, "parse_fast"):
-        return {"missing": "there is no such reader"}
 
     def work() -> None:
         for path in logs(directory):
-            at, rest = eventlog.Position(), b""
+            at, rest = Position(), b""
             for data in blocks(path, CHUNK):
                 rest += data
-                skimmed = eventlog.parse_fast(rest, at)
+                skimmed = parse_fast(rest, at)
                 rest, at = rest[skimmed.after.offset - at.offset :], skimmed.after
 
     return timed(work)
@@ -232,7 +231,7 @@ def _taken(reader: Any, batch: Any) -> None:
 
 def _change(reader: Any, now: datetime) -> Any:
     """A running job's execution is suspended, or goes on: None where nothing runs."""
-    from metlmon.eventlog import parse
+    from metlmon.eventlog.reader import parse
     from metlmon.model.model_state import Batch, LogRole
     from metlmon.model.states import State
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from metlmon.dagman import load_workflow
+from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import parse_dag
 from metlmon.redact import hide_value
 from metlmon.text.visible import visible

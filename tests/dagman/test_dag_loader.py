@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.dagman import load_workflow
 from metlmon.dagman.graph import cycle
+from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import NodeKind
 from tests.support.dag_texts import HOME, edges, graph_shape, report_of, weave
 

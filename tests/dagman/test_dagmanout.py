@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.dagman import OutState, read_dagman_out
-from metlmon.dagman.dagman_out import LONGEST_LINE
+from metlmon.dagman.dagman_out import LONGEST_LINE, OutState, read_dagman_out
 from metlmon.dagman.records import DagmanMessage
 from metlmon.dagman.records import DagmanMessageKind as Kind
 from tests.fuzz import targets

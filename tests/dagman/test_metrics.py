@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.dagman import read_metrics
+from metlmon.dagman.reports import read_metrics
 
 HERE = Path("x.dag.metrics")
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.dagman import read_condor_sub, read_jobstate, read_node_status
 from metlmon.dagman.records import JobstateLine, StatusFile
-from metlmon.dagman.reports import LONGEST_LINE
+from metlmon.dagman.reports import LONGEST_LINE, read_condor_sub, read_jobstate, read_node_status
 
 HERE = Path("nodes.dag.status")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman import read_rescue, rescue_number
+from metlmon.dagman.reports import read_rescue, rescue_number
 
 HERE = Path("x.dag.rescue003")
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from metlmon.eventlog import (
+from metlmon.eventlog.events import (
     ClusterRemove,
     ConnectionEvent,
     Detail,
@@ -21,9 +21,9 @@ from metlmon.eventlog import (
     Terminated,
     Transfer,
     UsageRow,
-    parse,
     usage_rows,
 )
+from metlmon.eventlog.reader import parse
 
 
 def detail_of(number: int, text: str, *body: str) -> Detail | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.eventlog import Execute, Generic, Held, Parsed, Submit, parse
 from metlmon.eventlog.classad_log import event_parts
+from metlmon.eventlog.events import Execute, Generic, Held, Parsed, Submit
+from metlmon.eventlog.reader import parse
 
 JSON = b"""\
 {

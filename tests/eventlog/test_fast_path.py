@@ -11,16 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.eventlog import (
-    Event,
-    ImageSize,
-    ImageSizes,
-    LogWarning,
-    Position,
-    parse,
-    parse_fast,
-    reader,
-)
+from metlmon.eventlog import reader
+from metlmon.eventlog.events import Event, ImageSize, ImageSizes, LogWarning, Position
+from metlmon.eventlog.reader import parse, parse_fast
 from tests.eventlog.test_log_prefixes import REAL, real
 from tests.eventlog.test_recovery import RELEASED
 

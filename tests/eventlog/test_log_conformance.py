@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.eventlog import (
+from metlmon.eventlog.events import (
     Aborted,
     ClusterSubmit,
     ConnectionEvent,
@@ -30,9 +30,9 @@ from metlmon.eventlog import (
     Submit,
     Terminated,
     Transfer,
-    parse,
     usage_rows,
 )
+from metlmon.eventlog.reader import parse
 from tests.conftest import SHARED
 
 LOGS = SHARED / "conformance" / "logs"

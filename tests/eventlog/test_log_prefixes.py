@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.eventlog import Event, LogWarning, Parsed, Position, parse
+from metlmon.eventlog.events import Event, LogWarning, Parsed, Position
+from metlmon.eventlog.reader import parse
 from tests.conftest import SHARED
 from tests.eventlog.test_recovery import EVICTED, EXECUTE, QUOTED, QUOTED_BARE, RELEASED
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.eventlog import Aborted, Evicted, Generic, Held, Parsed, Released, parse
+from metlmon.eventlog.events import Aborted, Evicted, Generic, Held, Parsed, Released
+from metlmon.eventlog.reader import parse
 
 EVICTED = b"""\
 004 (12713942.000.000) 2025-11-13 05:09:55 Job was evicted. Code 1007 Subcode 0

@@ -6,18 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from metlmon.eventlog import (
-    Event,
-    Generic,
-    ImageSize,
-    LogFormat,
-    Position,
-    event_name,
-    first_year,
-    looks_like_event_log,
-    parse,
-    sniff,
-)
+from metlmon.eventlog.event_types import event_name
+from metlmon.eventlog.events import Event, Generic, ImageSize, LogFormat, Position
+from metlmon.eventlog.header import first_year
+from metlmon.eventlog.reader import looks_like_event_log, parse, sniff
 
 SUBMIT = b"000 (077.003.000) 2026-03-29 01:59:59 Job submitted from host: <10.0.0.1:9618>\n...\n"
 

@@ -28,32 +28,31 @@ from msgspec.structs import replace
 
 from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
-from metlmon.dagman import (
-    OutState,
-    Workflow,
-    load_workflow,
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.parser import parse_dag, read_commands
+from metlmon.dagman.records import Workflow
+from metlmon.dagman.reports import (
     read_condor_sub,
     read_dagman_arguments,
-    read_dagman_out,
     read_jobstate,
     read_metrics,
     read_node_status,
     read_rescue,
 )
-from metlmon.dagman.parser import parse_dag, read_commands
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.errors import InputError
-from metlmon.eventlog import (
+from metlmon.eventlog.events import (
     Event,
+    Evicted,
+    ImageSize,
     ImageSizes,
     LogWarning,
     Position,
     Terminated,
-    parse,
-    parse_fast,
     usage_rows,
 )
-from metlmon.eventlog.events import Evicted, ImageSize
+from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.jobfiles.training_files import (
     MOST_EPOCHS,
     MOST_METRICS,

@@ -13,18 +13,19 @@ import pytest
 
 from metlmon.config.loader import load_configuration
 from metlmon.dagman import files as dag_files
-from metlmon.dagman import (
-    load_workflow,
+from metlmon.dagman.dagman_out import read_dagman_out
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.reports import (
     read_condor_sub,
-    read_dagman_out,
     read_jobstate,
     read_metrics,
     read_node_status,
     read_rescue,
 )
-from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.eventlog import parse, parse_fast, usage_row, usage_rows
+from metlmon.eventlog.events import usage_row, usage_rows
+from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.jobfiles.training_files import (
     newest_progress,
     printed_values,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.dagman import (
+from metlmon.dagman.reports import (
     read_condor_sub,
     read_jobstate,
     read_metrics,

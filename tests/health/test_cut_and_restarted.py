@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.eventlog import Evicted, Held, parse
+from metlmon.eventlog.events import Evicted, Held
+from metlmon.eventlog.reader import parse
 from tests.health.ensembles import EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir
 

@@ -16,7 +16,7 @@ from metlmon.authoring.request import PlanError
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.reports import read_node_status
 from metlmon.errors import InputError
-from metlmon.eventlog import Event, Generic, Submit
+from metlmon.eventlog.events import Event, Generic, Submit
 from metlmon.jobfiles.training_files import read_args_txt
 from metlmon.model.job_events import LoggedJob, Stream
 from metlmon.pool.protocol import ErrorKind, QueueJob

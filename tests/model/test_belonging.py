@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from metlmon.eventlog import parse
+from metlmon.eventlog.reader import parse
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
-from metlmon.dagman import read_jobstate
+from metlmon.dagman.reports import read_jobstate
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.dagman import OutState, read_dagman_out, read_node_status
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.reports import read_node_status
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder

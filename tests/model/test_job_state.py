@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog import Event, parse
+from metlmon.eventlog.events import Event
+from metlmon.eventlog.reader import parse
 from metlmon.model.job_events import LoggedJob, Stream
 from metlmon.model.states import Outcome, State
 from metlmon.text import spans

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.eventlog import (
+from metlmon.eventlog.events import (
     Aborted,
     Event,
     Evicted,
@@ -21,8 +21,8 @@ from metlmon.eventlog import (
     Terminated,
     Transfer,
     UsageRow,
-    parse,
 )
+from metlmon.eventlog.reader import parse
 from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT, redact_event
 from metlmon.model.job_events import JobEvents, LoggedJob, Stream
 from metlmon.model.model_state import LogRole

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from metlmon.eventlog import Event, parse
+from metlmon.eventlog.events import Event
+from metlmon.eventlog.reader import parse
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.support.event_logs import EnsembleReading, Log, read_ensemble

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
+from metlmon.eventlog.events import Event, ImageSize, ImageSizes
+from metlmon.eventlog.reader import parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.text.record_json import json_of

@@ -9,7 +9,8 @@ from datetime import UTC, tzinfo
 import pytest
 
 from metlmon.config.settings import Settings
-from metlmon.dagman import OutState, read_dagman_out, read_jobstate
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.reports import read_jobstate
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog import parse
+from metlmon.eventlog.reader import parse
 from metlmon.model.model_state import Batch
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
 from metlmon.model.states import Outcome

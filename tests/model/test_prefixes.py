@@ -15,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from metlmon.dagman import OutState, read_dagman_out, read_jobstate
-from metlmon.eventlog import Position, parse, parse_fast
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.reports import read_jobstate
+from metlmon.eventlog.events import Position
+from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import discover_dags, discover_logs
 from metlmon.model.dag import Dag

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.dagman import OutState, read_dagman_out
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder

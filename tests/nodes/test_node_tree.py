@@ -11,7 +11,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman import NodeKind, load_workflow
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.records import NodeKind
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.states import State

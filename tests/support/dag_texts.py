@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from metlmon.dagman import load_workflow
 from metlmon.dagman.graph import cycle, roots
+from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
 
 HOME = Path("/ap/home/ensemble")

@@ -9,15 +9,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from metlmon.config.settings import Settings
-from metlmon.dagman import (
-    OutState,
-    read_dagman_out,
-    read_jobstate,
-    read_metrics,
-    read_node_status,
-    read_rescue,
-)
-from metlmon.eventlog import parse
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.reports import read_jobstate, read_metrics, read_node_status, read_rescue
+from metlmon.eventlog.reader import parse
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job import JobHistory

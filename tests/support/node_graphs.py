@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from metlmon.dagman import Node, NodeKind
+from metlmon.dagman.records import Node, NodeKind
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from metlmon.authoring import Plan, Request
-from metlmon.dagman import Workflow, load_workflow
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.records import Workflow
 
 NAP = """\
 # template: A nap

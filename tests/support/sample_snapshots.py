@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog import UsageRow
+from metlmon.eventlog.events import UsageRow
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import NodeKey

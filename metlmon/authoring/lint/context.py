@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from metlmon.authoring.lint.rules import Findings
 from metlmon.config.settings import Settings
-from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.commands import DescriptionCommand, VarsCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
+from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.dagman.submit_description import Description, command_values
 from metlmon.eventlog.event_types import site_in_ad
 from metlmon.live.file_access import UnreadableFile, read_file_end, read_regular_file

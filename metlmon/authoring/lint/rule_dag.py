@@ -11,7 +11,6 @@ from typing import Final
 from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.rule_submit import unfinished
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     CategoryCommand,
     DescriptionCommand,
@@ -26,6 +25,7 @@ from metlmon.dagman.commands import (
 from metlmon.dagman.graph import APART, JOIN_NAME, cycle
 from metlmon.dagman.lexer import LogicalLines, Tokens, shown
 from metlmon.dagman.parser import SourceCommand
+from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Description
 
 _BYTE_ORDER_MARK: Final = "\ufeff"

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.dagman import Node
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.records import Node
 from metlmon.dagman.submit_description import Description
 
 COMPARISON_STARTS: Final = ("=", "?=", "!=")

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.dagman import Node, NodeKind
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.records import Node, NodeKind
 from metlmon.dagman.submit_description import Description, Statement
 from metlmon.model.run import RunPart, gate_name, variable
 

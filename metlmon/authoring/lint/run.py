@@ -18,8 +18,8 @@ from metlmon.authoring.lint import (
 from metlmon.authoring.lint.context import FileStore, LintContext
 from metlmon.authoring.lint.rules import Findings, LintResult, listed
 from metlmon.config.settings import Settings
-from metlmon.dagman import Workflow
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.records import Workflow
 from metlmon.errors import InputError
 from metlmon.live.discovery import dag_files_of_other_names, read_workflows
 from metlmon.live.file_access import check_dagdir

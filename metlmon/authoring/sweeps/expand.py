@@ -58,9 +58,9 @@ from metlmon.authoring.sweeps.template import (
 )
 from metlmon.authoring.sweeps.training_chain import TrainingChain
 from metlmon.authoring.templates import jobs_of
-from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.records import NodeKind
 
 MOST_EDGES: Final = 1_000_000
 """Ten per allowed node: a group that depends on a group has many edges."""

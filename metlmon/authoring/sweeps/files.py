@@ -21,7 +21,6 @@ from metlmon.authoring.description import source_copy_name
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.parser import GlobalCommand, SweepCommand, parse
 from metlmon.authoring.write_dag import assignments, input_files
-from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     DescriptionCommand,
     IncludeCommand,
@@ -31,6 +30,7 @@ from metlmon.dagman.commands import (
 )
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.records import NodeKind
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Size limit of one file; exceeds any DAG that may result."""

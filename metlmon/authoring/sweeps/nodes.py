@@ -28,7 +28,6 @@ from metlmon.authoring.sweeps.parser import (
 )
 from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders, placeholder_names
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
-from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     ALL_NODES,
     SCOPE_SIGN,
@@ -40,6 +39,7 @@ from metlmon.dagman.commands import (
 from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
 from metlmon.dagman.parser import READERS, RESERVED
+from metlmon.dagman.records import NodeKind
 
 TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 

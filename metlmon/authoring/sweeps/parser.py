@@ -16,10 +16,10 @@ from msgspec import Struct
 from metlmon.authoring.request import PlanError, SweepMode
 from metlmon.authoring.runs import is_reserved
 from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
-from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ScriptKind
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.parser import READERS
+from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import is_environment
 
 BUILTIN_NAMES: Final = ("run", "index", "uuid")

@@ -15,7 +15,8 @@ from metlmon.authoring.request import Policy, Region, Request, StopRules
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
 from metlmon.authoring.sweeps.expand import expand
-from metlmon.dagman import NodeKind, load_workflow
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.records import NodeKind
 from tests.authoring.sweeps.sweepfiles import (
     CHAIN,
     REPORTED,

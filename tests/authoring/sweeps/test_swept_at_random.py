@@ -19,7 +19,7 @@ from metlmon.authoring.request import Request
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps.expand import expand
 from metlmon.authoring.write_dag import dag_text
-from metlmon.dagman import load_workflow
+from metlmon.dagman.loader import load_workflow
 
 OWN = {"run", "run_uuid", "epochs", "random_seed", "ResourceName", "continue_from_checkpoint"}
 """What metlmon gives beside the file; ``epoch`` is computed here."""
