@@ -102,8 +102,7 @@ class Ensemble:
 
     def until_ended(self) -> None:
         """Wait until DAGMan and its jobs are out of the queue."""
-        both = " || ".join([self.of_dag, *(f"ClusterId == {each}" for each in self.dagmans)])
-        until(lambda: not self.pool.queue(both), f"{self.directory.name} ends", END_SECONDS)
+        truth.until_gone(self.pool, self.directory, END_SECONDS)
 
     def until_quiet(self) -> None:
         """Wait until nothing was written for some seconds."""

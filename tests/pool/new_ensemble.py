@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import truth
-from pools import Ad, Pool, until
+from pools import Ad, Pool
 
 END_SECONDS = 240
 """Generous: it is seconds where nobody else trains."""
@@ -68,14 +68,8 @@ class Written:
         """The status once DAGMan is done, whichever way, and has left the queue."""
         self.status("--exit-on", "done", "--timeout", str(END_SECONDS))
         # DAGMan writes its own end last: into the log, when its job has left the queue.
-        self.leave()
+        truth.until_gone(self.pool, self.directory)
         return self.status()
-
-    def leave(self) -> None:
-        """Until the queue has nothing of it."""
-        ours = truth.dagmans(self.pool, self.directory)
-        both = " || ".join([truth.of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
-        until(lambda: not self.pool.queue(both), "all of it leaves the queue")
 
     def as_htcondor_says(self, status: dict[str, Any]) -> truth.Truth:
         """What HTCondor says became of it; fails where metlmon says otherwise."""

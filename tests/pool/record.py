@@ -79,10 +79,10 @@ def play(pool: Pool, directory: Path) -> None:
     trouble.by_command(pool, directory, "release", "run0")
     _epochs_done(pool, directory, 13)
     trouble.by_command(pool, directory, "remove-dag")
-    trouble.until_gone(pool, directory)
+    truth.until_gone(pool, directory)
     trouble.by_command(pool, directory, "resubmit")
     _epochs_done(pool, directory, RUNS * EPOCHS)
-    trouble.until_gone(pool, directory)
+    truth.until_gone(pool, directory)
 
 
 def _epochs_done(pool: Pool, directory: Path, count: int) -> None:

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import record  # noqa: E402
-import trouble  # noqa: E402
+import truth  # noqa: E402
 from pools import Pool, pool_in_use  # noqa: E402
 
 RUNS, EPOCHS, SECONDS = 3, 4, 2
@@ -81,7 +81,7 @@ def main(fixture: Path) -> int:
         directory = write(pool)
         pool.run(["condor_submit_dag", "ensemble.dag"], directory)
         record._epochs_done(pool, directory, RUNS * EPOCHS)
-        trouble.until_gone(pool, directory)
+        truth.until_gone(pool, directory)
         record.HOME = b"/home/researcher/lineage"
         record.scrubbed(directory, Path(made) / "new")
         shutil.rmtree(fixture, ignore_errors=True)

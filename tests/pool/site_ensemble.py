@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import truth
-from pools import Pool, until
+from pools import Pool
 
 from tests.pool import new_ensemble
 
@@ -154,10 +154,3 @@ def advice(ensemble: new_ensemble.Written, every: str) -> Iterator[None]:
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(30)
-
-
-def has_left(ensemble: new_ensemble.Written, seconds: float) -> None:
-    """Wait until neither DAGMan nor a job of it is in the queue."""
-    pool, ours = ensemble.pool, truth.dagmans(ensemble.pool, ensemble.directory)
-    both = " || ".join([truth.of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
-    until(lambda: not pool.queue(both), f"{ensemble.name} ends", seconds)

@@ -72,7 +72,7 @@ def advised(pool: Pool) -> Advised:
     argv = ["metlmon", "advise", ".", "--undo", "--yes"]
     pool.run(argv, ensemble.directory, expect=None)
     undone, undone_at = requests(ensemble), applications(ensemble)[-1]["time"]
-    site_ensemble.has_left(ensemble, new_ensemble.END_SECONDS)
+    truth.until_gone(pool, ensemble.directory, new_ensemble.END_SECONDS)
     return Advised(
         written=ensemble,
         sites=sites,

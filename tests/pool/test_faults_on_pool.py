@@ -260,7 +260,7 @@ def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str
             screen.wait_for_match("✗ failed", seconds=LONG)
             warned(screen, "has shrunk")
         dag.open_all()
-        trouble.until_gone(breakable_pool, dag.directory)
+        truth.until_gone(breakable_pool, dag.directory)
         screen.wait_for_match("✓ done" if way == "removed" else "✗ failed", seconds=LONG)
     status, jobs = (
         truth.status_of(breakable_pool, dag.directory),
@@ -364,7 +364,7 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     pool, directory = faulted.pool, faulted.directory
     faulted.dag.open_all()
     faulted.screen.wait_for_match("✓ done", seconds=LONG)
-    trouble.until_gone(pool, directory)
+    truth.until_gone(pool, directory)
     expected = truth.totals(directory)
     assert (expected.nodes, expected.done, expected.exit_code) == (RUNS * EPOCHS, RUNS * EPOCHS, 0)
     assert differing(pool, directory) == []

@@ -43,10 +43,6 @@ class Directory:
     pool: Pool
     path: Path
 
-    @property
-    def dagmans(self) -> list[int]:
-        return truth.dagmans(self.pool, self.path)
-
     def dag(self) -> dict[str, Any]:
         """The one DAG of ``metlmon status --json``, with ``live`` of the whole."""
         status = truth.status_of(self.pool, self.path)
@@ -100,15 +96,10 @@ class Directory:
         ]
 
     def last_word_is_htcondors(self) -> None:
+        truth.until_gone(self.pool, self.path, LONG)
         expected = truth.at_the_end(self.pool, self.path)
         status = truth.status_of(self.pool, self.path)
         assert truth.differences(expected, status, truth.jobs_of(self.pool, self.path)) == []
-
-    def leave(self) -> None:
-        """Until the queue has nothing of this directory."""
-        either = truth.of_dagmans(self.dagmans)
-        mine = " || ".join(f"ClusterId == {each}" for each in self.dagmans)
-        until(lambda: not self.pool.queue(f"{either} || {mine}"), "all leaves the queue", LONG)
 
 
 def submit(pool: Pool, directory: Path, *argv: str) -> int:
@@ -165,7 +156,6 @@ def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
     assert truth.quiet_moment(pool, dag.directory) == ["running"] * 2
     dag.open_all()
     found.until_dag("done")
-    found.leave()
     found.last_word_is_htcondors()
 
 
@@ -183,7 +173,6 @@ def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) 
     truth.quiet_moment(breakable_pool, dag.directory, LONG)
     dag.open_all()
     assert found.until_dag("done")["dagmans"] == 1, "one cluster, one life"
-    found.leave()
     found.last_word_is_htcondors()
 
 
@@ -203,7 +192,7 @@ def test_a_second_submission_is_refused_and_the_first_runs_on(pool: Pool) -> Non
     assert truth.quiet_moment(pool, dag.directory) == ["running"] * 2
     dag.open_all()
     found.until_dag("done")
-    found.leave()
+    truth.until_gone(pool, found.path, LONG)
     status = truth.status_of(pool, dag.directory)
     assert status["dags"][0]["nodes_done"] == 4
 
@@ -243,7 +232,6 @@ def test_nodes_that_fail_without_a_job(pool: Pool) -> None:
     assert [states[name] for name in sorted(states)] == ["running", "failed", "failed"]
     open_gates(found, *(each for run in runs for each in run))
     found.until_dag("failed")
-    found.leave()
     found.last_word_is_htcondors()
 
 
@@ -262,7 +250,7 @@ def test_abort_with_a_final_node(pool: Pool) -> None:
     assert not result["run0-train_epoch0"]["retries_left"]
     assert truth.quiet_moment(pool, found.path) == ["running"]
     open_gates(found, "last")
-    found.leave()
+    truth.until_gone(pool, found.path, LONG)
     totals = truth.totals(found.path)
     dag = found.dag()
     assert (dag["nodes_failed"], dag["nodes_done"]) == (totals.failed, totals.done)
@@ -297,7 +285,6 @@ def test_two_directories_that_write_into_one_log(pool: Pool) -> None:
     for dag in (first, second):
         found = Directory(pool, dag.directory)
         found.until_dag("done")
-        found.leave()
         found.last_word_is_htcondors()
 
 
@@ -333,7 +320,7 @@ def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool)
     ensemble.act("stop-now", "run1")
     until(lambda: cut in ensemble.preskipped(), "DAGMan skips it", LONG)
     ensemble.act("remove-dag")
-    ensemble.leave()
+    truth.until_gone(pool, ensemble.directory)
     ensemble.act("resubmit")
     status = ensemble.end()
     run = ensemble.run("run1", status)

@@ -1,10 +1,9 @@
-"""The bundled trainer in real jobs: as submitted, so counted; and one model however it is cut."""
+"""The bundled trainer in real jobs: one model, however its epochs are cut into jobs."""
 
 from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,69 +12,31 @@ import truth
 from pools import Pool, until
 
 from metlmon import trainer
+from tests.pool.new_ensemble import Written
 
-RUNS, EPOCHS = 4, 3
-END_SECONDS = 240
-"""Generous: it is seconds where nobody else trains."""
 LONG = 5
 """Epochs of the run that is trained in several ways."""
 
 TRAINER = Path(trainer.__file__).with_name("train.py")
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """An ensemble as ``metlmon submit --json`` printed it."""
-
-    pool: Pool
-    directory: Path
-    report_of: dict[str, Any]
-
-    @property
-    def uuids(self) -> list[str]:
-        return [run["uuid"] for run in self.report_of["runs"]]
-
-    def end(self) -> dict[str, Any]:
-        """The status once DAGMan is done, whichever way."""
-        more = ("--exit-on", "done", "--timeout", str(END_SECONDS))
-        status = truth.status_of(self.pool, self.directory, *more)
-        until(lambda: not self.pool.queue(f"ClusterId == {self.cluster}"), "DAGMan leaves")
-        return status
-
-    @property
-    def cluster(self) -> int:
-        found: int = self.report_of["submitted"]["cluster"]
-        return found
-
-
-def submit(pool: Pool, name: str, *options: str) -> Submitted:
-    argv = ["metlmon", "submit", name, "--yes", "--json", *options]
-    result = json.loads(pool.run(argv).stdout)
-    return Submitted(pool, pool.base / name, result)
-
-
 @pytest.fixture(scope="module")
 def sites(pool: Pool) -> str:
-    if len(pool.sites) < RUNS:
-        pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not {RUNS}")
+    if len(pool.sites) < 2:
+        pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 2")
     return ",".join(pool.sites.values())
 
 
 @pytest.fixture(scope="module")
-def ensemble(pool: Pool, sites: str) -> Submitted:
-    options = ("--runs", str(RUNS), "--epochs", str(EPOCHS), "--sites", sites)
-    return submit(pool, "ensemble", *options, "--policy", "permute", "--set", "slow_factor=1")
+def chain(pool: Pool, sites: str) -> Written:
+    """One run, each epoch a job, at more than one site."""
+    argv = ["metlmon", "submit", "moving", "--yes", "--json", "--runs", "1"]
+    argv += ["--epochs", str(LONG), "--sites", sites, "--policy", "permute"]
+    return Written(pool, pool.base / "moving", json.loads(pool.run(argv).stdout))
 
 
 @pytest.fixture(scope="module")
-def chain(pool: Pool, sites: str, ensemble: Submitted) -> Submitted:
-    """One run, each epoch a job, at more than one site; beside the other one."""
-    options = ("--runs", "1", "--epochs", str(LONG), "--sites", sites)
-    return submit(pool, "moving", *options, "--policy", "permute")
-
-
-@pytest.fixture(scope="module")
-def at_once(pool: Pool, chain: Submitted) -> Path:
+def at_once(pool: Pool, chain: Written) -> Path:
     """The same run in one job; its output directory."""
     directory = pool.directory("at-once")
     pool.place(directory / "train.py", TRAINER.read_bytes(), 0o755)
@@ -96,29 +57,12 @@ def at_once(pool: Pool, chain: Submitted) -> Path:
     return directory / "output"
 
 
-def test_the_end_is_dagmans_the_queues_and_the_trainers(
-    ensemble: Submitted, chain: Submitted, at_once: Path
-) -> None:
-    status = ensemble.end()
-    jobs = truth.jobs_of(ensemble.pool, ensemble.directory)
-    expected = truth.at_the_end(ensemble.pool, ensemble.directory)
-    assert expected.totals == truth.Totals(RUNS * EPOCHS, RUNS * EPOCHS, 0, 0)
-    assert truth.differences(expected, status, jobs) == []
-    assert {each.site for job in expected.jobs for each in job.executions} == set(
-        ensemble.pool.sites.values()
-    ), "every site has trained"
-    for run in status["runs"]:
-        trained = epochs_logged(ensemble.directory, run["uuid"])
-        assert trained == set(range(EPOCHS)), "as its metrics files have it"
-        assert header(ensemble.directory, run["uuid"])["epochs"] == EPOCHS
-        assert (run["epochs_done"], run["epochs_total"], run["state"]) == (3, 3, "completed")
-        assert run["latest"]["epoch"] == max(trained) + 1
-    assert sorted(run["uuid"] for run in status["runs"]) == sorted(ensemble.uuids)
-
-
-def test_five_jobs_of_an_epoch_train_what_one_of_five_does(chain: Submitted, at_once: Path) -> None:
-    chain.end()
-    (uuid,) = chain.uuids
+def test_five_jobs_of_an_epoch_train_what_one_of_five_does(chain: Written, at_once: Path) -> None:
+    (run,) = chain.end()["runs"]
+    uuid = run["uuid"]
+    assert epochs_logged(chain.directory, uuid) == set(range(LONG))
+    assert (run["epochs_done"], run["epochs_total"], run["state"]) == (LONG, LONG, "completed")
+    assert (run["latest"]["epoch"], uuid) == (LONG, chain.uuid(run["run"]))
     jobs = truth.jobs_of(chain.pool, chain.directory)
     places = [job["site"] for job in jobs]
     assert len(places) == LONG, [(job["node"], job["executions"]) for job in jobs]

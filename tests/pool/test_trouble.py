@@ -40,7 +40,7 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         trouble.by_keys(screen, "run0", "R")
         truth.quiet_moment(pool, troubled)
         trouble.remove_dag_by_keys(screen)
-        trouble.until_gone(pool, troubled)
+        truth.until_gone(pool, troubled)
         screen.wait_for_match("removed")
         between = truth.at_the_end(pool, troubled)
         result = truth.status_of(pool, troubled)
@@ -57,7 +57,7 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         screen.wait_for_match("✓ done")
         screen.press("Q")
         assert screen.end() == 0
-    trouble.until_gone(pool, troubled)
+    truth.until_gone(pool, troubled)
     expected = truth.at_the_end(pool, troubled)
     assert (
         truth.differences(expected, truth.status_of(pool, troubled), truth.jobs_of(pool, troubled))

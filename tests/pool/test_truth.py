@@ -1,70 +1,41 @@
-"""DAGMan and the queue agree with what metlmon says, whatever is done to a DAG's jobs."""
+"""HTCondor's word as it was kept with a recording of the bundled trainer, and what the two second
+opinions make of a job that is removed after its end: without a pool."""
 
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import record
 import recount
 import truth
-from pools import Ad, Pool, until
+from pools import Ad
 
-from tests.pool import gated_dag
+from metlmon.cli.main import main
 from tests.support.event_logs import Log
 
-ENDED: Ad = {"JobStatus": 4, "TerminationPending": True, "ExitBySignal": False, "ExitCode": 0}
-"""What HTCondor 23.9.6 writes to the history of a job that ended with 0."""
-REMOVED_AT_END: Ad = {**ENDED, "JobStatus": 3, "LastJobStatus": 4}
-"""The same of a DAG's last job that was still in the queue when DAGMan exited: it was removed."""
-REMOVED_WITHOUT_SHADOW: Ad = {
-    **{"JobStatus": 3, "LastJobStatus": 4, "ExitBySignal": False, "ExitCode": 0},
-    "JobUniverse": 12,
-}
-"""A PROVISIONER of the local universe that ended with 0, and was removed as DAGMan exited."""
-REMOVED_IN_TRANSFER: Ad = {
-    **{"JobStatus": 3, "LastJobStatus": 2, "ExitBySignal": False, "ExitCode": 0},
-    "ToE": {"How": "OF_ITS_OWN_ACCORD", "ExitBySignal": False, "ExitCode": 0},
-}
-"""A job that ended with 0, and was removed while its output travelled."""
+RECORDING = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
 
 
-@pytest.fixture(scope="module")
-def ended(pool: Pool) -> gated_dag.Gated:
-    """Two runs of two epochs; one was vacated, one held and released, one failed and retried,
-    one removed."""
-    # Several tries may fail before this test sees the first one fail, and opens all gates.
-    dag = gated_dag.write(pool, "interrupted", runs=3, epochs=2, retries=20, gpus=1)
-    dagman = dag.submit()
-    of_dag = f"DAGManJobId == {dagman}"
-    first, second, third = (str(ad["ClusterId"]) for ad in pool.running(3, of_dag))
-    truth.settles_at(pool, dag.directory, ["running"] * 3)
-    pool.run(["condor_hold", first])
-    pool.run(["condor_vacate_job", second])
-    pool.run(["condor_rm", third])
-    # The vacated one runs anew, and the removed one is tried again.
-    truth.settles_at(pool, dag.directory, ["held", "running", "running"])
-    pool.run(["condor_release", first])
-    truth.settles_at(pool, dag.directory, ["running"] * 3)
-    dag.open("run0-train_epoch0", code=3)
-    until(lambda: pool.history(of_dag, f"ClusterId == {first}"), "it fails")
-    dag.open_all()
-    until((dag.directory / "ens.dag.metrics").exists, "DAGMan ends")
-    return dag
+def output_of(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
+    assert main([command, "--json", str(RECORDING)]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
 
 
-def test_metlmons_last_word_is_htcondors(pool: Pool, ended: gated_dag.Gated) -> None:
-    expected = truth.at_the_end(pool, ended.directory)
-    assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
-    assert max(len(job.executions) for job in expected.jobs) == 2
-    status = truth.status_of(pool, ended.directory, "--exit-on", "done", "--timeout", "20")
-    assert truth.differences(expected, status, truth.jobs_of(pool, ended.directory)) == []
+def test_metlmons_last_word_is_htcondors(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = truth.read(RECORDING / "truth.json")
+    jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
+    assert truth.differences(expected, output_of(capsys, "status"), jobs) == []
 
 
-def test_a_difference_would_be_found(pool: Pool, ended: gated_dag.Gated) -> None:
-    expected = truth.at_the_end(pool, ended.directory)
-    status = truth.status_of(pool, ended.directory)
-    jobs = truth.jobs_of(pool, ended.directory)
+def test_a_difference_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = truth.read(RECORDING / "truth.json")
+    status = output_of(capsys, "status")
+    jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
 
     def after(change: str, value: object) -> list[str]:
         other = copy.deepcopy(jobs)
@@ -84,7 +55,54 @@ def test_a_difference_would_be_found(pool: Pool, ended: gated_dag.Gated) -> None
     assert len(truth.differences(expected, worse, jobs)) == 2
 
 
+def test_dagmans_files_say_what_was_kept() -> None:
+    assert truth.totals(RECORDING) == truth.read(RECORDING / "truth.json").totals
+
+
+def test_it_has_all_the_trouble_that_was_made(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = truth.read(RECORDING / "truth.json")
+    assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
+    outcomes = {
+        execution["outcome"]
+        for job in output_of(capsys, "jobs")["jobs"]
+        for execution in job["executions"]
+    }
+    assert {"good", "failed", "evicted"} <= outcomes
+    assert any(job.node in record.EVICTED and len(job.executions) == 2 for job in expected.jobs)
+    assert {each.site for job in expected.jobs for each in job.executions} == {
+        "Expanse-GPU",
+        "Delta-GPU",
+        "CHTC-Spark-CE1",
+        "PDX-Coeus-CE1",
+    }
+    (dag,) = output_of(capsys, "status")["dags"]
+    assert (dag["state"], dag["rescue"], dag["dagmans"]) == ("done", 1, 2)
+
+
+def test_nothing_in_it_says_where_it_was_recorded() -> None:
+    for path in RECORDING.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            for forbidden in (b"/var/lib/metlmon", b"/root/", b"/tmp/", b"tests-"):
+                assert forbidden not in data, f"{path.name} has {forbidden!r}"
+
+
 # --- a job that is removed after its end ----------------------------------------------------
+
+ENDED: Ad = {"JobStatus": 4, "TerminationPending": True, "ExitBySignal": False, "ExitCode": 0}
+"""What HTCondor 23.9.6 writes to the history of a job that ended with 0."""
+REMOVED_AT_END: Ad = {**ENDED, "JobStatus": 3, "LastJobStatus": 4}
+"""The same of a DAG's last job that was still in the queue when DAGMan exited: it was removed."""
+REMOVED_WITHOUT_SHADOW: Ad = {
+    **{"JobStatus": 3, "LastJobStatus": 4, "ExitBySignal": False, "ExitCode": 0},
+    "JobUniverse": 12,
+}
+"""A PROVISIONER of the local universe that ended with 0, and was removed as DAGMan exited."""
+REMOVED_IN_TRANSFER: Ad = {
+    **{"JobStatus": 3, "LastJobStatus": 2, "ExitBySignal": False, "ExitCode": 0},
+    "ToE": {"How": "OF_ITS_OWN_ACCORD", "ExitBySignal": False, "ExitCode": 0},
+}
+"""A job that ended with 0, and was removed while its output travelled."""
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,3 @@ def remove_dag_by_keys(screen: Terminal) -> None:
     assert re.search(r"✓ 1 done", screen.text), screen.text
     screen.press("escape")
     screen.wait_for_match("PROGRESS")
-
-
-def until_gone(pool: Pool, directory: Path) -> None:
-    """Until the queue has neither DAGMan nor any of its jobs."""
-    ours = truth.dagmans(pool, directory)
-    both = " || ".join([truth.of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
-    until(lambda: not pool.queue(both), lambda: f"all leave the queue: {len(pool.queue(both))}")

@@ -132,6 +132,17 @@ def of_dagmans(clusters: Iterable[int]) -> str:
     return " || ".join(f"DAGManJobId == {cluster}" for cluster in clusters)
 
 
+def until_gone(pool: Pool, directory: Path, seconds: float = PATIENCE) -> None:
+    """Until the queue has neither DAGMan nor any of its jobs."""
+    ours = dagmans(pool, directory)
+    both = " || ".join([of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
+    until(
+        lambda: not pool.queue(both),
+        lambda: f"all of {directory.name} leave the queue: {len(pool.queue(both))} are there",
+        seconds,
+    )
+
+
 def at_the_end(pool: Pool, directory: Path) -> Truth:
     """What became of everything that was submitted from here; the queue has none of it."""
     ours = of_dagmans(dagmans(pool, directory))
@@ -333,15 +344,6 @@ def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list
     found = until(look, "a quiet moment", seconds)
     assert found is not None
     return found
-
-
-def settles_at(pool: Pool, directory: Path, states: list[str]) -> None:
-    """Wait until the jobs have these states, in any order; at every quiet moment before, too,
-    each is compared with the queue's. (Idle jobs are quiet, until a slot is free for them.)"""
-    until(
-        lambda: sorted(quiet_moment(pool, directory)) == sorted(states),
-        lambda: f"{states}; they are {quiet_moment(pool, directory)}",
-    )
 
 
 SEEN = (
