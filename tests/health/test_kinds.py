@@ -196,35 +196,28 @@ def test_a_failed_transfer_by_its_reason(
     assert f"{protocol}://host/a.sif" in entry.text
 
 
+_404 = "; |Error: status code 404 ( URL file = s3://b/k )|"
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "title"),
     [
+        (12, f"STARTER at 10.0.0.2 failed to receive file(s) from <10.0.0.1:5>{_404}", "in"),
+        (13, f"SHADOW at 10.0.0.1 failed to receive file(s) from <10.0.0.2:5>{_404}", "out"),
         (
             12,
-            "STARTER at 10.0.0.2 failed to receive file(s) from <10.0.0.1:5>",
-            "in",
+            "Transfer output files failure at access point ap while receiving files from execution "
+            "point slot1@c1. Details: writing to file /eos/a: (errno 2) No such file or directory",
+            "output directory missing (hold 12)",
         ),
-        (13, "SHADOW at 10.0.0.1 failed to receive file(s) from <10.0.0.2:5>", "out"),
     ],
 )
 def test_the_direction_of_a_failed_transfer(
     tmp_path: Path, code: int, reason: str, title: str
 ) -> None:
     log = EventLog()
-    log.hold(log.submit(NODE), f"{reason}; |Error: status code 404 ( URL file = s3://b/k )|", code)
+    log.hold(log.submit(NODE), reason, code, 2 if "errno 2" in reason else 0)
     assert only(of_log(tmp_path, log), "held").text.startswith(title)
-
-
-def test_a_directory_for_the_output_that_is_missing(tmp_path: Path) -> None:
-    log = EventLog()
-    log.hold(
-        log.submit(NODE),
-        "Transfer output files failure at access point ap while receiving files from execution "
-        "point slot1@c1. Details: writing to file /eos/a: (errno 2) No such file or directory",
-        12,
-        2,
-    )
-    assert only(of_log(tmp_path, log), "held").text == "output directory missing (hold 12)"
 
 
 def test_missing_files_are_one_entry_and_passing_faults_another(tmp_path: Path) -> None:
@@ -351,28 +344,26 @@ def test_a_halted_dag(tmp_path: Path) -> None:
     assert (entry.act, entry.severity) == ("resume", Severity.BLOCKED)
 
 
-def test_a_dag_that_was_removed_between_two_epochs(tmp_path: Path) -> None:
-    log = Log().submit(77, NODE).execute(77).terminate(77)
-    out = Out().start("09:00:00").submitted(NODE, 77).say("Received SIGUSR1", "23:00:00")
-    health = with_out(tmp_path, log, out.exit(2, at="23:00:01"))
-    assert kinds(health) == ["dag-stopped"]
-    assert only(health, "dag-stopped").epochs_blocked == 5
-    assert (health.runs_stopped, health.epochs_left) == (2, 5)
-
-
-def test_a_dag_that_failed_for_no_node(tmp_path: Path) -> None:
-    log = Log().submit(77, NODE).execute(77).terminate(77)
-    out = Out().start("09:00:00").submitted(NODE, 77).exit(1, at="23:00:00")
-    health = with_out(tmp_path, log, out)
-    assert kinds(health) == ["dag-failed"]
-    assert only(health, "dag-failed").epochs_blocked == 5
-
-
-def test_a_dag_that_failed_for_a_node_is_one_entry(tmp_path: Path) -> None:
-    log = Log().submit(77, NODE).execute(77).terminate(77, 1)
-    out = Out().start("09:00:00").submitted(NODE, 77).exit(1, at="23:00:00")
-    health = with_out(tmp_path, log, out, chains({"run0": 3}))
-    assert kinds(health) == ["run-failed"]
+@pytest.mark.parametrize(
+    ("dag", "value", "status", "kind", "blocked"),
+    [
+        (TWO_RUNS, 0, 2, "dag-stopped", 5),
+        (TWO_RUNS, 0, 1, "dag-failed", 5),
+        (chains({"run0": 3}), 1, 1, "run-failed", 3),
+    ],
+    ids=["removed between two epochs", "failed for no node", "failed for a node"],
+)
+def test_the_end_of_a_dag_is_one_entry(
+    tmp_path: Path, dag: str, value: int, status: int, kind: str, blocked: int
+) -> None:
+    log = Log().submit(77, NODE).execute(77).terminate(77, value)
+    out = Out().start("09:00:00").submitted(NODE, 77)
+    if status == 2:
+        out.say("Received SIGUSR1", "23:00:00")
+    health = with_out(tmp_path, log, out.exit(status, at="23:00:01"), dag)
+    assert kinds(health) == [kind]
+    assert only(health, kind).epochs_blocked == health.epochs_left == blocked
+    assert health.runs_stopped == health.runs_total
 
 
 # --- sites --------------------------------------------------------------------------------------
@@ -638,10 +629,6 @@ def test_runs_that_were_all_removed_after_their_holds(tmp_path: Path) -> None:
     assert sum(entry.epochs_blocked for entry in entries) == health.epochs_left
     assert sum(entry.gpu_hours for entry in entries) == 20.0
     assert not health.closed_entries
-
-
-def test_the_most_blocked_comes_first(tmp_path: Path) -> None:
-    entries = health_of(removed_after_hold(tmp_path)).open_entries
     assert [entry.epochs_blocked for entry in entries] == [9, 9, 6, 6]
 
 
