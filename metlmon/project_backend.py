@@ -42,7 +42,7 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.states import ENDED, DagState
-from metlmon.pool.client import PoolClient, open_pool
+from metlmon.pool.client import PoolClient
 from metlmon.pool.types import PoolAction, PoolError, ResultCode
 from metlmon.snapshot.records import DagRow
 from metlmon.text.formatting import count, plain
@@ -92,7 +92,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
         """
         work_dir = fetch_and_validate_project(project_uri, version, entry_point, params)
         texts = {name: str(value) for name, value in (params or {}).items()}
-        pool = open_pool()
+        pool = PoolClient()
         try:
             plan, own_files = _plan(Path(work_dir), entry_point, texts, backend_config)
             if load_settings(plan.request.directory).read_only:

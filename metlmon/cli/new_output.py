@@ -178,12 +178,12 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
 
 def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
     """Submit the written DAG and print the result; ``answer``: the JSON, if any."""
-    from metlmon.pool.client import open_pool  # Imported late: slow.
+    from metlmon.pool.client import PoolClient  # Imported late: slow.
 
     directory = plan.request.directory
     dag = directory / plan.dag_file
     try:
-        with closing(open_pool()) as pool:
+        with closing(PoolClient()) as pool:
             result = pool.submit_dag(dag.absolute())
     except PoolError as error:
         print_answer(answer)

@@ -143,7 +143,7 @@ def open_screens(
     """
     forget_textual_variables()
     from metlmon.cli import saved_files
-    from metlmon.pool.client import open_pool
+    from metlmon.pool.client import PoolClient
     from screens.app import AppOptions, run_app
     from screens.base.context import SavedFiles, state_file
 
@@ -166,7 +166,7 @@ def open_screens(
             read_only=feed_and_pool.read_only,
             open_dagdir=partial(open_dagdir, options),
             home=home,
-            submission_pool=None if feed_and_pool.read_only else open_pool(),
+            submission_pool=None if feed_and_pool.read_only else PoolClient(),
             initial_request=draft,
             state_file=state_file(),
             caption=caption,

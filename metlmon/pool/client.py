@@ -468,11 +468,6 @@ class PoolClient:
         return None
 
 
-def open_pool() -> PoolClient:
-    """A client without an ensemble, for submitting the first DAG."""
-    return PoolClient()
-
-
 def _dag_row(feed: Feed, file: str | None) -> DagRow:
     latest = feed.latest
     for dag in latest.status.dags if latest is not None else ():

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(name="pool")
 def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
     pool = FakePool(submitted=SubmitResult(77, "htcondor2"))
-    monkeypatch.setattr(client, "open_pool", lambda: pool)
+    monkeypatch.setattr(client, "PoolClient", lambda: pool)
     return pool
 
 

@@ -27,7 +27,7 @@ from tests.support.sample_requests import nap
 @pytest.fixture(name="pool")
 def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
     pool = FakePool(submitted=SubmitResult(77, "htcondor2"))
-    monkeypatch.setattr(client, "open_pool", lambda: pool)
+    monkeypatch.setattr(client, "PoolClient", lambda: pool)
     return pool
 
 

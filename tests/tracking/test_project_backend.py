@@ -147,7 +147,7 @@ def _backend(
     backend = Backend(tracking_server, project, request.node.name)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(project_backend, "open_pool", lambda: backend.pool)
+    monkeypatch.setattr(project_backend, "PoolClient", lambda: backend.pool)
 
     def start_export(dag: Path, run_id: str, uri: str) -> subprocess.Popen[bytes]:
         backend.exports.append((dag, run_id, uri))
