@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
-from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 
@@ -33,31 +32,10 @@ from metlmon.text.spans import (
     justify,
     line,
 )
-from screens.base.screens import ListScreen, Prompt, ask_in_thread, how_to, padded
+from screens.base.screens import LinePrompt, ListScreen, ask_in_thread, how_to, padded
 
 NARROW: Final = 130
 """Width below which the health of an ensemble without trouble gives way to its ETA."""
-
-
-class DirectoryPrompt(Prompt):
-    """The prompt for a directory to be added; escape closes it."""
-
-    def __init__(self) -> None:
-        hint = "a dagdir, or a directory with some below it, or HOST:DIR; [esc] adds nothing"
-        super().__init__(id="directory", hint=hint)
-
-    def begin(self) -> None:
-        """Take the focus, immediately: focus() is deferred and would lose fast letters."""
-        self.display = True
-        self.value = ""
-        self.screen.set_focus(self)
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key in ("enter", "escape"):
-            event.stop()
-            event.prevent_default()
-            value = self.value if event.key == "enter" else ""
-            cast("HomeScreen", self.screen).end_prompt(value)
 
 
 class HomeScreen(ListScreen):
@@ -83,7 +61,8 @@ class HomeScreen(ListScreen):
 
     def compose_foot(self) -> ComposeResult:
         yield from super().compose_foot()
-        yield DirectoryPrompt()
+        hint = "a dagdir, or a directory with some below it, or HOST:DIR; [esc] adds nothing"
+        yield LinePrompt(self.end_prompt, id="directory", hint=hint)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -221,11 +200,10 @@ class HomeScreen(ListScreen):
     # --- the user's list --------------------------------------------------------------------
 
     def action_add(self) -> None:
-        self.query_one(DirectoryPrompt).begin()
+        self.query_one("#directory", LinePrompt).begin()
 
     def end_prompt(self, value: str) -> None:
         """Close the prompt, and add the directory that was typed, if any."""
-        self.query_one(DirectoryPrompt).display = False
         self.set_focus(self.table)
         value = value.strip()
         if ":" in value:

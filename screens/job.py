@@ -16,12 +16,9 @@ from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 from rich.cells import chop_cells
-from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.message import Message
-from textual.widgets import Input
 
 from metlmon.errors import describe_error
 from metlmon.live import output_pager
@@ -44,7 +41,7 @@ from metlmon.remote.paths import as_typed
 from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
-from metlmon.tables.layout import Column, Kind, TableColumn, render_table
+from metlmon.tables.layout import Column, Kind, render_table
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import (
@@ -63,7 +60,6 @@ from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
-    KEY,
     NOTE,
     Line,
     TextStyle,
@@ -79,9 +75,9 @@ from metlmon.text.spans import (
     wrap_parts,
 )
 from screens.base.screens import (
+    ChoiceScreen,
     DocumentScreen,
-    FilterPrompt,
-    ResultModal,
+    FilterKeys,
     Sections,
     SnapshotScreen,
     ask_in_thread,
@@ -92,7 +88,6 @@ from screens.base.stats_worker import streams
 from screens.overview.header import seconds_ago
 from screens.pool_actions import ActionScreen, Selection
 from screens.widgets.line_widget import Document, StaticLines
-from screens.widgets.table import Table, TableRow
 
 # --- a menu of what can be copied of a job, by OSC 52 --------------------------------------------
 
@@ -109,42 +104,6 @@ def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
     choices["why idle"] = shlex.join(job_tools.analyze_command(job))
     choices["output now"] = shlex.join(job_tools.tail_command(job))
     return {title: plain(redact_secrets(text)) for title, text in choices.items() if text}
-
-
-class CopyScreen(ResultModal[str | None]):
-    """The menu; returns the chosen text."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", show=False),
-        Binding("escape,q,Y", "cancel", show=False),
-    ]
-
-    def __init__(self, choices: dict[str, str]) -> None:
-        super().__init__()
-        self._choices = choices
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="palette"):
-            yield StaticLines(id="head")
-            yield Table()
-
-    def fill(self) -> None:
-        hint = line(("enter", KEY), (" copies   ", DIM), ("esc", KEY), (" closes", DIM))
-        self.query_one("#head", StaticLines).show([line(("Copy", BOLD)), hint])
-        width = max((len(title) for title in self._choices), default=0)
-        rows = [TableRow(title, partial(self._cells, title)) for title in self._choices]
-        columns = [TableColumn("WHAT", width), TableColumn("TEXT", 60)]
-        self.query_one(Table).show(columns, rows)
-
-    def _cells(self, title: str) -> tuple[Line, Line]:
-        return line(title), line((self._choices[title], DIM))
-
-    def action_choose(self) -> None:
-        chosen = self.query_one(Table).cursor
-        self.return_result(None if chosen is None else self._choices[str(chosen)])
-
-    def action_cancel(self) -> None:
-        self.return_result(None)
 
 
 # --- what a tool says of a job: why it is idle, or what it is writing now ------------------------
@@ -238,10 +197,11 @@ class JobTools(SnapshotScreen):
             self.show_message("nothing is known of this job yet")
             return
         choices = copy_choices(view, self.context.feed.dagdir)
-        self.app.push_screen(CopyScreen(choices), self._copy)
+        chooser = ChoiceScreen("Copy: which?", choices, ())
+        self.app.push_screen(chooser, partial(self._copy, choices))
 
-    def _copy(self, text: str | None) -> None:
-        if text is not None:
+    def _copy(self, choices: Mapping[str, str], chosen: tuple[str, ...] | None) -> None:
+        for text in map(choices.__getitem__, chosen or ()):
             self.app.copy_to_clipboard(text)
             copy_in_tmux(text)
             self.show_message(f"copied: {text}")
@@ -939,16 +899,16 @@ class OutputView(Document):
         self.post_message(self.EdgeRequested(at_end=True))
 
 
-class OutputScreen(JobTools, SnapshotScreen):
+class OutputScreen(JobTools, FilterKeys):
     """What a job has written, from the first byte to the last."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("output", "below")
     AUTO_FOCUS = "OutputView"
+    FILTER_HINT = "a text to find; capitals count if there are any"
 
     def __init__(self, cluster: int, proc: int) -> None:
         super().__init__()
         self.job = (cluster, proc)
-        self.filter_text = ""
         self._files = FsExecutor(lambda: None)
         self._shown_file = 0
         self._page = EMPTY
@@ -962,7 +922,7 @@ class OutputScreen(JobTools, SnapshotScreen):
         yield StaticLines(id="head")
         yield OutputView(follow=True)
         yield StaticLines(id="note")
-        yield FilterPrompt("a text to find; capitals count if there are any")
+        yield self.filter_prompt()
         yield self.key_footer()
 
     def on_mount(self) -> None:
@@ -1172,22 +1132,6 @@ class OutputScreen(JobTools, SnapshotScreen):
         self.app.refresh()
 
     # --- searching --------------------------------------------------------------------------
-
-    def action_filter(self) -> None:
-        self.query_one(FilterPrompt).begin(self.filter_text)
-        self.update_footer()
-
-    @on(Input.Blurred, "#prompt")
-    def _prompt_blurred(self, event: Input.Blurred) -> None:
-        event.stop()
-        self.query_one(FilterPrompt).display = False
-        self.update_footer()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action may run: in the prompt, the key of the prompt is a letter."""
-        if action == "filter" and isinstance(self.focused, FilterPrompt):
-            return False
-        return super().check_action(action, parameters)
 
     def set_filter(self, text: str) -> None:
         """Find a text, from the top of the view on; none: mark nothing any more."""

@@ -44,6 +44,7 @@ from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,
+    GOOD,
     KEY,
     MOVING,
     NOTE,
@@ -400,6 +401,76 @@ class Prompt(FaultTolerant, Input):
         self.cursor_blink = False
 
 
+class LinePrompt(Prompt):
+    """A prompt that is shown while one types; ``ended`` takes the text, empty after escape.
+
+    Enter and escape close it while the key is handled, not some messages later. Keys queued
+    behind them (fast typing, one packet) go to the newly focused widget instead of the prompt.
+    """
+
+    def __init__(self, ended: Callable[[str], None], *, id: str, hint: str) -> None:
+        super().__init__(id=id, hint=hint)
+        self._ended = ended
+        self._finished = False
+
+    def begin(self, text: str = "") -> None:
+        """Take the focus, immediately: focus() is deferred and would lose fast letters."""
+        self._finished = False
+        self.display = True
+        self.value = text
+        self.screen.set_focus(self)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if not self._finished and event.key not in ("enter", "escape"):
+            return
+        event.stop()
+        event.prevent_default()
+        if self._finished:
+            self.app.post_message(events.Key(event.key, event.character))
+            return
+        self._finished = True
+        if event.key == "escape":
+            self.value = ""
+        self._ended(self.value)
+
+    def on_blur(self) -> None:
+        self.display = False
+        cast("SnapshotScreen", self.screen).update_footer()
+
+
+class FilterKeys(SnapshotScreen):
+    """A screen with a filter, or a text to find; its prompt is ``#prompt``."""
+
+    FILTER_HINT: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter_text = ""
+
+    def filter_prompt(self) -> LinePrompt:
+        """The prompt, to be composed."""
+        return LinePrompt(self.set_filter, id="prompt", hint=self.FILTER_HINT)
+
+    @property
+    def is_filtering(self) -> bool:
+        """Whether a filter is being typed."""
+        return self.focused is not None and self.focused.id == "prompt"
+
+    def set_filter(self, text: str) -> None:
+        """Set the filter, and return the focus."""
+        raise NotImplementedError
+
+    def action_filter(self) -> None:
+        self.query_one("#prompt", LinePrompt).begin(self.filter_text)
+        self.update_footer()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether an action may run: in a prompt, the filter's key is a letter."""
+        if action == "filter" and isinstance(self.focused, Prompt):
+            return False
+        return super().check_action(action, parameters)
+
+
 def rule(parts: Sequence[Line], available: int) -> Line:
     """A horizontal rule with notes at its right end."""
     if not parts:
@@ -590,36 +661,81 @@ def schedd_status_lines(
     return [*schedd_lines, summary]
 
 
-class FilterPrompt(Prompt):
-    """The filter prompt of a table.
+class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
+    """Modal list; returns the chosen values, or None to leave the field as it is.
 
-    Enter and escape close it while the key is handled, not some messages later. Keys queued
-    behind them (fast typing, one packet) go to the newly focused widget instead of the filter.
+    ``choices`` are the values with their descriptions. With ``several`` the space bar marks, and
+    enter accepts the marked values (the row under the cursor if nothing was marked or unmarked).
     """
 
-    def __init__(self, hint: str = "text in any column; ! before it: rows without it") -> None:
-        super().__init__(id="prompt", hint=hint)
-        self._finished = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,Y", "give_up", show=False),
+        Binding("enter", "choose", show=False),
+        Binding("space", "mark", show=False),
+    ]
 
-    def begin(self, text: str) -> None:
-        """Take the focus, immediately: focus() is deferred and would lose fast letters."""
-        self._finished = False
-        self.display = True
-        self.value = text
-        self.screen.set_focus(self)
+    def __init__(
+        self, title: str, choices: Mapping[str, str], current: Sequence[str], several: bool = False
+    ) -> None:
+        super().__init__()
+        self._title, self._choices, self._several = title, choices, several
+        self._current = current
+        self._marked = [value for value in current if several and value in choices]
+        self._others = [value for value in current if several and value not in choices]
+        self._untouched = not self._marked
 
-    async def _on_key(self, event: events.Key) -> None:
-        if not self._finished and event.key not in ("enter", "escape"):
+    def compose(self) -> ComposeResult:
+        with Vertical(id="choice"):
+            yield StaticLines(id="title")
+            yield Table()
+            yield StaticLines(id="keys-of-choice")
+
+    def on_mount(self) -> None:
+        self.query_one(Table).focus()
+
+    def fill(self) -> None:
+        table = self.query_one(Table)
+        self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
+        width = max((len(plain(value, 30)) for value in self._choices), default=4)
+        width += 2 * self._several
+        columns = [
+            TableColumn("", width),
+            TableColumn("", max(10, table.size.width - width - 4)),
+        ]
+        rows = [TableRow(value, partial(self._cells, value)) for value in self._choices]
+        first = not table.rows
+        table.show(columns, rows)
+        if first and self._current:
+            table.select(self._current[0])
+        keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
+        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
+        self.query_one("#keys-of-choice", StaticLines).show([keys])
+
+    def _cells(self, value: str) -> tuple[Line, Line]:
+        tick = ("✓ " if value in self._marked else "  ") if self._several else ""
+        description = line((plain(self._choices[value], 200), DIM))
+        return line((tick, GOOD), plain(value, 30)), description
+
+    def action_mark(self) -> None:
+        key = self.query_one(Table).cursor
+        if not self._several or key is None:
             return
-        event.stop()
-        event.prevent_default()
-        if self._finished:
-            self.app.post_message(events.Key(event.key, event.character))
-            return
-        self._finished = True
-        if event.key == "escape":
-            self.value = ""
-        cast("ListScreen", self.screen).set_filter(self.value)
+        self._untouched = False
+        if key in self._marked:
+            self._marked.remove(key)
+        else:
+            self._marked.append(key)
+        self.fill()
+
+    def action_choose(self) -> None:
+        key = self.query_one(Table).cursor
+        if key is not None and (not self._several or self._untouched):
+            self.return_result((key, *self._others))
+        else:
+            self.return_result((*self._marked, *self._others) if self._several else None)
+
+    def action_give_up(self) -> None:
+        self.return_result(None)
 
 
 class ColumnsScreen(ResultModal[ListState | None]):
@@ -697,17 +813,17 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.return_result(self._state)
 
 
-class ListScreen(SnapshotScreen):
+class ListScreen(FilterKeys):
     """A screen with one table whose filter, order and columns survive every refresh.
 
     ``ORDERS`` are the criteria that the sort key goes through, by name; None: as given.
     """
 
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = ()
+    FILTER_HINT = "text in any column; ! before it: rows without it"
 
     def __init__(self) -> None:
         super().__init__()
-        self.filter_text = ""
         self._columns_defined: Sequence[Column[Any]] = ()
         self._sortable = True
         self._show_selection: Callable[[], None] | None = None
@@ -731,7 +847,7 @@ class ListScreen(SnapshotScreen):
     def compose_foot(self) -> ComposeResult:
         """The widgets below the table: note line, filter prompt and footer."""
         yield StaticLines(id="note")
-        yield FilterPrompt()
+        yield self.filter_prompt()
         yield self.key_footer()
 
     @property
@@ -881,7 +997,7 @@ class ListScreen(SnapshotScreen):
     # --- keys -----------------------------------------------------------------------------
 
     def footer_labels(self) -> Mapping[str, str]:
-        if isinstance(self.focused, FilterPrompt):
+        if self.is_filtering:
             return {"open": "keep filter", "back": "clear filter"}
         if self.filter_text:
             return {"back": "clear filter"}
@@ -889,7 +1005,7 @@ class ListScreen(SnapshotScreen):
 
     def hidden_actions(self) -> Collection[str]:
         """While a filter is typed, all but the keys that end it."""
-        return ALL_NAMES - {"open", "back"} if isinstance(self.focused, FilterPrompt) else ()
+        return ALL_NAMES - {"open", "back"} if self.is_filtering else ()
 
     # --- filter and order -----------------------------------------------------------------
 
@@ -953,16 +1069,6 @@ class ListScreen(SnapshotScreen):
             line((f"{len(marks)} marked", NOTE), (f"{hidden_text}{compare}, [esc] clears", DIM))
         ]
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action may run: in a prompt, the filter's key is a letter."""
-        if action == "filter" and isinstance(self.focused, Prompt):
-            return False
-        return super().check_action(action, parameters)
-
-    def action_filter(self) -> None:
-        self.query_one(FilterPrompt).begin(self.filter_text)
-        self.update_footer()
-
     def set_filter(self, text: str) -> None:
         """Set the filter and return the focus to the table."""
         self.filter_text = text
@@ -974,12 +1080,6 @@ class ListScreen(SnapshotScreen):
         event.stop()
         self.filter_text = event.value
         self._refresh_if_mounted()
-
-    @on(Input.Blurred, "#prompt")
-    def _prompt_blurred(self, event: Input.Blurred) -> None:
-        event.stop()
-        self.query_one("#prompt", Prompt).display = False
-        self.update_footer()
 
     def action_sort(self) -> None:
         state = self.state

@@ -30,7 +30,7 @@ from screens.widgets.table import Table
 from tests.health.ensembles import EventLog, chains, write
 from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
-from tests.support.four_sites import PlacedFeed
+from tests.support.four_sites import placed_feed
 from tests.support.queue_rows import job, row
 from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, run, status, update
 from tests.support.screen_view import NARROW
@@ -207,7 +207,7 @@ async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
     pool = FakePool()
     pool.queued = waiting
     pool.queue_snapshot = replace(WORD, user="anna@x", jobs=tuple(job(n) for n in (5, 6)))
-    async with opened_to_act(pool, feed=PlacedFeed(), size=(80, 24)) as seen:
+    async with opened_to_act(pool, feed=placed_feed(), size=(80, 24)) as seen:
         await seen.press("3", "/", *"chtc", "enter", "a")
         assert [line.split()[:3] for line in seen.lines[3:4]] == [["▌", "J", "exclude"]]
         assert "hold" not in seen.text, "a site is no job"
@@ -256,7 +256,7 @@ async def test_a_name_that_no_machine_advertises_is_doubted() -> None:
     pool = FakePool()
     pool.queued = (row(5),)
     pool.queue_snapshot = replace(WORD, user="anna@x", jobs=(job(5),))
-    async with opened_to_act(pool, feed=PlacedFeed(), size=(80, 24)) as seen:
+    async with opened_to_act(pool, feed=placed_feed(), size=(80, 24)) as seen:
         await seen.press("3", "/", *"expanse", "enter", "a", "J")
         await seen.until(lambda: "The collector knows no site expanse" in seen.text)
 

@@ -44,7 +44,7 @@ from screens.widgets.matrix import Matrix
 from screens.widgets.table import Table
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-from tests.support.four_sites import PlacedFeed
+from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
 from tests.support.screen_view import NARROW, WIDE, Show
 from tests.support.static_sessions import FIXTURES, opened, session, until
@@ -288,7 +288,7 @@ TRAINER = FIXTURES / "trainer"
 async def test_no_letter_is_offered_while_it_would_be_typed(
     show: Show, way: tuple[str, ...]
 ) -> None:
-    async with show(PlacedFeed(), size=NARROW) as seen:
+    async with show(placed_feed(), size=NARROW) as seen:
         await seen.press(*way, "slash", "a")
         assert seen.lines[-1].strip() == "enter keep filter   esc clear filter"
         await seen.press("enter")
@@ -299,7 +299,7 @@ async def test_no_letter_is_offered_while_it_would_be_typed(
 
 
 async def test_marks_are_cleared_before_anything_else(show: Show) -> None:
-    async with show(PlacedFeed(), size=NARROW) as seen:
+    async with show(placed_feed(), size=NARROW) as seen:
         await seen.press("space")
         assert "esc clear marks" in seen.lines[-1]
         await seen.press("escape")

@@ -15,7 +15,7 @@ from screens.app import AppOptions
 from tests.support.acting_app import Punctual
 from tests.support.event_logs import read_ensemble
 from tests.support.fake_pool import FakePool, QueuedFeed
-from tests.support.four_sites import PlacedFeed
+from tests.support.four_sites import placed_feed
 from tests.support.node_graphs import PainterFeed, fan, fan_log
 from tests.support.sample_snapshots import RUNS, FakeFeed, update
 from tests.support.sample_trainings import learning, pressed_until
@@ -55,7 +55,7 @@ PICTURES: dict[str, tuple[Callable[[], Eager], tuple[int, int], Way]] = {
     "job": (overview, NARROW, pressed(("down", "enter", "enter"))),
     "question-answered": (acting, NARROW, pressed((*MARKED, "a", "X", "y"))),
     "nodes": (nodes, NARROW, pressed(("6", "down"))),
-    "sites": (lambda: Eager(PlacedFeed()), NARROW, pressed(("3",))),
+    "sites": (lambda: Eager(placed_feed()), NARROW, pressed(("3",))),
     "curves": (lambda: Eager(learning()), WIDE, pressed_until(("5", "v", "down"), "┤")),
     "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed(("4", "z"))),
 }
