@@ -13,10 +13,11 @@ from textual.pilot import Pilot
 from metlmon.pool.types import ResultCode
 from screens.app import AppOptions
 from tests.support.acting_app import Punctual
+from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import read_ensemble
 from tests.support.fake_pool import FakePool, QueuedFeed
 from tests.support.four_sites import placed_feed
-from tests.support.node_graphs import PainterFeed, fan, fan_log
+from tests.support.node_graphs import fan, fan_log
 from tests.support.sample_snapshots import RUNS, FakeFeed, update
 from tests.support.sample_trainings import learning, pressed_until
 from tests.support.screen_view import NARROW, WIDE, Eager, pressed
@@ -43,7 +44,7 @@ def acting() -> Punctual:
 
 
 def nodes() -> Eager:
-    return Eager(PainterFeed(read_ensemble({"run.dag": fan()}, fan_log()).painter()))
+    return Eager(BuilderFeed(read_ensemble({"run.dag": fan()}, fan_log()).painter()))
 
 
 MARKED = ("down", "space", "space", "space", "space")
