@@ -39,18 +39,6 @@ def test_a_new_attempt_begins_the_time_in_its_state_anew() -> None:
     assert [e.outcome for e in row.executions] == [Outcome.EVICTED, Outcome.IN_FLIGHT]
 
 
-def test_states_that_need_no_001_to_be_believed() -> None:
-    def state(log: Log) -> State:
-        return of_one_job(log).job(77).state
-
-    assert state(Log().submit(77, NODE).disconnect(77)) is State.DISCONNECTED
-    assert state(Log().submit(77, NODE).disconnect(77).reconnect(77)) is State.RUNNING
-    assert state(Log().submit(77, NODE).reconnect(77)) is State.RUNNING
-    assert state(Log().submit(77, NODE).suspend(77)) is State.SUSPENDED
-    assert state(Log().submit(77, NODE).suspend(77).resume(77)) is State.RUNNING
-    assert state(Log().submit(77, NODE).hold(77).disconnect(77)) is State.HELD
-
-
 def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
     vars_ = 'run_uuid="0a1b2c3d"'
     check = "run0-eval_epoch0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -69,74 +70,71 @@ def test_dagman_out_names_every_submission() -> None:
     assert not list(result.painter().notices())
 
 
-def test_a_dagman_that_tells_of_every_submission_but_this_did_not_make_it() -> None:
-    silent = Out().start(at="09:00:00").submitted(NODE, 70, at="09:01:00").exit(0, at="11:00:00")
-    assert belongs(read_ensemble(BOTH, plain_log(), out={"a.dag": silent})) == "b.dag"
-    # Before its first life and after its last line it can say nothing.
-    later = Out().start(at="10:30:00").submitted(NODE, 70, at="10:31:00").exit(0, at="11:00:00")
-    assert belongs(read_ensemble(BOTH, plain_log(), out={"a.dag": later})) is None
-    behind = Out().start(at="09:00:00").submitted(NODE, 70, at="09:01:00")
-    assert belongs(read_ensemble(BOTH, plain_log(), out={"a.dag": behind})) is None
-
-
-def test_the_jobstate_log_names_them_too() -> None:
-    line = f"1777903200 {NODE} SUBMIT 77.0 - - 1\n".encode()
-    assert belongs(read_ensemble(BOTH, plain_log(), jobstate=line)) == "a.dag"
-
-
-def test_its_nodes_log_has_the_job() -> None:
-    nodes_log = Log("b.dag.nodes.log", LogRole.NODES, "b.dag")
-    nodes_log.submit(77, NODE, at="10:00:00", older=True)
-    assert belongs(read_ensemble(BOTH, plain_log(), nodes_log)) == "b.dag"
-
-
-def test_dagman_out_is_stronger_than_a_nodes_log() -> None:
-    nodes_log = Log("b.dag.nodes.log", LogRole.NODES, "b.dag")
-    nodes_log.submit(77, NODE, at="10:00:00", older=True)
-    out = {"a.dag": Out().start().submitted(NODE, 77)}
-    assert belongs(read_ensemble(BOTH, plain_log(), nodes_log, out=out)) == "a.dag"
-
-
-def test_only_one_dag_was_alive_at_its_submission() -> None:
-    a = dagman_log("a.dag", 900, "08:00:00", end="09:30:00")
-    b = dagman_log("b.dag", 901, "09:45:00")
-    assert belongs(read_ensemble(BOTH, plain_log(), a, b)) == "b.dag"
-
-
-def test_both_were_alive() -> None:
-    a = dagman_log("a.dag", 900, "08:00:00")
-    b = dagman_log("b.dag", 901, "09:45:00")
-    assert belongs(read_ensemble(BOTH, plain_log(), a, b)) is None
-
-
-def test_the_batch_name_names_the_dagman() -> None:
-    a, b = dagman_log("a.dag", 900, "08:00:00"), dagman_log("b.dag", 901, "08:00:00")
+def batch_log(name: str) -> Log:
     log = Log()
-    log.batch_name = "a.dag+900"
-    assert belongs(read_ensemble(BOTH, log.submit(77, NODE), a, b)) == "a.dag"
-    log = Log()
-    log.batch_name = "the user's own words"
-    assert belongs(read_ensemble(BOTH, log.submit(77, NODE), a, b)) is None
+    log.batch_name = name
+    return log.submit(77, NODE)
 
 
-def test_the_removal_names_the_dagman() -> None:
-    a, b = dagman_log("a.dag", 900, "08:00:00"), dagman_log("b.dag", 901, "08:00:00")
-    reason = "The job attribute OtherJobRemoveRequirements expression 'DAGManJobId =?= 901' is TRUE"
-    assert belongs(read_ensemble(BOTH, plain_log().remove(77, reason), a, b)) == "b.dag"
+B_NODES_LOG = Log("b.dag.nodes.log", LogRole.NODES, "b.dag").submit(
+    77, NODE, at="10:00:00", older=True
+)
+BOTH_ALIVE = [dagman_log("a.dag", 900, "08:00:00"), dagman_log("b.dag", 901, "08:00:00")]
+BY_REMOVAL = "The job attribute OtherJobRemoveRequirements expression 'DAGManJobId =?= 901' is TRUE"
+OWN_LOGS = {
+    name: text.replace("train.sub", f"{{\n log = {name[0]}.log\n}}") for name, text in BOTH.items()
+}
 
 
-def test_each_dag_has_a_log_of_its_own() -> None:
-    dags = {
-        name: text.replace("train.sub", f"{{\n log = {name[0]}.log\n}}")
-        for name, text in BOTH.items()
-    }
-    log = Log("b.log").submit(77, NODE, older=True)
-    assert belongs(read_ensemble(dags, log)) == "b.dag"
+def silent(begin: str, end: str = "") -> dict[str, Out]:
+    """A DAGMan of a.dag that reports another submission, not this one."""
+    out = Out().start(at=f"{begin}:00").submitted(NODE, 70, at=f"{begin}:59")
+    return {"a.dag": out.exit(0, at=f"{end}:00") if end else out}
 
 
-def test_a_node_that_only_one_dag_has() -> None:
-    dags = {"a.dag": A_DAG, "b.dag": B_DAG.replace("run0", "run7")}
-    assert belongs(read_ensemble(dags, plain_log())) == "a.dag"
+@pytest.mark.parametrize(
+    ("dags", "logs", "files", "expected"),
+    [
+        (BOTH, [plain_log()], {"out": silent("09:00", "11:00")}, "b.dag"),
+        # Before its first life and after its last line it can say nothing.
+        (BOTH, [plain_log()], {"out": silent("10:30", "11:00")}, None),
+        (BOTH, [plain_log()], {"out": silent("09:00")}, None),
+        (
+            BOTH,
+            [plain_log()],
+            {"jobstate": f"1777903200 {NODE} SUBMIT 77.0 - - 1\n".encode()},
+            "a.dag",
+        ),
+        (BOTH, [plain_log(), B_NODES_LOG], {}, "b.dag"),
+        # .dagman.out is stronger than a nodes.log.
+        (
+            BOTH,
+            [plain_log(), B_NODES_LOG],
+            {"out": {"a.dag": Out().start().submitted(NODE, 77)}},
+            "a.dag",
+        ),
+        (
+            BOTH,
+            [
+                plain_log(),
+                dagman_log("a.dag", 900, "08:00:00", end="09:30:00"),
+                dagman_log("b.dag", 901, "09:45:00"),
+            ],
+            {},
+            "b.dag",
+        ),
+        (BOTH, [plain_log(), *BOTH_ALIVE], {}, None),
+        (BOTH, [batch_log("a.dag+900"), *BOTH_ALIVE], {}, "a.dag"),
+        (BOTH, [batch_log("the user's own words"), *BOTH_ALIVE], {}, None),
+        (BOTH, [plain_log().remove(77, BY_REMOVAL), *BOTH_ALIVE], {}, "b.dag"),
+        (OWN_LOGS, [Log("b.log").submit(77, NODE, older=True)], {}, "b.dag"),
+        (BOTH | {"b.dag": B_DAG.replace("run0", "run7")}, [plain_log()], {}, "a.dag"),
+    ],
+)
+def test_evidence_of_a_jobs_dag(
+    dags: dict[str, str], logs: list[Log], files: dict[str, Any], expected: str | None
+) -> None:
+    assert belongs(read_ensemble(dags, *logs, **files)) == expected
 
 
 def test_a_nodes_log_of_a_dag_that_is_not_here_has_it() -> None:

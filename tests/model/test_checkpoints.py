@@ -71,10 +71,6 @@ def test_what_was_stored_is_goodput_however_it_ended(end: Callable[[Log], Log]) 
     assert hours(end(log)) == (4.0, 2.0)
 
 
-def test_without_an_upload_all_is_lost() -> None:
-    assert hours(running().evict(77, 1022, at="13:00:00")) == (0.0, 6.0)
-
-
 @pytest.mark.parametrize("reported", [True, False])
 def test_a_successful_checkpoint_loses_nothing(reported: bool) -> None:
     log = uploaded(running(), "12:59:50", until="12:59:59")
@@ -91,9 +87,41 @@ def test_a_successful_checkpoint_loses_nothing(reported: bool) -> None:
     assert [t.outcome for t in of_one_job(log).transfers(77)] == ["ok"]
 
 
-def test_an_eviction_that_says_checkpointed() -> None:
-    body = "\t(1) Job was checkpointed.\n\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Run Remote Usage\n"
-    assert hours(running().raw(4, 77, "Job was evicted.", body, "13:00:00")) == (6.0, 0.0)
+CHECKPOINTED = (
+    "\t(1) Job was checkpointed.\n\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Run Remote Usage\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "good", "bad"),
+    [
+        (running().evict(77, 1022, at="13:00:00"), 0.0, 6.0),
+        (running().raw(4, 77, "Job was evicted.", CHECKPOINTED, "13:00:00"), 6.0, 0.0),
+        # The output of a job that failed is no checkpoint; a success is goodput with its uploads.
+        (
+            uploaded(uploaded(running(), "11:00:00"), "12:58:00", until="12:59:00").terminate(
+                77, 1, at="13:00:00"
+            ),
+            *(2.0, 4.0),
+        ),
+        (
+            uploaded(uploaded(running(), "11:00:00", until="11:30:00"), "13:00:00").terminate(
+                77, 0, at="13:00:00"
+            ),
+            *(6.0, 0.0),
+        ),
+        # A later end of the job takes nothing back.
+        (
+            uploaded(running(), "12:00:00")
+            .evict(77, 1022, at="13:00:00")
+            .execute(77, gpus=2, at="14:00:00")
+            .terminate(77, 1, at="15:00:00"),
+            *(4.0, 4.0),
+        ),
+    ],
+)
+def test_what_is_goodput_and_what_is_lost(log: Log, good: float, bad: float) -> None:
+    assert hours(log) == (good, bad)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -104,26 +132,10 @@ def test_the_transfer_of_an_eviction_is_no_checkpoint(first: bool) -> None:
     assert hours(log) == ((0.0, 6.0) if first else (2.0, 4.0))
 
 
-def test_the_output_of_a_job_that_failed_is_no_checkpoint() -> None:
-    log = uploaded(uploaded(running(), "11:00:00"), "12:58:00", until="12:59:00")
-    assert hours(log.terminate(77, 1, at="13:00:00")) == (2.0, 4.0)
-
-
-def test_a_success_is_goodput_with_its_uploads() -> None:
-    log = uploaded(uploaded(running(), "11:00:00", until="11:30:00"), "13:00:00")
-    assert hours(log.terminate(77, 0, at="13:00:00")) == (6.0, 0.0)
-
-
 def test_a_running_one_is_running_whatever_it_stored() -> None:
     log = uploaded(running(), "11:00:00").image(77, 100, at="13:00:00")
     found = of_one_job(log).painter().status().gpu_hours
     assert (found.goodput, found.badput, found.running) == (0.0, 0.0, 6.0)
-
-
-def test_a_later_end_of_the_job_takes_nothing_back() -> None:
-    log = uploaded(running(), "12:00:00").evict(77, 1022, at="13:00:00")
-    log.execute(77, gpus=2, at="14:00:00").terminate(77, 1, at="15:00:00")
-    assert hours(log) == (4.0, 4.0)
 
 
 # --- uploads that failed ----------------------------------------------------------------------

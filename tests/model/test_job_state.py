@@ -68,6 +68,24 @@ def state(log: Log) -> State:
         (running().remove(77), State.REMOVED),
         (submitted().remove(77), State.REMOVED),
         (submitted().hold(77), State.HELD),
+        # A release of a job that is not held; an eviction of one that is.
+        (running().release(77), State.RUNNING),
+        (running().hold(77, at="12:00:00").evict(77, at="12:00:00"), State.HELD),
+        # Any later event shows that it is connected, no earlier one.
+        (running().disconnect(77).image(77, 9), State.RUNNING),
+        (
+            running().disconnect(77).raw(21, 77, "Message from starter:", "\tx\n"),
+            State.RUNNING,
+        ),
+        (running().disconnect(77).transfer(77, "started output"), State.TRANSFERRING_OUTPUT),
+        (running().image(77, 9).disconnect(77), State.DISCONNECTED),
+        # Without its 001.
+        (submitted().disconnect(77), State.DISCONNECTED),
+        (submitted().disconnect(77).reconnect(77), State.RUNNING),
+        (submitted().reconnect(77), State.RUNNING),
+        (submitted().suspend(77), State.SUSPENDED),
+        (submitted().suspend(77).resume(77), State.RUNNING),
+        (submitted().hold(77).disconnect(77), State.HELD),
     ],
 )
 def test_the_state_after_an_event(log: Log, expected: State) -> None:
@@ -97,19 +115,6 @@ def test_other_events_leave_the_state_alone(
         view = result.painter().job_view(77, 0)
         assert view is not None
         assert view.events[-1].number == number
-
-
-def test_a_release_of_a_job_that_is_not_held_changes_nothing() -> None:
-    result = of_one_job(running().release(77))
-    assert result.job(77).state is State.RUNNING
-    assert result.executions(77) == ["in-flight"]
-
-
-def test_an_eviction_of_a_held_job_leaves_it_held() -> None:
-    """012 before 004, in the same second."""
-    result = of_one_job(running().hold(77, at="12:00:00").evict(77, at="12:00:00"))
-    assert result.job(77).state is State.HELD
-    assert result.executions(77) == ["held"]
 
 
 def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
@@ -256,23 +261,18 @@ def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
     assert (hours.goodput, hours.badput, hours.running) == (5.0, 6.0, 0.0)
 
 
-def test_more_gpus_than_were_asked_for_are_counted_as_allocated() -> None:
-    result = of_one_job(submitted().execute(77, gpus=4, at="10:00:00").terminate(77, at="11:00:00"))
-    assert result.painter().status().gpu_hours.goodput == 4.0
-
-
-def test_an_execute_with_resources_and_no_gpu_costs_nothing() -> None:
-    result = of_one_job(submitted().execute(77, gpus=None).terminate(77))
-    last = result.last_execution(77)
-    assert (last.gpus, last.gpu_hours) == (0, 0.0)
-
-
-def test_an_execute_that_lists_nothing_leaves_gpus_unknown() -> None:
-    log = submitted().execute(77, bare=True, at="10:00:00").terminate(77, at="12:00:00")
-    ended = of_one_job(log).last_execution(77)
-    assert (ended.gpus, ended.gpu_hours) == (None, None)
-    open_ = of_one_job(submitted().execute(77, bare=True)).last_execution(77)
-    assert (open_.gpus, open_.gpu_hours) == (None, None)
+@pytest.mark.parametrize(
+    ("begun", "gpus", "gpu_hours"),
+    [
+        (submitted().execute(77, gpus=None), 0, 0.0),
+        (submitted().execute(77, bare=True), None, None),
+    ],
+    ids=["resources and no GPU", "nothing listed"],
+)
+def test_an_execute_without_a_gpu(begun: Log, gpus: int | None, gpu_hours: float | None) -> None:
+    open_ = of_one_job(begun).last_execution(77)
+    ended = of_one_job(begun.terminate(77)).last_execution(77)
+    assert [(each.gpus, each.gpu_hours) for each in (open_, ended)] == [(gpus, gpu_hours)] * 2
 
 
 def test_in_flight_runs_up_to_as_of_and_is_never_good() -> None:
@@ -305,24 +305,6 @@ def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> No
     assert result.executions(77) == ["reconnect-failed"]
     assert result.last_execution(77).end == moment("11:40:00")
     assert result.job(77).state is State.IDLE
-
-
-@pytest.mark.parametrize("sign", ["image", "remote", "output"])
-def test_any_later_event_clears_disconnected(sign: str) -> None:
-    log = running().disconnect(77)
-    match sign:
-        case "image":
-            log.image(77, 9)
-        case "remote":
-            log.raw(21, 77, "Message from starter on slot1_1@gpu01:", "\thello\n")
-        case "output":
-            log.transfer(77, "started output")
-    expected = State.TRANSFERRING_OUTPUT if sign == "output" else State.RUNNING
-    assert state(log) is expected
-
-
-def test_an_image_size_before_the_disconnect_clears_nothing() -> None:
-    assert state(running().image(77, 9).disconnect(77)) is State.DISCONNECTED
 
 
 def test_the_end_that_was_lost_is_uncertain_and_reported() -> None:
@@ -379,37 +361,32 @@ def test_another_code_is_no_checkpoint() -> None:
 # --- transfers ----------------------------------------------------------------------------
 
 
-def test_an_execute_proves_the_input_transfer() -> None:
+@pytest.mark.parametrize(
+    ("finished", "end", "outcome", "seconds"),
+    [
+        ("10:15:00", lambda log: log.execute(77, at="10:16:00"), "ok", 300),
+        # "Finished" is also logged of a transfer that failed.
+        ("10:12:00", lambda log: log.evict(77, 1007, at="10:12:01"), "aborted", 120),
+        ("10:12:00", lambda log: log, "in-flight", 120),
+        ("", lambda log: log, "in-flight", 0),
+        ("", lambda log: log.evict(77, at="12:10:00"), "unfinished", 7200),
+        ("", lambda log: log.hold(77, at="12:10:00"), "unfinished", 7200),
+        ("", lambda log: log.remove(77, at="12:10:00"), "unfinished", 7200),
+    ],
+)
+def test_an_input_transfer(
+    finished: str, end: Callable[[Log], Log], outcome: str, seconds: int
+) -> None:
     log = submitted().transfer(77, "started input", at="10:10:00")
-    log.transfer(77, "finished input", at="10:15:00").execute(77, at="10:16:00")
-    (only,) = of_one_job(log).transfers(77)
-    assert (only.direction, only.outcome, only.seconds) == ("input", "ok", 300)
+    if finished:
+        log.transfer(77, "finished input", at=finished)
+    result = of_one_job(end(log))
+    (only,) = result.transfers(77)
+    assert (only.direction, only.outcome, only.seconds) == ("input", outcome, seconds)
     assert only.host == "<172.31.17.82:37055>"
-
-
-def test_finished_is_also_said_of_a_transfer_that_failed() -> None:
-    log = submitted().transfer(77, "started input", at="10:10:00")
-    log.transfer(77, "finished input", at="10:12:00").evict(77, 1007, at="10:12:01")
-    (only,) = of_one_job(log).transfers(77)
-    assert (only.outcome, only.seconds) == ("aborted", 120)
-
-
-@pytest.mark.parametrize("end", ["evict", "hold", "remove"])
-def test_a_transfer_that_never_finished(end: str) -> None:
-    log = submitted().transfer(77, "started input", at="10:10:00")
-    getattr(log, end)(77, at="12:10:00")
-    (only,) = of_one_job(log).transfers(77)
-    assert (only.outcome, only.seconds) == ("unfinished", 7200)
-
-
-def test_a_transfer_that_goes_on_claims_nothing() -> None:
-    log = submitted().transfer(77, "started input", at="10:10:00")
-    result = of_one_job(log)
-    assert [t.outcome for t in result.transfers(77)] == ["in-flight"]
-    finished = of_one_job(log.transfer(77, "finished input", at="10:12:00"))
-    assert [t.outcome for t in finished.transfers(77)] == ["in-flight"]
-    totals = finished.painter().status().transfers
-    assert (totals.input_ok.n, totals.input_aborted.n, totals.input_unfinished.n) == (0, 0, 0)
+    totals = result.painter().status().transfers
+    counts = [totals.input_ok.n, totals.input_aborted.n, totals.input_unfinished.n]
+    assert counts == [outcome == each for each in ("ok", "aborted", "unfinished")]
 
 
 def test_a_checkpoint_upload_in_mid_run_ends_nothing() -> None:
@@ -556,15 +533,6 @@ def test_a_history_that_follows_its_events_is_that_of_all_of_them(
         step(log, str(log.clock + timedelta(seconds=seconds)))
     events = list(parse(log.data).events)
     assert job_of(events, follow=True).history() == job_of(events, follow=False).history()
-
-
-def test_the_latest_event_is_added_to_the_history() -> None:
-    events = list(parse(running().hold(77).release(77).data).events)
-    job = job_of(events[:-1], follow=True)
-    history = job.history()
-    job.add(events[-1], Stream(0, "metl.log"))
-    assert job.history() is history
-    assert history.state is State.IDLE
 
 
 def test_resources_belong_to_the_execution_that_logged_them() -> None:

@@ -93,32 +93,3 @@ def test_a_picture_after_each_piece_is_that_of_all_pieces_at_once(seed: int) -> 
         so_far += piece
         ours, anew = both(kept, log, so_far, live)
         assert ours == anew
-
-
-def test_sums_are_the_same_in_whatever_order_jobs_are_added() -> None:
-    dice = random.Random(1)
-    log = history(dice)
-    events = list(parse(log.data).events)
-    kept = read_ensemble(DAG)
-    kept.ensemble.apply(Batch(log.file, LogRole.USER, events))
-    before = kept.painter().status()
-    for _ in range(3):
-        keys = list(kept.ensemble.jobs)
-        kept.ensemble.changed_jobs.update(dice.sample(keys, len(keys) // 2))
-        assert kept.painter().status() == before
-    kept.ensemble.set_dags(list(kept.ensemble.dags.values()))
-    assert kept.painter().status() == before
-
-
-def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
-    log = Log()
-    for at, node in enumerate(NODES):
-        log.submit(70 + at, node).execute(70 + at)
-    kept = read_ensemble(DAG, log)
-    kept.painter()
-    seen = kept.ensemble.states.table("run.dag")
-    kept.ensemble.apply(
-        Batch(log.file, LogRole.USER, parse(Log().terminate(70, at="23:00:00").data).events)
-    )
-    assert seen.pending == {"run0-train_epoch0"}
-    assert kept.ensemble.states.table("run.dag") is seen

@@ -122,25 +122,40 @@ def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
     assert (dag.state, dag.ended) == (DagState.DONE, moment("11:00:00"))
 
 
-def test_a_life_whose_end_was_lost_ended_when_the_next_one_ran() -> None:
-    log = begun(102, "10:00:00", begun(100, "09:00:00")).terminate(102, 1, at="12:00:00")
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        # The end of the first one was lost: the next one has run since.
+        (
+            begun(102, "10:00:00", begun(100, "09:00:00")).terminate(102, 1, at="12:00:00"),
+            (DagState.FAILED, 102, 2, 0),
+        ),
+        # One that fails at once, where no other one runs, was not refused.
+        (
+            begun(102, "10:00:00", begun(100, "09:00:00").remove(100, at="09:30:00")).terminate(
+                102, 1, at="10:00:01"
+            ),
+            (DagState.FAILED, 102, 2, 0),
+        ),
+        # One that leaves the queue before it ran changes nothing; one that waits there counts.
+        (
+            begun(100, "09:00:00").submit(102, at="09:10:00").remove(102, at="09:11:00"),
+            (DagState.RUNNING, 100, 2, 0),
+        ),
+        (
+            begun(100, "09:00:00").terminate(100, 0, at="10:00:00").submit(104, at="10:10:00"),
+            (DagState.RUNNING, 104, 2, 0),
+        ),
+        (
+            begun(100, "09:00:00").evict(100).hold(100).remove(100),
+            (DagState.REMOVED, 100, 1, 0),
+        ),
+    ],
+)
+def test_dagmans_by_their_log_alone(log: Log, expected: tuple[DagState, int, int, int]) -> None:
     dag = row(read_ensemble(DAG, log))
-    assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.FAILED, 102, 2, 0)
-
-
-def test_one_that_fails_at_once_when_no_other_runs_was_not_refused() -> None:
-    log = begun(100, "09:00:00").remove(100, at="09:30:00")
-    begun(102, "10:00:00", log).terminate(102, 1, at="10:00:01")
-    dag = row(read_ensemble(DAG, log))
-    assert (dag.state, dag.dagmans, dag.refused) == (DagState.FAILED, 2, 0)
-
-
-def test_a_submission_that_left_the_queue_before_it_ran_changes_nothing() -> None:
-    log = begun(100, "09:00:00").submit(102, at="09:10:00").remove(102, at="09:11:00")
-    assert row(read_ensemble(DAG, log)).state is DagState.RUNNING
-    log.terminate(100, 0, at="10:00:00").submit(104, at="10:10:00")
-    dag = row(read_ensemble(DAG, log))
-    assert (dag.state, dag.cluster) == (DagState.RUNNING, 104), "it waits in the queue"
+    assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == expected
+    assert dag.hold is None
 
 
 def test_submissions_are_counted_by_clusters() -> None:
@@ -199,12 +214,6 @@ def test_a_held_dagman_is_alive_and_says_why() -> None:
     log.execute(100, gpus=None, at="11:00:00")
     dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.hold, dag.dagmans) == (DagState.RUNNING, None, 1)
-
-
-def test_a_held_dagman_that_is_removed_is_over() -> None:
-    log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, at="10:00:00")
-    dag = row(read_ensemble(DAG, log.remove(100, at="11:00:00")))
-    assert (dag.state, dag.ended, dag.hold) == (DagState.REMOVED, moment("11:00:00"), None)
 
 
 @pytest.mark.parametrize("logged", [True, False])

@@ -4,6 +4,7 @@ See ``metlmon/README.md``, "Node state"; and what DONE, rescue files and restart
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, tzinfo
 
 import pytest
@@ -119,15 +120,13 @@ def test_done_in_the_dag_file() -> None:
 
 
 def test_done_in_a_rescue_file() -> None:
+    """It wins over a job that failed."""
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1)
+    assert read_ensemble(CHAIN, log, rescue=rescued(EPOCH0)).node(EPOCH0) is State.COMPLETED
     result = read_ensemble(CHAIN, rescue=rescued(EPOCH0, EPOCH1))
     assert states(result) == [State.COMPLETED, State.COMPLETED, State.UNKNOWN]
     (dag,) = result.painter().status().dags
     assert (dag.rescue, dag.nodes_done) == (1, 2)
-
-
-def test_done_wins_over_a_job_that_failed() -> None:
-    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1)
-    assert read_ensemble(CHAIN, log, rescue=rescued(EPOCH0)).node(EPOCH0) is State.COMPLETED
 
 
 def test_a_node_before_a_submitted_one_must_be_done() -> None:
@@ -237,30 +236,20 @@ def test_a_post_script_of_a_job_that_could_not_be_submitted() -> None:
 
 
 def test_pre_skip_ends_a_node_that_trained_nothing() -> None:
-    result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0))
-    assert result.node(EPOCH0) is State.SKIPPED
-    run = result.run("run0")
-    assert (run.epochs_done, run.epochs_skipped) == (0, 1)
-    (dag,) = result.painter().status().dags
-    assert dag.nodes_done == 1
-    assert result.painter().job_rows() == []
-
-
-def test_pre_skip_in_the_jobstate_log() -> None:
-    result = read_ensemble(
-        SCRIPTED, jobstate=b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n"
-    )
-    assert result.node(EPOCH0) is State.SKIPPED
-
-
-def test_a_skip_before_a_submission_is_over() -> None:
-    log = Log(*NODES_LOG).pre_skip(EPOCH0).submit(77, EPOCH0).execute(77)
+    log = Log(*NODES_LOG).pre_skip(EPOCH0)
+    line = b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n"
+    in_rescue_file = read_ensemble(SCRIPTED, log, rescue=rescued(EPOCH0))
+    for result in (
+        read_ensemble(SCRIPTED, log),
+        read_ensemble(SCRIPTED, jobstate=line),
+        in_rescue_file,
+    ):
+        assert result.node(EPOCH0) is State.SKIPPED
+        run, (dag,) = result.run("run0"), result.painter().status().dags
+        assert (run.epochs_done, run.epochs_skipped, dag.nodes_done) == (0, 1, 1)
+        assert result.painter().job_rows() == []
+    log.submit(77, EPOCH0).execute(77)
     assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.RUNNING
-
-
-def test_a_rescue_file_calls_a_skipped_node_done_and_it_stays_skipped() -> None:
-    result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0), rescue=rescued(EPOCH0))
-    assert result.node(EPOCH0) is State.SKIPPED
 
 
 def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
@@ -345,14 +334,12 @@ def test_before_its_post_script_a_node_is_neither_done_nor_failed(code: int) -> 
     )
 
 
-def test_a_script_of_a_dagman_that_is_gone_runs_no_more() -> None:
-    out = Out().start().say(f"Running PRE script of Node {EPOCH0}...").exit(1)
-    assert read_ensemble(SCRIPTED, out=out).node(EPOCH0) is State.WAITING
-
-
-def test_a_pre_script_that_failed() -> None:
-    out = Out().start().say(f"PRE Script of Node {EPOCH0} failed with status 9")
-    assert read_ensemble(SCRIPTED, out=out).node(EPOCH0) is State.FAILED
+def test_a_pre_script_of_a_dagman_that_is_gone() -> None:
+    runs, fails = Out().start(), Out().start()
+    runs.say(f"Running PRE script of Node {EPOCH0}...").exit(1)
+    assert read_ensemble(SCRIPTED, out=runs).node(EPOCH0) is State.WAITING
+    fails.say(f"PRE Script of Node {EPOCH0} failed with status 9").exit(1)
+    assert read_ensemble(SCRIPTED, out=fails).node(EPOCH0) is State.FAILED
 
 
 # --- RETRY --------------------------------------------------------------------------------
@@ -367,50 +354,47 @@ def failed(times: int, code: int = 1) -> Log:
     return log
 
 
-def test_retrying_needs_retries_left() -> None:
-    alive = Out().start(at="09:00:00")
-    assert read_ensemble(RETRIED, failed(1), out=alive).node(EPOCH0) is State.RETRYING
-    assert read_ensemble(RETRIED, failed(2), out=alive).node(EPOCH0) is State.RETRYING
-    assert read_ensemble(RETRIED, failed(3), out=alive).node(EPOCH0) is State.FAILED
+ALIVE, DEAD = (lambda: Out().start(at="09:00:00")), (lambda: ALIVE().exit(1, at="23:00:00"))
 
 
-def test_retrying_needs_a_dag_that_is_alive() -> None:
-    assert read_ensemble(RETRIED, failed(1)).node(EPOCH0) is State.FAILED
+@pytest.mark.parametrize(
+    ("dag", "log", "out", "expected"),
+    [
+        (RETRIED, failed(1), ALIVE, State.RETRYING),
+        (RETRIED, failed(2), ALIVE, State.RETRYING),
+        (RETRIED, failed(3), ALIVE, State.FAILED),
+        (RETRIED, failed(1), Out, State.FAILED),
+        (RETRIED, failed(1), DEAD, State.FAILED),
+        (CHAIN, failed(1), ALIVE, State.FAILED),
+        # UNLESS-EXIT.
+        (RETRIED, failed(1, code=42), ALIVE, State.FAILED),
+        # A rescue DAG begins again with all retries.
+        (
+            RETRIED,
+            failed(3).submit(90, EPOCH0, at="13:01:00").execute(90).terminate(90, 1),
+            lambda: ALIVE().exit(1, at="12:00:00").start(at="13:00:00"),
+            State.RETRYING,
+        ),
+        (RETRIED, Log().submit(77, EPOCH0).remove(77), ALIVE, State.RETRYING),
+        (RETRIED, Log().submit(77, EPOCH0).remove(77), Out, State.REMOVED),
+        (
+            RETRIED,
+            Log()
+            .submit(77, EPOCH0)
+            .remove(77, "removed because DAGManJobId =?= 900 by the schedd"),
+            ALIVE,
+            State.REMOVED,
+        ),
+    ],
+)
+def test_a_node_is_tried_again_by_a_living_dag_with_retries_left(
+    dag: str, log: Log, out: Callable[[], Out], expected: State
+) -> None:
+    assert read_ensemble(dag, log, out=out()).node(EPOCH0) is expected
+
+
+def test_an_ensemble_that_is_live_may_retry_without_a_sign_of_dagman() -> None:
     assert read_ensemble(RETRIED, failed(1)).node(EPOCH0, live=True) is State.RETRYING
-    dead = Out().start(at="09:00:00").exit(1, at="23:00:00")
-    assert read_ensemble(RETRIED, failed(1), out=dead).node(EPOCH0) is State.FAILED
-
-
-def test_a_node_without_retry_has_failed() -> None:
-    alive = Out().start(at="09:00:00")
-    assert read_ensemble(CHAIN, failed(1), out=alive).node(EPOCH0) is State.FAILED
-
-
-def test_unless_exit_ends_the_retries() -> None:
-    alive = Out().start(at="09:00:00")
-    assert read_ensemble(RETRIED, failed(1, code=42), out=alive).node(EPOCH0) is State.FAILED
-
-
-def test_a_new_life_counts_its_own_retries() -> None:
-    """Three submissions failed and the rescue DAG begins again with all retries."""
-    out = Out().start(at="09:00:00").exit(1, at="12:00:00").start(at="13:00:00")
-    log = failed(3)
-    log.submit(90, EPOCH0, at="13:01:00").execute(90).terminate(90, 1)
-    assert read_ensemble(RETRIED, log, out=out).node(EPOCH0) is State.RETRYING
-
-
-def test_a_removed_job_of_a_live_dag_is_tried_again() -> None:
-    alive = Out().start(at="09:00:00")
-    log = Log().submit(77, EPOCH0).execute(77).remove(77)
-    assert read_ensemble(RETRIED, log, out=alive).node(EPOCH0) is State.RETRYING
-    assert read_ensemble(RETRIED, log).node(EPOCH0) is State.REMOVED
-
-
-def test_a_job_removed_with_its_dagman_is_not_tried_again() -> None:
-    alive = Out().start(at="09:00:00")
-    log = Log().submit(77, EPOCH0).execute(77)
-    log.remove(77, "removed because DAGManJobId =?= 900 by the schedd")
-    assert read_ensemble(RETRIED, log, out=alive).node(EPOCH0) is State.REMOVED
 
 
 def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
@@ -618,6 +602,9 @@ def test_a_dagman_that_refused_its_dag_says_why() -> None:
     (notice,) = result.painter().notices()
     assert (notice.kind, notice.file) == ("dagman-error", "run.dag.dagman.out")
     assert "job 0.ALL_NODES not found!" in notice.text
+    listed = Out().start("09:00:00").say("ERROR: the following job(s) failed:", "10:00:00")
+    listed.exit(1, "10:00:00")
+    assert not list(read_ensemble(CHAIN, out=listed).painter().notices())
 
 
 def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
@@ -642,9 +629,3 @@ def test_jobs_of_two_submissions_of_a_node_are_reported_while_both_are_in_the_qu
     assert not list(read_ensemble(CHAIN, log).painter(live=True).notices())
     several = Log().submit((7, 0), EPOCH0).submit((7, 1), EPOCH0)
     assert not list(read_ensemble(CHAIN, several).painter(live=True).notices()), "of one submission"
-
-
-def test_a_list_of_failed_nodes_is_no_complaint() -> None:
-    out = Out().start("09:00:00").say("ERROR: the following job(s) failed:", "10:00:00")
-    result = read_ensemble("JOB run0-train_epoch0 t.sub\n", out=out.exit(1, "10:00:00"))
-    assert not list(result.painter().notices())

@@ -17,7 +17,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state, tree_positions
+from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
 from metlmon.snapshot.row_text import state_reason
 from tests.support.event_logs import EnsembleReading
 from tests.support.node_graphs import dag_of, nodes_of, tree, words
@@ -225,12 +225,6 @@ def _reachable(nodes, without: str | None) -> set[str]:  # type: ignore[no-untyp
                 seen.add(child)
                 ahead.append(child)
     return seen
-
-
-def test_where_nodes_stand_is_found_once() -> None:
-    nodes = nodes_of("abc", [("a", "b"), ("b", "c")])
-    known = tree_positions(nodes)
-    assert NodeTree([dag_of(nodes)], {"a.dag": known}).positions["a.dag"] is known
 
 
 # --- Every DAG file of HTCondor's own ---------------------------------------------------------
