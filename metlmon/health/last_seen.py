@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.config.user_state import read_state, state_path, write_state
+from metlmon.config.user_state import read_state, state_path
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run, Status
 from metlmon.snapshot.row_text import counted_states
@@ -95,8 +95,3 @@ def difference(before: EnsembleSummary | None, now: EnsembleSummary) -> str | No
 def load_last_seen(dagdir: Path) -> EnsembleSummary | None:
     """What the user last saw of a dagdir; None if that is not known. Reads one small file."""
     return read_state(state_path(PURPOSE, dagdir), EnsembleSummary)
-
-
-def save_last_seen(dagdir: Path, summary: EnsembleSummary) -> bool:
-    """Remember that the user saw this of a dagdir; return whether that succeeded."""
-    return write_state(state_path(PURPOSE, dagdir), summary)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.reading import read_health, read_whole
-from metlmon.config.user_state import state_directory
+from metlmon.config.user_state import state_directory, state_path, write_state
 from metlmon.health.headline import health_headline
-from metlmon.health.last_seen import save_last_seen, summarize
+from metlmon.health.last_seen import PURPOSE, summarize
 from metlmon.home import finder, reading, worker
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
@@ -275,10 +275,11 @@ def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> Non
     shutil.copytree(FIXTURES / "holds", tmp_path / "ens")
     status = opened(tmp_path / "ens").snapshot_builder().status()
     now = summarize(status, status.as_of.replace(tzinfo=None))  # type: ignore[union-attr]
-    save_last_seen(tmp_path / "ens", type(now)(now.seen_at, now.done - 3, now.noun, now.runs))
+    seen = state_path(PURPOSE, tmp_path / "ens")
+    write_state(seen, type(now)(now.seen_at, now.done - 3, now.noun, now.runs))
     watch = Watch(tmp_path / "ens")
     assert (figures(watch.settle()["ens"]).since_seen or "").endswith(": 3 epochs done")
-    save_last_seen(tmp_path / "ens", now)
+    write_state(seen, now)
     watch.reader.look_again(str(tmp_path / "ens"))
     assert figures(watch.later(2.0)["ens"]).since_seen is None
 

@@ -17,7 +17,7 @@ from metlmon.config.user_state import (
     state_path,
     write_state,
 )
-from metlmon.health.last_seen import difference, load_last_seen, save_last_seen, summarize
+from metlmon.health.last_seen import PURPOSE, difference, load_last_seen, summarize
 from metlmon.model.states import State
 from metlmon.snapshot.records import Status
 from tests.support.sample_snapshots import RUNS, status
@@ -84,7 +84,7 @@ def test_what_was_seen_is_remembered_outside_of_the_dagdir(tmp_path: Path) -> No
     rows = *RUNS, replace(RUNS[0], key="caf\udce9")
     summary = summarize(status(rows), SEEN)
     assert load_last_seen(dagdir) is None
-    assert save_last_seen(dagdir, summary)
+    assert write_state(state_path(PURPOSE, dagdir), summary)
     assert load_last_seen(link) == summary, "it is the same directory"
     assert load_last_seen(tmp_path) is None
     assert list(dagdir.iterdir()) == []
@@ -94,7 +94,7 @@ def test_what_was_seen_is_remembered_outside_of_the_dagdir(tmp_path: Path) -> No
 
 def test_nothing_is_written_into_a_dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "dagdir/.state"))
-    assert not save_last_seen(tmp_path / "dagdir", summarize(status(), SEEN))
+    assert not write_state(state_path(PURPOSE, tmp_path / "dagdir"), summarize(status(), SEEN))
     assert not (tmp_path / "dagdir").exists()
 
 
