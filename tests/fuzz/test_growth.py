@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from metlmon.config.loader import load_configuration
-from metlmon.dagman import files as dag_files
+from metlmon.dagman import loader
 from metlmon.dagman.dagman_out import read_dagman_out
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import parse_dag
@@ -486,7 +486,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each node has its own way through them, so that their number is a product."""
-    monkeypatch.setattr(dag_files, "_MAX_WORK", 10)
+    monkeypatch.setattr(loader, "_MAX_WORK", 10)
     nodes = numbered(200, "JOB n# x.sub\n")
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
     result = load_workflow([HOME / "run.dag"], submits.__getitem__)

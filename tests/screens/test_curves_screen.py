@@ -18,7 +18,7 @@ from screens.curves import CurvesScreen
 from screens.overview.screen import OverviewScreen
 from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
-from tests.support.dagdir_feed import DagdirFeed
+from tests.support.dagdir_feed import dagdir_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
 from tests.support.sample_trainings import LOST, RUNS, learning, until
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
@@ -280,7 +280,7 @@ async def compared(seen: Seen, *keys: str) -> None:
 
 
 async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
-    async with show(DagdirFeed(GATED), size=NARROW) as seen:
+    async with show(dagdir_feed(GATED), size=NARROW) as seen:
         await seen.press("space", "space")
         assert "2 marked, [&] compares, [esc] clears" in seen.text
         await compared(seen)
@@ -296,7 +296,7 @@ async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
 
 
 async def test_what_is_wrong_with_them_is_below_in_full(show: Show) -> None:
-    async with show(DagdirFeed(DEMO), size=NARROW) as seen:
+    async with show(dagdir_feed(DEMO), size=NARROW) as seen:
         await seen.press("down", "down", "down")
         await compared(seen, "space", "space")
         await seen.press("end")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Point, TrainingOutput
 from screens.app import AppOptions
-from tests.support.dagdir_feed import DagdirFeed, sweep
+from tests.support.dagdir_feed import dagdir_feed, sweep
 from tests.support.sample_trainings import LOST, RUNS, learning, until
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
@@ -84,14 +84,14 @@ async def test_sorted_by_the_best_value_nan_and_none_are_last(show: Show, tmp_pa
 
 
 async def test_a_sweep_shows_its_variables(show: Show) -> None:
-    async with show(DagdirFeed(sweep()), size=WIDE) as seen:
+    async with show(dagdir_feed(sweep()), size=WIDE) as seen:
         assert titles(seen)[:5] == ["RUN", "UUID", "lr", "width", "PROGRESS"]
         assert "3e-4" in seen.line("run07 ")
         assert " 128 " in seen.line("run07 ")
 
 
 async def test_of_an_ensemble_that_has_ended_wall_time_and_hours(show: Show) -> None:
-    async with show(DagdirFeed(TRAINER), size=NARROW) as seen:
+    async with show(dagdir_feed(TRAINER), size=NARROW) as seen:
         assert titles(seen)[-2:] == ["WALL", "GPU-H"]
         assert "★run1" in seen.text
         assert "1m06s" in seen.line("run1 ")
@@ -121,7 +121,7 @@ async def test_columns_of_the_settings_and_what_was_chosen_beside_them(
 
 
 async def test_all_that_is_swept_has_one_name(show: Show) -> None:
-    feed = DagdirFeed(sweep())
+    feed = dagdir_feed(sweep())
     feed.set = Settings(columns=(("overview", ("progress", "vars")),))
     async with show(feed, size=WIDE) as seen:
         assert titles(seen) == ["RUN", "PROGRESS", "lr", "width"]
@@ -130,7 +130,7 @@ async def test_all_that_is_swept_has_one_name(show: Show) -> None:
 async def test_badput_has_one_form_in_all_rows(show: Show) -> None:
     """Hours and their share where every column has its room, else the share alone."""
     for size in (NARROW, (120, 40), (110, 40), WIDE):
-        async with show(DagdirFeed(DEMO), size=size) as seen:
+        async with show(dagdir_feed(DEMO), size=size) as seen:
             if "BADPUT" not in titles(seen):
                 continue
             end = seen.line("BADPUT").index("BADPUT") + 6
