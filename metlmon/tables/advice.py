@@ -122,20 +122,20 @@ def hours_text(value: float | None) -> str | None:
     return None if value is None else duration(value * HOUR)
 
 
-def plan_sentence(plan: PlacementPlan, item: str = "epoch") -> Line:
+def plan_sentence(plan: PlacementPlan) -> Line:
     """``Plan: all runs end in 1d06h, 310 GPU-h; from logs alone``."""
     epochs = round(sum(sum(run.epochs) for run in plan.runs))
     unplaced = round(plan.epochs_unplaced)
     if not epochs and plan.runs:
-        return line(("No plan yet: ", BOLD), f"no {item} has completed yet.")
+        return line(("No plan yet: ", BOLD), "no epoch has completed yet.")
     if not epochs and plan.runs_excluded:
         reasons = ", ".join(_reasons(plan))
         return line(("No plan: ", BOLD), plain(reasons, REASON_LIMIT))
     if not epochs:
-        return line(("Nothing to plan: ", BOLD), f"no run has {item}s left.")
-    parts = [f"{count(epochs, item)} in {hours_text(plan.hours)}, {hours(plan.gpu_hours)} GPU-h"]
+        return line(("Nothing to plan: ", BOLD), "no run has epochs left.")
+    parts = [f"{count(epochs, 'epoch')} in {hours_text(plan.hours)}, {hours(plan.gpu_hours)} GPU-h"]
     if unplaced:
-        parts.append(f"{count(unplaced, item)} more fit nowhere")
+        parts.append(f"{count(unplaced, 'epoch')} more fit nowhere")
     if plan.inferred:
         parts.append("inferred from logs")
     return line(("Plan: ", BOLD), "; ".join(parts))
