@@ -29,10 +29,9 @@ from mlflow.tracking import MlflowClient
 from msgspec.structs import replace
 
 from metlmon.authoring import make_plan, validate, write_plan
-from metlmon.authoring.description import description_name
-from metlmon.authoring.from_toml import READERS, read_description
-from metlmon.authoring.mlproject import ENTRY_POINT
-from metlmon.authoring.project_parameters import with_configuration, with_parameters
+from metlmon.authoring.description import description_name, read_description
+from metlmon.authoring.fields import key_of
+from metlmon.authoring.mlproject import ENTRY_POINT, with_configuration, with_parameters
 from metlmon.authoring.request import Plan, PlanError, RequestProblem
 from metlmon.authoring.write_dag import assignments, input_files, nodes_by_file
 from metlmon.cli.commands.export_mlflow import COMMAND, OUTPUT_FILE
@@ -280,11 +279,10 @@ def _sentence(
     """A problem, with the option that it is about."""
     if problem.text.startswith("-P "):
         return problem.text  # It names the values of a swept variable itself.
-    keys = {field: key for key, (field, _) in READERS.items()}
-    name = keys.get(problem.field, problem.field)
-    name = name.removeprefix("values.").removeprefix("sweep.")
+    name = problem.field.removeprefix("values.")
     if name in params:
         return f"-P {name}: {problem.text}"
-    if name in configuration or name == "directory":
-        return f"--backend-config {name}: {problem.text}"
-    return f"{name}: {problem.text}"
+    key = key_of(name)
+    if key in configuration or key == "directory":
+        return f"--backend-config {key}: {problem.text}"
+    return f"{key}: {problem.text}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -19,11 +20,11 @@ from textual.containers import Horizontal
 
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
-from metlmon.authoring.from_toml import GATED_SHAPES, parse_megabytes, parse_seeds, parse_sites
-from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.fields import FIELDS as REQUEST_FIELDS
+from metlmon.authoring.fields import read_names, value_of, with_fields
 from metlmon.authoring.request import (
+    GATED_SHAPES,
     EnsembleShape,
-    Evaluation,
     Plan,
     PlanError,
     PlannedFile,
@@ -39,7 +40,7 @@ from metlmon.authoring.request import (
     Template,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.templates import used_placeholders
+from metlmon.authoring.templates import GATHER, template_for
 from metlmon.errors import InputError, describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
@@ -111,12 +112,6 @@ SWEEP_MODES: Final[Mapping[str, str]] = {
 YES, NO = "yes", "no"
 YES_OR_NO: Final[Mapping[str, str]] = {YES: "", NO: ""}
 
-SHARDS: Final = 10
-"""Default number of shards of a bag."""
-
-GATHER: Final = "gather"
-"""Template of the final node of a bag."""
-
 MOST_DIGITS: Final = 9
 """Maximum digits of a number of epochs; bounds the time for parsing it."""
 
@@ -132,8 +127,8 @@ SIZE_FIELDS: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
 GATE_FIELDS: Final = ("gate.patience", "gate.divergence", "gate.median_after")
 """Fields of the gate's rules; hidden without a gate."""
 
-NUMBERS_OF_SHAPES: Final = {"shards": SHARDS, "machines": 2}
-"""Numbers for which a request that has another shape is no example."""
+NUMBERS_OF_SHAPES: Final = {"shards": 10, "machines": 2}
+"""Numbers to begin with where the request has another shape."""
 
 FIELD_ALIASES: Final[Mapping[str, str]] = {
     "evaluation": "evaluation.every",
@@ -147,34 +142,10 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
 
 
 DEFAULTS: Final = Request("", Path())
-"""The request that fields start from; its numbers are the examples in messages."""
+"""The request that fields start from."""
 
 
 # --- texts to values: each raises ValueError or PlanError with a sentence ------------------------
-
-
-def _whole(example: object) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"a whole number is needed, such as {example}") from None
-
-    return read
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("a number is needed, such as 3, or nothing") from None
-
-
-def _megabytes(text: str) -> int:
-    size = parse_megabytes(text)
-    if size is None:
-        raise ValueError("a size in MB is needed, such as 4096 or 4 GB")
-    return size
 
 
 def _directory(text: str) -> Path:
@@ -184,10 +155,6 @@ def _directory(text: str) -> Path:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
         raise ValueError(str(error)) from error
-
-
-def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: read(text) if text else None
 
 
 _QUOTED: Final = re.compile(r'"[^"]*"')
@@ -234,16 +201,17 @@ def _stages(text: str) -> tuple[StageRequest, ...]:
 class Field(Struct, frozen=True):
     """A form field; ``name`` is the field name of a :class:`RequestProblem`.
 
-    ``read`` converts its text, stripped, to the value of the request. ``options`` are suggested
-    values with their meaning; with ``options_only`` no others are allowed. ``empty`` is the meaning
-    of an empty field, ``title`` a heading above it.
+    ``read`` converts its text, stripped, to the value of the request; by default as everywhere
+    (:mod:`metlmon.authoring.fields`). ``options`` are suggested values with their meaning; with
+    ``options_only`` no others are allowed. ``empty`` is the meaning of an empty field, ``title`` a
+    heading above it.
     """
 
     name: str
     label: str
     help: str
     unit: str = ""
-    read: Callable[[str], Any] = str
+    read: Callable[[str], Any] | None = None
     options: Mapping[str, str] = {}
     options_only: bool = False
     empty: str = ""
@@ -270,7 +238,6 @@ FIELDS: Final = (
         "shape",
         "Shape",
         "How the nodes hang together.",
-        read=EnsembleShape,
         options=SHAPES,
         options_only=True,
         title="How much of it",
@@ -280,7 +247,6 @@ FIELDS: Final = (
         "Runs",
         "How many models are trained, each on its own.",
         "runs",
-        read=_whole(DEFAULTS.runs),
     ),
     Field(
         "sweep",
@@ -302,7 +268,6 @@ FIELDS: Final = (
         "Epochs",
         "How many epochs each run is trained for; every epoch is a job of its own.",
         "per run",
-        read=_whole(DEFAULTS.epochs),
     ),
     Field(
         "stages",
@@ -311,7 +276,7 @@ FIELDS: Final = (
         "begins with the checkpoint of the one before.",
         read=_stages,
     ),
-    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs", read=_whole(SHARDS)),
+    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs"),
     Field(
         "gather",
         "Gather",
@@ -325,14 +290,12 @@ FIELDS: Final = (
         "Machines",
         "How many train an epoch together, at the same time.",
         "per job",
-        read=_whole(2),
     ),
     Field(
         "seeds",
         "Seeds",
         "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point is "
         "trained once with each of them; empty: once.",
-        read=parse_seeds,
         empty="1, 2, 3 and so on",
     ),
     Field(
@@ -341,7 +304,6 @@ FIELDS: Final = (
         "A side node after every Nth epoch, which the next epoch does not wait for; if it "
         "fails, nothing else does. Empty: none.",
         "epochs",
-        read=_optional(_whole(1)),
         empty="none",
     ),
     Field(
@@ -349,7 +311,6 @@ FIELDS: Final = (
         "Sites",
         "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those that "
         "the collector knows now. Empty: anywhere.",
-        read=parse_sites,
         empty="anywhere",
         title="Where",
     ),
@@ -357,7 +318,6 @@ FIELDS: Final = (
         "policy",
         "Policy",
         "Which epoch may run at which site.",
-        read=Policy,
         options=POLICIES,
         options_only=True,
     ),
@@ -366,14 +326,12 @@ FIELDS: Final = (
         "GPU models",
         "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter lists "
         "those that the collector knows now.",
-        read=parse_sites,
     ),
     Field(
         "gpus",
         "GPUs",
         "How many GPUs each job asks for; 0 is none.",
         "per job",
-        read=_whole(DEFAULTS.gpus),
         title="What each job asks for",
     ),
     Field(
@@ -381,16 +339,14 @@ FIELDS: Final = (
         "GPU memory",
         "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
         "MB",
-        read=_optional(_megabytes),
         empty="any",
     ),
-    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB", read=_megabytes),
+    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
     Field(
         "retries",
         "Retries",
         "How often DAGMan tries an epoch again that failed.",
         "times",
-        read=_whole(DEFAULTS.retries),
     ),
     Field(
         "gate",
@@ -398,6 +354,7 @@ FIELDS: Final = (
         "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere while "
         "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
         "does not fail.",
+        read=str,
         options=YES_OR_NO,
         options_only=True,
         title="Steering it while it runs",
@@ -407,7 +364,6 @@ FIELDS: Final = (
         "Early stopping",
         "Stop a run after this many epochs without a better val_loss. Empty: off.",
         "epochs",
-        read=_optional(_whole(1)),
         empty="off",
     ),
     Field(
@@ -415,7 +371,6 @@ FIELDS: Final = (
         "Divergence",
         "Stop a run whose val_loss is no number, or this many times above its best. Empty: off.",
         "times",
-        read=_optional(_number),
         empty="off",
     ),
     Field(
@@ -424,7 +379,6 @@ FIELDS: Final = (
         "From this many finished epochs on, stop a run whose val_loss is worse than the median of "
         "all runs at the same epoch. Empty: off.",
         "epochs",
-        read=_optional(_whole(1)),
         empty="off",
     ),
 )
@@ -474,37 +428,20 @@ class FormState(Struct, frozen=True):
     @classmethod
     def from_request(cls, request: Request) -> FormState:
         """Build the form state of a request."""
-        parameter_texts = {f"values.{name}": value for name, value in request.values.items()}
-        memory = request.gpu_memory_mb
-        evaluation, rules = request.evaluation, request.gate or StopRules()
+        names = (field.name for field in FIELDS if field.name in REQUEST_FIELDS)
+        texts = {name: _text(value_of(request, name)) for name in names}
         return cls(
             {
-                "template": request.template,
+                **texts,
                 "directory": str(request.directory),
-                "name": request.name,
-                "shape": request.shape.value,
-                "runs": str(request.runs),
                 "sweep": _sweep_text(request.sweep),
                 "how": (request.sweep and request.sweep.mode) or AUTO,
-                "epochs": str(request.epochs),
                 "stages": ", ".join(f"{stage.name} {stage.epochs}" for stage in request.stages),
-                "shards": str(request.shards or SHARDS),
+                "shards": str(request.shards or NUMBERS_OF_SHAPES["shards"]),
                 "gather": NO if request.gather is None else YES,
-                "machines": str(max(2, request.machines)),
-                "evaluation.every": "" if evaluation is None else str(evaluation.every),
+                "machines": str(max(NUMBERS_OF_SHAPES["machines"], request.machines)),
                 "gate": NO if request.gate is None else YES,
-                "gate.patience": _or_empty(rules.patience),
-                "gate.divergence": _or_empty(rules.divergence),
-                "gate.median_after": _or_empty(rules.median_after),
-                "seeds": ", ".join(map(str, request.seeds)),
-                "sites": ", ".join(request.sites),
-                "policy": request.policy.value,
-                "gpu_models": ", ".join(request.gpu_models),
-                "gpus": str(request.gpus),
-                "gpu_memory_mb": "" if memory is None else str(memory),
-                "memory_mb": str(request.memory_mb),
-                "retries": str(request.retries),
-                **parameter_texts,
+                **{f"values.{name}": value for name, value in request.values.items()},
             }
         )
 
@@ -539,8 +476,18 @@ class FormState(Struct, frozen=True):
         return FormState({**self.texts, name: text})
 
 
-def _or_empty(number: float | None) -> str:
-    return "" if number is None else f"{number:g}"
+def _text(value: object) -> str:
+    """The value of a field, as a user would type it."""
+    match value:
+        case None:
+            return ""
+        case tuple():
+            return ", ".join(map(str, value))
+        case float():
+            return f"{value:g}"
+        case StrEnum():
+            return value.value
+    return str(value)
 
 
 def _sweep_text(sweep: SweepRequest | None) -> str:
@@ -549,16 +496,6 @@ def _sweep_text(sweep: SweepRequest | None) -> str:
     return "; ".join(
         f"{variable.name} = {', '.join(variable.values)}" for variable in sweep.variables
     )
-
-
-def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
-    """Return the first template for a shape's jobs; "" if there is none."""
-    role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
-    candidates = [template for template in templates if template.role is role]
-    if shape is EnsembleShape.MULTI_NODE:
-        several = [each for each in candidates if "machines" in used_placeholders(each)]
-        candidates = several or candidates
-    return candidates[0].name if candidates else ""
 
 
 def new_directory(parent: Path) -> Path:
@@ -575,10 +512,14 @@ def parse_form(
     A field that cannot be read has its default in the request.
     """
     problems: list[RequestProblem] = []
-    values: dict[str, Any] = {"directory": Path()}
+    values: dict[str, Any] = {}
     for field in fields_of(None, (), state):
+        text = state.text(field.name).strip()
+        if field.name in REQUEST_FIELDS and not text and value_of(DEFAULTS, field.name) is None:
+            continue
         try:
-            values[field.name] = field.read(state.text(field.name).strip())
+            read = field.read or REQUEST_FIELDS[field.name].read
+            values[field.name] = read(text)
         except (PlanError, ValueError) as error:
             problems.append(RequestProblem(field.name, str(error)))
             if field.name in NUMBERS_OF_SHAPES:
@@ -586,16 +527,12 @@ def parse_form(
     mode, variables = values.pop("how", None), values.pop("sweep", None)
     if variables is not None:
         values["sweep"] = SweepRequest("run", variables, mode)
-    interval = values.pop("evaluation.every", None)
-    if interval is not None:
-        values["evaluation"] = Evaluation(every=interval)
-    rules = {name.removeprefix("gate."): values.pop(name, None) for name in GATE_FIELDS}
-    values["gate"] = StopRules(**rules) if state.has_gate else None
+    values["gate"] = StopRules() if state.has_gate else None
     parameters = template.parameters if template is not None else ()
     texts = {each: state.text(f"values.{each.name}", template) for each in parameters}
     # Values equal to the template's default are omitted.
-    changed = {each.name: text for each, text in texts.items() if text != each.default}
-    return Request(**values, values=changed), tuple(problems)
+    values["values"] = {each.name: text for each, text in texts.items() if text != each.default}
+    return with_fields(DEFAULTS, values), tuple(problems)
 
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
@@ -1479,8 +1416,8 @@ class SubmitScreen(SnapshotScreen):
         if self._form.shape is not previous:
             # Replace the default template of the previous shape; keep a chosen one.
             templates = self.form_result.templates
-            if self._form.text("template") == first_template(templates, previous):
-                template = first_template(templates, self._form.shape)
+            if self._form.text("template") == template_for(previous, templates):
+                template = template_for(self._form.shape, templates)
                 self._form = self._form.with_text("template", template)
         self.context.form_state = self._form
         self._message = ""
@@ -1507,7 +1444,7 @@ class SubmitScreen(SnapshotScreen):
             form.action_down()
         else:
             text = self._form.text(field.name)
-            current = (text,) if noun is None else parse_sites(text)
+            current = (text,) if noun is None else read_names(text)
             title = f"{field.label}: which?"
             screen = ChoiceScreen(title, choices, current, several=noun is not None)
             self.app.push_screen(screen, partial(self._chosen, field.name))
@@ -1571,7 +1508,7 @@ class SubmitScreen(SnapshotScreen):
 
 def _default_request(templates: Sequence[Template]) -> Request:
     """Return the initial request."""
-    first = first_template(templates, EnsembleShape.CHAIN)
+    first = template_for(EnsembleShape.CHAIN, templates)
     return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
 
 

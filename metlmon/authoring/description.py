@@ -1,9 +1,13 @@
-"""The description beside a DAG: TOML text, digests of files, copies of templates.
+"""The description of an ensemble in TOML: written beside its DAG, and read.
 
 ``<name>.toml`` is enough to write the same files again, together with copies of the templates that
 are not bundled. Its text is a function of the request alone and contains all numbers, defaults
 included, so that a later version with other defaults reads the same request; the directory is not
 part of it. Its last lines are digests; later they show which files were edited by hand.
+
+Reading goes on after a key with a problem, so that all problems are reported together, each with
+its line. Limits beyond the type of a value are checked by :func:`metlmon.authoring.validate`, as
+for options and the form.
 """
 
 from __future__ import annotations
@@ -12,16 +16,35 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
+from metlmon.authoring.fields import (
+    FIELDS,
+    MOST_ITEMS,
+    NumberLiteral,
+    key_of,
+    one_of,
+    read_flag,
+    read_text,
+    read_texts,
+    read_whole,
+    scalar_text,
+    with_fields,
+)
 from metlmon.authoring.request import (
+    GATED_SHAPES,
+    LONGEST_VALUE,
+    MOST_VALUES,
     EnsembleShape,
     Evaluation,
     Plan,
+    PlanError,
     PlannedFile,
+    Region,
     Request,
     StageRequest,
     StopRules,
@@ -29,7 +52,8 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.templates import load_template
+from metlmon.authoring.templates import bundled_names, load_template, template_for
+from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.live.file_access import UnreadableFile, read_file
 
 WIDTH: Final = 96
@@ -52,7 +76,7 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
 """Fields of :class:`StopRules`: an example for a rule that is off, and the comment."""
 
 LARGEST: Final = 16 << 20
-"""Maximum size of a description in bytes."""
+"""Maximum bytes of a description; it lists all swept values and digests."""
 
 _DIGEST_HEADING: Final = "# What was written, to tell later what was changed by hand:"
 _DIGEST: Final = re.compile(r"# sha256 ([0-9a-f]{64})  (\S.*)")
@@ -239,6 +263,318 @@ _EXAMPLES: Final[Mapping[EnsembleShape, Callable[[Request], Request]]] = {
     EnsembleShape.BAG: lambda plain: replace(plain, shards=10, gather="gather"),
     EnsembleShape.MULTI_NODE: lambda plain: replace(plain, runs=1, machines=2),
 }
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+GROUP: Final = "run"
+"""Default prefix of the names of a sweep's runs."""
+
+STAGE: Final = 'each [[stage]] needs name = "pretrain" and epochs = 10'
+
+_SHAPE_TABLES: Final = {
+    "sweep": EnsembleShape.SWEEP,
+    "stage": EnsembleShape.STAGES,
+    "bag": EnsembleShape.BAG,
+    "multi-node": EnsembleShape.MULTI_NODE,
+}
+"""Tables that imply a shape."""
+
+_EPOCHS: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:to|-)\s*([0-9]{1,9})\s*")
+
+Reader = Callable[[TomlFile, Where, Any], Any]
+"""Reads the value of a key. Raises ValueError as the reader of a field, or PlanError."""
+
+
+class DescriptionError(PlanError):
+    """The description is invalid. ``sentences``: all problems, with file and line."""
+
+    def __init__(self, problems: list[SettingProblem]) -> None:
+        self.sentences = tuple(
+            f"{problem.path}{f':{problem.line}' if problem.line else ''}: {problem.message}"
+            for problem in sorted(problems, key=lambda problem: problem.line or 0)
+        )
+        more = len(problems) - 1
+        super().__init__(self.sentences[0] + (f" (and {more} more)" if more else ""))
+
+
+def read_description(path: Path, directory: Path | None = None) -> Request:
+    """Read the request from the TOML file at ``path``.
+
+    ``directory``: target; default: a directory named like the DAG, in the current one. Relative
+    paths in the description start from its directory. Raises DescriptionError with all problems.
+    """
+    file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
+    if not file.exists:
+        file.report_problem((), "there is no such file; metlmon new --example chain prints one")
+    values = {} if file.problems else _values(file)
+    if file.problems:
+        raise DescriptionError(file.problems)
+    name = values.setdefault("name", path.stem)
+    return with_fields(Request("", directory or Path(name.replace("/", "_"))), values)
+
+
+def position_of_field(path: Path, field: str, exact: bool = False) -> str | None:
+    """Where a description sets the field of a problem: ``ensemble.toml:4: runs``.
+
+    None if it does not; unless ``exact``, the table that would contain the key counts, too.
+    """
+    file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
+    where: Where = tuple(key_of(field).split("."))
+    if where[0] == "stage" and len(where) > 1:
+        stages = file.table.get("stage", [])
+        names = [stage.get("name") for stage in stages if isinstance(stage, dict)]
+        known = where[1] in names
+        where = ("stage", names.index(where[1]), *where[2:]) if known else ("stage",)
+    if exact and not _contains(file.table, where):
+        return None
+    line = file.line(where)
+    return None if line is None else f"{path}:{line}: {dotted_key(where)}"
+
+
+def _contains(table: Any, where: Where) -> bool:
+    """Whether a table of the description has the key."""
+    for part in where:
+        if isinstance(part, str) and (not isinstance(table, dict) or part not in table):
+            return False
+        if isinstance(part, int) and not isinstance(table, list):
+            return False
+        table = table[part]
+    return True
+
+
+def _values(file: TomlFile) -> dict[str, Any]:
+    """The values that the description sets, and those derived from them, by field name."""
+    top = dict(_READERS[""])
+    for name in _TABLES:
+        top[name] = partial(_read_table, readers=_READERS[name])
+    read = _read_table(file, (), file.table, top)
+    gate = read.pop("gate", None)
+    values: dict[str, Any] = {}
+    if "evaluation" in read:
+        values["evaluation"] = Evaluation()
+    if "stop" in read:
+        values["gate"] = StopRules()
+    for name in _TABLES:
+        inner = read.pop(name, {})
+        read |= {f"{name}.{key}": value for key, value in inner.items()}
+    values |= {_FIELD_NAMES.get(key, key): value for key, value in read.items()}
+    set_by_sweep_file = ("shape", "runs", "epochs", *_SHAPE_TABLES)
+    refused: list[Where] = [*((key,) for key in set_by_sweep_file), ("evaluation", "every")]
+    for where in refused if "source" in file.table else ():
+        if _contains(file.table, where):
+            text = "the sweep file (source) says that; take it out"
+            file.report_problem(where, f"{dotted_key(where)}: {text}")
+    values["shape"] = shape = _shape(file, values)
+    values.setdefault("template", template_for(shape))
+    if gate is False and "stop" in file.table:
+        file.report_problem(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
+    if gate is True or (gate is None and shape in GATED_SHAPES):
+        values.setdefault("gate", StopRules())
+    return values
+
+
+def _shape(file: TomlFile, values: Mapping[str, Any]) -> EnsembleShape:
+    """The shape, as set or as implied by a table.
+
+    A table of another shape is an error, as it would have no effect.
+    """
+    used = {key: shape for key, shape in _SHAPE_TABLES.items() if key in file.table}
+    implied = next(iter(used.values()), EnsembleShape.CHAIN)
+    shape: EnsembleShape = values.get("shape") or implied
+    for key, required in used.items():
+        if required is not shape:
+            heading = "[[stage]]" if key == "stage" else f"[{key}]"
+            text = f'{heading} belongs to shape = "{required}", and this is "{shape}"'
+            file.report_problem((key,), f"{text}; take one of them out")
+    return shape
+
+
+def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
+    """The table at ``where``; empty, with a problem, if it is not a table."""
+    key = dotted_key(where)
+    if not isinstance(value, dict):
+        file.report_problem(where, f"{key} is a table: [{key}], then its keys")
+    elif len(value) > MOST_ITEMS:
+        file.report_problem(where, f"[{key}] has more than {MOST_ITEMS} keys")
+    else:
+        return value
+    return {}
+
+
+def _read_table(
+    file: TomlFile, where: Where, value: object, readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """The values of a table that may have only these keys."""
+    table = _table(file, where, value)
+    file.report_unknown_keys(where, table, readers)
+    return _read_keys(file, where, table, readers)
+
+
+def _read_keys(
+    file: TomlFile, where: Where, table: Mapping[str, Any], readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """The valid values of those keys of ``readers`` that the table has."""
+    values = {}
+    for key, read in readers.items():
+        if key in table:
+            name = dotted_key((*where, key))
+            try:
+                values[key] = read(file, (*where, key), table[key])
+            except ValueError as error:
+                file.report_problem((*where, key), f"{name} {error}")
+            except PlanError as error:
+                file.report_problem((*where, key), f"{name}: {error}")
+    return values
+
+
+# --- the notations of single keys -------------------------------------------------------------
+
+
+def _plain(read: Callable[[Any], Any]) -> Reader:
+    return lambda file, where, value: read(value)
+
+
+def _scalar(_: TomlFile, where: Where, value: object) -> str:
+    """A value of a variable or parameter: text, or a number as spelled."""
+    text = scalar_text(value)
+    if text is not None and len(text) <= LONGEST_VALUE:
+        return text
+    raise ValueError('must be a text in quotes or a number: "0.01" or 0.01')
+
+
+def _path(file: TomlFile, where: Where, value: object) -> Path:
+    """A path in the description; relative ones start from its directory."""
+    text = read_text(value)
+    try:
+        return file.path.parent / Path(text).expanduser()
+    except RuntimeError:
+        return file.path.parent / text
+
+
+def _template(file: TomlFile, where: Where, value: object) -> str:
+    text = read_text(value)
+    if not text.strip() or text in bundled_names():
+        return text
+    path = _path(file, where, text)
+    return str(path) if "/" in text or "." in text or path.exists() else text
+
+
+def _epochs(_: TomlFile, where: Where, value: object) -> tuple[int, int]:
+    if type(value) is int:
+        return value, value
+    match = _EPOCHS.fullmatch(value[:80]) if isinstance(value, str) else None
+    if match is None or int(match[1]) > int(match[2]):
+        raise ValueError('must be an epoch as in node names, from 0: 20, or "20 to 29"')
+    return int(match[1]), int(match[2])
+
+
+def _string_table(file: TomlFile, where: Where, value: object) -> dict[str, str]:
+    table = _table(file, where, value)
+    return _read_keys(file, where, table, dict.fromkeys(table, _scalar))
+
+
+def _position(file: TomlFile, where: Where) -> str:
+    """File and line, as in the ``where`` of a node's variables."""
+    line = file.line(where)
+    return file.path.name if line is None else f"{file.path.name}:{line}"
+
+
+def _read_sweep(file: TomlFile, where: Where, value: object) -> SweepRequest:
+    table = _table(file, where, value)
+    readers = {"group": _plain(read_text), "how": _plain(one_of(SweepMode))}
+    options = _read_keys(file, where, table, readers)
+    names = [name for name in table if name not in readers]
+    if not names:
+        text = '[sweep] has no variable; write one such as a = "0.01 to 0.1 by 0.01"'
+        file.report_problem(where, text)
+    variables = _read_keys(file, where, table, dict.fromkeys(names, _swept_variable))
+    return SweepRequest(
+        group=options.get("group", GROUP),
+        variables=tuple(variables.values()),
+        mode=options.get("how"),
+        where=_position(file, where),
+    )
+
+
+def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariable:
+    name, position = str(where[-1]), _position(file, where)
+    if isinstance(value, list):
+        items = [text for item in value if (text := scalar_text(item)) is not None]
+        if not 0 < len(items) <= MOST_VALUES or len(items) < len(value):
+            raise ValueError(f"must be a list of 1 to {MOST_VALUES} texts and numbers")
+        return SweptVariable(name, tuple(items), position)
+    text = scalar_text(value)
+    if text is None or len(text) > LONGEST_VALUE:
+        raise ValueError('must be "0.01 to 0.1 by 0.01", or a list of values')
+    from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
+
+    try:
+        return SweptVariable(name, values(text, position), position)
+    except PlanError as error:
+        raise PlanError(str(error).removeprefix(f"{position}: ")) from None
+
+
+def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, ...]:
+    if not isinstance(value, list) or len(value) > MOST_ITEMS:
+        file.report_problem(where, STAGE)
+        return ()
+    readers = {
+        "name": _plain(read_text),
+        "epochs": _plain(read_whole),
+        "template": _template,
+        "values": _string_table,
+    }
+    stages = []
+    for number, item in enumerate(value):
+        if not isinstance(item, dict) or not {"name", "epochs"} <= item.keys():
+            file.report_problem((*where, number), STAGE)
+            continue
+        fields = _read_table(file, (*where, number), item, readers)
+        if {"name", "epochs"} <= fields.keys():
+            stages.append(StageRequest(**fields))
+    return tuple(stages)
+
+
+def _regions(file: TomlFile, where: Where, value: object) -> tuple[Region, ...]:
+    readers = {"epochs": _epochs, "runs": _plain(read_texts), "variables": _string_table}
+    regions = []
+    for name, item in _table(file, where, value).items():
+        place = (*where, name)
+        fields = _read_table(file, place, item, readers)
+        if isinstance(item, dict) and not item.get("variables"):
+            text = f"[{dotted_key(place)}] gives no variables"
+            file.report_problem(place, f'{text}; write variables = {{ ResourceName = "…" }}')
+        fields.setdefault("variables", {})
+        regions.append(Region(name=name, where=_position(file, place), **fields))
+    return tuple(regions)
+
+
+_TABLES: Final = ("evaluation", "stop", "bag", "multi-node")
+"""Tables of single keys."""
+
+_FIELD_NAMES: Final = {
+    **{field.key: field.name for field in FIELDS.values()},
+    **{"stage": "stages", "region": "regions"},
+}
+"""Fields whose names differ from their keys."""
+
+
+def _readers() -> dict[str, dict[str, Reader]]:
+    """The reader of each key, by table; those at the top have the table ""."""
+    keys: dict[str, Reader] = {field.key: _plain(field.read) for field in FIELDS.values()}
+    keys |= dict.fromkeys(("template", "evaluation.template", "bag.gather"), _template)
+    keys |= dict.fromkeys(("values", "variables", "evaluation.values"), _string_table)
+    keys |= {"gate": _plain(read_flag), "source": _path}
+    keys |= {"sweep": _read_sweep, "stage": _stages, "region": _regions}
+    tables: dict[str, dict[str, Reader]] = {}
+    for key, reader in keys.items():
+        table, _, name = key.rpartition(".")
+        tables.setdefault(table, {})[name] = reader
+    return tables
+
+
+_READERS: Final = _readers()
 
 
 # --- names, copies and digests of files ------------------------------------------------------

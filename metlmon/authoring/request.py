@@ -54,6 +54,10 @@ class EnsembleShape(StrEnum):
     """Several machines train an epoch together, after a PROVISIONER node."""
 
 
+GATED_SHAPES: Final = frozenset({EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES})
+"""Shapes whose runs can be stopped and paused one by one; these have a gate by default."""
+
+
 class SweepMode(StrEnum):
     """How the values of several swept variables are combined."""
 
@@ -236,10 +240,10 @@ class Constraint(Struct, frozen=True):
         if math.isinf(self.low) and math.isinf(self.high):
             return ""
         if math.isinf(self.high):
-            return f" from {self.low:g} on"
+            return f" from {self.low:.10g} on"
         if math.isinf(self.low):
-            return f" up to {self.high:g}"
-        return f" from {self.low:g} to {self.high:g}"
+            return f" up to {self.high:.10g}"
+        return f" from {self.low:.10g} to {self.high:.10g}"
 
 
 class Parameter(Struct, frozen=True):

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,6 +92,21 @@ def bundled_names() -> list[str]:
     first = {name: position for position, name in enumerate(TEMPLATE_ORDER)}
     names = (path.stem for path in _BUNDLED.glob("*.sub"))
     return sorted(names, key=lambda name: (first.get(name, len(first)), name))
+
+
+def template_for(shape: EnsembleShape, bundled: Iterable[Template] | None = None) -> str:
+    """Name of the first template for the main nodes of a shape, or "".
+
+    ``bundled``: the bundled templates, if they are loaded already.
+    """
+    role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
+    candidates = [
+        each for each in (templates() if bundled is None else bundled) if each.role is role
+    ]
+    if shape is EnsembleShape.MULTI_NODE:
+        # Any other template trains each epoch on a single machine: the sort is stable.
+        candidates.sort(key=lambda template: "machines" not in used_placeholders(template))
+    return next((template.name for template in candidates), "")
 
 
 def load_template(name_or_path: str) -> Template:

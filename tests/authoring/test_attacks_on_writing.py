@@ -20,8 +20,12 @@ from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, Request, make_plan, validate
 from metlmon.authoring import write_files as writing_module
-from metlmon.authoring.description import example, format_request
-from metlmon.authoring.from_toml import DescriptionError, read_description
+from metlmon.authoring.description import (
+    DescriptionError,
+    example,
+    format_request,
+    read_description,
+)
 from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.request import (
     EnsembleShape,

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.authoring import PlanError, make_plan, write_plan
-from metlmon.authoring.description import example
-from metlmon.authoring.from_toml import read_description, template_for
-from metlmon.authoring.project_parameters import (
+from metlmon.authoring.description import example, read_description
+from metlmon.authoring.mlproject import (
     CONFIGURATION,
     project_parameters,
     with_configuration,
@@ -26,6 +25,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
+from metlmon.authoring.templates import template_for
 from metlmon.cli.exit_codes import Exit
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.sample_requests import NAP, a_request, nap, text_of
@@ -123,10 +123,10 @@ def test_a_secret_is_no_parameter(tmp_path: Path) -> None:
     [
         ("runz", "6", "-P runz: there is none; did you mean runs? the parameters of this project"),
         ("name", "x", "-P name: there is none; "),
-        ("runs", "six", "-P runs: 'six' is no whole number, such as 4"),
-        ("runs", "1.5", "-P runs: '1.5' is no whole number, such as 4"),
+        ("runs", "six", "-P runs: 'six' must be a whole number, such as 4"),
+        ("runs", "1.5", "-P runs: '1.5' must be a whole number, such as 4"),
         ("epochs", "9" * 30, "-P epochs: '999"),
-        ("seeds", "4-1", "-P seeds: a range goes from its smaller seed"),
+        ("seeds", "4-1", "-P seeds: '4-1' must be ranges from the smaller"),
     ],
 )
 def test_a_wrong_parameter_is_named(name: str, text: str, sentence: str, tmp_path: Path) -> None:
@@ -160,12 +160,12 @@ def test_the_configuration_says_where_it_runs(tmp_path: Path) -> None:
     ("key", "value", "sentence"),
     [
         ("site", ["A"], "--backend-config site: there is none; did you mean sites? "),
-        ("sites", [1], "--backend-config sites: must be a list of texts"),
-        ("policy", "pinned", "--backend-config policy: 'pinned' is none of any, permute, pin"),
-        ("gpus", True, "--backend-config gpus: True is no whole number"),
-        ("gpus", None, "--backend-config gpus: None is no whole number"),
-        ("memory", "much", "--backend-config memory: 'much' is no size"),
-        ("memory", True, "--backend-config memory: True is no size"),
+        ("sites", [1], "--backend-config sites: [1] must be a list of texts"),
+        ("policy", "pinned", "--backend-config policy: 'pinned' must be one of any, permute, pin"),
+        ("gpus", True, "--backend-config gpus: True must be a whole"),
+        ("gpus", None, "--backend-config gpus: None must be a whole"),
+        ("memory", "much", "--backend-config memory: 'much' must be a size"),
+        ("memory", True, "--backend-config memory: True must be a size"),
     ],
 )
 def test_a_wrong_configuration_is_named(

@@ -147,7 +147,7 @@ REFUSED: list[tuple[str, Changes, str]] = [
     (
         "stages.one.epochs",
         stages(StageRequest("one", 0), TWO),
-        "0 epochs of the stage one: give a number from 1 to 10000",
+        "one: 0 epochs of a run: give a number from 1 to 10000",
     ),
     (
         "stages.two.values.hiden",

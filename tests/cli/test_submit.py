@@ -116,10 +116,10 @@ def test_templates_are_listed(capsys: Captured) -> None:
     [
         ("--runs 0", "--runs: 0 runs: give a number from 1 to 500"),
         ("--seeds 1,2 --runs 3", "--seeds: 2 seeds for 3 runs"),
-        ("--seeds 1,x", "--seeds '1,x': whole numbers are needed"),
-        ("--memory 4XB", "--memory '4XB' is no size"),
+        ("--seeds 1,x", "--seeds '1,x' must be whole numbers"),
+        ("--memory 4XB", "--memory '4XB' must be a size"),
         ("--memory 1", "--memory: 1 MB of memory: give a number"),
-        ("--gpu-memory big", "--gpu-memory 'big' is no size"),
+        ("--gpu-memory big", "--gpu-memory 'big' must be a size"),
         ("--gpu-memory 0", "--gpu-memory: 0 MB of a GPU"),
         ("--set seconds", "--set 'seconds': write it as name=value"),
         ("--set sec=1", "--set sec: the template nap has no parameter 'sec'"),

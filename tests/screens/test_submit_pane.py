@@ -336,7 +336,7 @@ async def test_fields_that_need_another_look_are_named_as_they_stand_in_the_form
 
 
 WRONG = (
-    ("runs", "x", "a whole number is needed"),
+    ("runs", "x", "must be a whole number"),
     ("runs", "0", "give a number from 1 to"),
     ("seeds", "1,2", "2 seeds for 4 runs"),
     ("directory", "", "a directory is needed"),

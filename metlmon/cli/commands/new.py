@@ -19,25 +19,24 @@ from msgspec.structs import replace
 
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
-from metlmon.authoring.description import description_name, example, is_edited, with_own_text
-from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
-from metlmon.authoring.from_toml import (
-    GATED_SHAPES,
+from metlmon.authoring.description import (
     DescriptionError,
-    parse_megabytes,
-    parse_seeds,
-    parse_sites,
+    description_name,
+    example,
+    is_edited,
     position_of_field,
     read_description,
-    template_for,
+    with_own_text,
 )
+from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
+from metlmon.authoring.fields import FIELDS, option_of, with_fields
 from metlmon.authoring.graph import VariableValue, explain, node_names
 from metlmon.authoring.request import (
+    GATED_SHAPES,
     EnsembleShape,
     Evaluation,
     Plan,
     PlanError,
-    Policy,
     Request,
     RequestProblem,
     StopRules,
@@ -46,6 +45,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
+from metlmon.authoring.templates import template_for
 from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.new_output import (
@@ -254,36 +254,11 @@ def _with_own_description(plan: Plan, source: Path | None) -> Plan:
 # ``new`` has options for all shapes, and applies them to a description; ``submit`` has those of a
 # chain only.
 
-_OPTION_NAMES: Final = {
-    "directory": "DIR",
-    "gpu_memory_mb": "--gpu-memory",
-    "gpu_models": "--gpu-models",
-    "memory_mb": "--memory",
-    "evaluation": "--evaluate",
-    "evaluation.template": "--evaluate",
-    "evaluation.every": "--every",
-    "gate.patience": "--stop-patience",
-    "gate.divergence": "--diverge",
-    "gate.median_after": "--median-after",
-    "source": "FILE",
-    "variables": "--var",
-}
-"""Options whose names differ from those of the fields."""
-
 _SET_BY_SWEEP_FILE: Final = (
     *("shape", "runs", "epochs", "sweep", "how"),
     *("shards", "machines", "every"),
 )
 """Options that have no effect on a sweep file."""
-
-
-def option_of(field: str) -> str:
-    """The option for a field of a request, as in :class:`RequestProblem`."""
-    if field.startswith("values."):
-        return f"--set {field.removeprefix('values.')}"
-    if field.startswith("variables."):
-        return f"--var {field.removeprefix('variables.')}"
-    return _OPTION_NAMES.get(field, f"--{field}")
 
 
 def is_given(options: argparse.Namespace, field: str) -> bool:
@@ -313,37 +288,35 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
 
     Raises InputError for an option that cannot be read, and PlanError.
     """
-    fields: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in (
-            *("name", "runs", "epochs", "gpus", "retries", "template"),
-            *("shards", "machines", "subdags", "mlproject"),
-        )
-    }
-    fields |= {
-        "policy": None if options.policy is None else Policy(options.policy),
-        "sites": None if options.sites is None else parse_sites(options.sites),
-        "gpu_models": None if options.gpu_models is None else parse_sites(options.gpu_models),
-        "gpu_memory_mb": _size(options, "gpu_memory"),
-        "memory_mb": _size(options, "memory"),
-        "shape": _shape(options),
+    values: dict[str, Any] = {
+        "shape": _implied_shape(options),
         "sweep": _sweep(request, options),
-        "evaluation": _evaluation(request, options),
+        "values": {**request.values, **dict(map(_assignment, options.set))},
+        "variables": {**request.variables, **dict(map(_assignment, options.var or ()))},
     }
-    if options.seeds is not None:
-        fields["seeds"] = seeds = _seeds(options.seeds)
-        if options.runs is None and request.source is None and seeds:
-            fields["runs"] = len(seeds)
-    fields = {name: value for name, value in fields.items() if value is not None}
-    fields["values"] = {**request.values, **dict(map(_assignment, options.set))}
-    fields["variables"] = {
-        **request.variables,
-        **dict(map(_assignment, options.var or ())),
-    }
-    request = replace(request, **fields)
+    if options.evaluate is not None:
+        values["evaluation"] = request.evaluation or Evaluation()
+    for field in FIELDS.values():
+        value = getattr(options, field.option.replace("-", "_"), None)
+        if value is None or (value == "" and field.name == "evaluation.template"):
+            continue
+        try:
+            values[field.name] = field.read(value)
+        except ValueError as error:
+            raise InputError(f"--{field.option} {value!r} {error}") from None
+    rules = {name: values.pop(name) for name in list(values) if name.startswith("gate.")}
+    request = with_fields(request, {k: value for k, value in values.items() if value is not None})
     if not request.template:
         request = replace(request, template=template_for(request.shape))
-    return replace(request, gate=_gate(request, options, plain))
+    if options.gate is False:
+        if rules:
+            raise InputError("--no-gate: nobody would follow the rules then; take one of them out")
+        return replace(request, gate=None)
+    if options.gate:
+        request = replace(request, gate=request.gate or StopRules())
+    elif plain and request.shape not in GATED_SHAPES:
+        request = replace(request, gate=None)
+    return with_fields(request, rules)
 
 
 def refuse_sweep_file_options(options: argparse.Namespace) -> None:
@@ -356,10 +329,8 @@ def refuse_sweep_file_options(options: argparse.Namespace) -> None:
         raise InputError(f"--evaluate: the sweep file says that; {remedy}")
 
 
-def _shape(options: argparse.Namespace) -> EnsembleShape | None:
-    """The shape, as set or as implied by another option."""
-    if options.shape is not None:
-        return EnsembleShape(options.shape)
+def _implied_shape(options: argparse.Namespace) -> EnsembleShape | None:
+    """The shape that another option implies."""
     if options.sweep:
         return EnsembleShape.SWEEP
     if options.shards is not None:
@@ -386,49 +357,6 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
         variables.append(SweptVariable(name.strip(), values(line, where), where))
     group = request.sweep.group if request.sweep is not None else "run"
     return SweepRequest(group, tuple(variables), how, "--sweep")
-
-
-def _evaluation(request: Request, options: argparse.Namespace) -> Evaluation | None:
-    if options.evaluate is None and options.every is None:
-        return request.evaluation
-    given = {"template": options.evaluate or None, "every": options.every}
-    fields = {name: value for name, value in given.items() if value is not None}
-    return replace(request.evaluation or Evaluation(), **fields)
-
-
-def _gate(request: Request, options: argparse.Namespace, plain: bool) -> StopRules | None:
-    rules: dict[str, Any] = {
-        "patience": options.stop_patience,
-        "divergence": options.diverge,
-        "median_after": options.median_after,
-    }
-    rules = {field: value for field, value in rules.items() if value is not None}
-    if options.gate is False:
-        if rules:
-            raise InputError("--no-gate: nobody would follow the rules then; take one of them out")
-        return None
-    gate = request.gate
-    if plain and request.shape not in GATED_SHAPES and not options.gate:
-        gate = None
-    if rules or options.gate:
-        gate = gate or StopRules()
-    return replace(gate, **rules) if gate is not None and rules else gate
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        return parse_seeds(text)
-    except ValueError as error:
-        raise InputError(f"--seeds {text!r}: {error}") from None
-
-
-def _size(options: argparse.Namespace, name: str) -> int | None:
-    text = getattr(options, name)
-    size = None if text is None else parse_megabytes(text)
-    if text is not None and size is None:
-        option = "--" + name.replace("_", "-")
-        raise InputError(f"{option} {text!r} is no size; write it as 4096 (MB) or 4GB")
-    return size
 
 
 def _assignment(text: str) -> tuple[str, str]:
