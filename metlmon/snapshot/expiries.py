@@ -45,9 +45,6 @@ Place: TypeAlias = tuple[str | None, str | None]
 ExecutionId: TypeAlias = tuple[JobId, datetime]
 """A job, and the start of one of its executions."""
 
-EvictionGroups: TypeAlias = Mapping[Place, Sequence[Sequence[Execution]]]
-"""By place: evictions within seconds, in order of time."""
-
 
 def execution_id(entry: Execution) -> ExecutionId:
     """What identifies an execution while its entry changes."""
@@ -70,33 +67,44 @@ def may_be_expiry(entry: Execution) -> bool:
     return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
 
 
-def eviction_groups(evicted: Iterable[Execution]) -> EvictionGroups:
-    """Evictions within seconds at one place, where there are enough for an expiry."""
-    by_place: defaultdict[Place, list[Execution]] = defaultdict(list)
-    for entry in evicted:
-        by_place[place_of(entry)].append(entry)
-    groups = {}
-    for place, entries in by_place.items():
-        minimum = MIN_AT_SITE if place[1] is None else MIN_IN_ANNEX
-        enough = [group for group in _groups(entries) if len(group) >= minimum]
-        if enough and place != (None, None):
-            groups[place] = enough
-    return groups
+def find_expiries(
+    evicted: Sequence[Execution],
+    executions: Callable[[], Iterable[Execution]],
+    ends: Mapping[str, Iterable[datetime]],
+    as_of: datetime | None,
+) -> dict[ExecutionId, str]:
+    """The causes of executions that ended because their annex expired.
+
+    ``evicted``: all for which :func:`may_be_expiry`; ``executions`` returns all. ``ends``: known
+    ends of annexes in local time, by name in lower case.
+    """
+    found = dict.fromkeys(_infer_expiries(evicted, executions, as_of), ANNEX_EXPIRED_INFERRED)
+    for entry in evicted if ends else ():
+        if _is_at(entry, ends.get((entry.annex or "").casefold(), ())):
+            found[execution_id(entry)] = ANNEX_EXPIRED
+    return found
 
 
-def infer_expiries(
-    groups: EvictionGroups,
-    evicted: Iterable[Execution],
-    executions: Iterable[Execution],
+def _infer_expiries(
+    evicted: Sequence[Execution],
+    executions: Callable[[], Iterable[Execution]],
     as_of: datetime | None,
 ) -> Iterator[ExecutionId]:
-    """The executions that probably ended because their annex expired.
-
-    ``evicted``: all for which :func:`may_be_expiry`; ``groups``: of these; ``executions``: all.
-    """
+    """The executions that probably ended because their annex expired."""
+    by_place: defaultdict[Place, list[Execution]] = defaultdict(list)
+    for entry in evicted:
+        if (place := place_of(entry)) != (None, None):
+            by_place[place].append(entry)
+    groups: dict[Place, list[list[Execution]]] = {}
+    for place, entries in by_place.items():
+        minimum = MIN_AT_SITE if place[1] is None else MIN_IN_ANNEX
+        if enough := [group for group in _groups(entries) if len(group) >= minimum]:
+            groups[place] = enough
+    if not groups:
+        return
     ends = sorted(map(_end, evicted))
     there: dict[Place, list[Execution]] = {place: [] for place in groups}
-    for entry in executions:
+    for entry in executions():
         if not entry.at_access_point and (at_place := there.get(place_of(entry))) is not None:
             at_place.append(entry)
     for place, of_place in groups.items():
@@ -147,25 +155,3 @@ def _groups(entries: Iterable[Execution]) -> Iterator[list[Execution]]:
         group.append(entry)
     if group:
         yield group
-
-
-def find_expiries(
-    evicted: Sequence[Execution],
-    executions: Callable[[], Iterable[Execution]],
-    ends: Mapping[str, Iterable[datetime]],
-    as_of: datetime | None,
-) -> dict[ExecutionId, str]:
-    """The causes of executions that ended because their annex expired.
-
-    ``evicted``: all for which :func:`may_be_expiry`; ``executions`` returns all. ``ends``: known
-    ends of annexes in local time, by name in lower case.
-    """
-    groups = eviction_groups(evicted)
-    found: dict[ExecutionId, str] = {}
-    if groups:
-        inferred = infer_expiries(groups, evicted, executions(), as_of)
-        found = dict.fromkeys(inferred, ANNEX_EXPIRED_INFERRED)
-    for entry in evicted if ends else ():
-        if _is_at(entry, ends.get((entry.annex or "").casefold(), ())):
-            found[execution_id(entry)] = ANNEX_EXPIRED
-    return found
