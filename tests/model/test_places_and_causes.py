@@ -43,17 +43,17 @@ def test_the_built_in_table(host: str, expected: str | None) -> None:
     assert site(slot=f"slot1_3@{host}") == expected
 
 
-def test_the_glideins_own_word_comes_first() -> None:
-    assert site(slot="slot1@gpu2003.chtc.wisc.edu", site="CHTC-Spark-CE1") == "CHTC-Spark-CE1"
-
-
-def test_a_glideins_slot_has_two_ats() -> None:
-    assert site(slot="slot1_1@glidein_37_42@exp-9-60.expanse.sdsc.edu") == "expanse"
-
-
-def test_the_alias_where_there_is_no_slot_name() -> None:
-    assert site(slot="", alias="g003.anvil.rcac.purdue.edu") == "anvil"
-    assert site(slot="", alias=None) is None
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        ({"slot": "slot1@gpu2003.chtc.wisc.edu", "site": "CHTC-Spark-CE1"}, "CHTC-Spark-CE1"),
+        ({"slot": "slot1_1@glidein_37_42@exp-9-60.expanse.sdsc.edu"}, "expanse"),
+        ({"slot": "", "alias": "g003.anvil.rcac.purdue.edu"}, "anvil"),
+        ({"slot": "", "alias": None}, None),
+    ],
+)
+def test_what_names_the_host(machine: dict[str, str | None], expected: str | None) -> None:
+    assert site(**machine) == expected
 
 
 def test_settings_come_before_the_table() -> None:
@@ -160,13 +160,6 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
     assert off(site, pool) == {False}
 
 
-def test_nobody_is_off_target_who_has_not_run() -> None:
-    dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="expanse"\n'
-    run = read_ensemble(dag, Log().submit(77, NODE)).run("run0")
-    assert run.latest is not None
-    assert (run.latest.site, run.latest.off_target) == (None, False)
-
-
 # --- causes -------------------------------------------------------------------------------
 
 
@@ -199,11 +192,6 @@ def test_reasons_that_differ_in_places_and_numbers_are_one_cause(reasons: tuple[
 
 def test_other_words_are_another_cause() -> None:
     assert fold_reason("memory usage exceeded 1 MB") != fold_reason("disk usage exceeded 1 MB")
-
-
-def test_folding_twice_changes_nothing_more() -> None:
-    once = fold_reason("Error from slot1_1@ip-172-31-17-82.ec2.internal: 4096 of 8192 at /mnt/x")
-    assert fold_reason(once) == once
 
 
 def test_a_hostile_reason_is_folded_in_bounded_time() -> None:
@@ -271,17 +259,16 @@ def test_problems_put_what_is_in_trouble_now_first() -> None:
     assert groups[0].jobs == ((2, 0),)
 
 
-def test_a_stalled_input_transfer_is_a_problem() -> None:
-    log = Log().submit(1, NODE).transfer(1, "started input", at="10:00:00")
+@pytest.mark.parametrize(
+    ("log", "not_yet"),
+    [
+        (Log().submit(1, NODE).transfer(1, "started input", at="10:00:00"), "10:29:00"),
+        (Log().submit(1, NODE).execute(1).disconnect(1, at="10:10:00"), "10:15:00"),
+    ],
+    ids=["input transfer", "lost host"],
+)
+def test_what_stalls_is_a_problem_after_a_while(log: Log, not_yet: str) -> None:
     result = of_one_job(log)
-    assert result.painter("10:29:00").problems() == ()
+    assert result.painter(not_yet).problems() == ()
     (group,) = result.painter("12:00:00").problems()
-    assert (group.kind, group.now) == ("stalled", 1)
-
-
-def test_a_lost_host_is_a_problem_after_a_while() -> None:
-    log = Log().submit(1, NODE).execute(1).disconnect(1, at="10:10:00")
-    result = of_one_job(log)
-    assert result.painter("10:15:00").problems() == ()
-    (group,) = result.painter("10:40:00").problems()
     assert (group.kind, group.now) == ("stalled", 1)

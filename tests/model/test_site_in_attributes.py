@@ -90,38 +90,48 @@ def test_what_names_no_site(tmp_path: Path, line: str) -> None:
     assert of_log(tmp_path, started(5), attributes(5, 1, line)) == ["cluster.local"]
 
 
-def test_a_resource_is_more_exact_than_a_site(tmp_path: Path) -> None:
-    site = 'GLIDEIN_Site = "Purdue"'
-    resource = 'MATCH_EXP_JOBGLIDEIN_ResourceName = "Purdue-Geddes"'
-    assert of_log(tmp_path, started(5, site, resource)) == ["Purdue-Geddes"]
-    assert of_log(tmp_path, started(5), attributes(5, 1, site, resource)) == ["Purdue-Geddes"]
-    assert of_log(
-        tmp_path,
-        started(5, 'GLIDEIN_ResourceName = "Purdue-Geddes"'),
-        attributes(5, 1, 'MATCH_EXP_JOB_GLIDEIN_Site = "Purdue"'),
-    ) == ["Purdue-Geddes"]
+SITE, RESOURCE = 'GLIDEIN_Site = "Purdue"', 'MATCH_EXP_JOBGLIDEIN_ResourceName = "Purdue-Geddes"'
 
 
-def test_attributes_of_a_start_that_are_read_before_it(tmp_path: Path) -> None:
-    first, second = attributes(5, 1, 'JOB_Site = "A"'), attributes(9, 1, 'JOB_Site = "B"')
-    assert of_log(tmp_path, first, started(5), evicted(7), second, started(9)) == ["A", "B"]
-
-
-def test_attributes_logged_a_second_later(tmp_path: Path) -> None:
-    assert of_log(tmp_path, started(5), attributes(5, 1, 'JOB_Site = "A"', second=1)) == ["A"]
-
-
-def test_attributes_of_the_end_are_of_the_execution_that_ended(tmp_path: Path) -> None:
-    ended = attributes(7, 4, 'MATCH_GLIDEIN_Site = "A"')
-    assert of_log(tmp_path, started(5), evicted(7), ended, started(9)) == ["A", "cluster.local"]
-
-
-def test_attributes_between_executions_are_of_neither(tmp_path: Path) -> None:
-    between = attributes(8, 13, 'MATCH_GLIDEIN_Site = "A"')
-    assert of_log(tmp_path, started(5), evicted(7), between, started(9)) == [
-        "cluster.local",
-        "cluster.local",
-    ]
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # A resource is more exact than a site.
+        ([started(5, SITE, RESOURCE)], ["Purdue-Geddes"]),
+        ([started(5), attributes(5, 1, SITE, RESOURCE)], ["Purdue-Geddes"]),
+        # The site of a start comes before that in its 028.
+        (
+            [
+                started(5, 'GLIDEIN_ResourceName = "Purdue-Geddes"'),
+                attributes(5, 1, 'MATCH_EXP_JOB_GLIDEIN_Site = "Purdue"'),
+            ],
+            ["Purdue-Geddes"],
+        ),
+        ([started(5, 'GLIDEIN_ResourceName = "Expanse"'), attributes(5, 1, RESOURCE)], ["Expanse"]),
+        # Attributes of a start are read before it, or a second later.
+        (
+            [
+                attributes(5, 1, 'JOB_Site = "A"'),
+                *(started(5), evicted(7)),
+                attributes(9, 1, 'JOB_Site = "B"'),
+                started(9),
+            ],
+            ["A", "B"],
+        ),
+        ([started(5), attributes(5, 1, 'JOB_Site = "A"', second=1)], ["A"]),
+        # Those of the end are of the execution that ended; between executions, of neither.
+        (
+            [started(5), evicted(7), attributes(7, 4, 'MATCH_GLIDEIN_Site = "A"'), started(9)],
+            ["A", "cluster.local"],
+        ),
+        (
+            [started(5), evicted(7), attributes(8, 13, 'MATCH_GLIDEIN_Site = "A"'), started(9)],
+            ["cluster.local", "cluster.local"],
+        ),
+    ],
+)
+def test_sites_of_executions(tmp_path: Path, events: list[str], expected: list[str]) -> None:
+    assert of_log(tmp_path, *events) == expected
 
 
 def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> None:
@@ -138,9 +148,3 @@ def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> No
     ledger = reader.snapshot_builder().ledger()
     assert [job.state for job in ledger.jobs] == [State.DISCONNECTED]
     assert [each.site for each in ledger.executions] == ["A"]
-
-
-def test_the_site_of_a_start_comes_before_that_in_its_028(tmp_path: Path) -> None:
-    start = started(5, 'GLIDEIN_ResourceName = "Expanse"')
-    later = attributes(5, 1, 'MATCH_EXP_JOBGLIDEIN_ResourceName = "Bristol"')
-    assert of_log(tmp_path, start, later) == ["Expanse"]

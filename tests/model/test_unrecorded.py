@@ -77,22 +77,26 @@ def test_roots_that_nothing_held_back_were_done(tmp_path: Path) -> None:
     assert "14 nodes taken for done" in missing.text
 
 
+CONFIGURED = 'environment = "_CONDOR_DAGMAN_CONFIG_FILE=/a/dag.config '
+
+
 @pytest.mark.parametrize(
-    ("option", "follows"),
-    [("-MaxIdle 1000", True), ("-MaxIdle 12", False), ("-MaxJobs 3", False), ("-MaxJobs 0", True)],
+    ("old", "new", "follows"),
+    [
+        ("-MaxIdle 1000", "-MaxIdle 1000", True),
+        ("-MaxIdle 1000", "-MaxIdle 12", False),
+        ("-MaxIdle 1000", "-MaxJobs 3", False),
+        ("-MaxIdle 1000", "-MaxJobs 0", True),
+        ('environment = "', CONFIGURED, False),
+    ],
 )
-def test_a_throttle_may_have_held_them_back(tmp_path: Path, option: str, follows: bool) -> None:
+def test_a_throttle_or_a_configuration_may_have_held_them_back(
+    tmp_path: Path, old: str, new: str, follows: bool
+) -> None:
     copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
-    copy.change(SUB, "-MaxIdle 1000", option)
+    copy.change(SUB, old, new)
     states = copy.status().epoch_states
-    assert states[State.UNKNOWN] == (0 if follows else 12)
-    assert states[State.WAITING] == 0
-
-
-def test_a_configuration_of_its_own_may_have_held_them_back(tmp_path: Path) -> None:
-    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
-    copy.change(SUB, 'environment = "', 'environment = "_CONDOR_DAGMAN_CONFIG_FILE=/a/dag.config ')
-    assert copy.status().epoch_states[State.UNKNOWN] == 12
+    assert (states[State.UNKNOWN], states[State.WAITING]) == (0 if follows else 12, 0)
 
 
 def test_a_category_or_a_pre_script_may_have_held_them_back(tmp_path: Path) -> None:
