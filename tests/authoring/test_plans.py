@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.authoring import Policy, Request, make_plan, validate
-from metlmon.authoring.continuation_dag import next_site, period
+from metlmon.authoring.continuation import next_site, period
 from metlmon.authoring.request import EnsembleShape
 from metlmon.authoring.runs import requirements
 from tests.support.sample_requests import NAP, a_request, text_of, woven

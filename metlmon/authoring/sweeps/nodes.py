@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from metlmon.authoring.fields import nearest
 from metlmon.authoring.graph import MOST_NODES, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.files import SweepFiles
@@ -24,7 +25,6 @@ from metlmon.authoring.sweeps.parser import (
     SweepCommand,
     SweepNodeCommand,
     VarsLine,
-    nearest,
 )
 from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders, placeholder_names
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE

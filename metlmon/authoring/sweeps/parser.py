@@ -7,12 +7,12 @@ interpret are kept as written. Placeholders are not filled in here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from metlmon.authoring.fields import nearest
 from metlmon.authoring.request import PlanError, SweepMode
 from metlmon.authoring.runs import is_reserved
 from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
@@ -437,15 +437,6 @@ def _variable_problem(name: str, value: str) -> str | None:
 
 MOST_LISTED: Final = 6
 """Names that an error message lists."""
-
-MOST_COMPARED: Final = 2000
-"""Most names to compare for a suggestion in an error message."""
-
-
-def nearest(name: str, known: Collection[str]) -> str | None:
-    """The most similar name, or None."""
-    candidates = list(known)[:MOST_COMPARED]
-    return next(iter(get_close_matches(name[:200], candidates, n=1)), None)
 
 
 def listed(names: Sequence[str]) -> str:

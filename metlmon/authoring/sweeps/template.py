@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from metlmon.authoring.fields import nearest
 from metlmon.authoring.graph import Precedence
 from metlmon.authoring.request import PlanError, SweepRequest, SweptVariable
 from metlmon.authoring.sweeps.parser import (
@@ -29,7 +30,6 @@ from metlmon.authoring.sweeps.parser import (
     SweepNodeCommand,
     VarsLine,
     listed,
-    nearest,
 )
 from metlmon.authoring.sweeps.values import points
 from metlmon.dagman.commands import ALL_NODES

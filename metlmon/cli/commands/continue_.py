@@ -7,8 +7,7 @@ import os
 import shlex
 from typing import Final
 
-from metlmon.authoring.continuation import Continuation, continuation
-from metlmon.authoring.continuation_dag import ContinuedRun
+from metlmon.authoring.continuation import Continuation, ContinuedRun, continuation
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
