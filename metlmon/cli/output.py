@@ -28,8 +28,8 @@ from metlmon.text.record_json import SCHEMA, Stamp, json_of, unstamped
 if TYPE_CHECKING:
     from metlmon.snapshot.builder import SnapshotBuilder
 
-WARNINGS_SHOWN: Final = 20
-"""Warnings printed by commands for people; ``--json`` has them all."""
+LISTED: Final = 20
+"""Warnings, reasons or names that are printed for people; ``--json`` has them all."""
 
 WIDEST: Final = 1000
 """Columns that are filled at most, as on the screens: COLUMNS may be any number."""
@@ -98,10 +98,10 @@ def progress_line(stream: TextIO) -> Callable[[str | None], None]:
 def print_warnings(notices: Iterable[Notice]) -> None:
     """Warnings on standard error, the first of them."""
     listed = list(notices)
-    for notice in listed[:WARNINGS_SHOWN]:
+    for notice in listed[:LISTED]:
         print(f"metlmon: warning: {warning_line(notice)}", file=sys.stderr)
-    if len(listed) > WARNINGS_SHOWN:
-        print(f"metlmon: and {len(listed) - WARNINGS_SHOWN} more warnings", file=sys.stderr)
+    if len(listed) > LISTED:
+        print(f"metlmon: and {len(listed) - LISTED} more warnings", file=sys.stderr)
 
 
 def warning_line(notice: Notice) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from metlmon.cli.output import WARNINGS_SHOWN, warning_line
+from metlmon.cli.output import LISTED, warning_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.health.headline import health_headline
 from metlmon.model.reasons import code_text
@@ -264,7 +264,7 @@ def _print_warnings(out: TextOutput, status: Status) -> None:
     if not status.warnings:
         return
     out.print("", line((count(len(status.warnings), "warning") + ":", BOLD)))
-    for notice in status.warnings[:WARNINGS_SHOWN]:
+    for notice in status.warnings[:LISTED]:
         out.print(
             *wrap(
                 warning_line(notice),
@@ -274,5 +274,5 @@ def _print_warnings(out: TextOutput, status: Status) -> None:
                 break_on_hyphens=False,
             )
         )
-    if len(status.warnings) > WARNINGS_SHOWN:
-        out.print(f"  and {len(status.warnings) - WARNINGS_SHOWN} more: see --json")
+    if len(status.warnings) > LISTED:
+        out.print(f"  and {len(status.warnings) - LISTED} more: see --json")

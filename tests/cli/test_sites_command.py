@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -112,11 +110,6 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
     assert by_site["near"]["executions"] == 0, "it is counted where it ended"
     out = spoken(capsys, str(dagdir), "--month", "2026-05")
     assert out.startswith("May 2026, snapshot")
-
-
-def test_a_window_that_is_none(capsys: Captured, dagdir: Path) -> None:
-    assert main(["sites", str(dagdir), "--month", "May"]) == Exit.USAGE
-    assert "--month 'May' is no month" in capsys.readouterr().err
 
 
 def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import Output, print_output
+from metlmon.cli.output import LISTED, Output, print_output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
 from metlmon.live.session import Session
@@ -42,9 +42,6 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import DagRow, Job, Run, Status
 from metlmon.text.formatting import count, epoch_number, plain
 from metlmon.text.record_json import Flat
-
-JOBS_LISTED: Final = 20
-"""Jobs that a preview names; it counts the others."""
 
 TO_DAG: Final = "dag"
 """The value of ``--to`` for the site in the DAG file."""
@@ -318,9 +315,9 @@ def _action_text(preview: ActionPreview) -> str:
 
 def _listed(prefix: str, names: Iterable[str]) -> list[str]:
     names = list(names)
-    lines = [f"  {prefix}{name}" for name in names[:JOBS_LISTED]]
-    if len(names) > JOBS_LISTED:
-        lines.append(f"  {prefix}and {len(names) - JOBS_LISTED} more")
+    lines = [f"  {prefix}{name}" for name in names[:LISTED]]
+    if len(names) > LISTED:
+        lines.append(f"  {prefix}and {len(names) - LISTED} more")
     return lines
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import EnsembleOutput, print_records
+from metlmon.cli.output import LISTED, EnsembleOutput, print_records
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
@@ -77,10 +77,6 @@ def jobs(options: argparse.Namespace) -> int:
     return Exit.OK
 
 
-HELD_SHOWN: Final = 20
-"""Held jobs whose reasons are printed below the table."""
-
-
 def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
     """One line per job, and the reasons of those that are held."""
     from metlmon.cli.status_text import held_line
@@ -95,11 +91,11 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
     held = [row for row in rows if row.state is State.HELD]
     if held:
         out.print()
-    for row in held[:HELD_SHOWN]:
+    for row in held[:LISTED]:
         name = f"job {job_id(row.cluster, row.proc)}"
         out.print(held_line(name, row.hold_code, row.hold_reason))
-    if len(held) > HELD_SHOWN:
-        out.print(f"and {len(held) - HELD_SHOWN} more are held: see --json")
+    if len(held) > LISTED:
+        out.print(f"and {len(held) - LISTED} more are held: see --json")
 
 
 def nodes(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.cli.commands.status import RunWithFigures, with_figures
-from metlmon.cli.output import EnsembleOutput, show
+from metlmon.cli.output import EnsembleOutput, print_warnings, show
 from metlmon.cli.reading import check_metric, input_with_trainings, one_run, open_reader
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
@@ -21,6 +20,7 @@ from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import StatsInput
+from metlmon.model.model_state import Notice
 from metlmon.stats.curves import Curves, curves_summary
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
@@ -51,9 +51,6 @@ from metlmon.text.formatting import UNKNOWN, plain
 from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, PLAIN, TextStyle, line, to_ascii
 
-PROBLEMS_SHOWN: Final = 20
-"""Sentences about files, printed by the command; ``--json`` has them all."""
-
 GOALS: Final = {"min": ", lower is better", "max": ", higher is better", None: ""}
 
 
@@ -76,8 +73,7 @@ def curves(options: argparse.Namespace) -> int:
     result = curves_in(basis, options.metric)
     print_text = partial(print_curves, result, builder.live, metrics)
     code = show(options, CurvesOutput, builder, print_text, curves=result, looked_in=metrics.files)
-    for problem in result.problems[:PROBLEMS_SHOWN]:
-        print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
+    print_warnings(Notice("metrics", None, None, problem) for problem in result.problems)
     return code
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from metlmon.cli.output import EnsembleOutput, show
+from metlmon.cli.output import LISTED, EnsembleOutput, show
 from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
@@ -140,10 +140,6 @@ def _waited(waits: TargetWaits) -> str:
 # --- shards ---------------------------------------------------------------------------------
 
 
-STRAGGLERS_SHOWN: Final = 20
-"""Printed by the command; ``--json`` has them all."""
-
-
 class ShardsOutput(EnsembleOutput, frozen=True, kw_only=True):
     """``metlmon shards --json``."""
 
@@ -193,9 +189,9 @@ def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
     if not bag.stragglers:
         return
     out.print()
-    out.table(shards_table.straggler_columns(), bag.stragglers[:STRAGGLERS_SHOWN])
-    if len(bag.stragglers) > STRAGGLERS_SHOWN:
-        out.print(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json")
+    out.table(shards_table.straggler_columns(), bag.stragglers[:LISTED])
+    if len(bag.stragglers) > LISTED:
+        out.print(f"and {len(bag.stragglers) - LISTED} more: see --json")
 
 
 # --- estimate -------------------------------------------------------------------------------
