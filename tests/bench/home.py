@@ -1,6 +1,6 @@
 """Home with many large ensembles: does the dashboard stall, and what does it cost?
 
-    python tests/bench/home.py [--count 50] [--live 5] [--thread] [DIRECTORY]
+    python tests/bench/home.py [--count 50] [--live 5] [DIRECTORY]
 
 Generates ``count`` dagdirs of 20 MB each (below DIRECTORY, or in a temporary one; there already:
 used again), of which the last ``live`` ones run now, and opens Home on them, without a cache:
@@ -13,8 +13,6 @@ memory     greatest resident sizes of the dashboard's process and of the one tha
 idle       CPU of both together in percent of a core, over half a minute, when all is read; and
            while each of the live ones gets an event per second.
 again      seconds until all lines stand in a second session.
-
-``--thread``: for comparison, reading in a thread of the dashboard's process instead.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -38,7 +36,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from metlmon.home.feed import HomeFeed  # noqa: E402
-from metlmon.home.reading import HomeReader  # noqa: E402
 from metlmon.home.summary import Phase  # noqa: E402
 from metlmon.live.feed import NullFeed  # noqa: E402
 from screens.app import AppOptions, MetlmonApp  # noqa: E402
@@ -93,19 +90,6 @@ def keep_running(directory: Path) -> None:
     log.write_bytes(stamp.sub(moved, data))
 
 
-class ThreadFeed(HomeFeed):
-    """Reads in a thread of this process, in the same steps."""
-
-    def start(self, on_change: Callable[[], None]) -> None:
-        def run() -> None:
-            reader = HomeReader(lambda update: (self._apply(update), on_change()))
-            reader.set_paths(self.request.paths)
-            while not self._stopped.is_set():
-                self._stopped.wait(min(1.0, reader.turn()))
-
-        threading.Thread(target=run, daemon=True).start()
-
-
 def memory(pid: int) -> float:
     """The greatest resident size of a process so far, MB."""
     text = Path(f"/proc/{pid}/status").read_text()
@@ -145,8 +129,8 @@ def now() -> str:
     return f"{datetime.now():%Y-%m-%d %H:%M:%S}"
 
 
-async def measure(base: Path, count: int, living: int, in_thread: bool) -> None:
-    feed = (ThreadFeed if in_thread else HomeFeed)([str(base)])
+async def measure(base: Path, count: int, living: int) -> None:
+    feed = HomeFeed([str(base)])
     app = MetlmonApp(NullFeed(base), AppOptions(home=feed))
     gaps: list[float] = []
 
@@ -171,8 +155,7 @@ async def measure(base: Path, count: int, living: int, in_thread: bool) -> None:
         most = gaps[len(gaps) * 99 // 100]
         print(f"stall   {gaps[-1] * 1000:.0f} ms, 99 % below {most * 1000:.1f} ms")
         ticking.cancel()
-        reader = getattr(feed, "_process", None)
-        pids = [os.getpid(), *([reader.pid] if reader else [])]
+        pids = [os.getpid(), feed._process.pid]
         print("memory  " + ", ".join(f"{memory(pid):.0f} MB" for pid in pids))
         await asyncio.sleep(3.0)
         before = cpu(pids)
@@ -201,7 +184,6 @@ def main() -> None:
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--live", type=int, default=5)
-    parser.add_argument("--thread", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         base = (options.directory or Path(made) / "ensembles").absolute()
@@ -213,9 +195,8 @@ def main() -> None:
         worker.terminate()
         size = sum((each / "metl.log").stat().st_size for each in directories)
         print(f"{len(directories)} dagdirs, {size / 1e6 / len(directories):.1f} MB each")
-        asyncio.run(measure(base, options.count, options.live, options.thread))
-        if not options.thread:
-            asyncio.run(again(base, options.count))
+        asyncio.run(measure(base, options.count, options.live))
+        asyncio.run(again(base, options.count))
 
 
 if __name__ == "__main__":

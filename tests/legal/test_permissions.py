@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +15,7 @@ import pytest
 
 from tests.support.command_server import ROOT, run_program
 from tests.support.file_trace import Watched
+from tests.support.terminal import PseudoTerminal, terminal_environment
 
 FIXTURE = ROOT / "fixtures" / "rescue"
 
@@ -198,44 +196,19 @@ KEYS = (
 )
 
 
-def quiet(screen: int, seconds: float = 0.06, deadline: float = 20.0) -> bytes:
-    """What the program writes until it has written nothing for a moment."""
-    data, end = b"", time.monotonic() + deadline
-    while time.monotonic() < end and select.select([screen], [], [], seconds)[0]:
-        try:
-            some = os.read(screen, 1 << 16)
-        except OSError:
-            break
-        if not some:
-            break
-        data += some
-    return data
-
-
 def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
-    environment = {**os.environ, "HOME": str(place / "work"), "TERM": "xterm-256color"}
-    environment |= {"XDG_CACHE_HOME": str(place / "work/cache"), "LINES": "30", "COLUMNS": "100"}
-    with Watched(dagdir):
-        process, screen = pty.fork()
-        if process == 0:
-            os.chdir(place / "work")
-            arguments = [sys.executable, "-m", "metlmon", "watch", str(dagdir)]
-            os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": str(ROOT)})
-        try:
-            shown, end = b"", time.monotonic() + 60
-            while b"run0" not in shown and time.monotonic() < end:
-                shown += quiet(screen)
-            assert b"run0" in shown, shown[-2000:]
-            for key in KEYS:
-                os.write(screen, key.encode())
-                shown += quiet(screen)
-            for key in ("\x1b", "\x1b", "\x1b", "Q"):
-                os.write(screen, key.encode())
-                shown += quiet(screen)
-        finally:
-            end = time.monotonic() + 20
-            while time.monotonic() < end and os.waitpid(process, os.WNOHANG) == (0, 0):
-                os.write(screen, b"\x03")
-                quiet(screen)
-            os.close(screen)
-    assert b"Traceback" not in shown
+    cache = str(place / "work/cache")
+    environment = terminal_environment(
+        HOME=str(place / "work"), XDG_CACHE_HOME=cache, PYTHONPATH=str(ROOT)
+    )
+    argv = [sys.executable, "-m", "metlmon", "watch", str(dagdir)]
+    with (
+        Watched(dagdir),
+        PseudoTerminal(argv, (100, 30), environment, cwd=place / "work") as screen,
+    ):
+        screen.wait_for("run0")
+        for key in (*KEYS, "\x1b", "\x1b", "\x1b", "Q"):
+            screen.type(key)
+            screen.rest(0.06)
+        assert screen.end() == 0
+    assert b"Traceback" not in screen.bytes
