@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import cast
@@ -16,7 +15,9 @@ from metlmon.live.session import Session
 from screens.app import AppOptions
 from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed
-from tests.support.screen_view import Eager, Seen
+from tests.support.screen_view import Eager, Seen, opened
+
+__all__ = ["FIXTURES", "Seen", "Still", "app", "opened", "session", "until"]
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -40,17 +41,6 @@ def session(dagdir: Path, as_of: datetime | None = None) -> Still:
 
 def app(feed: Feed, options: AppOptions | None = None) -> Eager:
     return Eager(cast(FakeFeed, feed), options)
-
-
-@asynccontextmanager
-async def opened(
-    feed: Feed, size: tuple[int, int], options: AppOptions | None = None
-) -> AsyncIterator[Seen]:
-    made = app(feed, options)
-    async with made.run_test(size=size) as pilot:
-        seen = Seen(made, cast(FakeFeed, feed), pilot)
-        await seen.settle()
-        yield seen
 
 
 async def until(seen: Seen, what: Callable[[], bool]) -> None:
