@@ -17,6 +17,7 @@ from typing import Final
 from tests.support.event_logs import Log, Out
 
 BEGUN: Final = datetime(2026, 5, 4, 8)
+MINUTES, SLOW, BROKEN = 40.0, 0.03, 0.05
 SITES: Final = ("delta", "expanse", "CHTC-Spark-CE1", "aws")
 
 
@@ -45,12 +46,9 @@ class Lived:
         return max(each.end for each in self.attempts)
 
 
-def live(
-    shards: int, machines: int, seed: int, minutes: float = 40.0, slow: float = 0.03,
-    broken: float = 0.05,
-) -> Lived:  # fmt: skip
-    """Each machine takes the next shard when it is free. Of ``slow`` shards a machine takes four
-    times as long; ``broken`` of the attempts are evicted halfway, and queued again."""
+def live(shards: int, machines: int, seed: int) -> Lived:
+    """Each machine takes the next shard when it is free. Of SLOW shards a machine takes four
+    times as long; BROKEN of the attempts are evicted halfway, and queued again."""
     rng = Random(seed)
     lived = Lived(shards, submitted=[30 + 2 * n for n in range(shards)])
     queue = [(lived.submitted[n], n) for n in range(shards)]
@@ -59,10 +57,10 @@ def live(
         ready, shard = heappop(queue)
         at, machine = heappop(free)
         start = max(at, ready) + rng.randint(5, 40)
-        took = rng.lognormvariate(log(minutes * 60), 0.2)
-        took *= 4 if rng.random() < slow else 1
+        took = rng.lognormvariate(log(MINUTES * 60), 0.2)
+        took *= 4 if rng.random() < SLOW else 1
         how = "good"
-        if rng.random() < broken:
+        if rng.random() < BROKEN:
             how, took = "evicted", took * rng.random()
         end = start + max(60, round(took))
         lived.attempts.append(Attempt(shard, SITES[machine % len(SITES)], start, end, how))

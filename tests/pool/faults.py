@@ -34,10 +34,10 @@ def processes(pool: Pool, *words: str) -> list[int]:
     return sorted(found)
 
 
-def kill(pool: Pool, *words: str, number: int = signal.SIGKILL) -> None:
+def kill(pool: Pool, *words: str) -> None:
     """End the one process with these words in its command line, at once."""
     (process,) = until(lambda: processes(pool, *words), f"{' '.join(words)} runs")
-    os.kill(process, number)
+    os.kill(process, signal.SIGKILL)
 
 
 def killed(pool: Pool, *words: str) -> None:

@@ -238,10 +238,10 @@ def _sums(metrics: Iterable[dict[str, Any]]) -> Totals:
 # --- against metlmon ----------------------------------------------------------------------
 
 
-def status_of(pool: Pool, directory: Path, *more: str, user: str | None = None) -> dict[str, Any]:
+def status_of(pool: Pool, directory: Path, *more: str) -> dict[str, Any]:
     """``metlmon status --json`` there."""
     argv = ["metlmon", "status", "--json", *more]
-    done = pool.run(argv, directory, user, seconds=WAITING_SECONDS)
+    done = pool.run(argv, directory, seconds=WAITING_SECONDS)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

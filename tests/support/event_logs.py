@@ -157,10 +157,10 @@ class Log:
         )
         return self.raw(5, job, "Job terminated.", body, at)
 
-    def killed(self, job: int | tuple[int, int], signal: int, at: str = "") -> Log:
+    def killed(self, job: int | tuple[int, int], signal: int) -> Log:
         body = USAGE.format(code=0, run_sent=0, run_received=0, sent=0, received=0)
         first = f"\t(0) Abnormal termination (signal {signal})\n\t(0) No core file\n"
-        return self.raw(5, job, "Job terminated.", first + body.split("\n", 1)[1], at)
+        return self.raw(5, job, "Job terminated.", first + body.split("\n", 1)[1])
 
     def requeue(self, job: int | tuple[int, int], code: int, at: str = "") -> Log:
         """004 of a job whose on_exit_remove was false: it ended, and goes on."""
@@ -310,8 +310,8 @@ class EnsembleReading:
     def executions(self, job: int | tuple[int, int], as_of: str | None = None) -> list[str]:
         return [str(e.outcome) for e in self.job(job, as_of).executions]
 
-    def last_execution(self, job: int | tuple[int, int], as_of: str | None = None) -> Execution:
-        return self.job(job, as_of).executions[-1]
+    def last_execution(self, job: int | tuple[int, int]) -> Execution:
+        return self.job(job).executions[-1]
 
     def transfers(self, job: int | tuple[int, int]) -> list[Transfer]:
         return list(self.job(job).transfers)
