@@ -263,9 +263,6 @@ class PlanDiff(Struct, frozen=True):
             return ()
         return tuple(file.name for file in self.files if file.kind == "unused" and not file.edited)
 
-    def number(self, how: str) -> int:
-        return sum(node.kind == how for node in self.nodes)
-
 
 def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> PlanDiff:
     """Return what writing ``plan`` would change in its directory.

@@ -53,6 +53,7 @@ from metlmon.authoring.write_files import (
 )
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
+from metlmon.text.formatting import listed
 
 if TYPE_CHECKING:
     from metlmon.authoring.sweeps.expand import Expansion
@@ -84,8 +85,6 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
 _UNWRITABLE: Final = re.compile(r'["\\]|\$\$?\w*\(')
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_LISTED: Final = 6
-"""Maximum number of names in one message."""
 
 
 class Validation(Struct, frozen=True):
@@ -211,7 +210,7 @@ def _seeds(request: Request) -> Iterator[RequestProblem]:
     if outside := [seed for seed in seeds if not low <= seed <= high]:
         yield RequestProblem("seeds", f"seed {outside[0]}: give numbers from {low} to {high}")
     if duplicates := _duplicates(seeds):
-        text = f"{_listing(duplicates)} is there more than once: those runs train the same model"
+        text = f"{listed(duplicates)} is there more than once: those runs train the same model"
         yield warning("seeds", f"{text}; give each run its own")
 
 
@@ -229,7 +228,7 @@ def _sites(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
         elif known and site not in known:
             yield warning("sites", _unknown(site, known))
     if duplicates := _duplicates(request.sites):
-        yield RequestProblem("sites", f"{_listing(duplicates)} is named twice; name each site once")
+        yield RequestProblem("sites", f"{listed(duplicates)} is named twice; name each site once")
 
 
 def _gpu_models(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
@@ -252,7 +251,7 @@ def _gpu_models(request: Request, known: Sequence[str]) -> Iterator[RequestProbl
         elif known and model.lower() not in known_models:
             yield warning("gpu_models", _unknown(model, known))
     if duplicates := _duplicates(map(str.lower, models)):
-        text = f"{_listing(duplicates)} is named twice; name each model once"
+        text = f"{listed(duplicates)} is named twice; name each model once"
         yield RequestProblem("gpu_models", text)
 
 
@@ -263,16 +262,11 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     similar = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
     if similar:
         return f"the collector knows no {name} now; did you mean {folded[similar[0]]}?"
-    return f"the collector knows no {name} now, only {_listing(known)}; its jobs would wait"
+    return f"the collector knows no {name} now, only {listed(known)}; its jobs would wait"
 
 
 def _duplicates(items: Iterable[object]) -> list[str]:
     return [str(item) for item, times in Counter(items).items() if times > 1]
-
-
-def _listing(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 # --- the shape: sweeps, stages, regions, variables, the gate ---------------------------------
@@ -515,7 +509,7 @@ def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
         yield RequestProblem("directory", text)
     elif leftover_files:
         text = (
-            f"{name}.dag was submitted from here before and left {_listing(leftover_files)}: "
+            f"{name}.dag was submitted from here before and left {listed(leftover_files)}: "
             "a new DAGMan would go on from these; choose another name or directory, or "
             "move them away"
         )
@@ -525,7 +519,7 @@ def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
             "directory", f"{name}.dag is there already and is kept unless you say that it may go"
         )
     if others := other_dags(directory, name):
-        text = f"{_listing(others)} lies there too and will be shown as the same ensemble"
+        text = f"{listed(others)} lies there too and will be shown as the same ensemble"
         yield warning("directory", f"{text}; a new directory keeps them apart")
 
 

@@ -195,6 +195,12 @@ def count(value: int, one: str, many: str | None = None) -> str:
     return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """The first names: ``a, b, c and 12 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def hours(value: float | None) -> str:
     """Hours: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``: three digits or so."""
     if value is None:

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
 from metlmon.authoring.lint.context import LintContext, Positioned
-from metlmon.authoring.lint.rules import listed
 from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import Node
 from metlmon.dagman.submit_description import Description
+from metlmon.text.formatting import listed
 
 _FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
 

@@ -5,7 +5,7 @@ The kinds are stable: scripts and the configuration of other tools filter by the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -240,9 +240,6 @@ KINDS: Final[Mapping[str, Rule]] = {
 
 ORDER: Final = (LintSeverity.ERROR, LintSeverity.WARNING, LintSeverity.NOTE)
 
-NAMES_SHOWN: Final = 6
-"""Most names that one message lists."""
-
 _MAX_REMEMBERED: Final = 100_000
 """Limit of the duplicate detection; hostile files could produce millions."""
 
@@ -358,9 +355,3 @@ class Findings:
             )
         )
         return tuple(findings)
-
-
-def listed(names: Sequence[str]) -> str:
-    """The names as text: ``a, b, c and 12 more``."""
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -16,13 +16,14 @@ from metlmon.authoring.lint import (
     rule_trainings,
 )
 from metlmon.authoring.lint.context import FileStore, LintContext
-from metlmon.authoring.lint.rules import Findings, LintResult, listed
+from metlmon.authoring.lint.rules import Findings, LintResult
 from metlmon.config.settings import Settings
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import Workflow
 from metlmon.errors import InputError
 from metlmon.live.discovery import dag_files_of_other_names, read_workflows
 from metlmon.live.file_access import check_dagdir
+from metlmon.text.formatting import listed
 
 RULES: Final = (rule_dag, rule_files, rule_submit, rule_secrets, rule_trainings)
 

@@ -7,7 +7,7 @@ interpret are kept as written. Placeholders are not filled in here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -433,13 +433,3 @@ def _variable_problem(name: str, value: str) -> str | None:
     if not value.isprintable():
         return f"{name} holds a control character; take it out"
     return None
-
-
-MOST_LISTED: Final = 6
-"""Names that an error message lists."""
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names as text, and the number of the others."""
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(map(shown, names[:MOST_LISTED])) + more

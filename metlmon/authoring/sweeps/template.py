@@ -29,12 +29,12 @@ from metlmon.authoring.sweeps.parser import (
     SweepDescription,
     SweepNodeCommand,
     VarsLine,
-    listed,
 )
 from metlmon.authoring.sweeps.values import points
 from metlmon.dagman.commands import ALL_NODES
 from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import shown
+from metlmon.text.formatting import listed
 
 RUN: Final = "{run}"
 """As the name in VARS of a template: all nodes of the run."""
@@ -260,7 +260,8 @@ class RunTemplate:
     def _unknown_name(self, name: str, where: str) -> PlanError:
         self._check_placeholders(name, where)
         similar = nearest(name, (*self.nodes, *self._regions))
-        hint = f"; is {similar} meant?" if similar else f"; there are {listed(tuple(self.nodes))}."
+        known = listed([*map(shown, self.nodes)])
+        hint = f"; is {similar} meant?" if similar else f"; there are {known}."
         return PlanError(
             f"{where}: {shown(name)} is no node or region of {shown(self.generate.template)}"
             f"{hint} A node is declared by 'JOB {shown(name)} file.sub'"
@@ -282,7 +283,8 @@ def topological_order(nodes: Iterable[str], edges: Mapping[tuple[str, str], str]
         cycle_edges = set(pairwise(cycle))
         # The edge added last closed the cycle.
         where = [position for edge, position in edges.items() if edge in cycle_edges][-1]
+        names = listed([*map(shown, cycle)])
         raise PlanError(
-            f"{where}: nodes wait for each other in a circle: {listed(cycle)}; take one of the "
-            "PARENT lines out"
+            f"{where}: nodes wait for each other in a circle: {names}; take one of the PARENT "
+            "lines out"
         ) from None
