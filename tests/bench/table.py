@@ -3,7 +3,6 @@
     python tests/bench/table.py                   # all ensembles but those of 1 GB
     python tests/bench/table.py --all             # those too: 2 GB of disk, and half an hour
     python tests/bench/table.py mix20 storm20 --rows state htcondor --times 3
-    python tests/bench/table.py --markdown        # as it stands in the README
 
 Ensembles are generated below ``--directory`` when they are not there (``tests.generated.large``).
 Every row is measured in a process of its own, on one core, all rows of an ensemble in turn, and
@@ -24,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -144,28 +143,12 @@ def plain_table(rows: list[list[str]]) -> str:
     )
 
 
-def markdown_table(rows: list[list[str]]) -> str:
-    made = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([made[0], "|---" + "|---:" * (len(HEADS) - 1) + "|", *made[1:]])
-
-
 def machine() -> str:
     """When and on how large a machine; not on which."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
-    return (
-        f"{datetime.now(UTC):%Y-%m-%d}, {cores} cores ({_processor()}), {memory:.0f} GiB, "
-        f"Python {platform.python_version()}, {platform.system()}"
-    )
-
-
-def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
-    names = (line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line)
-    return next(names, platform.machine())
+    python = platform.python_version()
+    return f"{datetime.now(UTC):%Y-%m-%d}, {cores} cores, {memory:.0f} GiB, Python {python}"
 
 
 def heading(directory: Path, found: dict[str, list[Found]]) -> str:
@@ -182,14 +165,12 @@ def heading(directory: Path, found: dict[str, list[Found]]) -> str:
     )
 
 
-def report(
-    directory: Path, found: dict[str, list[Found]], table: Callable[[list[list[str]]], str]
-) -> list[str]:
+def report(directory: Path, found: dict[str, list[Found]]) -> list[str]:
     """Prints one ensemble's table; returns what failed, and figures that are not the truth's."""
     print(f"\n{heading(directory, found)}\n")
     rows = list(lines(found))
     if rows:
-        print(table([HEADS, *rows]), flush=True)
+        print(plain_table([HEADS, *rows]), flush=True)
     if many := found.get(PICTURES):
         print(f"\n{picture_line(many)}", flush=True)
     for row in OPENING:
@@ -213,17 +194,15 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", choices=[*ROWS, PICTURES], default=[*ROWS, PICTURES])
     parser.add_argument("--times", type=int, default=TIMES, help=f"turns (default {TIMES})")
     parser.add_argument("--directory", type=Path, default=cache_directory())
-    parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in PLANS]:
         parser.error(f"no such ensemble: {', '.join(unknown)}; there are {', '.join(PLANS)}")
     names = given.names or [name for name in PLANS if given.all or not name.endswith(HUGE)]
-    table = markdown_table if given.markdown else plain_table
     print(machine(), flush=True)
     wrong: list[str] = []
     for name in names:
         directory = generated(name, given.directory)
-        wrong += report(directory, turns(directory, given.rows, given.times), table)
+        wrong += report(directory, turns(directory, given.rows, given.times))
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

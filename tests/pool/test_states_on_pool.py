@@ -56,8 +56,8 @@ class Directory:
     def text(self) -> str:
         return self.pool.run(["metlmon", "status", "."], self.path).stdout
 
-    def exits_on(self, what: str, seconds: int = 2) -> int:
-        argv = ["metlmon", "status", ".", "--exit-on", what, "--timeout", str(seconds)]
+    def exits_on(self, what: str) -> int:
+        argv = ["metlmon", "status", ".", "--exit-on", what, "--timeout", "2"]
         return self.pool.run(argv, self.path, expect=None).returncode
 
     def until_dag(self, state: str) -> dict[str, Any]:

@@ -335,7 +335,6 @@ def status(
     *,
     live: bool = True,
     warnings: tuple[Notice, ...] = WARNINGS,
-    as_of: datetime | None = AS_OF,
     **more: object,
 ) -> Status:
     states: Counter[State] = Counter(dict.fromkeys(State, 0))
@@ -368,7 +367,7 @@ def status(
     count = Count(93, 27611.0)
     made = Status(
         dagdir="/home/someone/ensembles/global_pretraining",
-        as_of=as_of,
+        as_of=AS_OF,
         live=live,
         warnings=warnings,
         dags=dags,

@@ -155,13 +155,13 @@ async def running_tab(arguments: Sequence[str]) -> AsyncIterator[Tab]:
 class Served:
     """A running ``metlmon serve``."""
 
-    def __init__(self, *arguments: str, directory: Path = ROOT) -> None:
+    def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "metlmon", "serve", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=directory,
+            cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
             text=True,
         )
@@ -182,8 +182,8 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str, directory: Path = ROOT) -> Iterator[Served]:
-    program = Served(*arguments, directory=directory)
+def served(*arguments: str) -> Iterator[Served]:
+    program = Served(*arguments)
     try:
         yield program
     finally:
