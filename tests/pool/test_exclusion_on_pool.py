@@ -2,59 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import truth
-from pools import Ad, Pool, until
+from pools import Pool, until
 
 from metlmon.pool.exclusion import submit_line
 from tests.pool import gated_dag, new_ensemble
-from tests.pool.test_acting_on_pool import REFUSED, name, replies
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Jobs held from the start: ``run0`` may run anywhere, ``run1`` at the first site only."""
-
-    pool: Pool
-    dag: gated_dag.Gated
-    dagman: int
-
-    def act(self, what: str, *words: str, expect: int = 0, user: str | None = None) -> Any:
-        argv = ["metlmon", "act", what, str(self.dag.directory), *words, "--yes", "--json"]
-        home = self.dag.directory if user is None else self.pool.script.HOMES / user
-        return json.loads(self.pool.run(argv, home, user, expect).stdout)
-
-    def job(self, run: int) -> Ad:
-        (ad,) = self.pool.queue(
-            f"DAGManJobId == {self.dagman}", f'DAGNodeName == "run{run}-train_epoch0"'
-        )
-        return ad
-
-    def requirements(self) -> list[str]:
-        return [self.job(run)["Requirements"] for run in (0, 1)]
+from tests.pool.test_acting_on_pool import REFUSED, Acting, name, replies
 
 
 @pytest.fixture(scope="module")
-def waiting(pool: Pool) -> Iterator[Waiting]:
+def waiting(pool: Pool) -> Iterator[Acting]:
+    """Jobs held from the start: ``run0`` may run anywhere, ``run1`` at the first site only."""
     if len(pool.sites) < 3:
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 3")
     first = next(iter(pool.sites.values()))
     dag = gated_dag.write(pool, "excluding", runs=2, sites=["any", first], more=["hold = true"])
-    made = Waiting(pool, dag, dag.submit())
+    made = Acting(pool, dag, dag.submit())
     until(lambda: len(pool.queue(f"DAGManJobId == {made.dagman}")) == 2, "both are submitted")
     yield made
     dag.open_all()
 
 
+def requirements(waiting: Acting) -> list[str]:
+    return [waiting.job(run)["Requirements"] for run in (0, 1)]
+
+
 def test_waiting_jobs_go_elsewhere_and_their_requirements_come_back(
-    waiting: Waiting, colleague: str
+    waiting: Acting, colleague: str
 ) -> None:
-    pool, before = waiting.pool, waiting.requirements()
+    pool, before = waiting.pool, requirements(waiting)
     theirs = gated_dag.write(pool, "excluding", more=["hold = true"], user=colleague)
     argv = ["condor_submit_dag", theirs.dag.name]
     pool.run(argv, theirs.directory, colleague)
@@ -66,11 +45,11 @@ def test_waiting_jobs_go_elsewhere_and_their_requirements_come_back(
         answered = waiting.act("exclude-site", site)
         assert replies(answered) == jobs
         assert f'TARGET.GLIDEIN_ResourceName =!= "{site}"' in answered["line"]
-    changed = waiting.requirements()
+    changed = requirements(waiting)
     assert all(site in each for site in excluded for each in changed)
     refused = waiting.act("exclude-site", left, expect=REFUSED, user=colleague)
     assert pool.users[0] in refused["refused"]
-    assert waiting.requirements() == changed
+    assert requirements(waiting) == changed
     pool.run(["condor_release", str(waiting.job(0)["ClusterId"]), str(waiting.job(1)["ClusterId"])])
     (ran,) = pool.running(1, f"ClusterId == {waiting.job(0)['ClusterId']}")
     assert pool.sites[ran["RemoteHost"].split("@")[1]] == left
@@ -78,7 +57,7 @@ def test_waiting_jobs_go_elsewhere_and_their_requirements_come_back(
     assert waiting.job(1)["JobStatus"] == truth.IDLE
     for site in excluded:
         assert replies(waiting.act("include-site", site)) == jobs
-    assert waiting.requirements() == before
+    assert requirements(waiting) == before
     pool.running(1, f"ClusterId == {waiting.job(1)['ClusterId']}")
     assert pool.queue(of_theirs)[0]["Requirements"] == other["Requirements"]
 
