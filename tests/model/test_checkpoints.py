@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from metlmon.health.build import make_health
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables.timeline_text import BADPUT, GOODPUT, span_symbol
 from tests.support.event_logs import Log, moment, of_one_job
-from tests.support.records import stats_input
+from tests.support.records import read_dagdir, stats_input
 
 NODE = "run0-train_epoch0"
 HOUR = 3600.0
@@ -203,15 +201,8 @@ def test_a_job_runs_since_its_execution_began(pause: Callable[[Log], Log]) -> No
 # --- the cases that were found ----------------------------------------------------------------
 
 
-def opened(directory: Path) -> SnapshotBuilder:
-    reader = DagdirReader(directory, live=False)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
-
-
 def test_rescheduled_after_each_checkpoint(shared: Callable[[str], Path]) -> None:
-    builder = opened(shared("cases/checkpoint-counted-as-loss"))
+    builder = read_dagdir(shared("cases/checkpoint-counted-as-loss"))
     usage = usage_in_window(builder.ledger())
     totals = {site.name: site.totals for site in usage.sites}
     assert (totals["Alpha"].goodput, totals["Beta"].goodput) == (24 * HOUR, 12 * HOUR)
@@ -223,7 +214,7 @@ def test_rescheduled_after_each_checkpoint(shared: Callable[[str], Path]) -> Non
 
 
 def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], Path]) -> None:
-    builder = opened(shared("cases/checkpoint-counted-as-loss/open"))
+    builder = read_dagdir(shared("cases/checkpoint-counted-as-loss/open"))
     assert not make_health(stats_input(builder)).entries
     for pool in usage_in_window(builder.ledger()).profiles:
         assert not pool.excluded
@@ -234,7 +225,7 @@ def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], 
 
 
 def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
-    builder = opened(shared("cases/failed-checkpoint-upload-is-called-ok"))
+    builder = read_dagdir(shared("cases/failed-checkpoint-upload-is-called-ok"))
     (job,) = builder.job_rows()
     assert [(t.outcome, t.seconds) for t in job.transfers] == [("failed", 1050), ("failed", 1051)]
     assert builder.status().gpu_hours.goodput == 0
@@ -244,7 +235,7 @@ def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
 
 
 def test_it_runs_since_before_its_uploads(shared: Callable[[str], Path]) -> None:
-    builder = opened(shared("cases/checkpoint-resets-the-time-running"))
+    builder = read_dagdir(shared("cases/checkpoint-resets-the-time-running"))
     (job,) = builder.job_rows()
     assert job.since is not None
     assert (f"{job.since:%H:%M:%S}", builder.seconds(job.since)) == ("14:05:40", 3619)

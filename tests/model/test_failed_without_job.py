@@ -13,11 +13,10 @@ import pytest
 from metlmon.cli.main import main
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.dagman.reports import read_node_status
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.row_text import state_reason
 from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.records import read_dagdir
 
 STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}
 
@@ -35,13 +34,6 @@ FAILED_PRE = "PRE Script of Job {} failed with status 9"
 ABORTS = "Aborting DAG because we got the ABORT exit value from a job"
 
 
-def painted(dagdir: Path) -> SnapshotBuilder:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
-
-
 @pytest.fixture(name="failures")
 def _failures(shared: Callable[[str], Path]) -> Path:
     """One run's PRE script failed, another one's submission: no job of either."""
@@ -55,7 +47,7 @@ def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
     path = failures / "m.dag.status"
     result, _ = read_node_status(path, path.read_bytes())
     assert result is not None
-    painter = painted(failures)
+    painter = read_dagdir(failures)
     for name, node in result.nodes.items():
         row = painter.node_row(("m.dag", name))
         assert row is not None
@@ -71,7 +63,7 @@ def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_
     for file in failures.iterdir():
         if file.name != "m.dag.status":
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    whole, partial = painted(failures), painted(tmp_path)
+    whole, partial = read_dagdir(failures), read_dagdir(tmp_path)
     for name in whole.dags["m.dag"].workflow.nodes:
         ours, theirs = partial.node_row(("m.dag", name)), whole.node_row(("m.dag", name))
         assert ours is not None
@@ -80,7 +72,7 @@ def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_
 
 
 def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
-    rows = {row.name: row for row in painted(failures).status().runs}
+    rows = {row.name: row for row in read_dagdir(failures).status().runs}
     assert rows["run0"].state is State.RUNNING
     assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
     result = [rows[name].failed for name in ("run1", "run2")]
@@ -91,7 +83,7 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
 
 
 def test_problems_name_nodes_that_failed_without_a_job(failures: Path) -> None:
-    groups = {group.cause: group for group in painted(failures).problems()}
+    groups = {group.cause: group for group in read_dagdir(failures).problems()}
     pre = groups["PRE Script failed with status 9"]
     assert (pre.kind, pre.now, pre.run_names) == ("failed", 1, ("run1",))
     assert pre.nodes == ("run1-train_epoch1",)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.settings import Settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.records import read_dagdir
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
 
@@ -49,10 +49,7 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
     (tmp_path / "top.dag").write_text(top)
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    reader = DagdirReader(tmp_path)
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
+    painter = read_dagdir(tmp_path)
     queued = {run.key: painter.queued_rows(run.key) for run in painter.status().runs}
     assert [[(row.cluster, row.in_dag) for row in rows] for rows in queued.values()] == [
         [(100, "r0.dag")],

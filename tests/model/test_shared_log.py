@@ -12,7 +12,6 @@ import pytest
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
-from metlmon.snapshot.builder import SnapshotBuilder
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 from tests.support.recordings import writable_copy
 from tests.support.records import read_dagdir
@@ -72,10 +71,6 @@ LATER = ("run0-train_epoch1", 78, "10:07:00")
 # --- the snapshots ------------------------------------------------------------------------
 
 
-def painted(dagdir: Path) -> SnapshotBuilder:
-    return read_dagdir(dagdir)
-
-
 def jobs_in(nodes_log: Path) -> set[int]:
     return {int(line[5:8]) for line in nodes_log.read_text().splitlines() if line[:5] == "000 ("}
 
@@ -93,7 +88,7 @@ def _dagdirs(shared: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Path]
 def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
     for dagdir, done in zip(dagdirs, (4, 1), strict=True):
         ours = jobs_in(dagdir / "one.dag.nodes.log")
-        painter = painted(dagdir)
+        painter = read_dagdir(dagdir)
         status = painter.status()
         assert [dag.nodes_done for dag in status.dags] == [done]
         rows = painter.job_rows()
@@ -104,7 +99,7 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
         assert "shared-log" in {warning.kind for warning in status.warnings}
         result = " ".join(warning.text for warning in status.warnings)
         assert "condor_rm" not in result
-    second = painted(dagdirs[1]).status().runs
+    second = read_dagdir(dagdirs[1]).status().runs
     assert [(run.name, run.state, run.epochs_done) for run in second] == [
         ("run0", State.HELD, 0),
         ("run1", State.IDLE, 1),
@@ -113,7 +108,7 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
 
 def test_what_dagmans_own_logs_tell_is_enough(dagdirs: tuple[Path, Path]) -> None:
     (dagdirs[1] / "one.dag.dagman.out").unlink()
-    painter = painted(dagdirs[1])
+    painter = read_dagdir(dagdirs[1])
     assert [dag.nodes_done for dag in painter.status().dags] == [1]
     nodes = {row.cluster for row in painter.job_rows() if row.node}
     assert nodes == jobs_in(dagdirs[1] / "one.dag.nodes.log")
@@ -124,7 +119,7 @@ def test_without_dagmans_files_it_is_reported_as_the_log_tells_it(
 ) -> None:
     for file in dagdirs[0].glob("one.dag.*"):
         file.unlink()
-    rows = painted(dagdirs[0]).job_rows()
+    rows = read_dagdir(dagdirs[0]).job_rows()
     assert len(rows) == 9
     assert {row.dag for row in rows} == {"one.dag"}
 

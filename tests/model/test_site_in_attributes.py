@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.config.settings import Settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from tests.support.lint_ensemble import findings
+from tests.support.records import read_dagdir
 
 CASE = Path(__file__).parents[3] / "shared" / "cases" / "site-in-event-028"
 SUBMITTED = "000 (7.000.000) 2025-03-01 10:00:00 Job submitted from host: <10.0.0.9:9618>\n...\n"
@@ -39,10 +38,7 @@ def attributes(minute: int, trigger: int, *lines: str, second: int = 0) -> str:
 
 
 def sites(path: Path) -> list[str | None]:
-    reader = DagdirReader(path, Settings())
-    reader.check()
-    reader.read_all()
-    return [each.site for each in reader.snapshot_builder().ledger().executions]
+    return [each.site for each in read_dagdir(path).ledger().executions]
 
 
 def of_log(tmp_path: Path, *events: str) -> list[str | None]:
@@ -142,9 +138,6 @@ def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> No
     )
     events = (SUBMITTED, started(5), lost, attributes(6, 22, 'JOB_Site = "A"'))
     (tmp_path / "train.log").write_text("".join(events))
-    reader = DagdirReader(tmp_path, Settings())
-    reader.check()
-    reader.read_all()
-    ledger = reader.snapshot_builder().ledger()
+    ledger = read_dagdir(tmp_path).ledger()
     assert [job.state for job in ledger.jobs] == [State.DISCONNECTED]
     assert [each.site for each in ledger.executions] == ["A"]

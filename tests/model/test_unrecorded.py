@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
+from tests.support.records import read_dagdir
 
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
 DAG, OUT, NODES_LOG = "ens.dag", "ens.dag.dagman.out", "ens.dag.nodes.log"
@@ -39,10 +39,7 @@ class Copy:
         (self.path / name).write_text(text.replace(old, new))
 
     def status(self, live: bool | None = None) -> Status:
-        reader = DagdirReader(self.path, live=live)
-        reader.open()
-        reader.read_all()
-        return reader.snapshot_builder().status()
+        return read_dagdir(self.path, live=live).status()
 
 
 def last_life() -> bytes:
@@ -236,10 +233,7 @@ def test_a_dag_file_with_other_names(tmp_path: Path, file: str) -> None:
 
 @pytest.mark.parametrize("name", ["demo", "rescue", "scripts", "gated", "machines", "shared-log"])
 def test_recorded_directories_disagree_with_nothing(name: str) -> None:
-    reader = DagdirReader(RECORDED.parent / name)
-    reader.open()
-    reader.read_all()
-    assert not list(reader.snapshot_builder().status().warnings)
+    assert not list(read_dagdir(RECORDED.parent / name).status().warnings)
 
 
 # --- what is shown ----------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.derive import MOST_SPECIAL
 from metlmon.snapshot.row_text import counted_states, state_reason
@@ -19,6 +18,7 @@ from screens.overview.header import special_nodes
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
+from tests.support.records import read_dagdir
 from tests.support.screen_view import NARROW, WIDE, Show
 
 
@@ -284,10 +284,7 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
 
 def test_a_real_recording(shared: Callable[[str], Path]) -> None:
     """fixtures/scripts: recorded on a real pool with every kind of node."""
-    reader = DagdirReader(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
+    painter = read_dagdir(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
     found = {row.node: (row.kind, row.state) for row in painter.status().special_nodes}
     assert found == {
         "provision": ("provisioner", State.COMPLETED),
