@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, partialmethod
 from io import StringIO
 from pathlib import Path
-from time import sleep, time
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec.structs import replace
@@ -39,7 +39,6 @@ from screens.base.absence import Absence
 from screens.base.context import AppOptions, SavedFiles, load_states, save_states
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.screens import SnapshotScreen
-from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions import RunningAction, name_of
@@ -54,8 +53,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AppOptions", "MetlmonApp", "run_app"]
 
-REPAINT_SECONDS: Final = 0.2
-"""Minimum mean time between changes shown: more is not seen, and costs bytes over ssh."""
+QUEUE_CHECK_SECONDS: Final = 1.0
+"""Interval of the check for a new queue snapshot: it is cheap, and a DAG that does not run
+produces no snapshots that would trigger it."""
+
+UNATTENDED_SECONDS: Final = 20.0
+"""Time without a key after which snapshots for the clock alone are rare."""
 
 RELEASE_AFTER: Final = 500
 """Snapshots shown between two clearings of Textual's and Rich's caches of texts."""
@@ -89,7 +92,6 @@ class MetlmonApp(FaultTolerantApp):
     TITLE = "metlmon"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("everywhere", "tabs")
-    REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
     CONFIRM_SECONDS: ClassVar[float] = CONFIRM_SECONDS
     last_key_time = pause_before_key = 0.0
     """When the last key or paste arrived, and the time without one before it."""
@@ -115,8 +117,10 @@ class MetlmonApp(FaultTolerantApp):
         self.report_path: Path | None = None
         self._shown_queue: QueueSnapshot | None = None
         self.snapshot: Snapshot | None = feed.latest
-        self._pacer = SnapshotPacer(self.REPAINT_SECONDS, self._set_idle)
-        self._pacer.newest = feed.latest
+        self.newest_snapshot = feed.latest
+        """The newest snapshot of the present."""
+        self._announced = self._unattended = False
+        self._input_at = monotonic()
         self._shown_count = 0
         self.form_state: FormState | None = None
         self.list_states = load_states(self.options.state_file)
@@ -165,14 +169,19 @@ class MetlmonApp(FaultTolerantApp):
     def _start_feed(self, feed: Feed) -> None:
         def on_snapshot(snapshot: Snapshot) -> None:
             # A feed that was replaced may still report.
-            if feed is self.present_feed and self._pacer.receive(snapshot):
+            if feed is not self.present_feed:
+                return
+            self.newest_snapshot = snapshot
+            if not self._announced:
+                self._announced = True
                 self.post_message(self.SnapshotReady())
 
         feed.start(on_snapshot)
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            self._pacer.record_input()
+            self._input_at = monotonic()
+            self._set_unattended(False)
             self.absence.last_look.record_input()
             # A key that no widget handled bubbles back to here.
             fresh = event.time != self.last_key_time
@@ -186,23 +195,16 @@ class MetlmonApp(FaultTolerantApp):
                 self.call_next(self.refresh_screen)
         await super().on_event(event)
 
+    def _set_unattended(self, unattended: bool) -> None:
+        if unattended != self._unattended:
+            self._unattended = unattended
+            self.present_feed.set_unattended(unattended)
+
     def on_metlmon_app_snapshot_ready(self) -> None:
-        wait = self._pacer.seconds_until_due(self.snapshot)
-        if wait:
-            self.set_timer(wait, self._show_newest)
-        elif wait is not None:
-            self._show_newest()
-
-    @property
-    def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot of the present."""
-        return self._pacer.newest
-
-    def _set_idle(self, idle: bool) -> None:
-        self.feed.set_unattended(idle)
-
-    def _show_newest(self) -> None:
-        newest = self._pacer.take(self.snapshot)
+        # Cleared before the snapshot is read, or one could be missed.
+        self._announced = False
+        newest = self.newest_snapshot
+        self._set_unattended(monotonic() - self._input_at > UNATTENDED_SECONDS)
         if self.time_travel.past_view is None:
             self.snapshot = newest
         self._shown_count += 1
@@ -290,7 +292,7 @@ class MetlmonApp(FaultTolerantApp):
         self.stats.close()
         self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
         self.snapshot, self.running_action = feed.latest, None
-        self._pacer.newest = feed.latest
+        self.newest_snapshot = feed.latest
         self.absence.take(feed.latest, self.present_stats)
         self.keys = dict(feed.settings.keys)
         self.set_keymap(keymap(self.keys))

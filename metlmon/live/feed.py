@@ -68,7 +68,7 @@ class Feed(Protocol):
     def start(self, notify: Callable[[Snapshot], None]) -> None:
         """Start the reader thread.
 
-        ``notify`` is called **on that thread** for every new snapshot: at most ten a second, and
+        ``notify`` is called **on that thread** for every new snapshot: at most five a second, and
         once a second as the clock ticks while the ensemble is live.
         """
 

@@ -49,8 +49,8 @@ POLL_SECONDS: Final = 0.9
 """Interval of ``stat`` of the known files: inotify misses writes of other NFS clients. Costs
 0.05 % of a core."""
 
-PICTURE_SECONDS: Final = 0.1
-"""Minimum mean interval between snapshots of changes: nobody can read faster."""
+PICTURE_SECONDS: Final = 0.2
+"""Minimum mean interval between snapshots of changes: more is not seen, and costs bytes."""
 
 BURST: Final = 5
 """Snapshots of changes without a delay: HTCondor logs several events of a job in a row."""

@@ -52,7 +52,6 @@ class Writer:
 class Eager(MetlmonApp):
     """Shows every picture at once."""
 
-    REPAINT_SECONDS = 0.0
     CONFIRM_SECONDS = 0.0
 
 

@@ -37,7 +37,6 @@ async def visit_all(press: Callable[..., Awaitable[None]]) -> None:
 class Eager(MetlmonApp):
     """Repaints at once, in one theme whatever terminal the tests run in."""
 
-    REPAINT_SECONDS = 0.0
     CONFIRM_SECONDS = 0.0
 
     def __init__(self, feed: FakeFeed, options: AppOptions | None = None) -> None:
