@@ -207,8 +207,17 @@ def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) ->
         PseudoTerminal(argv, (100, 30), environment, cwd=place / "work") as screen,
     ):
         screen.wait_for("run0")
-        for key in (*KEYS, "\x1b", "\x1b", "\x1b", "Q"):
+        for key in KEYS:
             screen.type(key)
             screen.rest(0.06)
+
+        def ends() -> bool:
+            # On a busy machine a key soon after an escape is taken for one of both.
+            for key in ("\x1b", "Q"):
+                screen.type(key)
+                screen.rest(0.5)
+            return screen.child.poll() is not None
+
+        screen.until(ends, "it does not end")
         assert screen.end() == 0
     assert b"Traceback" not in screen.bytes
