@@ -162,10 +162,11 @@ def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
     assert made is not None
     request = Request("trainer", tmp_path / "ens", runs=20, epochs=30)
     verdict = validate_form(FormState.from_request(request))
-    lines = [text(each) for each in build_preview(verdict, 100, known)[:6]]
+    lines = [text(each) for each in build_preview(verdict, 100, known).lines[:6]]
     assert next(iter(cost_estimate_lines(made, "it"))) in "\n".join(lines)
-    assert "train_epoch0 ─▶" in "\n".join(text(each) for each in build_preview(verdict, 100)[:8])
-    bare = "\n".join(text(each) for each in build_preview(verdict, 100)[:6])
+    unknown = [text(each) for each in build_preview(verdict, 100).lines]
+    assert "train_epoch0 ─▶" in "\n".join(unknown[:8])
+    bare = "\n".join(unknown[:6])
     assert "GPU-hours" not in bare, "nothing is known of the past"
 
 
