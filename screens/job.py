@@ -915,6 +915,7 @@ class OutputScreen(JobTools, FilterKeys):
         self._line_starts: list[int] = []
         self._wraps = True
         self._reading = False
+        self._next_read: PagerRead | None = None
         self._problem: str | None = None
         self._search: Search | None = None
 
@@ -1021,9 +1022,10 @@ class OutputScreen(JobTools, FilterKeys):
     # --- reading, in a thread ---------------------------------------------------------------
 
     def _request(self, read: PagerRead) -> None:
-        """Read a page of the file shown, and show it."""
+        """Read a page of the file shown, and show it; while another is read, after that one."""
         names = self._output_names()
         if self._reading:
+            self._next_read = read
             return
         self._problem = None
         if self.context.time_travel.past_view is not None:
@@ -1054,6 +1056,10 @@ class OutputScreen(JobTools, FilterKeys):
 
     def _show_page(self, page: OutputPage | None, problem: str | None) -> None:
         self._reading, self._problem = False, problem
+        if self._next_read is not None and self.is_mounted:
+            read, self._next_read = self._next_read, None
+            self._request(read)
+            return
         if problem is not None:
             self._page = EMPTY
         elif page is not None:
@@ -1069,14 +1075,16 @@ class OutputScreen(JobTools, FilterKeys):
         return self._page.reaches_end and self.view.lines_below == 0
 
     def _poll(self) -> None:
-        if self._follows():
+        if self._follows() and not self._reading:
             # Looking at it must not replace a problem by an empty page.
             page = self._page
             self._request(lambda path: output_pager.page_if_changed(path, page))
 
     def on_document_scrolled(self) -> None:
         page, view = self._page, self.view
-        if page.rows and view.lines_below < NEAR_EDGE and not page.reaches_end:
+        if self._reading:
+            pass
+        elif page.rows and view.lines_below < NEAR_EDGE and not page.reaches_end:
             top = self._top_offset()
             self._request(lambda path: output_pager.page_below(path, page, top))
         elif page.rows and view.top_line < NEAR_EDGE and page.rows[0].start > 0:
@@ -1097,7 +1105,7 @@ class OutputScreen(JobTools, FilterKeys):
         """Show the other file."""
         if len(self._output_names()) < 2:
             self.show_message("it has no other output file")
-        elif not self._reading:
+        else:
             self._shown_file += 1
             self._page = EMPTY
             self._request(output_pager.page_at_end)

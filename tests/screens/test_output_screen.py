@@ -6,12 +6,16 @@ import base64
 import os
 import shutil
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
+from metlmon.live import output_pager
+from metlmon.live.output_pager import OutputPage
 from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
+from tests.support.patience import PATIENCE
 from tests.support.screen_view import MIDDLE, NARROW
 from tests.support.static_sessions import FIXTURES, Seen, opened, session, until
 
@@ -62,6 +66,26 @@ async def test_the_whole_file_can_be_read(dagdir: Path) -> None:
         assert len(pages) > 900
         await seen.press("G")
         await until(seen, lambda: LINES[-1] in seen.text)
+
+
+async def test_a_key_while_the_file_is_read_is_obeyed(
+    dagdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, read = threading.Event(), output_pager.page_at_end
+
+    def page_at_end(path: Path) -> OutputPage:
+        slow.wait(PATIENCE)
+        return read(path)
+
+    monkeypatch.setattr(output_pager, "page_at_end", page_at_end)
+    async with opened(session(dagdir), NARROW) as seen:
+        (path,) = dagdir.glob("7bcfae26*_5_478.out")
+        path.write_text("\n".join(LINES) + "\n")
+        seen.app.open_screen("job", 478, 0)
+        await seen.settle()
+        await seen.pilot.press("enter", "g")
+        slow.set()
+        await until(seen, lambda: LINES[0] in seen.text)
 
 
 async def test_a_text_is_found_anywhere(dagdir: Path) -> None:

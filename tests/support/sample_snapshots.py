@@ -423,6 +423,9 @@ class FakeFeed:
     def stop(self) -> None:
         self.stopped = True
 
+    def set_unattended(self, unattended: bool) -> None:
+        """Do nothing: tests say when there is a snapshot."""
+
     def publish(self, new: Snapshot) -> None:
         """A new picture, as from the feed's thread."""
         self._latest = new
