@@ -49,7 +49,7 @@ UNREAD = {
 """Packages and modules that read nothing which these commands print."""
 
 NEVER_AT_FIRST = {
-    *("pandas", "numpy", "plotext", "htcondor2", "classad2", "pyarrow"),
+    *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
     *("metlmon.authoring", "metlmon.report", "metlmon.tables.frames", "metlmon.stats.backtest"),
     *(
         "metlmon.trainer",

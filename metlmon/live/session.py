@@ -462,8 +462,11 @@ _READ: Final = 1 << 16
 class DirectoryWatcher:
     """Reports changes in directories, in the thread that calls :meth:`run` (once).
 
-    inotify(7) reports writes of this machine, but not those of other clients of a network file
-    system, and is on Linux only; this is therefore only an early wake-up for a reader that polls.
+    On Linux inotify(7) reports writes of this machine, but not those of other clients of a network
+    file system; this is therefore only an early wake-up for a reader that polls.
+
+    watchfiles polls its own queue, which costs 0.3 % of a core when idle. A blocking read of
+    inotify costs nothing, so watchfiles is used on other systems only.
     """
 
     def __init__(self) -> None:
@@ -473,11 +476,13 @@ class DirectoryWatcher:
     def run(self, directories: Iterable[Path], notify: Callable[[], None]) -> None:
         """Call ``notify`` after each change directly in one of ``directories``.
 
-        Returns after :meth:`stop`, or if watching is not possible.
+        Returns after :meth:`stop`, or if no means of watching is available.
         """
         try:
-            with suppress(OSError, AttributeError), _inotify(directories) as descriptor:
+            with _inotify(directories) as descriptor:
                 self._read_events(descriptor, notify)
+        except (OSError, AttributeError):
+            self._poll(directories, notify)
         finally:
             os.close(self._stop_reader)
 
@@ -501,6 +506,23 @@ class DirectoryWatcher:
                     pass
             notify()
             self._stopped.wait(_PAUSE)
+
+    def _poll(self, folders: Iterable[Path], notify: Callable[[], None]) -> None:
+        try:
+            from watchfiles import watch
+
+            for _ in watch(
+                *folders,
+                stop_event=self._stopped,
+                recursive=False,
+                debounce=50,
+                step=20,
+                rust_timeout=500,
+                raise_interrupt=False,
+            ):
+                notify()
+        except (ImportError, OSError, RuntimeError):
+            return
 
 
 @contextmanager

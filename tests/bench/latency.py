@@ -158,6 +158,7 @@ def local(
         if not wakeup:
             stubs = directory / "stubs"
             stubs.mkdir()
+            (stubs / "watchfiles.py").write_text("raise ImportError\n")
             (stubs / "sitecustomize.py").write_text("import ctypes\ndel ctypes.CDLL\n")
             env["PYTHONPATH"] = f"{stubs}:{env.get('PYTHONPATH', '')}"
         if tmux:

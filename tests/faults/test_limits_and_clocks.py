@@ -92,6 +92,7 @@ def test_with_no_watch_left_files_are_polled(
         yield 0
 
     monkeypatch.setattr(session_module, "_inotify", refused)
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(77))
     reader = DagdirReader(dagdir.path, live=False)

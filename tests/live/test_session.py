@@ -320,6 +320,16 @@ def until_set(report_of: threading.Event, log: Path) -> bool:
     return False
 
 
+@pytest.mark.parametrize("kernel", [True, False])
+def test_what_is_appended_wakes(
+    tmp_path: Path, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernel:
+        monkeypatch.delattr(ctypes, "CDLL")
+    with woken(tmp_path) as result:
+        assert until_set(result, tmp_path / "metl.log")
+
+
 def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
     """Jobs write their output there, all the time."""
     deeper = tmp_path / "output"
@@ -332,14 +342,9 @@ def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
         assert not result.wait(0.1)
 
 
-@pytest.mark.parametrize("folder", ["gone", "."])
-def test_what_cannot_be_watched_is_left_to_polling(
-    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A directory that is gone, and a system without inotify."""
-    if folder == ".":
-        monkeypatch.delattr(ctypes, "CDLL")
-    with woken(tmp_path / folder) as result:
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """Nobody can tell of it: looking every second is left."""
+    with woken(tmp_path / "gone") as result:
         assert not result.wait(0.1)
 
 
