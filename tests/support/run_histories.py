@@ -103,10 +103,11 @@ def lost(
     reason: str | None = "Unspecified job interruption",
     site: str | None = "delta",
     job: JobId = (9000, 0),
+    target: str | None = None,
     uncertain: bool = False,
 ) -> Execution:
     """An execution that was lost."""
-    past = Past(site=site)
+    past = Past(site=site, target=target)
     made = _execution(run, 0, past, job, end - timedelta(seconds=seconds), end)
     return replace(
         made,
