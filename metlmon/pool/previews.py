@@ -706,7 +706,7 @@ def _effects(
         effects.append(f"{count(targets, 'waiting job')} no longer {verb} its machines")
     elif targets:
         jobs = count(targets, "job")
-        effects.append(f"{jobs} may run there again, with the requirements of before")
+        effects.append(f"{jobs} may run there again, with their previous requirements")
     if dags:
         files = ", ".join(plain(dag.file, 100) for dag in dags[:3])
         more = f" and {len(dags) - 3} more" if len(dags) > 3 else ""

@@ -109,7 +109,7 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.RETARGET: Act(
         "jobs",
         "in the queue for a machine of that site alone; sets MetlSite",
-        "retarget to the site of before",
+        "retarget to the previous site",
     ),
     PoolAction.HALT: Act("dag", "running jobs continue, no new ones are submitted", "resume"),
     PoolAction.RESUME: Act("dag", "DAGMan submits jobs again", "halt"),
