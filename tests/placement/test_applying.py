@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.commands import advise, status
 from metlmon.cli.exit_codes import Exit
+from metlmon.placement.application import perform_application
 from metlmon.pool import client
 from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.gate_requests import ONE_SITE
@@ -118,6 +121,23 @@ def test_nothing_is_written_without_a_yes(
     for arguments in (("--apply", "send", "--yes"), ("--every", "12h", "--apply", "send")):
         assert "--yes" in usage_error("advise", capsys, dagdir.path, *arguments)
     assert not (dagdir.path / "gate").exists()
+
+
+@pytest.mark.usefixtures("schedd", "yes")
+def test_an_interrupt_waits_until_what_was_changed_is_in_the_log(
+    dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(application: Any, client: Any, on_result: Callable[..., None]) -> None:
+        results: list[Any] = []
+        perform_application(application, client, results.append)
+        signal.raise_signal(signal.SIGINT)
+        for result in results:
+            on_result(result)
+
+    monkeypatch.setattr(advise, "perform_application", interrupted)
+    assert run(capsys, dagdir.path, "--apply", "send")[0] == Exit.INTERRUPTED
+    (record,) = log_lines(dagdir)
+    assert {each["run"] for each in record["changes"]} == targets(dagdir).keys()
 
 
 @pytest.mark.usefixtures("schedd", "yes")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from math import inf
+from types import FrameType
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
@@ -232,16 +234,37 @@ def _perform(
         if not quiet:
             print(result_line(result, names), flush=True)
 
-    try:
-        perform_application(application, client, take)
-    except PoolError as error:
-        print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
-        take(ActionResult("schedd", ResultCode.FAILED, str(error)))
-    finally:
-        done = changes_done(application, results)
-        for problem in log_application(session, command, application.way, done):
-            print(f"metlmon: {plain(problem, 400)}", file=sys.stderr)
+    with _interrupt_afterwards():
+        try:
+            perform_application(application, client, take)
+        except PoolError as error:
+            print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
+            take(ActionResult("schedd", ResultCode.FAILED, str(error)))
+        finally:
+            done = changes_done(application, results)
+            for problem in log_application(session, command, application.way, done):
+                print(f"metlmon: {plain(problem, 400)}", file=sys.stderr)
     return tuple(results)
+
+
+@contextmanager
+def _interrupt_afterwards() -> Iterator[None]:
+    """Let ^C wait until what was changed is also in the log; a second one does not wait."""
+    before = signal.getsignal(signal.SIGINT)
+    interrupted = False
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
