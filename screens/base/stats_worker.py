@@ -36,7 +36,7 @@ SHARE_IDLE: Final = 400.0
 """Minimum ratio of that maximum age to the computation time: limits the load to 0.25 %."""
 
 SHARE: Final = 5.0
-"""Pause of the thread after each pass, as a multiple of the duration of the pass."""
+"""Pause of the thread after each pass, as a multiple of its processor time."""
 
 JOB_FILES: Final = "what the jobs wrote"
 """The name of reading the job files, in its error."""
@@ -161,7 +161,7 @@ class StatsWorker:
     def _run(self) -> None:
         last_read = float("-inf")
         while not self._stop.is_set():
-            started = time.monotonic()
+            started, cost = time.monotonic(), time.thread_time()
             self._skip_pause.clear()
             changed = False
             wanted = started - self._files_requested < FORGET_SECONDS
@@ -175,8 +175,8 @@ class StatsWorker:
             with self._lock:
                 if not self._wake.is_set():
                     self._idle.set()
-            pause = (time.monotonic() - started) * SHARE
-            self._skip_pause.wait(pause)
+            # Of the processor: waiting for one, or for a file, is no cost.
+            self._skip_pause.wait((time.thread_time() - cost) * SHARE)
             self._wake.wait(WRITTEN_SECONDS if wanted or self._errors else None)
             self._wake.clear()
 
