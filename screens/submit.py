@@ -369,7 +369,7 @@ FIELDS: Final = (
     Field(
         "gate.divergence",
         "Divergence",
-        "Stop a run whose val_loss is no number, or this many times above its best. Empty: off.",
+        "Stop a run whose val_loss is not a number, or this many times above its best. Empty: off.",
         "times",
         empty="off",
     ),

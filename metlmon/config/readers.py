@@ -177,7 +177,7 @@ def _url(value: object, expected: str, elsewhere: str) -> SplitResult:
     url = read_text(value)
     try:
         parts = urlsplit(url)
-        # A port that is no number raises ValueError, too.
+        # A port that is not a number raises ValueError as well.
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
