@@ -106,7 +106,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
             try:
                 write_plan(plan)
                 _copy_files(Path(work_dir), dag.parent, own_files)
-                result = pool.submit_dag(dag)
+                cluster = pool.submit_dag(dag)
             except BaseException:
                 MlflowClient().set_terminated(run_id, "FAILED")
                 raise
@@ -115,7 +115,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
         finally:
             pool.close()
         where = shlex.quote(str(dag.parent))
-        _log.info("cluster %s: %s, %s", result.cluster, dag, count(plan.nodes, "node"))
+        _log.info("cluster %s: %s, %s", cluster, dag, count(plan.nodes, "node"))
         _log.info("watch it with: metlmon watch %s", where)
         _log.info("cancel it with: metlmon act remove-dag %s", where)
         if server.sends_secrets_in_clear:

@@ -23,6 +23,7 @@ from metlmon.pool.gate_requests import site_of
 from metlmon.pool.previews import EXCLUDED, NOT_EXCLUDED, unknown_site, with_site
 from metlmon.pool.queue_checks import target
 from metlmon.pool.types import (
+    ACTS,
     AS_THE_DAG_SAYS,
     DAG_ACTS,
     RUN_ACTS,
@@ -93,45 +94,6 @@ from screens.base.screens import (
 )
 from screens.widgets.line_widget import Document, StaticLines
 from screens.widgets.table import Table, TableRow
-
-
-class ActionTexts(msgspec.Struct, frozen=True):
-    """The question of an action, and the beginning of the title of its results."""
-
-    question: str
-    progress: str
-
-
-TEXTS: Final[Mapping[PoolAction, ActionTexts]] = {
-    PoolAction.HOLD: ActionTexts("Hold {}?", "Holding"),
-    PoolAction.RELEASE: ActionTexts("Release {}?", "Releasing"),
-    PoolAction.REMOVE: ActionTexts("Remove {} from the queue?", "Removing"),
-    PoolAction.VACATE: ActionTexts("Vacate {}?", "Vacating"),
-    PoolAction.PRIORITY: ActionTexts("Set the priority of {}", "Setting the priority of"),
-    PoolAction.RETARGET: ActionTexts("Retarget {}", "Retargeting"),
-    PoolAction.HALT: ActionTexts("Halt {}?", "Halting"),
-    PoolAction.RESUME: ActionTexts("Resume {}?", "Resuming"),
-    PoolAction.RELEASE_DAG: ActionTexts("Release DAGMan of {}?", "Releasing DAGMan of"),
-    PoolAction.REMOVE_DAG: ActionTexts("Remove {}", "Removing"),
-    PoolAction.RESUBMIT: ActionTexts(
-        "Submit {} again, from its newest rescue file?", "Submitting again"
-    ),
-    PoolAction.STOP: ActionTexts("Stop {} after the epoch that is under way?", "Stopping"),
-    PoolAction.STOP_NOW: ActionTexts("Stop {} now?", "Stopping now"),
-    PoolAction.PAUSE: ActionTexts("Pause {} before the next epoch?", "Pausing"),
-    PoolAction.RESUME_RUN: ActionTexts("Resume {}?", "Resuming"),
-    PoolAction.SEND: ActionTexts("Send the next epochs of {}", "Sending"),
-    PoolAction.EXCLUDE_SITE: ActionTexts("Exclude the site {}?", "Excluding the site"),
-    PoolAction.INCLUDE_SITE: ActionTexts("Include the site {} again?", "Including the site"),
-}
-
-IRREVERSIBLE: Final = frozenset(
-    {PoolAction.REMOVE, PoolAction.REMOVE_DAG, PoolAction.STOP, PoolAction.STOP_NOW}
-)
-"""Actions that no other key undoes."""
-
-SITE_ACTIONS: Final = (PoolAction.RETARGET, PoolAction.SEND)
-"""Actions that need a site."""
 
 RESULT_SYMBOLS: Final[Mapping[ResultCode, Symbol]] = {
     ResultCode.DENIED: Symbol("✗", "permission denied", Colour.VERMILLION, Weight.BOLD),
@@ -243,12 +205,10 @@ def question_text(preview: ActionPreview, job_count: int, value: int | str | Non
     ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
     until it is entered.
     """
-    text = TEXTS[preview.act].question.format(plain(preview.subject, 120))
+    text = capitalized(preview.phrase(value))
     if preview.act is PoolAction.REMOVE_DAG:
         return f"{text} and its {formatting.count(job_count, 'job')} in the queue?"
-    if value == AS_THE_DAG_SAYS:
-        return f"{text} where the DAG says?"
-    return text if value is None else f"{text} to {plain(str(value), 60)}?"
+    return text if value is None and ACTS[preview.act].value else f"{text}?"
 
 
 def files_title(order: ActionRequest) -> str:
@@ -463,7 +423,7 @@ def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
     def name_style(preview: ActionPreview) -> TextStyle:
         if not is_possible(preview):
             return DIM
-        return ALARM if preview.act in IRREVERSIBLE else BOLD
+        return ALARM if ACTS[preview.act].is_final else BOLD
 
     def targets(preview: ActionPreview) -> str:
         if is_possible(preview):
@@ -549,10 +509,8 @@ class ResultsScreen(DocumentScreen):
 
     def _head(self, room: int) -> list[Line]:
         running = self._running_action
-        title = f"{TEXTS[running.request.act].progress} {plain(running.preview.subject, 120)}"
         value = running.request.site if running.request.value is None else running.request.value
-        if value is not None and running.request.act not in SITE_ACTS:
-            title += " where the DAG says" if value == AS_THE_DAG_SAYS else f" to {value}"
+        title = capitalized(running.preview.phrase(value))
         done = f"{len(running.results)} of {running.total} answered"
         incomplete = running.ended and len(running.results) < running.total
         right = line((done, NOTE if incomplete else MOVING))
@@ -744,13 +702,14 @@ class ConfirmScreen(ConfirmationBase):
         self._entered: int | str | None = None
         self._input_error = ""
         self._pool_sites: tuple[SiteInfo, ...] = ()
-        self._loading_sites = preview.act in (*SITE_ACTIONS, PoolAction.EXCLUDE_SITE)
+        self._takes = ACTS[preview.act].value
+        self._loading_sites = self._takes == "site" or preview.act is PoolAction.EXCLUDE_SITE
         self._sites_error: str | None = None
 
     def compose_input(self) -> ComposeResult:
-        if self._preview.act is PoolAction.PRIORITY:
+        if self._takes == "priority":
             yield NumberPrompt()
-        elif self._preview.act in SITE_ACTIONS:
+        elif self._takes == "site":
             yield SitePrompt(self._known_sites)
 
     def on_mount(self) -> None:
@@ -764,7 +723,7 @@ class ConfirmScreen(ConfirmationBase):
     @property
     def _input_missing(self) -> bool:
         """Whether a required number or site has not been entered yet."""
-        return self._preview.act in (PoolAction.PRIORITY, *SITE_ACTIONS) and self._entered is None
+        return self._takes != "" and self._entered is None
 
     @property
     def _current_preview(self) -> ActionPreview:
@@ -787,7 +746,7 @@ class ConfirmScreen(ConfirmationBase):
 
     def _head(self, room: int) -> list[Line]:
         preview = self._current_preview
-        style = ALARM if preview.act in IRREVERSIBLE else BOLD
+        style = ALARM if ACTS[preview.act].is_final else BOLD
         title = question_text(preview, len(self._dag_jobs), self._entered)
         lines = wrap(title, room, style, indent=1)[:2]
         effect = wrap(capitalized(preview.effect), room, indent=1)
@@ -812,7 +771,7 @@ class ConfirmScreen(ConfirmationBase):
         if self._input_error:
             return line(" ", (self._input_error, BAD))
         hint = line(" Type the new priority, then ")
-        if self._preview.act in SITE_ACTIONS:
+        if self._takes == "site":
             hint = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
             hint += line(", then ")
         return hint + line(("enter", KEY), ("; you are asked then", DIM))
@@ -871,7 +830,7 @@ class ConfirmScreen(ConfirmationBase):
         self._entered = self._parse(event.value)
         if self._entered is None:
             expected = "a site's name, without quotes, $ and backslash,"
-            if self._preview.act is PoolAction.PRIORITY:
+            if self._takes == "priority":
                 expected = f"a whole number from {-PRIORITY_LIMIT} to {PRIORITY_LIMIT}"
             self._input_error = f"{expected} is needed here"
         else:
@@ -880,7 +839,7 @@ class ConfirmScreen(ConfirmationBase):
         self._refresh_if_mounted()
 
     def _parse(self, text: str) -> int | str | None:
-        if self._preview.act is PoolAction.PRIORITY:
+        if self._takes == "priority":
             return parse_priority(text)
         if self._preview.act is PoolAction.SEND and text.strip() == DAG_DEFAULT:
             return AS_THE_DAG_SAYS

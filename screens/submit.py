@@ -44,6 +44,7 @@ from metlmon.authoring.templates import GATHER, template_for
 from metlmon.errors import InputError, describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
+from metlmon.pool.submission import NO_COMMAND
 from metlmon.pool.types import PoolError, ScheddInfo, SiteInfo
 from metlmon.stats import cost as stats
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
@@ -787,16 +788,7 @@ class PoolInfo(Struct, frozen=True):
         """The reason why nothing can be submitted; None if it is possible."""
         if self.schedd is None:
             return self.error or "the schedd has not answered yet"
-        if not self.schedd.dagman and self.schedd.submit_command is None:
-            return "neither condor_dagman nor condor_submit_dag is at hand on this machine"
-        return None
-
-
-def submission_method(schedd_info: ScheddInfo) -> str:
-    """Return the submission method."""
-    if schedd_info.dagman:
-        return "htcondor2, with the condor_dagman at hand"
-    return plain(schedd_info.submit_command or "no way", 200)
+        return NO_COMMAND if self.schedd.submit_command is None else None
 
 
 def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
@@ -965,7 +957,7 @@ class LaunchScreen(ConfirmationBase):
             facts += [
                 ("schedd", f"{pool_info.schedd.schedd}, HTCondor {pool_info.schedd.version}"),
                 ("user", pool_info.schedd.user),
-                ("by way of", submission_method(pool_info.schedd)),
+                ("by way of", pool_info.schedd.submit_command or "no command"),
             ]
         else:
             facts.append(("schedd", pool_info.error or "not answered yet"))
@@ -1062,9 +1054,8 @@ class LaunchScreen(ConfirmationBase):
         return f"{count} in {self.plan.request.directory}"
 
     def _submit(self, pool: PoolClient) -> str:
-        submission = pool.submit_dag(self.plan.request.directory / self.plan.dag_file)
-        text = f": {submission.text}" if submission.text else ""
-        return f"{self.plan.dag_file} is cluster {submission.cluster}, by {submission.way}{text}"
+        cluster = pool.submit_dag(self.plan.request.directory / self.plan.dag_file)
+        return f"{self.plan.dag_file} is cluster {cluster}"
 
     def _record_step(self, step: LaunchStep) -> None:
         self._steps[step.title] = step

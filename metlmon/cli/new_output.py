@@ -19,7 +19,7 @@ from metlmon.authoring.request import Plan, RequestProblem, Template
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import Output, print_output
 from metlmon.errors import shorten_words
-from metlmon.pool.types import PoolError, SubmitResult
+from metlmon.pool.types import PoolError
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.stats.cost import CostEstimate
 from metlmon.text.formatting import count, plain, size
@@ -27,12 +27,12 @@ from metlmon.text.record_json import Flat
 
 
 class SubmitOutput(Output, frozen=True, kw_only=True):
-    """``metlmon submit --json``; submitted is null unless the pool took the DAG."""
+    """``metlmon submit --json``; submitted: DAGMan's cluster, null unless the pool took the DAG."""
 
     plan: Flat[Plan]
     problems: tuple[RequestProblem, ...]
     written: bool = False
-    submitted: SubmitResult | None = None
+    submitted: int | None = None
 
 
 class NewOutput(SubmitOutput, frozen=True, kw_only=True):
@@ -184,16 +184,16 @@ def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
     dag = directory / plan.dag_file
     try:
         with closing(PoolClient()) as pool:
-            result = pool.submit_dag(dag.absolute())
+            cluster = pool.submit_dag(dag.absolute())
     except PoolError as error:
         print_answer(answer)
         say(f"written, but not submitted: {error}")
         return Exit.REFUSED
     if answer is None:
         where = plain(str(dag))
-        print(f"cluster {result.cluster}: {where}, {counts(plan)}, submitted by {result.way}")
+        print(f"cluster {cluster}: {where}, {counts(plan)}")
     else:
-        print_answer(replace(answer, submitted=result))
+        print_answer(replace(answer, submitted=cluster))
     say(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
     return Exit.OK
 

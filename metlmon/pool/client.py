@@ -8,6 +8,7 @@ Managing DAGMan" (halt files), "Rescue DAG".
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -61,7 +62,6 @@ from metlmon.pool.types import (
     ScheddInfo,
     SelectedRun,
     SiteInfo,
-    SubmitResult,
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, Status
@@ -169,14 +169,11 @@ class PoolClient:
         """The preview of RESUBMIT, with the earlier submission's options added."""
         if preview.request is None or preview.request.dag is None or self._feed is None:
             return preview
-        options = submission.previous_submission(
-            self._feed.dagdir / preview.request.dag
-        ).options_text
-        return (
-            replace(preview, effect=f"{preview.effect}; keeps {plain(options, 200)}")
-            if options
-            else preview
-        )
+        previous = submission.previous_submission(self._feed.dagdir / preview.request.dag)
+        if not previous.options:
+            return preview
+        kept = plain(shlex.join(previous.options), 200)
+        return replace(preview, effect=f"{preview.effect}; keeps {kept}")
 
     def where(self) -> ScheddInfo:
         """The local schedd."""
@@ -186,8 +183,8 @@ class PoolClient:
         """The sites currently known to the collector."""
         return self._connection.sites()
 
-    def submit_dag(self, dag_file: Path) -> SubmitResult:
-        """Submit a new DAG from its own directory.
+    def submit_dag(self, dag_file: Path) -> int:
+        """Submit a new DAG from its own directory; returns DAGMan's cluster.
 
         Raises PoolError, also if files of an earlier submission exist beside it.
         """
@@ -200,7 +197,7 @@ class PoolClient:
                 f"{dag_file.name} was submitted before ({leftovers[0]} is there): resubmit it, or "
                 "choose another directory"
             )
-        return submission.submit(self._connection, dag_file.parent, (dag_file.name,), {})
+        return submission.submit(self._connection, dag_file.parent, (dag_file.name,))
 
     def close(self) -> None:
         """End threads and processes; returns when they have ended."""
@@ -440,17 +437,16 @@ class PoolClient:
             return result(ResultCode.BAD_STATE, obstacle)
         if not os.access(path.parent, os.W_OK):
             return result(ResultCode.DENIED, f"you may not write in {path.parent.resolve()}")
-        options = dict(previous.options)
+        options = previous.options
         if rescue is None:
             # Without a rescue file, files of the earlier submission prevent a new one.
-            options["UpdateSubmit"] = True
+            options += ("-update_submit",)
         if request.dry:
-            submission.submit_command(self._connection, previous.files)
+            submission.submit_command(self._connection)
             return result(ResultCode.DONE)
-        submitted = submission.submit(self._connection, previous.directory, previous.files, options)
+        cluster = submission.submit(self._connection, previous.directory, previous.files, options)
         suffix = f", continues from {rescue}" if rescue else ""
-        text = f"DAGMan is job {submitted.cluster}.0 (by {submitted.way}){suffix}"
-        return result(ResultCode.DONE, text)
+        return result(ResultCode.DONE, f"DAGMan is job {cluster}.0{suffix}")
 
     def _resubmit_obstacle(self, dag: DagRow, path: Path, rescue: str | None) -> str | None:
         """Why the DAG must not be submitted again now."""

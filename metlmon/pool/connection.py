@@ -29,12 +29,10 @@ from metlmon.pool.protocol import (
     QueueJob,
     ScheddInfo,
     Slot,
-    SubmitOptions,
 )
 from metlmon.pool.types import PoolError, SiteInfo
 
 ANSWER_SECONDS: Final = {
-    "submit_dag": 120.0,
     "where": 30.0,
     "annex_ads": 10.0,
     "free_gpus": 10.0,
@@ -42,8 +40,7 @@ ANSWER_SECONDS: Final = {
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations.
 
-HTCondor's own time-outs are 20 s per step; a DAG of a hundred thousand nodes takes a while to
-check before it is submitted.
+HTCondor's own time-outs are 20 s per step.
 """
 
 COLLECTOR_OPERATIONS: Final = {
@@ -53,7 +50,7 @@ COLLECTOR_OPERATIONS: Final = {
 }
 """Operations that wait for a collector, and its name in messages."""
 
-CHANGING: Final = frozenset({"act", "priority", "place", "exclude", "submit_dag"})
+CHANGING: Final = frozenset({"act", "priority", "place", "exclude"})
 """Operations that change something in the pool."""
 
 END_SECONDS: Final = 1.0
@@ -85,7 +82,6 @@ HINTS: Final = {
     "grant READ access, or a token",
     "refused": "the schedd refused: it may not have authenticated you "
     "(SEC_CLIENT_AUTHENTICATION_METHODS in the configuration says how it can)",
-    "root": "root may not submit: HTCondor runs no job as root, so become the user whose DAG it is",
 }
 """By the worker's error kind: the problem and its remedy."""
 
@@ -204,13 +200,6 @@ class PoolConnection:
         """The slots of the annexes with these names, from the collector at this address."""
         return tuple(self._call(list[AnnexAd], "annex_ads", collector, names))
 
-    def submit_dag(self, directory: Path, file: str, options: SubmitOptions) -> int:
-        """Submit a DAG; returns DAGMan's cluster.
-
-        ``options`` as for ``htcondor2.Submit.from_dag``.
-        """
-        return int(self._call(int, "submit_dag", str(directory), file, options))
-
     # --- the protocol -------------------------------------------------------------------
 
     def _call(self, kind: Any, operation: str, *arguments: Any) -> Any:
@@ -307,14 +296,11 @@ class PoolConnection:
     def _error(self, kind: str, text: str) -> PoolError:
         hint = HINTS.get(kind)
         detail = " ".join(text.split()).rstrip(".")
-        if kind == "other":
-            # The code of condor_submit_dag prints more than its exception says.
-            detail = self._last_error_line() or detail
         if hint is None:
             return PoolError(detail or "HTCondor's bindings failed without a word")
         if kind == "refused":
             return PoolRefused(f"{hint}: {detail}" if detail else hint, detail)
-        return PoolError(f"{hint} ({detail})" if detail and kind != "root" else hint)
+        return PoolError(f"{hint} ({detail})" if detail else hint)
 
     def _last_error_line(self) -> str:
         """The most relevant line that the bindings printed during the last operation."""

@@ -68,12 +68,6 @@ ANYWHERE: Final = "any"
 SIMILARITY: Final = 0.5
 """Smallest similarity of a suggested site name (:mod:`difflib`)."""
 
-_ANYWHERE_TEXTS: Final = (
-    ("a machine of that site alone", "a machine anywhere the requirements allow"),
-    ("go there;", "go anywhere the requirements allow;"),
-)
-"""Texts about a single site, and their replacements for :data:`ANYWHERE`."""
-
 NOTHING: Final = "no site is selected"
 NO_NAME: Final = f"{NO_SITE}, and without {SEPARATOR}"
 
@@ -419,21 +413,16 @@ def run_preview(
 def with_site(preview: ActionPreview, site: str) -> ActionPreview:
     """The preview with ``site`` as the destination of its request.
 
-    The effect is adapted for a SEND that cancels an earlier one, and for :data:`ANYWHERE`.
+    Effect and undo are others for a SEND that cancels an earlier one.
     """
     if preview.request is None:
         return preview
-    preview = replace(preview, request=replace(preview.request, site=site))
-    if site == ANYWHERE:
-        effect = preview.effect
-        for site_text, anywhere_text in _ANYWHERE_TEXTS:
-            effect = effect.replace(site_text, anywhere_text)
-        return replace(preview, effect=effect)
-    if site != AS_THE_DAG_SAYS or preview.request is None:
-        return preview
+    request = replace(preview.request, site=site)
+    if site != AS_THE_DAG_SAYS:
+        return replace(preview, request=request)
     effect = "the epochs from the next one on go where the DAG file says"
-    effect += _files_clause("deletes", preview.request.runs)
-    return replace(preview, effect=effect, undo="send them elsewhere again")
+    effect += _files_clause("deletes", request.runs)
+    return replace(preview, request=request, effect=effect, undo="send them elsewhere again")
 
 
 def unknown_site(site: str, sites: Iterable[SiteInfo], named: Iterable[str]) -> str | None:

@@ -18,7 +18,6 @@ Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 JobAction = Literal["hold", "release", "remove", "vacate"]
 AnnexName = Annotated[str, Meta(min_length=1, max_length=200)]
 CollectorAddress = Annotated[str, Meta(min_length=1, max_length=400)]
-SubmitOptions = dict[str, bool | int | str]
 
 SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
 """Valid site names (which must be printable as well).
@@ -43,7 +42,6 @@ OPERATIONS: Final[dict[str, Any]] = {
     "free_gpus": tuple[()],
     "annex_queue": tuple[()],
     "annex_ads": tuple[CollectorAddress, list[AnnexName]],
-    "submit_dag": tuple[str, str, SubmitOptions],
 }
 """Methods of :class:`metlmon.pool.worker.Pool`, and the types of their arguments."""
 
@@ -70,7 +68,6 @@ class ErrorKind(StrEnum):
     NO_ANNEX_COLLECTOR = "no-annex-collector"
     ANNEX_COLLECTOR_REFUSED = "annex-collector-refused"
     REFUSED = "refused"
-    ROOT = "root"
     REQUEST = "request"
     OTHER = "other"
 
@@ -95,16 +92,14 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 
 
 class ScheddInfo(Struct, frozen=True):
-    """The local schedd and how DAGs can be submitted to it.
+    """The local schedd. ``user`` is empty if it did not authenticate us.
 
-    ``user`` is empty if it did not authenticate us. ``dagman``: condor_dagman is in PATH, as the
-    bindings require; ``submit_command``: path of condor_submit_dag, None if it is missing.
+    ``submit_command``: path of condor_submit_dag, None if it is not in PATH.
     """
 
     schedd: str
     version: str
     user: str
-    dagman: bool
     submit_command: str | None
 
 

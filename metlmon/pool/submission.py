@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +21,7 @@ from msgspec import Struct
 from metlmon.dagman.reports import CondorSub, read_condor_sub, rescue_number
 from metlmon.live.file_access import read_regular_file
 from metlmon.pool.connection import PoolConnection
-from metlmon.pool.protocol import SubmitOptions
-from metlmon.pool.types import PoolError, SubmitResult
+from metlmon.pool.types import PoolError
 from metlmon.text.formatting import plain
 
 LEFTOVER_SUFFIXES: Final = (
@@ -43,32 +42,20 @@ SUBMIT_SECONDS: Final = 180.0
 MAX_SUB_BYTES: Final = 1 << 20
 """Size limit of a ``.condor.sub`` in bytes; typical files have two thousand."""
 
-ARGUMENTS: Final[dict[str, tuple[str, type | bool]]] = {
-    "-maxidle": ("MaxIdle", int),
-    "-maxjobs": ("MaxJobs", int),
-    "-maxpre": ("MaxPre", int),
-    "-maxpost": ("MaxPost", int),
-    "-maxhold": ("MaxHold", int),
-    "-priority": ("Priority", int),
-    "-debug": ("DebugLevel", int),
-    "-SubmitMethod": ("SubmitMethod", int),
-    "-usedagdir": ("UseDagDir", True),
-    "-AlwaysRunPost": ("PostRun", True),
-    "-DontAlwaysRunPost": ("PostRun", False),
-    "-suppress_notification": ("SuppressNotification", True),
-    "-dont_suppress_notification": ("SuppressNotification", False),
-    "-import_env": ("ImportEnv", True),
-    "-notification": ("Notification", str),
-    "-outfile_dir": ("OutfileDir", str),
+KEPT_OPTIONS: Final[dict[str, type | None]] = {
+    **dict.fromkeys(("-maxidle", "-maxjobs", "-maxpre", "-maxpost", "-maxhold"), int),
+    **dict.fromkeys(("-priority", "-debug", "-SubmitMethod"), int),
+    **dict.fromkeys(("-notification", "-outfile_dir"), str),
+    **dict.fromkeys(("-usedagdir", "-AlwaysRunPost", "-DontAlwaysRunPost"), None),
+    **dict.fromkeys(("-suppress_notification", "-dont_suppress_notification"), None),
+    "-import_env": None,
 }
-"""Arguments of ``condor_submit_dag`` that DAGMan gets as well: the submission option of each,
-and its value, or the type of the value that follows."""
+"""Options of ``condor_submit_dag`` that DAGMan gets as well, and the type of their values.
 
-COMMAND_ARGUMENTS: Final = {
-    **{option: argument for argument, option in ARGUMENTS.items()},
-    ("UpdateSubmit", True): "-update_submit",
-    ("BatchName", str): "-batch-name",
-}
+A resubmission has them again.
+"""
+
+NO_COMMAND: Final = "condor_submit_dag is not in PATH here: submit on the access point itself"
 
 _BATCH_NAME: Final = re.compile(r'^(?:My\.|\+)JobBatchName\s*=\s*"([^"\\]*)"\s*$', re.I | re.M)
 _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
@@ -88,19 +75,14 @@ class PreviousSubmission(Struct, frozen=True):
     """How a DAG was submitted before, for resubmitting it.
 
     ``directory``: the working directory; ``files``: the DAG files, the DAG's own first;
-    ``options``: named as in ``from_dag``. ``refused``: why resubmitting needs a confirmation or
-    is not possible, else None.
+    ``options``: arguments of ``condor_submit_dag``. ``refused``: why resubmitting needs a
+    confirmation or is not possible, else None.
     """
 
     directory: Path
     files: tuple[str, ...]
-    options: SubmitOptions
+    options: tuple[str, ...]
     refused: str | None = None
-
-    @property
-    def options_text(self) -> str:
-        """The options as command-line text for display; "" if there are none."""
-        return shlex.join(command_options(self.options))
 
 
 def leftovers(dag_file: Path) -> list[str]:
@@ -140,7 +122,7 @@ def previous_submission(dag_file: Path, confirmed: Collection[str] = ()) -> Prev
         if not name:
             return PreviousSubmission(dag_directory, files, _options(condor_sub, data))
         return PreviousSubmission(
-            dag_directory, files, {}, f"{sub.name} is of another DAG: {plain(name, 100)}"
+            dag_directory, files, (), f"{sub.name} is of another DAG: {plain(name, 100)}"
         )
     flags = {argument.lower() for argument in condor_sub.words}
     to_confirm: list[str] = [flag for flag in CONFIRMED_OPTIONS if flag in flags]
@@ -175,62 +157,34 @@ def _directory(dag_file: Path, name: str) -> Path | None:
     return Path(*path.parts[: -len(parts)])
 
 
-def _options(condor_sub: CondorSub, data: bytes) -> SubmitOptions:
+def _options(condor_sub: CondorSub, data: bytes) -> tuple[str, ...]:
     """The options of a submission from DAGMan's arguments and the batch name."""
-    known = {argument.lower(): option for argument, option in ARGUMENTS.items()}
-    options: SubmitOptions = {}
+    known = {option.lower(): option for option in KEPT_OPTIONS}
+    options: list[str] = []
     for argument, value in zip(condor_sub.words, [*condor_sub.words[1:], ""], strict=False):
-        name, kind = known.get(argument.lower(), ("", None))
-        if isinstance(kind, bool):
-            options[name] = kind
-        elif kind is int and re.fullmatch(r"-?\d{1,9}", value):
-            options[name] = int(value)
-        elif kind is str and value.isprintable():
-            options[name] = value
+        option = known.get(argument.lower())
+        if option is None:
+            continue
+        kind = KEPT_OPTIONS[option]
+        if kind is None:
+            options.append(option)
+        elif value.isprintable() and (kind is str or re.fullmatch(r"-?\d{1,9}", value)):
+            options += [option, value]
     names = _BATCH_NAME.findall(data.decode("utf-8", "replace"))
     if names and names[-1].isprintable():
-        options["BatchName"] = names[-1]
-    return options
+        options += ["-batch-name", names[-1]]
+    return tuple(options)
 
 
 def submit(
-    connection: PoolConnection, directory: Path, files: tuple[str, ...], options: SubmitOptions
-) -> SubmitResult:
-    """Submit DAGMan for ``files`` from ``directory``.
-
-    Uses the bindings if possible, else ``condor_submit_dag``. Raises PoolError.
-    """
-    command = submit_command(connection, files)
-    if command is None:
-        return SubmitResult(connection.submit_dag(directory, files[0], options), "htcondor2")
-    return SubmitResult(
-        _run_submit_command(command, directory, files, options), "condor_submit_dag"
-    )
-
-
-def submit_command(connection: PoolConnection, files: tuple[str, ...]) -> str | None:
-    """The path of ``condor_submit_dag``, or None if the bindings can submit ``files``.
-
-    Raises PoolError if neither is possible.
-    """
-    info = connection.where()
-    if os.geteuid() == 0:
-        raise PoolError(
-            "root may not submit: HTCondor runs no job as root, so become the user whose DAG it is"
-        )
-    if info.dagman and len(files) == 1:
-        return None
-    if info.submit_command is not None:
-        return info.submit_command
-    missing = "condor_submit_dag is" if info.dagman else "condor_dagman and condor_submit_dag are"
-    raise PoolError(f"{missing} not in PATH here: submit on the access point itself")
-
-
-def _run_submit_command(
-    command: str, directory: Path, files: tuple[str, ...], options: SubmitOptions
+    connection: PoolConnection, directory: Path, files: tuple[str, ...], options: Sequence[str] = ()
 ) -> int:
-    """Submit with ``condor_submit_dag``; returns DAGMan's cluster."""
-    argv = [command, *command_options(options), *(_file_argument(file) for file in files)]
+    """Submit DAGMan for ``files`` from ``directory``, by ``condor_submit_dag``.
+
+    Returns DAGMan's cluster. Raises PoolError.
+    """
+    command = submit_command(connection)
+    argv = [command, *options, *(_file_argument(file) for file in files)]
     try:
         process = subprocess.run(
             argv,
@@ -253,15 +207,16 @@ def _run_submit_command(
     return int(match[1])
 
 
-def command_options(options: SubmitOptions) -> list[str]:
-    """The options as arguments of ``condor_submit_dag``."""
-    arguments = []
-    for name, value in options.items():
-        if not isinstance(value, bool):
-            arguments += [COMMAND_ARGUMENTS[name, type(value)], str(value)]
-        elif (name, value) in COMMAND_ARGUMENTS:
-            arguments.append(COMMAND_ARGUMENTS[name, value])
-    return arguments
+def submit_command(connection: PoolConnection) -> str:
+    """The path of ``condor_submit_dag``. Raises PoolError if nothing can be submitted here."""
+    command = connection.where().submit_command
+    if os.geteuid() == 0:
+        raise PoolError(
+            "root may not submit: HTCondor runs no job as root, so become the user whose DAG it is"
+        )
+    if command is None:
+        raise PoolError(NO_COMMAND)
+    return command
 
 
 def _file_argument(file: str) -> str:

@@ -20,6 +20,7 @@ from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.records import Job, Run
+from metlmon.text.formatting import plain
 from metlmon.text.record_json import Nullable
 
 QUERY_SECONDS: Final = 30.0
@@ -66,103 +67,147 @@ class PoolAction(StrEnum):
 class Act(Struct, frozen=True):
     """What an action is: applied to ``jobs``, a ``dag``, ``runs`` or a ``site``.
 
-    ``effect``: on each job, on the DAG, on each run; ``undo``: how to revert it; both of a site
-    depend on its jobs. ``worker``: what the schedd does to the jobs, or to DAGMan's own job.
-    ``files``: kinds of the requests to a run's gate that it writes or deletes.
+    ``phrase``: what is done to a subject, in the imperative. ``effect``: on each job, on the DAG,
+    on each run; ``undo``: how to revert it; both of a site depend on its jobs. ``worker``: what
+    the schedd does to the jobs, or to DAGMan's own job. ``files``: kinds of the requests to a
+    run's gate that it writes or deletes. ``value``: what it has to be given. ``is_final``: no
+    other action undoes it.
     """
 
     on: Literal["jobs", "dag", "runs", "site"]
+    phrase: str
     effect: str = ""
     undo: str = ""
     worker: str = ""
     files: tuple[str, ...] = ()
+    value: Literal["", "priority", "site"] = ""
+    is_final: bool = False
 
 
 ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.HOLD: Act(
-        "jobs",
-        "in the queue, held, until released; an execution loses what it did since its last "
+        on="jobs",
+        phrase="hold {}",
+        effect="in the queue, held, until released; an execution loses what it did since its last "
         "checkpoint",
-        "release",
-        "hold",
+        undo="release",
+        worker="hold",
     ),
-    PoolAction.RELEASE: Act("jobs", "in the queue for a machine again", "hold", "release"),
+    PoolAction.RELEASE: Act(
+        on="jobs",
+        phrase="release {}",
+        effect="in the queue for a machine again",
+        undo="hold",
+        worker="release",
+    ),
     PoolAction.REMOVE: Act(
-        "jobs",
-        "out of the queue; DAGMan retries a node if it has retries left, else the node fails, and "
-        "what comes after it never runs",
-        "cannot be undone; the run continues by a retry of DAGMan, or resubmission",
-        "remove",
+        on="jobs",
+        phrase="remove {} from the queue",
+        effect="out of the queue; DAGMan retries a node if it has retries left, else the node "
+        "fails, and what comes after it never runs",
+        undo="cannot be undone; the run continues by a retry of DAGMan, or resubmission",
+        worker="remove",
+        is_final=True,
     ),
     PoolAction.VACATE: Act(
-        "jobs",
-        "off the machine, and in the queue for one again; what was done since the last checkpoint "
-        "is lost",
-        "cannot be undone; a new execution starts by itself",
-        "vacate",
+        on="jobs",
+        phrase="vacate {}",
+        effect="off the machine, and in the queue for one again; what was done since the last "
+        "checkpoint is lost",
+        undo="cannot be undone; a new execution starts by itself",
+        worker="vacate",
     ),
     PoolAction.PRIORITY: Act(
-        "jobs",
-        "among your idle jobs those of higher priority go first; jobs that run are not touched",
-        "set the old priority",
+        on="jobs",
+        phrase="set the priority of {}",
+        effect="among your idle jobs those of higher priority go first; jobs that run are not "
+        "touched",
+        undo="set the old priority",
+        value="priority",
     ),
     PoolAction.RETARGET: Act(
-        "jobs",
-        "in the queue for a machine of that site alone; sets MetlSite",
-        "retarget to the previous site",
+        on="jobs",
+        phrase="retarget {}",
+        effect="in the queue for a machine of that site alone (any: wherever their requirements "
+        "allow); sets MetlSite",
+        undo="retarget to the previous site",
+        value="site",
     ),
-    PoolAction.HALT: Act("dag", "running jobs continue, no new ones are submitted", "resume"),
-    PoolAction.RESUME: Act("dag", "DAGMan submits jobs again", "halt"),
+    PoolAction.HALT: Act(
+        on="dag",
+        phrase="halt {}",
+        effect="running jobs continue, no new ones are submitted",
+        undo="resume",
+    ),
+    PoolAction.RESUME: Act(
+        on="dag", phrase="resume {}", effect="DAGMan submits jobs again", undo="halt"
+    ),
     PoolAction.RELEASE_DAG: Act(
-        "dag",
-        "DAGMan starts again and continues where it stopped",
-        "condor_hold of DAGMan's job",
-        "release",
+        on="dag",
+        phrase="release DAGMan of {}",
+        effect="DAGMan starts again and continues where it stopped",
+        undo="condor_hold of DAGMan's job",
+        worker="release",
     ),
     PoolAction.REMOVE_DAG: Act(
-        "dag",
-        "its jobs leave the queue, DAGMan writes a rescue file and ends",
-        "resubmit continues from the rescue file; running epochs begin again",
-        "remove",
+        on="dag",
+        phrase="remove {}",
+        effect="its jobs leave the queue, DAGMan writes a rescue file and ends",
+        undo="resubmit continues from the rescue file; running epochs begin again",
+        worker="remove",
+        is_final=True,
     ),
     PoolAction.RESUBMIT: Act(
-        "dag", "DAGMan starts again; nodes that are done are not run again", "remove the DAG"
+        on="dag",
+        phrase="submit {} again, from its newest rescue file",
+        effect="DAGMan starts again; nodes that are done are not run again",
+        undo="remove the DAG",
     ),
     PoolAction.STOP: Act(
-        "runs",
-        "the current epoch ends; those after it are left out, for good; other runs continue",
-        "resume-run, until an epoch is left out; then metlmon continue, from the checkpoint",
+        on="runs",
+        phrase="stop {} after the current epoch",
+        effect="the current epoch ends; those after it are left out, for good; other runs continue",
+        undo="resume-run, until an epoch is left out; then metlmon continue, from the checkpoint",
         files=("stop",),
+        is_final=True,
     ),
     PoolAction.STOP_NOW: Act(
-        "runs",
-        "the epoch under way is cut off, what it did since its last checkpoint is lost; it and "
-        "those after it are left out, for good; other runs continue",
-        "cannot be undone; metlmon continue resumes from the last checkpoint",
-        "remove",
-        ("stop",),
+        on="runs",
+        phrase="stop {} now",
+        effect="the epoch under way is cut off, what it did since its last checkpoint is lost; it "
+        "and those after it are left out, for good; other runs continue",
+        undo="cannot be undone; metlmon continue resumes from the last checkpoint",
+        worker="remove",
+        files=("stop",),
+        is_final=True,
     ),
     PoolAction.PAUSE: Act(
-        "runs",
-        "the current epoch ends; the next one waits at its gate; other runs continue",
-        "resume-run",
+        on="runs",
+        phrase="pause {} before the next epoch",
+        effect="the current epoch ends; the next one waits at its gate; other runs continue",
+        undo="resume-run",
         files=("pause",),
     ),
     PoolAction.RESUME_RUN: Act(
-        "runs",
-        "the next epoch starts as soon as its gate looks again",
-        "stop, or pause",
+        on="runs",
+        phrase="resume {}",
+        effect="the next epoch starts as soon as its gate looks again",
+        undo="stop, or pause",
         files=("pause", "stop"),
     ),
     PoolAction.SEND: Act(
-        "runs",
-        "the epochs from the next one on go there; the one in the queue stays where it is",
-        "send where the DAG says",
+        on="runs",
+        phrase="send the next epochs of {}",
+        effect="the epochs from the next one on go there (any: wherever their requirements "
+        "allow); the one in the queue stays where it is",
+        undo="send where the DAG says",
         files=("target",),
+        value="site",
     ),
-    PoolAction.EXCLUDE_SITE: Act("site"),
-    PoolAction.INCLUDE_SITE: Act("site"),
+    PoolAction.EXCLUDE_SITE: Act(on="site", phrase="exclude the site {}"),
+    PoolAction.INCLUDE_SITE: Act(on="site", phrase="include the site {} again"),
 }
+"""All actions, in the order of :class:`PoolAction`."""
 
 JOB_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "jobs")
 DAG_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "dag")
@@ -314,6 +359,18 @@ class ActionPreview(Struct, frozen=True):
     undo: str = ""
     line: str | None = None
 
+    def phrase(self, value: int | str | None = None) -> str:
+        """What is done: ``hold job 12.0 of run1``, ``retarget 3 jobs of run1 to delta``.
+
+        ``value``: the priority or site, None until it is known.
+        """
+        text = ACTS[self.act].phrase.format(plain(self.subject, 120))
+        if value is None or not ACTS[self.act].value:
+            return text
+        if value == AS_THE_DAG_SAYS:
+            return f"{text} where the DAG says"
+        return f"{text} to {plain(str(value), 60)}"
+
 
 class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
     """The result for one target.
@@ -324,17 +381,6 @@ class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
 
     subject: str
     code: ResultCode
-    text: Nullable[str] = ""
-
-
-class SubmitResult(Struct, frozen=True):
-    """A submitted DAG.
-
-    ``cluster``: DAGMan's cluster; ``way``: the method used ("htcondor2" or "condor_submit_dag").
-    """
-
-    cluster: int
-    way: str
     text: Nullable[str] = ""
 
 

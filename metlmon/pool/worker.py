@@ -36,7 +36,6 @@ from metlmon.pool.protocol import (
     ResultCode,
     ScheddInfo,
     Slot,
-    SubmitOptions,
     WorkerRequest,
     encodable,
 )
@@ -239,7 +238,6 @@ class Pool:
             schedd=str(location.get("Name") or location.get("Machine") or "?"),
             version=version[0] if version else "?",
             user=user if isinstance(user, str) else "",
-            dagman=shutil.which("condor_dagman") is not None,
             submit_command=shutil.which("condor_submit_dag"),
         )
 
@@ -368,23 +366,6 @@ class Pool:
             raise WorkerFailure(ErrorKind.NO_ANNEX_COLLECTOR, text) from None
         slots = map(annex_ads.annex_slot, ads)
         return [slot for slot in slots if slot is not None]
-
-    def submit_dag(self, directory: str, file: str, options: SubmitOptions) -> int:
-        """Submit DAGMan for a file from a directory; returns its cluster."""
-        if os.geteuid() == 0:
-            raise WorkerFailure(ErrorKind.ROOT, "root may not submit")
-        schedd = self.schedd()
-        previous_directory = os.getcwd()
-        try:
-            os.chdir(directory)
-            with self._translating_errors(ErrorKind.OTHER):
-                description = self._api.Submit.from_dag(file, options)
-            with self._translating_errors(ErrorKind.REFUSED):
-                return int(schedd.submit(description).cluster())
-        except (OSError, ValueError, TypeError) as error:
-            raise WorkerFailure(ErrorKind.OTHER, str(error)) from None
-        finally:
-            os.chdir(previous_directory)
 
 
 def _slot(ad: Any) -> Slot | None:

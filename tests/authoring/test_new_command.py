@@ -16,7 +16,7 @@ from metlmon.authoring.request import EnsembleShape
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
-from metlmon.pool.types import PoolError, SubmitResult
+from metlmon.pool.types import PoolError
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.fake_pool import FakePool
 from tests.support.finished_ensembles import listing, ran, running
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(name="pool")
 def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
-    pool = FakePool(submitted=SubmitResult(77, "htcondor2"))
+    pool = FakePool(submitted=77)
     monkeypatch.setattr(client, "PoolClient", lambda: pool)
     return pool
 

@@ -18,7 +18,7 @@ from metlmon.cli.commands import new
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
-from metlmon.pool.types import PoolError, SubmitResult
+from metlmon.pool.types import PoolError
 from tests.support.commands import Captured, run_command
 from tests.support.fake_pool import FakePool
 from tests.support.sample_requests import nap
@@ -26,7 +26,7 @@ from tests.support.sample_requests import nap
 
 @pytest.fixture(name="pool")
 def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
-    pool = FakePool(submitted=SubmitResult(77, "htcondor2"))
+    pool = FakePool(submitted=77)
     monkeypatch.setattr(client, "PoolClient", lambda: pool)
     return pool
 
@@ -165,9 +165,7 @@ def test_yes_writes_submits_and_says_how_to_watch(
 ) -> None:
     code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "2", "--epochs", "2")
     assert code == Exit.OK
-    assert out == (
-        "cluster 77: ensemble/ensemble.dag, 2 runs, 4 nodes, 4 jobs, submitted by htcondor2\n"
-    )
+    assert out == ("cluster 77: ensemble/ensemble.dag, 2 runs, 4 nodes, 4 jobs\n")
     assert err == "metlmon: watch it with: metlmon watch ensemble\n"
     assert written() == sorted(FILES)
     assert pool.dags == [Path.cwd() / "ensemble" / "ensemble.dag"]
@@ -178,14 +176,11 @@ def test_yes_writes_submits_and_says_how_to_watch(
 
 
 def test_yes_as_json(capsys: Captured, own: str, pool: FakePool) -> None:
-    pool.submitted = SubmitResult(78, "condor_submit_dag", "no condor_dagman is at hand")
     code, out, _ = spoken(capsys, "a dir", "--template", own, "--yes", "--json", "--name", "b")
     output: dict[str, Any] = json.loads(out)
     assert code == Exit.OK
     assert output["written"] is True
-    assert output["submitted"] == {
-        "cluster": 78, "way": "condor_submit_dag", "text": "no condor_dagman is at hand",
-    }  # fmt: skip
+    assert output["submitted"] == 77
     assert pool.dags == [Path.cwd() / "a dir" / "b.dag"]
 
 

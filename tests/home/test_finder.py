@@ -149,7 +149,7 @@ class Queue:
         self.jobs = jobs
 
     def where(self) -> ScheddInfo:
-        return ScheddInfo("ap40", "24.0.0", "alice@ap40", True, None)
+        return ScheddInfo("ap40", "24.0.0", "alice@ap40", None)
 
     def dagmans(self) -> tuple[QueueJob, ...]:
         return self.jobs

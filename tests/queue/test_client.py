@@ -25,7 +25,7 @@ from metlmon.pool.types import (
     ResultCode,
 )
 from metlmon.snapshot.records import LogRow
-from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
+from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row, submit_command
 
 
 def client(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:
@@ -154,10 +154,18 @@ def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submitted:
     def made(state: DagState = DagState.RUNNING, **more: object) -> tuple[Logs, Schedd]:
         (tmp_path / "ens.dag").write_text("JOB a a.sub\n")
         logs = Logs(dags=[dag(state, **more)], dagdir=tmp_path)
-        running = [dagman(directory=tmp_path)] if state in ALIVE else []
-        return logs, Schedd(*running)
+        schedd = Schedd(*([dagman(directory=tmp_path)] if state in ALIVE else []))
+        (tmp_path / "bin").mkdir()
+        schedd.submit_command = submit_command(tmp_path / "bin" / "condor_submit_dag")
+        return logs, schedd
 
     return made
+
+
+def submitted(dagdir: Path) -> list[str]:
+    """Directory and arguments of the command; empty if it was not run."""
+    output = dagdir / "bin" / "condor_submit_dag.output"
+    return output.read_text().splitlines() if output.exists() else []
 
 
 def test_halting_writes_a_file_and_resuming_deletes_it(of: Submitted, tmp_path: Path) -> None:
@@ -241,14 +249,14 @@ def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Pa
     schedd.jobs[8, 0] = dagman(8, directory=tmp_path)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.text == "its DAGMan is in the queue, job 8.0"
-    assert schedd.acts() == []
+    assert submitted(tmp_path) == []
 
 
-def test_without_a_rescue_file_what_is_done_is_not_run_again(of: Submitted) -> None:
+def test_without_a_rescue_file_what_is_done_is_not_run_again(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.FAILED)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.code is ResultCode.BAD_STATE
-    assert schedd.acts() == []
+    assert submitted(tmp_path) == []
 
 
 SUB = (
@@ -267,9 +275,9 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
     (tmp_path / "ens.dag.condor.sub").write_text(SUB)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.code is ResultCode.DONE
-    assert answer.text == "DAGMan is job 77.0 (by htcondor2), continues from ens.dag.rescue010"
-    options = {"MaxIdle": 7, "PostRun": False, "BatchName": "sweep 4"}
-    assert schedd.acts() == [("submit", tmp_path.resolve(), "ens.dag", options)]
+    assert answer.text == "DAGMan is job 77.0, continues from ens.dag.rescue010"
+    options = ["-maxidle", "7", "-DontAlwaysRunPost", "-batch-name", "sweep 4"]
+    assert submitted(tmp_path) == [str(tmp_path.resolve()), *options, "ens.dag"]
 
 
 def test_resubmitting_what_failed_at_once_begins_at_the_beginning(
@@ -277,19 +285,20 @@ def test_resubmitting_what_failed_at_once_begins_at_the_beginning(
 ) -> None:
     logs, schedd = of(DagState.FAILED, nodes_done=0)
     perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert schedd.acts() == [("submit", tmp_path, "ens.dag", {"UpdateSubmit": True})]
+    assert submitted(tmp_path) == [str(tmp_path), "-update_submit", "ens.dag"]
 
 
 def test_a_first_submission_is_never_over_an_earlier_one(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     pool = client(logs, schedd)
-    assert pool.submit_dag(tmp_path / "ens.dag").cluster == 77
+    assert pool.submit_dag(tmp_path / "ens.dag") == 77
+    (tmp_path / "bin" / "condor_submit_dag.output").unlink()
     for leftover in ("ens.dag.dagman.out", "ens.dag.rescue001", "ens.dag.lock"):
         (tmp_path / leftover).write_text("")
         with pytest.raises(PoolError, match="was submitted before"):
             pool.submit_dag(tmp_path / "ens.dag")
         (tmp_path / leftover).unlink()
-    assert len(schedd.acts()) == 1
+    assert submitted(tmp_path) == []
 
 
 def test_root_is_reported_that_it_may_not(
@@ -299,7 +308,7 @@ def test_root_is_reported_that_it_may_not(
     logs, schedd = of()
     with pytest.raises(PoolError, match="root may not submit"):
         client(logs, schedd).submit_dag(tmp_path / "ens.dag")
-    assert schedd.acts() == []
+    assert submitted(tmp_path) == []
 
 
 def test_who_looks_through_a_replaced_job() -> None:

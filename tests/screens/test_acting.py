@@ -380,7 +380,7 @@ async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer() ->
         assert any(DAG in line and "✓ done" in line for line in seen.lines)
         assert "14690000.0" not in seen.text
         await seen.press("escape", "a", "Z", "y")
-        assert f"Halting {DAG}" in seen.text
+        assert f"Halt {DAG}" in seen.text
         assert any(DAG in line and "✓ done" in line for line in seen.lines)
         assert "1 of 1 answered" in seen.text
 

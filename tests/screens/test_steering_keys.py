@@ -221,7 +221,7 @@ async def test_a_site_is_taken_from_those_that_are_known() -> None:
         await seen.press("y")
         await seen.until(lambda: "1 done" in seen.text)
         assert asked(seen) == [(PoolAction.SEND, ["run8"], "Expanse-GPU")]
-        assert "Sending run8 to Expanse-GPU" in seen.text
+        assert "Send the next epochs of run8 to Expanse-GPU" in seen.text
 
 
 async def test_a_run_goes_back_to_where_the_dag_says() -> None:

@@ -29,7 +29,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
 from metlmon.pool.client import FeedAndPool
-from metlmon.pool.types import PoolError, ScheddInfo, SubmitResult
+from metlmon.pool.types import PoolError, ScheddInfo
 from metlmon.text.spans import text as plain_text
 from metlmon.text.spans import width
 from screens.app import AppOptions
@@ -527,7 +527,7 @@ async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) ->
 
 async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
     class Pool(FakePool):
-        def submit_dag(self, dag_file: Path) -> SubmitResult:
+        def submit_dag(self, dag_file: Path) -> int:
             head = "(4712.000.000) 2026-11-21 09:43:09 Job submitted from host: <127.0.0.1:9618>"
             event = f"000 {head}\n    DAG Node: run1-train_epoch0\n...\n"
             (dag_file.parent / "ens.log").write_text(event)
@@ -554,17 +554,17 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         opened[0].stop()
 
 
-async def test_the_cluster_and_the_way_are_reported(
+async def test_the_cluster_and_the_command_are_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 3600.0)
-    where = ScheddInfo("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
-    pool = FakePool(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
+    where = ScheddInfo("ap1.example.org", "23.9.6", "someone", "/opt/bin/condor_submit_dag")
+    pool = FakePool(where=where)
     async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
         assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
         await seen.press("y")
-        assert "ens.dag is cluster 4711, by condor_submit_dag" in seen.text
+        assert "ens.dag is cluster 4711" in seen.text
         assert "enter watches it" in " ".join(seen.text.split())
         await seen.press("y", "w")
         assert pool.dags == [home / "ens" / "ens.dag"]
@@ -588,10 +588,10 @@ async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
 
 
 async def test_who_has_no_way_to_submit_is_reported(home: Path) -> None:
-    pool = FakePool(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
+    pool = FakePool(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", None))
     async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s", "y")
-        assert "neither condor_dagman nor condor_submit_dag" in seen.text
+        assert "condor_submit_dag is not in PATH" in seen.text
         assert there(home) == []
 
 
@@ -650,7 +650,7 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
         f"# template: {PAYLOAD}\n# about: {PAYLOAD}\n# parameter: x = {PAYLOAD} | {PAYLOAD}\n"
         f"executable = {PAYLOAD}\n".encode("utf-8", "replace")
     )
-    where = ScheddInfo(PAYLOAD, PAYLOAD, PAYLOAD, True, None)
+    where = ScheddInfo(PAYLOAD, PAYLOAD, PAYLOAD, PAYLOAD)
     pool = FakePool(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
     wrong = request_at(home, template=str(home / "own.sub"), values={}, sites=(PAYLOAD,))
     (home / "ens").mkdir()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.pool import gate_requests, previews
-from metlmon.pool.previews import action_previews, is_already_done, with_site
+from metlmon.pool.previews import action_previews, is_already_done
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
 from metlmon.snapshot.records import Run
 from tests.support.gate_rows import (
@@ -224,19 +224,10 @@ def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
     assert made.request is not None
     assert made.request.targets[0].file == "placement/ens/run0-train_epoch2.inc"
     assert made.effect == (
-        "in the queue for a machine of that site alone; sets MetlSite; writes "
-        "placement/ens/run0-train_epoch2.inc; a retry goes there, too"
+        "in the queue for a machine of that site alone (any: wherever their requirements allow); "
+        "sets MetlSite; writes placement/ens/run0-train_epoch2.inc; a retry goes there, too"
     )
     assert made.undo == "retarget to delta"
-
-
-def test_any_is_no_site_that_it_waits_for_alone() -> None:
-    assert with_site(retarget(), "any").effect.startswith(
-        "in the queue for a machine anywhere the requirements allow; sets MetlSite; "
-    )
-    sent = with_site(offer(PoolAction.SEND, selected()), "any")
-    assert "next one on go anywhere the requirements allow; the one in the" in sent.effect
-    assert with_site(retarget(), "delta").effect == retarget().effect
 
 
 def test_without_a_gate_its_submit_file_reads_no_placement() -> None:

@@ -68,12 +68,18 @@ def test_it_says_what_it_writes_and_then_that_it_did(
 ) -> None:
     code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
     assert (code, out) == (Exit.OK, f"run0  done: gate/ens/{UUID}.stop was written\n")
-    assert err.splitlines()[:2] == ["stop run0", f"  run0  epoch 2  running  gate/ens/{UUID}.stop"]
+    assert err.splitlines()[:2] == [
+        "stop run0 after the current epoch",
+        f"  run0  epoch 2  running  gate/ens/{UUID}.stop",
+    ]
     assert file(dagdir, "stop").is_file()
     assert schedd.asked == [], "a file needs no schedd"
     code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
     assert (code, out) == (Exit.OK, "")
-    assert err == "metlmon: no need to stop run0: its stop is asked for already\n"
+    assert (
+        err
+        == "metlmon: no need to stop run0 after the current epoch: its stop is asked for already\n"
+    )
 
 
 def test_all_means_all_runs_and_a_uuid_one(

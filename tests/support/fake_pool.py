@@ -33,7 +33,6 @@ from metlmon.pool.types import (
     ScheddInfo,
     SelectedRun,
     SiteInfo,
-    SubmitResult,
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, JobView, ProblemGroup, RunView, Status
@@ -45,9 +44,7 @@ SITES = (
     SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
     SiteInfo("CHTC-Spark-CE1", 1, ("NVIDIA L40S", "NVIDIA H100")),
 )
-HERE = ScheddInfo(
-    "ap1.example.org", "23.9.6", "someone@example.org", True, "/usr/bin/condor_submit_dag"
-)
+HERE = ScheddInfo("ap1.example.org", "23.9.6", "someone@example.org", "/usr/bin/condor_submit_dag")
 NOW = 1_763_100_840.0
 WORD = QueueSnapshot(
     schedd="ap40.example.org",
@@ -94,11 +91,11 @@ class FakePool:
         self,
         where: ScheddInfo | PoolError = HERE,
         sites: Sequence[SiteInfo] | PoolError = SITES,
-        submitted: SubmitResult | PoolError | None = None,
+        submitted: int | PoolError = 4711,
     ) -> None:
         self.queue_snapshot = WORD
         self.answers: dict[str, object] = {"where": where, "sites": sites}
-        self.submitted = submitted or SubmitResult(4711, "htcondor2")
+        self.submitted = submitted
         self.orders: list[ActionRequest] = []
         self.replies: dict[str, tuple[ResultCode, str]] = {}
         self.error: Exception | None = None
@@ -205,7 +202,7 @@ class FakePool:
             raise answer
         return answer
 
-    def submit_dag(self, dag_file: Path) -> SubmitResult:
+    def submit_dag(self, dag_file: Path) -> int:
         self.dags.append(dag_file)
         assert self.gate.wait(20)
         if isinstance(self.submitted, PoolError):

@@ -15,7 +15,7 @@ from metlmon.snapshot.records import DagRow, Job, JobView, LogRow, Progress, Sta
 
 DAGDIR = Path("/home/anna/ens")
 NINE = datetime(2026, 1, 5, 9, 0, 0)
-WHERE = ScheddInfo("ap.example.org", "25.0.0", "anna@example.org", True, None)
+WHERE = ScheddInfo("ap.example.org", "25.0.0", "anna@example.org", None)
 
 
 def row(
@@ -128,6 +128,16 @@ class Logs(NullFeed):
         self.there = present
 
 
+def submit_command(path: Path, text: str = "") -> str:
+    """A condor_submit_dag at ``path`` that writes directory and arguments to ``PATH.output``."""
+    path.write_text(
+        f'#!/bin/sh\n{text}\nprintf "%s\\n" "$PWD" "$@" > "$0.output"\n'
+        'echo "1 job(s) submitted to cluster 77."\n'
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
 class Schedd:
     """A pool connection with a queue in memory, its answers, and a record of the requests."""
 
@@ -137,6 +147,7 @@ class Schedd:
         self.down: str | None = None
         self.deaf: set[int] = set()
         self.asked: list[tuple[object, ...]] = []
+        self.submit_command: str | None = "/nonexistent/condor_submit_dag"
 
     def _received(self, *what: object) -> None:
         self.asked.append(what)
@@ -145,7 +156,7 @@ class Schedd:
 
     def where(self) -> ScheddInfo:
         self._received("where")
-        return WHERE
+        return replace(WHERE, submit_command=self.submit_command)
 
     def query(self, dagmans: Iterable[int], clusters: Iterable[int]) -> tuple[QueueJob, ...]:
         by, of = set(dagmans), set(clusters)
@@ -185,10 +196,6 @@ class Schedd:
 
     def sites(self) -> tuple[SiteInfo, ...]:
         return ()
-
-    def submit_dag(self, directory: Path, file: str, options: dict[str, int | bool | str]) -> int:
-        self._received("submit", directory, file, options)
-        return 77
 
     def close(self) -> None:
         pass

@@ -23,6 +23,7 @@ from metlmon.pool.gate_requests import NO_SITE, site_of
 from metlmon.pool.previews import NO_NAME, is_already_done, unknown_site, with_site
 from metlmon.pool.queue_checks import target
 from metlmon.pool.types import (
+    ACTS,
     AS_THE_DAG_SAYS,
     DAG_ACTS,
     RUN_ACTS,
@@ -103,13 +104,14 @@ def act(options: argparse.Namespace) -> int:
 
 def _check_options(action: PoolAction, options: argparse.Namespace) -> str | None:
     """The site of ``--to``. Raises InputError for options that the action has not."""
-    if action is PoolAction.PRIORITY and options.value is None:
+    takes = ACTS[action].value
+    if takes == "priority" and options.value is None:
         raise InputError("priority needs --value N, a whole number; higher ones go first")
-    if action is not PoolAction.PRIORITY and options.value is not None:
+    if takes != "priority" and options.value is not None:
         raise InputError(f"--value is for priority, not for {action}")
     if options.keep and action is not PoolAction.RESUBMIT:
         raise InputError(f"--keep is for resubmit, not for {action}")
-    if action not in (PoolAction.RETARGET, PoolAction.SEND):
+    if takes != "site":
         if options.to is not None:
             raise InputError(f"--to is for retarget and send, not for {action}")
         return None
@@ -155,7 +157,7 @@ def _perform(
     if request is None:
         already = is_already_done(preview)
         verb = "no need to" if already else "cannot"
-        _print_note(f"metlmon: {verb} {_action_text(preview)}: {preview.refused}")
+        _print_note(f"metlmon: {verb} {preview.phrase()}: {preview.refused}")
         if preview.line is not None:
             _print_note(_line_text(preview.line))
         code = _print_results(preview, None, (), options)
@@ -275,11 +277,7 @@ def preview_lines(
 
     ``removed``: jobs that leave the queue with the DAG (REMOVE_DAG).
     """
-    value = request.site if request.value is None else request.value
-    if preview.act in SITE_ACTS:
-        value = None
-    to = "" if value is None else f" to {value}"
-    lines = [f"{_action_text(preview)}{' where the DAG says' if value == AS_THE_DAG_SAYS else to}"]
+    lines = [preview.phrase(request.site if request.value is None else request.value)]
     if request.runs or request.dag is None:
         lines += _listed("", map(_target_text, request.touched))
     elif request.targets:
@@ -296,21 +294,6 @@ def preview_lines(
 
 def _line_text(line: str) -> str:
     return f"the line of the submit file: {line}"
-
-
-def _action_text(preview: ActionPreview) -> str:
-    """``hold job 12.0 of run1``."""
-    verbs = {
-        PoolAction.PRIORITY: "set the priority of",
-        PoolAction.RELEASE_DAG: "release DAGMan of",
-        PoolAction.REMOVE_DAG: "remove",
-        PoolAction.STOP_NOW: "stop now:",
-        PoolAction.RESUME_RUN: "resume:",
-        PoolAction.SEND: "send the next epochs of",
-        PoolAction.EXCLUDE_SITE: "exclude the site",
-        PoolAction.INCLUDE_SITE: "include the site",
-    }
-    return f"{verbs.get(preview.act, preview.act)} {preview.subject}"
 
 
 def _listed(prefix: str, names: Iterable[str]) -> list[str]:
