@@ -51,11 +51,11 @@ from metlmon.pool.gate_requests import (
     placement_file,
     placement_line,
     read_file,
-    replace_file,
     request_file,
     site_of,
     submit_file,
     takes_site_lists,
+    write_file,
 )
 from metlmon.pool.queue_checks import target
 from metlmon.pool.types import (
@@ -544,7 +544,7 @@ class _Undo:
                 delete_file(directory, file)
                 self._on_result(_done(change, f"{file} was deleted"))
             else:
-                replace_file(directory, file, f"{before}\n".encode())
+                write_file(directory, file, f"{before}\n".encode())
                 self._on_result(_done(change, f"{file} was written"))
         except OSError as error:
             self._on_result(file_error(change.subject, f"{file} cannot be restored", error))
@@ -580,7 +580,7 @@ class _Undo:
             if placed is None:
                 delete_file(directory, file)
             else:
-                replace_file(directory, file, placement_line(placed))
+                write_file(directory, file, placement_line(placed))
 
     def _reject(self, change: SiteChange, why: str) -> None:
         self._on_result(ActionResult(change.subject, ResultCode.BAD_STATE, why))

@@ -25,7 +25,7 @@ from metlmon.pool.annex_ads import AnnexAnswer
 from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
 from metlmon.pool.exclusion import can_exclude
-from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
+from metlmon.pool.gate_requests import NO_SITE, site_of
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.previews import (
     EXCLUDED,
@@ -504,20 +504,8 @@ def _change_halt_file(name: str, path: Path, halt: bool, dry: bool) -> ActionRes
     DAGMan checks for it before it submits; running jobs and POST scripts continue. A new
     submission deletes the file.
     """
-    file, verb = f"{path.name}.halt", "written" if halt else "deleted"
-    exists = os.path.lexists(path.with_name(file))
-    try:
-        if exists == halt:
-            return ActionResult(
-                name, ResultCode.ALREADY, f"{file} is {'' if halt else 'not '}there"
-            )
-        if dry:
-            gate_requests.check_writable(path.parent, file)
-            return ActionResult(name, ResultCode.DONE)
-        if halt:
-            gate_requests.create_file(path.parent, file, b"")
-        else:
-            gate_requests.delete_file(path.parent, file)
-    except OSError as error:
-        return file_error(name, f"{file} cannot be {verb}", error)
-    return ActionResult(name, ResultCode.DONE, f"{file} was {verb}")
+    file = f"{path.name}.halt"
+    if os.path.lexists(path.with_name(file)) == halt:
+        text = f"{file} is {'' if halt else 'not '}there"
+        return ActionResult(name, ResultCode.ALREADY, text)
+    return gate_requests.change_file(name, path.parent, file, b"" if halt else None, dry=dry)

@@ -15,7 +15,6 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -58,9 +57,6 @@ ONE_SITE: Final = "its submit file takes one site: its requirements were changed
 NO_SITE: Final = "a site's name is one line without quotes, $ and backslash"
 
 _EXCLUDED: Final = re.compile(r"metlmon_excluded[ \t]*=[ \t]*([^\r\n]*)")
-
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""Errors of file systems without hard links (some FUSE and AFS mounts)."""
 
 
 def site_of(text: str) -> str | None:
@@ -174,29 +170,14 @@ def _split(file: str) -> tuple[tuple[str, ...], str]:
     return tuple(parents), name
 
 
-def create_file(directory: Path, file: str, content: bytes) -> bool:
-    """Create a file; False if it exists. Raises OSError."""
+def write_file(directory: Path, file: str, content: bytes, *, keep: bool = False) -> bool:
+    """Write or replace a file. Raises OSError.
+
+    Returns False if it has this content already, or with ``keep`` if it exists.
+    """
     parents, name = _split(file)
     with open_directory(directory, parents, make=True) as parent:
-        if _exists(parent, name):
-            return False
-        with _draft(parent, name, content) as draft:
-            try:
-                os.link(draft, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
-    return True
-
-
-def replace_file(directory: Path, file: str, content: bytes) -> bool:
-    """Write or replace a file; False if it has this content already. Raises OSError."""
-    parents, name = _split(file)
-    with open_directory(directory, parents, make=True) as parent:
-        if _exists(parent, name) and _read(parent, name) == content:
+        if _exists(parent, name) and (keep or _read(parent, name) == content):
             return False
         with _draft(parent, name, content) as draft:
             os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -321,14 +302,31 @@ def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> Actio
         return ActionResult(run.id, ResultCode.BAD_STATE, ONE_SITE)
     if request.act is PoolAction.STOP_NOW and run.jobs and _has_no_retry(feed, run):
         return ActionResult(run.id, ResultCode.BAD_STATE, NO_RETRY)
-    if request.dry:
-        return _check_files(directory, run)
-    if request.act is PoolAction.RESUME_RUN:
-        return _withdraw(directory, run, run.uuid)
-    (file,) = run.files
-    if request.act is PoolAction.SEND and request.site == AS_THE_DAG_SAYS:
-        return _delete(directory, run, file)
-    return _write(directory, request, run, file)
+    content: bytes | None = author_line() + time_line()
+    if request.act is PoolAction.SEND:
+        content = f"{(request.site or '').strip()}\n".encode()
+    if request.act is PoolAction.RESUME_RUN or request.site == AS_THE_DAG_SAYS:
+        content = None
+    keep = request.act is not PoolAction.SEND
+    results = [
+        change_file(run.id, directory, file, content, keep=keep, dry=request.dry)
+        for file in run.files
+    ]
+    failed = [each for each in results if each.code not in (ResultCode.DONE, ResultCode.ALREADY)]
+    if failed or request.dry:
+        return (failed or results)[0]
+    if request.act is PoolAction.RESUME_RUN and _is_stopped(directory, run, run.uuid):
+        return ActionResult(run.id, ResultCode.BAD_STATE, f"too late: {STOP_TAKEN}")
+    done = [result for result in results if result.code is ResultCode.DONE]
+    text = "; ".join(result.text for result in done or results)
+    return ActionResult(run.id, ResultCode.DONE if done else ResultCode.ALREADY, text)
+
+
+def _is_stopped(directory: Path, run: RunTarget, uuid: str) -> bool:
+    """Whether the gate has stopped the run by now, as far as can be read."""
+    with suppress(OSError):
+        return read_file(directory, request_file(run.dag, uuid, "stopped")) is not None
+    return False
 
 
 def takes_site_lists(feed: Feed, run: str) -> bool:
@@ -377,65 +375,40 @@ def append_line(directory: Path, file: str, line: bytes) -> None:
             stream.write(line + b"\n")
 
 
-def _check_files(directory: Path, run: RunTarget) -> ActionResult:
-    """The result of a dry run: whether the run's files could be written."""
-    for file in run.files:
-        try:
-            check_writable(directory, file)
-        except OSError as error:
-            return file_error(run.id, f"{file} cannot be written", error)
-    return ActionResult(run.id, ResultCode.DONE)
-
-
 def _has_no_retry(feed: Feed, run: RunTarget) -> bool:
     """Whether the node would fail, as far as is known."""
     rows = feed.latest.status.runs if feed.latest is not None else ()
     return any(row.retries_left == 0 for row in rows if row.uuid == run.uuid)
 
 
-def _write(directory: Path, request: ActionRequest, run: RunTarget, file: str) -> ActionResult:
-    """Create or replace a request file."""
+def change_file(
+    subject: str,
+    directory: Path,
+    file: str,
+    content: bytes | None,
+    *,
+    keep: bool = False,
+    dry: bool = False,
+) -> ActionResult:
+    """Write a file, or delete it (``content`` None); ``keep``: as of :func:`write_file`.
+
+    ``dry``: only see whether that is possible.
+    """
+    verb = "deleted" if content is None else "written"
     try:
-        if request.act is PoolAction.SEND:
-            changed = replace_file(directory, file, f"{(request.site or '').strip()}\n".encode())
+        if dry:
+            check_writable(directory, file)
+            return ActionResult(subject, ResultCode.DONE)
+        if content is None:
+            changed = delete_file(directory, file)
         else:
-            changed = create_file(directory, file, author_line() + time_line())
+            changed = write_file(directory, file, content, keep=keep)
     except OSError as error:
-        return file_error(run.id, f"{file} cannot be written", error)
+        return file_error(subject, f"{file} cannot be {verb}", error)
     if changed:
-        return ActionResult(run.id, ResultCode.DONE, f"{file} was written")
-    state = "says so" if request.act is PoolAction.SEND else "is there"
-    return ActionResult(run.id, ResultCode.ALREADY, f"{file} {state}")
-
-
-def _delete(directory: Path, run: RunTarget, file: str) -> ActionResult:
-    """Delete a request file."""
-    try:
-        deleted = delete_file(directory, file)
-    except OSError as error:
-        return file_error(run.id, f"{file} cannot be deleted", error)
-    if deleted:
-        return ActionResult(run.id, ResultCode.DONE, f"{file} was deleted")
-    return ActionResult(run.id, ResultCode.ALREADY, f"{file} is not there")
-
-
-def _withdraw(directory: Path, run: RunTarget, uuid: str) -> ActionResult:
-    """Delete the pause and stop requests that the user confirmed."""
-    results = [_delete(directory, run, file) for file in run.files]
-    failed = [
-        result for result in results if result.code not in (ResultCode.DONE, ResultCode.ALREADY)
-    ]
-    if failed:
-        return failed[0]
-    done = [result for result in results if result.code is ResultCode.DONE]
-    try:
-        stopped = read_file(directory, request_file(run.dag, uuid, "stopped"))
-    except OSError:
-        stopped = None
-    if stopped is not None:
-        return ActionResult(run.id, ResultCode.BAD_STATE, f"too late: {STOP_TAKEN}")
-    text = "; ".join(result.text for result in done or results)
-    return ActionResult(run.id, ResultCode.DONE if done else ResultCode.ALREADY, text)
+        return ActionResult(subject, ResultCode.DONE, f"{file} was {verb}")
+    state = "is not there" if content is None else "is there" if keep else "says so"
+    return ActionResult(subject, ResultCode.ALREADY, f"{file} {state}")
 
 
 def excluded_sites(directory: Path, file: str) -> tuple[str, ...]:
@@ -449,25 +422,17 @@ def change_exclusion(feed: Feed, request: ActionRequest, target: DagTarget) -> A
     """Add or remove a site in the file that the DAG's submit files include."""
     directory, site = (feed.dagdir / target.dag).parent, request.site or ""
     exclude = request.act is PoolAction.EXCLUDE_SITE
-    result = partial(ActionResult, target.id)
     try:
         sites = excluded_sites(directory, target.file)
-        others = [name for name in sites if name.casefold() != site.casefold()]
-        if (len(others) < len(sites)) is exclude:
-            state = "says so" if exclude else "does not name it"
-            return result(ResultCode.ALREADY, f"{target.file} {state}")
-        check_writable(directory, target.file)
-        if request.dry:
-            return result(ResultCode.DONE)
-        remaining = [*others, *[site] * exclude]
-        if remaining:
-            content = f"metlmon_excluded = {joined(remaining)}\n".encode()
-            replace_file(directory, target.file, content)
-        else:
-            delete_file(directory, target.file)
     except OSError as error:
-        return file_error(target.id, f"{target.file} cannot be written", error)
-    return result(ResultCode.DONE, f"{target.file} was {'written' if remaining else 'deleted'}")
+        return file_error(target.id, f"{target.file} cannot be read", error)
+    others = [name for name in sites if name.casefold() != site.casefold()]
+    if (len(others) < len(sites)) is exclude:
+        state = "says so" if exclude else "does not name it"
+        return ActionResult(target.id, ResultCode.ALREADY, f"{target.file} {state}")
+    remaining = [*others, *[site] * exclude]
+    content = f"metlmon_excluded = {joined(remaining)}\n".encode() if remaining else None
+    return change_file(target.id, directory, target.file, content, dry=request.dry)
 
 
 def write_placement(feed: Feed, target: Target, site: str) -> str:
@@ -480,7 +445,7 @@ def write_placement(feed: Feed, target: Target, site: str) -> str:
         return "; a retry goes where the DAG file says"
     directory = (feed.dagdir / target.dag).parent
     try:
-        replace_file(directory, target.file, placement_line(site))
+        write_file(directory, target.file, placement_line(site))
     except OSError as error:
         message = error.strerror or str(error)
         return (

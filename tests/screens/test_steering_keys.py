@@ -72,7 +72,7 @@ async def test_a_stop_asks_first_and_names_its_file() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "a", "T")
         assert isinstance(seen.app.screen, ConfirmScreen)
-        assert "Stop run8 after the epoch that is under way?" in seen.text
+        assert "Stop run8 after the current epoch?" in seen.text
         assert "To undo: resume-run" in seen.text
         assert "It writes 1 file in gate/global_pretraining" in seen.text
         assert Path(file(RUN8, "stop")).name in seen.text

@@ -33,11 +33,11 @@ def test_files_are_called_by_the_dags_name_and_the_runs_uuid() -> None:
 
 
 def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> None:
-    assert gate_requests.create_file(tmp_path, STOP, b"by anna\n")
-    assert not gate_requests.create_file(tmp_path, STOP, b"by ben\n")
+    assert gate_requests.write_file(tmp_path, STOP, b"by anna\n", keep=True)
+    assert not gate_requests.write_file(tmp_path, STOP, b"by ben\n", keep=True)
     assert (tmp_path / STOP).read_bytes() == b"by anna\n"
-    assert gate_requests.replace_file(tmp_path, STOP, b"by ben\n")
-    assert not gate_requests.replace_file(tmp_path, STOP, b"by ben\n")
+    assert gate_requests.write_file(tmp_path, STOP, b"by ben\n")
+    assert not gate_requests.write_file(tmp_path, STOP, b"by ben\n")
     assert gate_requests.read_file(tmp_path, STOP) == b"by ben\n"
     assert all_names(tmp_path) == [STOP]
     assert gate_requests.delete_file(tmp_path, STOP)
@@ -49,7 +49,7 @@ def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> No
 def test_a_folder_that_is_not_there_is_no_file() -> None:
     nowhere = Path("/nonexistent-folder")
     with pytest.raises(FileNotFoundError):
-        gate_requests.create_file(nowhere, STOP, b"")
+        gate_requests.write_file(nowhere, STOP, b"")
 
 
 def test_where_nothing_was_ever_asked_nothing_is_there_to_delete(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_dagmans_user_can_read_files_and_write_beside_them(tmp_path: Path, umask
     home.chmod(0o2770)
     before = os.umask(umask)
     try:
-        gate_requests.create_file(home, STOP, b"")
+        gate_requests.write_file(home, STOP, b"")
     finally:
         os.umask(before)
     assert stat.S_IMODE((home / STOP).stat().st_mode) == 0o644
@@ -76,7 +76,7 @@ def test_dagmans_user_can_read_files_and_write_beside_them(tmp_path: Path, umask
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write for others")
 def test_what_root_makes_belongs_to_the_dags_owner(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
-    gate_requests.create_file(tmp_path, STOP, b"")
+    gate_requests.write_file(tmp_path, STOP, b"")
     assert (tmp_path / "gate/ens").stat().st_uid == 12345
 
 
@@ -90,8 +90,7 @@ def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(elsewhere if link != STOP else elsewhere / "precious")
     for change in (
-        lambda: gate_requests.create_file(home, STOP, b"x"),
-        lambda: gate_requests.replace_file(home, STOP, b"x"),
+        lambda: gate_requests.write_file(home, STOP, b"x"),
         lambda: gate_requests.delete_file(home, STOP),
         lambda: gate_requests.read_file(home, STOP),
     ):
@@ -104,19 +103,10 @@ def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
 def test_a_folder_in_a_files_place_stays(tmp_path: Path) -> None:
     (tmp_path / STOP).mkdir(parents=True)
     with pytest.raises(gate_requests.NoFile, match="no ordinary file"):
-        gate_requests.create_file(tmp_path, STOP, b"")
+        gate_requests.write_file(tmp_path, STOP, b"")
     with pytest.raises(gate_requests.NoFile):
         gate_requests.delete_file(tmp_path, STOP)
     assert (tmp_path / STOP).is_dir()
-
-
-def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    assert gate_requests.create_file(tmp_path, STOP, b"by anna\n")
-    assert all_names(tmp_path) == [STOP]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +147,7 @@ def test_a_pause_that_was_asked_for_is_waited_for_until_it_is_taken_back(tmp_pat
     rules(tmp_path)
     pause = gate_requests.request_file("ens.dag", UUID, "pause")
     assert gate_says(tmp_path, 1) == gate.GO
-    gate_requests.create_file(tmp_path, pause, gate_requests.author_line())
+    gate_requests.write_file(tmp_path, pause, gate_requests.author_line())
     assert gate_says(tmp_path, 2) == gate.WAIT
     gate_requests.delete_file(tmp_path, pause)
     assert gate_says(tmp_path, 2) == gate.GO
@@ -165,7 +155,7 @@ def test_a_pause_that_was_asked_for_is_waited_for_until_it_is_taken_back(tmp_pat
 
 def test_a_stop_is_met_and_told_with_who_asked(tmp_path: Path) -> None:
     rules(tmp_path)
-    gate_requests.create_file(tmp_path, STOP, gate_requests.author_line())
+    gate_requests.write_file(tmp_path, STOP, gate_requests.author_line())
     assert gate_says(tmp_path, 3) == gate.SKIP
     stopped = gate_requests.request_file("ens.dag", UUID, "stopped")
     why = gate_requests.stop_reason(tmp_path, stopped)
@@ -174,7 +164,7 @@ def test_a_stop_is_met_and_told_with_who_asked(tmp_path: Path) -> None:
 
 def test_a_target_becomes_the_nodes_placement(tmp_path: Path) -> None:
     rules(tmp_path)
-    gate_requests.replace_file(
+    gate_requests.write_file(
         tmp_path, gate_requests.request_file("ens.dag", UUID, "target"), b"SDSC PRP\n"
     )
     assert gate_says(tmp_path, 4) == gate.GO
