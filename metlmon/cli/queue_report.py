@@ -14,7 +14,7 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.queue import QueueJob, QueueSnapshot, utc_time
-from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy
+from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy, discrepancy_text
 from metlmon.remote.paths import is_remote
 from metlmon.text.formatting import plain
 from metlmon.text.record_json import Flat, Nullable
@@ -89,7 +89,7 @@ class QueueReport(Struct, frozen=True):
         for job in self.snapshot.jobs:
             print(f"  {_job_line(job)}")
         for each in self.discrepancies:
-            print(f"  differs: {each.text}")
+            print(f"  differs: {discrepancy_text([each])}")
 
 
 def _job_line(job: QueueJob) -> str:

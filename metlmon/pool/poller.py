@@ -26,6 +26,7 @@ from metlmon.pool.queue_checks import (
     Ownership,
     QueueDiscrepancy,
     differences,
+    discrepancy_text,
     is_dagman_of,
 )
 from metlmon.pool.types import (
@@ -45,9 +46,6 @@ LOOK_SECONDS: Final = 1.0
 """How often the thread checks whether a query is due."""
 
 DAY_SECONDS: Final = 86400.0
-
-IDS_NAMED: Final = 3
-"""Jobs that a warning names; it counts the others."""
 
 
 class QueuePoller:
@@ -416,18 +414,5 @@ def notices(discrepancies: Iterable[QueueDiscrepancy]) -> tuple[Notice, ...]:
     groups: defaultdict[tuple[object, int], list[QueueDiscrepancy]] = defaultdict(list)
     for item in discrepancies:
         groups[(item.state, item.status)].append(item)
-    return tuple(Notice("queue-differs", None, None, _sentence(group)) for group in groups.values())
-
-
-def _sentence(group: Sequence[QueueDiscrepancy]) -> str:
-    if len(group) == 1:
-        return group[0].text
-    first = group[0]
-    names = ", ".join(f"{item.job[0]}.{item.job[1]}" for item in group[:IDS_NAMED])
-    more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
-    subject = f"{len(group)} jobs ({names}{more})"
-    if first.state is None:
-        return f"{subject} are {first.queue_state} in the queue; no log has them"
-    state = str(first.state).replace("_", " ")
-    queue_state = first.queue_state if first.status == GONE else f"{first.queue_state} in the queue"
-    return f"{subject} are {state} by their logs, and {queue_state}"
+    texts = map(discrepancy_text, groups.values())
+    return tuple(Notice("queue-differs", None, None, text) for text in texts)

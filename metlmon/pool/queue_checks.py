@@ -12,7 +12,7 @@ the log. Pure except for ``realpath``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -221,6 +221,9 @@ AGREES: Final[Mapping[State, frozenset[int]]] = {
 A job being removed (3) agrees with every state: its log records the removal only at the end.
 """
 
+IDS_NAMED: Final = 3
+"""Jobs that a warning names; it counts the others."""
+
 GONE: Final = 0
 """In place of a status: the queue does not have the job."""
 
@@ -245,16 +248,17 @@ class QueueDiscrepancy(Struct, frozen=True):
             "not in the queue" if self.status == GONE else STATUS_NAMES.get(self.status, "unknown")
         )
 
-    @property
-    def text(self) -> str:
-        """The warning's message."""
-        name = f"{self.job[0]}.{self.job[1]}"
-        if self.state is None:
-            return f"{name} is {self.queue_state} in the queue; no log has it"
-        state = str(self.state).replace("_", " ")
-        if self.status == GONE:
-            return f"{name} is {state} by its log, and not in the queue any more"
-        return f"{name} is {state} by its log, {self.queue_state} in the queue"
+
+def discrepancy_text(group: Sequence[QueueDiscrepancy]) -> str:
+    """The warning of jobs that differ alike: ``running by the log, held in the queue: 1.0``."""
+    first = group[0]
+    state = "in no log"
+    if first.state is not None:
+        state = f"{str(first.state).replace('_', ' ')} by the log"
+    queue_state = first.queue_state if first.status == GONE else f"{first.queue_state} in the queue"
+    names = ", ".join(f"{item.job[0]}.{item.job[1]}" for item in group[:IDS_NAMED])
+    more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
+    return f"{state}, {queue_state}: {names}{more}"
 
 
 def agree(state: State, status: int) -> bool:
