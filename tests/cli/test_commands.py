@@ -120,20 +120,6 @@ def test_a_directory_has_its_name(
     assert "ensemble" in text(overview_header.header(None, shown, 80)[0])
 
 
-def test_unreadable_dags(capsys: Captured, tmp_path: Path) -> None:
-    (tmp_path / "x.dag").symlink_to("nowhere.dag")
-    assert "x.dag: cannot be read" in a_sentence(capsys, "status", str(tmp_path))
-    (tmp_path / "x.dag").unlink()
-    (tmp_path / "x.dag").mkdir()
-    assert "x.dag: cannot be read" in a_sentence(capsys, "status", str(tmp_path))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_dag_that_may_not_be_read(capsys: Captured, dagdir: Dagdir) -> None:
-    (dagdir.path / "run.dag").chmod(0)
-    assert "run.dag" in a_sentence(capsys, "status", str(dagdir.path))
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -101,51 +101,6 @@ def test_keys_lead_to_the_run_screen_and_no_other_host_is_asked(browser: Chromiu
         assert not page.events("Runtime.exceptionThrown")
 
 
-def test_the_report_is_a_download(browser: Chromium, tmp_path: Path) -> None:
-    with served(DEMO) as program:
-        page = browser.open_page(program.url)
-        browser.call(
-            "Browser.setDownloadBehavior",
-            behavior="allow",
-            downloadPath=str(tmp_path),
-            eventsEnabled=True,
-        )
-        screen = Screen(browser, page)
-        screen.wait_for("run5")
-        page.press("control-y")
-        browser.wait_for(
-            lambda each: (
-                each.get("method") == "Browser.downloadProgress"
-                and each["params"]["state"] == "completed"
-            ),
-            "the download",
-        )
-        assert "run5" in (tmp_path / "demo-report.html").read_text()
-        # The dashboard is still there.
-        screen.wait_for("demo-report.html")
-        page.press("?")
-        screen.wait_for("help")
-
-
-def test_without_the_token_it_is_refused(browser: Chromium) -> None:
-    with served(DEMO) as program:
-        for url in (program.url.partition("?")[0], program.url[:-1], program.url + "x"):
-            page = browser.open_page(url)
-            assert page.status(url) == 403
-            assert page.evaluate("document.body.innerText").startswith("the token is missing")
-            assert not page.events("Network.webSocketCreated")
-        assert not program.programs()
-
-
-def test_by_another_host_name_it_is_refused(browser: Chromium) -> None:
-    with served(DEMO) as program:
-        url = program.url.replace("127.0.0.1", "evil.example")
-        page = browser.open_page(url)
-        assert page.status(url) == 403
-        assert page.evaluate("document.body.innerText").startswith("the Host header names another")
-        assert not program.programs()
-
-
 ATTACK = """
 const [page, token] = [{page!r}, {token!r}];
 const results = {{}};
