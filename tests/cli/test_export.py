@@ -109,7 +109,7 @@ def test_never_into_the_dagdir(
     monkeypatch.chdir(dagdir.path)
     for asked in ([".", "--out", out], ["run.dag", "--out", out], ["--out", out]):
         assert "writes nothing" in a_sentence(capsys, *asked)
-    assert "--out ../rescue-export" in a_sentence(capsys)
+    assert "writes nothing" in a_sentence(capsys)
     (tmp_path / "link").symlink_to(dagdir.path)
     assert "writes nothing" in a_sentence(capsys, str(dagdir.path), "--out", "../link/sub")
     assert listing(dagdir.path) == before
@@ -138,8 +138,8 @@ def test_a_link_is_replaced_and_not_followed(capsys: Captured, tmp_path: Path) -
 
 def test_places_that_cannot_be_written(capsys: Captured) -> None:
     Path("file").write_text("")
-    assert "is no directory" in a_sentence(capsys, str(RESCUE), "--out", "file")
-    assert "cannot be made" in a_sentence(capsys, str(RESCUE), "--out", "file/sub")
+    for place in ("file", "file/sub"):
+        assert "directory can be made" in a_sentence(capsys, str(RESCUE), "--out", place)
     Path("x/runs.csv").mkdir(parents=True)
     assert "is a directory" in a_sentence(capsys, str(RESCUE), "--out", "x", "--force")
 

@@ -20,7 +20,6 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import (
     check_outside,
     check_replaceable,
-    is_inside,
     print_warnings,
     terminal_width,
     write_output,
@@ -83,7 +82,7 @@ def _export_frames(options: argparse.Namespace) -> int:
         _check_parquet()
     dagdir = Path(options.dir)
     out = Path(options.out) if options.out is not None else Path(f"{directory_stem(dagdir)}-export")
-    _check_place(out, dagdir.parent if dagdir.is_file() else dagdir)
+    check_outside(str(out), dagdir.parent if dagdir.is_file() else dagdir)
     paths = {name: out / f"{name}.{options.to}" for name in names}
     for path in paths.values():
         check_replaceable(str(path), force=options.force)
@@ -129,23 +128,11 @@ def _check_parquet() -> None:
         )
 
 
-def _check_place(out: Path, dagdir: Path) -> None:
-    """Nothing is ever written to a dagdir: DAGMan and the jobs own it."""
-    if is_inside(out, dagdir):
-        beside = f"../{Path(os.path.realpath(dagdir)).name}-export"
-        raise InputError(
-            f"{out}: lies in the ensemble's own directory, where metlmon writes nothing; name "
-            f"another one: --out {beside if out.parent == Path() else 'DIRECTORY'}"
-        )
-
-
 def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{out}: is no directory; name another one with --out") from None
     except OSError as error:
-        raise InputError(f"{out}: cannot be made: {error.strerror or error}") from None
+        raise InputError(f"{out}: no such directory can be made: {error.strerror}") from None
 
 
 # --- writing ------------------------------------------------------------------------------
