@@ -438,7 +438,7 @@ async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) ->
     async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
         for result in (str(home / "ens"), "ens.dag", "12 jobs", "4 files", "ap1.example.org",
-                     "someone@example.org", "htcondor2", "23.9.6"):  # fmt: skip
+                     "someone@example.org", "condor_submit_dag", "23.9.6"):  # fmt: skip
             assert result.replace(" ", "") in seen.text.replace("\n", "").replace(" ", "")
         await seen.press("enter", "F", "space")
         assert there(home) == []
