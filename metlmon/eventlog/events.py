@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from metlmon.redact import redact_secrets
 from metlmon.text.visible import visible
 
 
@@ -353,13 +356,16 @@ def find_usage_table(body: str) -> Usage:
 
 
 def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
-    """The rows of a table; nothing is cached.
+    """The rows of a table, visible and without secrets; rows are not cached.
 
     A cell lies between the right edges of the title line's words, counted from the colon. Cells
     may be blank, so white space does not determine the column of a number.
     """
     if not isinstance(usage, str):
-        return usage
+        return tuple(
+            replace(row, name=_redact(row.name), assigned=row.assigned and _redact(row.assigned))
+            for row in usage
+        )
     title, *lines = usage.split("\n")
     columns: dict[str, slice] = {}
     edge = 0
@@ -384,15 +390,21 @@ def usage_row(usage: Usage, name: str) -> UsageRow | None:
 def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:
     label, _, cells = line.partition(":")
     values = {column: cells[part].strip() for column, part in columns.items()}
-    name, unit = _split_label(visible(label.strip()))
+    name, unit = _split_label(_redact(label.strip()))
     return UsageRow(
         name=name,
         unit=unit,
         usage=_parse_number(values.get("Usage", "")),
         request=_parse_number(values.get("Request", "")),
         allocated=_parse_number(values.get("Allocated", "")),
-        assigned=visible(values.get("Assigned", "").strip('"')) or None,
+        assigned=_redact(values.get("Assigned", "").strip('"')) or None,
     )
+
+
+@lru_cache(maxsize=1000)
+def _redact(text: str) -> str:
+    """A label or devices: the same in most tables of a pool."""
+    return visible(redact_secrets(text))
 
 
 def _parse_number(cell: str) -> float | None:

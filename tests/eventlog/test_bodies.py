@@ -170,6 +170,16 @@ def test_the_usage_table_is_read_by_its_headers_columns() -> None:
     )
 
 
+def test_a_key_among_assigned_devices_is_hidden() -> None:
+    devices = '"GPU-1 --token 4f6Hq0Zx7Q"'
+    lines = (*TABLE[:3], TABLE[3].replace('"GPU-d6041c7c,GPU-1d3f0e92"', devices))
+    detail = detail_of(4, "Job was evicted. Code 1007 Subcode 0", "\t(0) CPU times", *lines)
+    assert isinstance(detail, Evicted)
+    assert usage_rows(detail.usage)[-1].assigned == "GPU-1 --token (hidden)"
+    parsed = (UsageRow("GPUs", "", None, 2, 4, devices.strip('"')),)
+    assert usage_rows(parsed)[0].assigned == "GPU-1 --token (hidden)"
+
+
 def test_an_old_usage_table_without_assigned_or_allocated() -> None:
     detail = detail_of(
         5,
