@@ -222,6 +222,8 @@ class FlowControlledDriver(FlowControl, LinuxDriver):
         previous_thread, self._suspended = self._writer_thread, False
         self._requested_at = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        # Textual reads the size in the handler: one read before may be sent after the last one.
+        signal.signal(signal.SIGWINCH, lambda *_: self._call_soon(self._send_size))
         # A background process cannot get the terminal; the next SIGCONT may be in foreground.
         self._suspended = self._writer_thread is previous_thread
 
@@ -263,6 +265,9 @@ class FlowControlledDriver(FlowControl, LinuxDriver):
 
     def _get_terminal_size(self) -> tuple[int, int]:
         return terminal_size((self._file.fileno(), self.fileno))
+
+    def _send_size(self) -> None:
+        self.process_message(_resized(*self._get_terminal_size()))
 
     def _query_in_band_window_resize(self) -> None:
         """Do nothing: every terminal reports its size by SIGWINCH; text could be forged."""

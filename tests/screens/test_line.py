@@ -101,6 +101,40 @@ def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path) -> None:
         assert t.restored()
 
 
+RESIZED_WHILE_READING_ITS_SIZE = """
+import fcntl, struct, sys, termios
+from metlmon.cli.main import main
+from screens.terminal import driver
+
+def size(descriptors, read=driver.terminal_size):
+    found = read(descriptors)
+    if found == (70, 20):
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        for _ in range(1000):
+            pass  # the signal arrives
+    return found
+
+driver.terminal_size = size
+sys.exit(main(["watch", sys.argv[1], "--read-only"]))
+"""
+
+
+def test_a_size_is_not_overtaken_by_the_one_before(dagdir: Path) -> None:
+    """A signal handler that has read a size may be interrupted by the next signal."""
+    argv = (sys.executable, "-c", RESIZED_WHILE_READING_ITS_SIZE, str(dagdir))
+    with on_a_line(argv=argv) as t:
+        started(t)
+        t.resize(70, 20)
+        t.screen.resize(40, 120)
+        t.until(
+            lambda: any(len(line.rstrip()) > 100 for line in t.text.splitlines()), "120 columns"
+        )
+        t.rest()
+        assert t.text.splitlines()[39].strip(), "the footer is in the last line"
+        t.type("\x03")
+        assert t.end() == 130
+
+
 async def test_a_call_is_not_lost_where_the_process_is_preempted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
