@@ -311,6 +311,8 @@ variables = { slow_factor = 600 }
 
 def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool) -> None:
     ensemble = new_ensemble.write(pool, "halted", GATED, "--submit")
+    # Else the DAG may be done before it is removed.
+    ensemble.act("pause", "run0")
     cut = "run1-train_epoch1"
     until(
         lambda: any(ad["JobStatus"] == truth.RUNNING for ad in ensemble.queued(cut)),
@@ -322,6 +324,7 @@ def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool)
     ensemble.act("remove-dag")
     truth.until_gone(pool, ensemble.directory)
     ensemble.act("resubmit")
+    ensemble.act("resume-run", "run0")
     status = ensemble.end()
     run = ensemble.run("run1", status)
     assert (run["epochs_done"], run["epochs_skipped"]) == (1, 3)
