@@ -21,7 +21,9 @@ from metlmon.config.readers import (
     choices,
     harmless,
     read_amount,
+    read_codes,
     read_command,
+    read_flag,
     read_goal,
     read_local_time,
     read_name,
@@ -35,17 +37,17 @@ from metlmon.config.readers import (
     read_tracking_uri,
     read_value_pattern,
     read_webhook,
-    typed,
 )
 from metlmon.config.settings import (
-    EVENT_NAMES,
     AllocationSettings,
+    EventName,
     Label,
     MetricPattern,
     MetricSettings,
     NotifySettings,
     SecretText,
     Settings,
+    TerminalNotice,
     TrackingSettings,
 )
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
@@ -431,10 +433,8 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
     "tz": _Value(_read_zone),
     "train_node": _Value(read_node_pattern, Settings().train_node),
     "side_node": _Value(read_node_pattern, Settings().side_node),
-    "checkpoint_codes": _Value(
-        typed(frozenset[int], " is a list of whole numbers, e.g. [85]"), frozenset()
-    ),
-    "read_only": _Value(typed(bool, " is true or false"), default=False, lasting=True),
+    "checkpoint_codes": _Value(read_codes, frozenset()),
+    "read_only": _Value(read_flag, default=False, lasting=True),
     "site": _Tables(
         lambda host, name: (host, name),
         'each [[site]] needs host = "*.example.edu" and name = "example"',
@@ -459,8 +459,8 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
     ),
     "keys": _Names('sort = "o"'),
     "columns": _Names('overview = ["progress", "state", "best"]', reader=read_texts),
-    "notify.about": _Value(choices(*EVENT_NAMES), NotifySettings().about),
-    "notify.terminal": _Value(choices("bell", "osc9", "osc777"), NotifySettings().terminal),
+    "notify.about": _Value(choices(EventName), NotifySettings().about),
+    "notify.terminal": _Value(choices(TerminalNotice), NotifySettings().terminal),
     "notify.command": _Value(read_command, NotifySettings().command),
     "notify.webhook": _Value(read_webhook),
     "notify.interval": _Value(read_seconds, NotifySettings().interval),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, time
 from sys import float_info
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, ValidationError, convert
 
@@ -54,17 +54,18 @@ def typed(kind: Any, expected: str) -> Reader:
     return read
 
 
-def is_text(value: object) -> bool:
-    """Whether a value is a text of bounded length."""
-    return isinstance(value, str) and len(value) <= MAX_TEXT
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 
+read_text: Final = typed(Text, f" is a text in quotes of at most {MAX_TEXT} characters")
 
-def read_text(value: Any) -> str:
-    """A text in quotes."""
-    if not is_text(value):
-        long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
-        raise InvalidValue(f" is a text in quotes{long}")
-    return str(value)
+read_texts: Final = typed(
+    Annotated[tuple[Text, ...], Meta(max_length=MAX_ITEMS)],
+    f' is a list of texts, ["…", "…"], at most {MAX_ITEMS} of {MAX_TEXT} characters',
+)
+
+read_codes: Final = typed(frozenset[int], " is a list of whole numbers, e.g. [85]")
+
+read_flag: Final = typed(bool, " is true or false")
 
 
 def read_name(value: Any) -> str:
@@ -99,16 +100,6 @@ def read_value_pattern(value: object) -> SafePattern:
     return _pattern(value, ("value",))
 
 
-def read_texts(value: Any) -> tuple[str, ...]:
-    """A list of texts."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise InvalidValue(' is a list of texts, ["…", "…"]')
-    if len(value) > MAX_ITEMS or not all(map(is_text, value)):
-        limits = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
-        raise InvalidValue(f" is a list of texts, {limits}")
-    return tuple(value)
-
-
 def read_path(value: object) -> str:
     """A name pattern below the dagdir, with known placeholders."""
     pattern = read_text(value)
@@ -132,16 +123,9 @@ def read_paths(value: object) -> tuple[str, ...]:
 read_goal: Final = typed(Literal["min", "max"], ' is "min" or "max"')
 
 
-def choices(*names: str) -> Reader:
-    """A reader of a list of some of ``names``."""
-
-    def read(value: object) -> tuple[str, ...]:
-        texts = read_texts(value)
-        if unknown := [text for text in texts if text not in names]:
-            raise InvalidValue(f": {unknown[0][:40]!r} is none of {', '.join(names)}")
-        return texts
-
-    return read
+def choices(kind: Any) -> Reader:
+    """A reader of a list of texts, each of which is one of this ``Literal``."""
+    return typed(tuple[kind, ...], f" is a list of some of {', '.join(get_args(kind))}")
 
 
 PROGRAM_FORM: Final = (
@@ -208,11 +192,15 @@ def read_tracking_uri(value: object) -> str:
     return str(value)
 
 
+_read_ascii: Final = typed(
+    Annotated[str, Meta(pattern=r"\A[ -~]+\Z")],
+    " is a text of printable ASCII characters in quotes",
+)
+
+
 def read_secret(value: object) -> SecretText:
     """A token or a password: one line of printable ASCII. No problem quotes it."""
-    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise InvalidValue(" is a text of printable ASCII characters in quotes")
-    return SecretText(value)
+    return SecretText(_read_ascii(value))
 
 
 read_seconds: Final = typed(

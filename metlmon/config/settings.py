@@ -8,7 +8,7 @@ import time
 import warnings
 from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct
 
@@ -162,20 +162,23 @@ class SecretText:
         return hash(self.value)
 
 
-EVENT_NAMES: Final = ("held", "failed", "done", "stalled", "diverged", "black-hole")
+EventName = Literal["held", "failed", "done", "stalled", "diverged", "black-hole"]
+EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)
 """What notifications can be about."""
+
+TerminalNotice = Literal["bell", "osc9", "osc777"]
+"""Sequences by which a terminal notifies."""
 
 
 class NotifySettings(Struct, frozen=True):
     """Settings for notifications, from the user's own file alone.
 
-    ``about``: names of :data:`EVENT_NAMES`. ``terminal``: ``bell``, ``osc9``, ``osc777``.
-    ``command``: a program and its arguments. ``interval``: the minimum
-    number of seconds between two notifications about one ensemble.
+    ``command``: a program and its arguments. ``interval``: the minimum number of seconds between
+    two notifications about one ensemble.
     """
 
-    about: tuple[str, ...] = EVENT_NAMES
-    terminal: tuple[str, ...] = ()
+    about: tuple[EventName, ...] = EVENT_NAMES
+    terminal: tuple[TerminalNotice, ...] = ()
     command: tuple[str, ...] = ()
     webhook: SecretText | None = None
     interval: int = 60

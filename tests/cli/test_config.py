@@ -128,7 +128,7 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
         f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: advisor, "
         "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, notify, read_only, "
         "side_node, site, site_aliases, tracking, train_node, tz (line 1)",
-        f"{own}: tz is a text in quotes (line 1)",
+        f"{own}: tz is a text in quotes of at most 1000 characters (line 1)",
         f'{own}: metrics.goal is "min" or "max" (line 3)',
         "3 errors: no command will run before they are mended",
     ]
@@ -273,8 +273,11 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
             for words in (["sh", "-c"], ["env", "-S"], ["my-own-script"])
             for more in ("{text}", "--text={text}", "echo {text}")
         ),
-        ('terminal = ["osc8"]', "'osc8' is none of bell, osc9, osc777"),
-        ('about = ["hold"]', "'hold' is none of held, failed, done, stalled, diverged"),
+        ('terminal = ["osc8"]', "notify.terminal is a list of some of bell, osc9, osc777"),
+        (
+            'about = ["hold"]',
+            "notify.about is a list of some of held, failed, done, stalled, diver",
+        ),
         ("interval = true", "is a whole number of seconds"),
         ("comand = 1", "did you mean 'command'?"),
     ],
